@@ -1,0 +1,112 @@
+//! The one clock that leases are measured by: CLOCK_BOOTTIME.
+//!
+//! `std::time::Instant` stops while the machine is suspended; a lease does not. Everything that
+//! decides whether a lease is still valid is therefore a [`Moment`] on the clock that goes on.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An instant in nanoseconds since the machine started, suspended time included.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Before every other moment; a validity that ends here has ended.
+    pub(crate) const ZERO: Moment = Moment(0);
+    /// After every other moment.
+    pub(crate) const NEVER: Moment = Moment(u64::MAX);
+
+    #[allow(unsafe_code)]
+    pub(crate) fn now() -> Moment {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid, writable timespec for the length of the call, and the call
+        // keeps no pointer to it.
+        let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+        // Cannot fail on Linux since 2.6.39. If it did, the far end of time makes every lease
+        // invalid, which is the safe answer.
+        if status != 0 {
+            return Moment::NEVER;
+        }
+        Moment(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Moment {
+        Moment(nanos)
+    }
+
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this moment; nothing if it is not earlier.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) fn plus(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    pub(crate) fn minus(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The instant by which a call has returned. Passed down instead of a timeout, because a timeout
+/// that is handed to five steps in a row grows to five timeouts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Deadline(Moment);
+
+impl Deadline {
+    pub(crate) const NEVER: Deadline = Deadline(Moment::NEVER);
+
+    pub(crate) fn at(moment: Moment) -> Deadline {
+        Deadline(moment)
+    }
+
+    pub(crate) fn after(span: Duration) -> Deadline {
+        Deadline(Moment::now().plus(span))
+    }
+
+    pub(crate) fn moment(self) -> Moment {
+        self.0
+    }
+
+    /// What is left; zero when it has passed.
+    pub(crate) fn left(self) -> Duration {
+        self.0.since(Moment::now())
+    }
+
+    pub(crate) fn has_passed(self) -> bool {
+        Moment::now() >= self.0
+    }
+}
+
+/// Microseconds of wall-clock time, as a Redis server's TIME gives them. Only fences are made of
+/// it: no decision about who holds a lock may rest on a wall clock.
+pub(crate) fn wall_micros() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_go_forward_and_never_wrap() {
+        let first = Moment::now();
+        assert!(Moment::now() >= first);
+        assert_eq!(Moment::NEVER.plus(Duration::MAX), Moment::NEVER);
+        assert_eq!(Moment::ZERO.minus(Duration::from_secs(1)), Moment::ZERO);
+        assert_eq!(first.since(first.plus(Duration::from_secs(1))), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_passed_deadline_has_nothing_left() {
+        let passed = Deadline::at(Moment::now().minus(Duration::from_millis(1)));
+        assert!(passed.has_passed());
+        assert_eq!(passed.left(), Duration::ZERO);
+        assert!(!Deadline::NEVER.has_passed());
+    }
+}

@@ -1,0 +1,332 @@
+//! Telling whoever asks what happens to leases in the background.
+
+use std::collections::VecDeque;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, ErrorKind};
+use crate::fork::Owned;
+
+/// How many events a subscription keeps for a reader that does not keep up.
+const RING: usize = 1024;
+
+/// Something that happened to a lease without its holder's doing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// The name of the lock.
+    pub name: Arc<[u8]>,
+    /// The fence of the lease: with the name, it says which lease it was.
+    pub fence: u64,
+}
+
+/// What happened to a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// Renewal has not got through for a while, or `max_hold` is near: less than a third of the
+    /// ttl is left. Time to finish.
+    AtRisk,
+    /// The lease is over; it says so itself from now on. Raised before its validity ends.
+    Lost(LossReason),
+    /// A lease that went out of scope was gone already, or the store did not say.
+    ReleasedLate,
+}
+
+/// Why a lease was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The store says that the lock is not ours: deleted, flushed, or somebody else's by now.
+    NotHeld,
+    /// Its ttl ran out: the store could not be reached, or renewal was off.
+    Expired,
+    /// `max_hold` was reached.
+    MaxHold,
+}
+
+/// A subscription to a client's events, from [`Client::events`](crate::Client::events).
+///
+/// Each subscription has a ring of its own: a slow reader misses `AtRisk` events (counted by
+/// [`dropped`](Events::dropped)), never a `Lost` one. Its descriptor is readable while events wait
+/// in it, and when the client is closed, for a loop that polls.
+///
+/// ```no_run
+/// # let client = leasehold::Client::open("redis://127.0.0.1")?;
+/// let events = client.events()?;
+/// std::thread::spawn(move || {
+///     while let Ok(event) = events.next() {
+///         eprintln!("{:?} {:?}", event.kind, String::from_utf8_lossy(&event.name));
+///     }
+/// });
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+pub struct Events {
+    ring: Owned<Arc<Ring>>,
+}
+
+impl Events {
+    /// Waits for the next event.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] when the client is closed and nothing is left to read,
+    /// [`ErrorKind::Forked`] in a forked child.
+    // Not an Iterator: its end would hide why it ended.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&self) -> Result<Event, Error> {
+        loop {
+            if let Some(event) = self.wait_until(None)? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Waits for the next event for `timeout` at most; `None` if there was none.
+    ///
+    /// # Errors
+    /// As for [`next`](Events::next).
+    pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Event>, Error> {
+        self.wait_until(Some(Instant::now() + timeout))
+    }
+
+    /// The next event, if there is one already.
+    ///
+    /// # Errors
+    /// As for [`next`](Events::next).
+    pub fn try_next(&self) -> Result<Option<Event>, Error> {
+        self.next_timeout(Duration::ZERO)
+    }
+
+    /// How many `AtRisk` events this subscription has dropped, because nobody read them in time.
+    pub fn dropped(&self) -> u64 {
+        if self.ring.birth().check().is_err() {
+            return 0;
+        }
+        self.ring.queue.lock().dropped
+    }
+
+    fn wait_until(&self, limit: Option<Instant>) -> Result<Option<Event>, Error> {
+        self.ring.birth().check()?;
+        let mut queue = self.ring.queue.lock();
+        loop {
+            if let Some(event) = queue.events.pop_front() {
+                if queue.events.is_empty() && !queue.closed {
+                    queue.lower();
+                }
+                return Ok(Some(event));
+            }
+            if queue.closed {
+                return Err(Error::bare(ErrorKind::Closed));
+            }
+            match limit {
+                None => self.ring.arrived.wait(&mut queue),
+                Some(limit) => {
+                    if self.ring.arrived.wait_until(&mut queue, limit).timed_out()
+                        && queue.events.is_empty()
+                        && !queue.closed
+                    {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.readable.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+struct Ring {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    readable: PipeReader,
+}
+
+struct Queue {
+    events: VecDeque<Event>,
+    capacity: usize,
+    dropped: u64,
+    closed: bool,
+    /// Holds one byte while the queue is not empty or closed; never more, so that neither end can
+    /// ever block.
+    raised: bool,
+    signal: PipeWriter,
+    /// The same pipe as `readable`, to take that byte out again.
+    drain: PipeReader,
+}
+
+impl Queue {
+    fn push(&mut self, event: Event) {
+        if self.events.len() >= self.capacity {
+            // Full: an at-risk event makes room, the new one if there is no other. Losses stay,
+            // even if the queue grows: there are no more of them than leases.
+            let expendable = self.events.iter().position(|event| event.kind == EventKind::AtRisk);
+            match expendable {
+                Some(index) => {
+                    self.events.remove(index);
+                    self.dropped += 1;
+                }
+                None if event.kind == EventKind::AtRisk => {
+                    self.dropped += 1;
+                    return;
+                }
+                None => {}
+            }
+        }
+        self.events.push_back(event);
+        self.raise();
+    }
+
+    fn raise(&mut self) {
+        if !self.raised {
+            self.raised = self.signal.write_all(&[1]).is_ok();
+        }
+    }
+
+    fn lower(&mut self) {
+        if self.raised {
+            self.raised = self.drain.read_exact(&mut [0]).is_err();
+        }
+    }
+}
+
+/// Where events are raised; knows the subscriptions.
+#[derive(Default)]
+pub(crate) struct Hub {
+    rings: Mutex<Subscribers>,
+}
+
+#[derive(Default)]
+struct Subscribers {
+    rings: Vec<Weak<Ring>>,
+    closed: bool,
+}
+
+impl Hub {
+    pub(crate) fn subscribe(&self) -> Result<Events, Error> {
+        self.subscribe_with(RING)
+    }
+
+    fn subscribe_with(&self, capacity: usize) -> Result<Events, Error> {
+        let pipe = |error: std::io::Error| {
+            Error::new(ErrorKind::Exhausted, format!("a pipe for events: {error}"))
+        };
+        let (readable, signal) = std::io::pipe().map_err(pipe)?;
+        let drain = readable.try_clone().map_err(pipe)?;
+        let queue = Queue {
+            events: VecDeque::new(),
+            capacity,
+            dropped: 0,
+            closed: false,
+            raised: false,
+            signal,
+            drain,
+        };
+        let ring = Arc::new(Ring { queue: Mutex::new(queue), arrived: Condvar::new(), readable });
+        let mut subscribers = self.rings.lock();
+        if subscribers.closed {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        subscribers.rings.retain(|ring| ring.strong_count() > 0);
+        subscribers.rings.push(Arc::downgrade(&ring));
+        Ok(Events { ring: Owned::new(ring) })
+    }
+
+    pub(crate) fn raise(&self, event: &Event) {
+        for ring in self.rings.lock().rings.iter().filter_map(Weak::upgrade) {
+            ring.queue.lock().push(event.clone());
+            ring.arrived.notify_one();
+        }
+    }
+
+    /// Wakes every reader; what is queued can still be read.
+    pub(crate) fn close(&self) {
+        let mut subscribers = self.rings.lock();
+        subscribers.closed = true;
+        for ring in subscribers.rings.iter().filter_map(Weak::upgrade) {
+            let mut queue = ring.queue.lock();
+            queue.closed = true;
+            queue.raise();
+            drop(queue);
+            ring.arrived.notify_all();
+        }
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EventKind, fence: u64) -> Event {
+        Event { kind, name: Arc::from(&b"n"[..]), fence }
+    }
+
+    #[test]
+    fn c9_a_full_ring_drops_and_counts_at_risk_and_keeps_every_loss() {
+        let hub = Hub::default();
+        let events = hub.subscribe_with(4).unwrap();
+        for fence in 1..=4 {
+            hub.raise(&event(EventKind::AtRisk, fence));
+        }
+        for fence in 11..=20 {
+            hub.raise(&event(EventKind::Lost(LossReason::NotHeld), fence));
+        }
+        hub.raise(&event(EventKind::AtRisk, 21));
+        assert_eq!(events.dropped(), 5);
+        let mut fences = Vec::new();
+        while let Some(event) = events.try_next().unwrap() {
+            fences.push(event.fence);
+        }
+        assert_eq!(fences, (11..=20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_closed_hub_ends_readers_after_what_is_queued() {
+        let hub = Hub::default();
+        let events = hub.subscribe().unwrap();
+        hub.raise(&event(EventKind::AtRisk, 1));
+        hub.close();
+        assert_eq!(events.next().unwrap().fence, 1);
+        assert_eq!(events.next().unwrap_err().kind(), ErrorKind::Closed);
+        assert!(hub.subscribe().is_err());
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_exactly_while_events_wait() {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+        let readable = |events: &Events| {
+            let mut watched = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+            poll(&mut watched, PollTimeout::ZERO).unwrap() == 1
+        };
+        let hub = Hub::default();
+        let events = hub.subscribe().unwrap();
+        assert!(!readable(&events));
+        for fence in 1..=3 {
+            hub.raise(&event(EventKind::AtRisk, fence));
+        }
+        assert!(readable(&events));
+        for _ in 1..=3 {
+            assert!(events.try_next().unwrap().is_some());
+        }
+        assert!(!readable(&events));
+        hub.close();
+        assert!(readable(&events));
+    }
+}

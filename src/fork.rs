@@ -1,0 +1,125 @@
+//! Knowing that this process is a forked child of the one that opened the client.
+//!
+//! A child inherits the sockets, the memory and the locked mutexes of its parent, but none of its
+//! threads. Whatever it did with them would disturb the parent, or hang. So every entry point asks
+//! [`Birth::check`] before it touches a mutex, and what must not be dropped in a child is an
+//! [`Owned`].
+//!
+//! The witness is a page that the kernel wipes in every child (MADV_WIPEONFORK): one load a
+//! question, where getpid would be a system call. It also sees a bare `clone`, which
+//! `pthread_atfork` would miss.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, ErrorKind};
+
+/// The process, counted in generations of forks, in which something was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Birth(u64);
+
+impl Birth {
+    pub(crate) fn here() -> Birth {
+        Birth(generation())
+    }
+
+    pub(crate) fn is_here(self) -> bool {
+        self.0 == generation()
+    }
+
+    pub(crate) fn check(self) -> Result<(), Error> {
+        if self.is_here() { Ok(()) } else { Err(Error::bare(ErrorKind::Forked)) }
+    }
+}
+
+/// A value that is dropped only in the process that made it. In a forked child it is leaked on
+/// purpose: dropping a connection there would write to, or lock, what the parent still uses.
+pub(crate) struct Owned<T> {
+    value: ManuallyDrop<T>,
+    birth: Birth,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Owned<T> {
+        Owned { value: ManuallyDrop::new(value), birth: Birth::here() }
+    }
+
+    pub(crate) fn birth(&self) -> Birth {
+        self.birth
+    }
+}
+
+impl<T> Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        if self.birth.is_here() {
+            // SAFETY: this is the only place that drops the value, it runs at most once, and
+            // nothing can reach the value afterwards, since `self` is going away.
+            unsafe { ManuallyDrop::drop(&mut self.value) }
+        }
+    }
+}
+
+enum Witness {
+    /// Wiped to zero in a child.
+    Page(&'static AtomicU64),
+    /// A kernel before 4.14: ask for the process id each time.
+    Pid,
+}
+
+fn generation() -> u64 {
+    // Ordinary memory: a child inherits the count and takes the next one, so it differs from
+    // every ancestor.
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    static WITNESS: OnceLock<Witness> = OnceLock::new();
+    match WITNESS.get_or_init(witness) {
+        Witness::Pid => u64::from(std::process::id()),
+        Witness::Page(page) => match page.load(Ordering::Relaxed) {
+            0 => {
+                let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+                // Two threads may be first together; whoever is second takes the first one's.
+                match page.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => next,
+                    Err(theirs) => theirs,
+                }
+            }
+            known => known,
+        },
+    }
+}
+
+#[allow(unsafe_code)]
+fn witness() -> Witness {
+    const PAGE: usize = 4096;
+    // SAFETY: a new private anonymous mapping touches no existing memory. It is checked before
+    // use, is page-aligned (so aligned for AtomicU64), starts as zeros (a valid AtomicU64), is
+    // written only through the atomic and never unmapped, so `'static` holds.
+    unsafe {
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if page == libc::MAP_FAILED {
+            return Witness::Pid;
+        }
+        if libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(page, PAGE);
+            return Witness::Pid;
+        }
+        Witness::Page(&*page.cast::<AtomicU64>())
+    }
+}

@@ -1,0 +1,174 @@
+//! The seam between a lock and where it is kept: plain requests, plain replies, one trait.
+//!
+//! A store makes one attempt and says honestly how it ended. Trying again, waiting, and cleaning
+//! up after an unknown outcome are decided above, in one place for every store.
+
+pub(crate) mod redis;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+use std::time::Duration;
+
+use crate::clock::{Deadline, Moment};
+use crate::config::{Config, StoreConfig};
+use crate::error::{Error, ErrorKind};
+use crate::token::Token;
+
+/// A place where locks are kept.
+pub(crate) trait Store: Send + Sync {
+    /// Sends `requests` in order over one connection and returns as many results, in the same
+    /// order, by the deadline. Every request is safe to send twice.
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome>;
+
+    /// Looks at a name without changing anything.
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error>;
+
+    /// Reaches the store, with the credentials that it was given, and does nothing there.
+    fn ping(&self, deadline: Deadline) -> Result<(), Error>;
+
+    /// What the store can do beyond the requests.
+    fn abilities(&self) -> Abilities;
+
+    /// One request by itself.
+    fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
+        let answered = self.run(lane, &[request], deadline).pop();
+        answered.unwrap_or_else(|| {
+            Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
+        })
+    }
+}
+
+/// What a store can and cannot do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Abilities {
+    /// It keeps waiters in order: a waiter joins, polls with its ticket and gives when it leaves.
+    pub(crate) tickets: bool,
+    /// The longest pause between two polls of a waiter that sets none.
+    pub(crate) longest_pause: Duration,
+}
+
+/// Which connection a request may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// One of the pool, waited for until the deadline.
+    Caller,
+    /// One of the pool if one is idle, else the connection reserved for giving, waited for no
+    /// longer than this: releases go through when every other connection is busy.
+    Give(Duration),
+    /// The keeper's own.
+    Keeper,
+}
+
+/// One thing asked of a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request<'a> {
+    /// Take the lock for `token` if it is free.
+    Take { name: &'a [u8], token: Token, ttl: Duration, place: Place },
+    /// Make a lock that is `token`'s last for `ttl` from now on.
+    Extend { name: &'a [u8], token: Token, ttl: Duration, reach: Reach },
+    /// Give up `token`: its place among the waiters, and the lock if it is its own. `fence` is the
+    /// one that was used under it, or 0 where none was.
+    Give { name: &'a [u8], token: Token, fence: u64 },
+}
+
+/// Whether a take that finds the lock taken leaves a place behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// It does not.
+    Try,
+    /// It stands with the waiters, with the ticket of an earlier poll or 0. A store without
+    /// tickets does as for a try.
+    Join(u64),
+}
+
+/// What an extension reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// The lock's ttl, never making it shorter: an extension that was delayed on its way can then
+    /// not cut a validity that a later one has promised.
+    Grow,
+    /// The same, and what the store keeps beside the lock as well.
+    Refresh,
+    /// The lock's ttl to just this. Only for a lease that nobody relies on any more.
+    Set,
+}
+
+pub(crate) type Outcome = Result<Answer, Failure>;
+
+/// A reply, and the moment before its request was sent, from which validity counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) sent: Moment,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    /// The lock is the token's, under this fence.
+    Granted { fence: u64 },
+    /// Somebody else has it, or is before us. It can be free by its ttl after `free_in`.
+    Busy { free_in: Duration, ticket: u64 },
+    /// The lock is the token's for the ttl that was asked for.
+    Extended,
+    /// The lock was the token's and is free now.
+    Given,
+    /// The lock is not the token's.
+    NotMine,
+}
+
+/// An attempt that brought no reply.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// Before the first byte was sent, if one was and the server did not say that it refused: then
+    /// the request may have been, or may yet be, carried out.
+    pub(crate) sent: Option<Moment>,
+}
+
+impl Failure {
+    /// The request was not carried out and never will be.
+    pub(crate) fn not_done(error: Error) -> Failure {
+        Failure { error, sent: None }
+    }
+
+    /// The request may have been carried out.
+    pub(crate) fn unknown(error: Error, sent: Moment) -> Failure {
+        Failure { error, sent: Some(sent) }
+    }
+}
+
+/// What is to be seen of a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Look {
+    pub(crate) holder: Option<Held>,
+    /// The last fence given out for the name, if the store still knows it.
+    pub(crate) last_fence: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    /// Only the first digits of the token.
+    pub(crate) token_prefix: String,
+    pub(crate) ttl: Duration,
+    /// None where the holder is another program's and has none.
+    pub(crate) fence: Option<u64>,
+}
+
+/// Opens the store that a config names.
+pub(crate) fn open(config: &Config) -> Result<Box<dyn Store>, Error> {
+    match &config.store {
+        StoreConfig::Redis(_) => unimplemented!(),
+        #[cfg(feature = "sqlite")]
+        StoreConfig::Sqlite(path) => Ok(Box::new(sqlite::SqliteStore::open(path, config)?)),
+        #[cfg(not(feature = "sqlite"))]
+        StoreConfig::Sqlite(_) => {
+            Err(Error::new(ErrorKind::BadArgument, "sqlite needs the feature 'sqlite'"))
+        }
+    }
+}
+
+/// Whole milliseconds, rounded down: what a store is asked for is never more than what is relied
+/// on.
+pub(crate) fn millis(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
+}

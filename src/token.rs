@@ -1,0 +1,95 @@
+//! The mark of one grant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+use crate::error::{Error, ErrorKind};
+
+/// 128 random bits that mark one grant in the store, written as 32 lower-case hex digits. Never
+/// reused.
+///
+/// Whoever knows a token can release the lock that it marks, so it is handed on
+/// ([`Lease::detach`](crate::Lease::detach)) and not logged: `Debug` shows its first digits only.
+///
+/// ```
+/// let token: leasehold::Token = "00112233445566778899aabbccddeeff".parse()?;
+/// assert_eq!(token.to_string(), "00112233445566778899aabbccddeeff");
+/// assert_eq!(format!("{token:?}"), "Token(00112233…)");
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token([u8; 16]);
+
+/// The length of a token as text.
+pub(crate) const HEX: usize = 32;
+
+impl Token {
+    /// A new one from the operating system's random bits. Not buffered: a buffer would be
+    /// inherited by a forked child, and two processes would draw the same token.
+    pub(crate) fn random() -> Result<Token, Error> {
+        let mut bits = [0; 16];
+        getrandom::fill(&mut bits)
+            .map_err(|error| Error::new(ErrorKind::Exhausted, format!("random bits: {error}")))?;
+        Ok(Token(bits))
+    }
+
+    /// The 32 digits, written into `buffer`.
+    pub(crate) fn hex(self, buffer: &mut [u8; HEX]) -> &str {
+        Uuid::from_bytes(self.0).simple().encode_lower(buffer)
+    }
+
+    /// The first digits, enough to tell holders apart and too few to release with.
+    pub(crate) fn prefix(self) -> String {
+        let mut buffer = [0; HEX];
+        self.hex(&mut buffer)[..8].to_owned()
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.hex(&mut [0; HEX]))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}…)", self.prefix())
+    }
+}
+
+impl FromStr for Token {
+    type Err = Error;
+
+    /// # Errors
+    /// [`ErrorKind::BadArgument`] for anything but 32 lower-case hex digits.
+    fn from_str(text: &str) -> Result<Token, Error> {
+        let ours = text.len() == HEX && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        match Uuid::try_parse(text) {
+            Ok(bits) if ours => Ok(Token(bits.into_bytes())),
+            _ => Err(Error::new(ErrorKind::BadArgument, "a token is 32 lower-case hex digits")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_read_back_and_differ() {
+        let token = Token::random().unwrap();
+        assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
+        assert_ne!(token, Token::random().unwrap());
+    }
+
+    #[test]
+    fn nothing_but_32_lower_case_digits_is_a_token() {
+        for text in
+            ["", "00", "00112233445566778899AABBCCDDEEFF", "00112233-4455-6677-8899-aabbccddeeff"]
+        {
+            assert!(text.parse::<Token>().is_err(), "{text}");
+        }
+    }
+}

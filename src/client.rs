@@ -1,0 +1,128 @@
+//! The client: an open store, and where locks come from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Deadline;
+use crate::config::Config;
+use crate::error::Error;
+use crate::events::Events;
+use crate::keeper::Keeper;
+use crate::lock::Lock;
+use crate::metrics::Counters;
+use crate::store;
+
+/// An open store with its connections and its keeper. Cloning it is cheap and gives the same
+/// client; share one in a process.
+///
+/// ```no_run
+/// use leasehold::Client;
+///
+/// let client = Client::open("redis://127.0.0.1")?;
+/// let lease = client.lock("nightly").acquire()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+///
+/// A forked child cannot use the client of its parent; every call there says so
+/// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), and a new client works.
+#[derive(Clone)]
+pub struct Client {
+    keeper: Arc<Keeper>,
+    store: Arc<str>,
+}
+
+impl Client {
+    /// Opens the store that a URL names; [`Config::from_url`] lists the URLs.
+    ///
+    /// A Redis store connects when it is first asked, so a client can be opened before its
+    /// server; [`ping`](Client::ping) asks at once. An SQLite file is opened here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument) for the URL,
+    /// [`ErrorKind::Storage`](crate::ErrorKind::Storage) for the file.
+    pub fn open(url: &str) -> Result<Client, Error> {
+        Client::with_config(Config::from_url(url)?)
+    }
+
+    /// Opens the store that `LEASEHOLD_URL` names, or else the embedded one.
+    ///
+    /// # Errors
+    /// As for [`open`](Client::open).
+    pub fn from_env() -> Result<Client, Error> {
+        Client::with_config(Config::from_env()?)
+    }
+
+    /// Opens a store that was set up in code.
+    ///
+    /// # Errors
+    /// As for [`open`](Client::open).
+    pub fn with_config(config: Config) -> Result<Client, Error> {
+        config.check()?;
+        let store = store::open(&config)?;
+        let keeper = Keeper::start(store, config.io_timeout, config.close_timeout)?;
+        Ok(Client { keeper: Arc::new(keeper), store: config.display_store().into() })
+    }
+
+    /// A lock on a name: any bytes, 64 KiB at most. Nothing is checked or sent before it is taken.
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(Arc::clone(&self.keeper), name.as_ref())
+    }
+
+    /// Reaches the store, credentials included, without doing anything there.
+    ///
+    /// # Errors
+    /// Whatever is in the way, by `io_timeout`.
+    pub fn ping(&self) -> Result<(), Error> {
+        let desk = self.keeper.desk()?;
+        desk.store.ping(Deadline::after(self.keeper.io_timeout()))
+    }
+
+    /// Subscribes to what happens to leases in the background.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exhausted`](crate::ErrorKind::Exhausted) when no descriptors are left,
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
+    pub fn events(&self) -> Result<Events, Error> {
+        self.keeper.desk()?.hub.subscribe()
+    }
+
+    /// What was counted since the client was opened; nothing in a forked child.
+    pub fn counters(&self) -> Counters {
+        self.keeper
+            .desk_even_closed()
+            .map_or_else(|_| Counters::default(), |desk| desk.metrics.read())
+    }
+
+    /// The store, as people may see it: without user and password.
+    pub fn store(&self) -> &str {
+        &self.store
+    }
+
+    /// Closes the client: every lease becomes invalid at once and is released, waiters return
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the background thread has ended when
+    /// this returns. It takes as long as `close_timeout` (1 s) at most, if the request under way
+    /// is answered in that time, else `io_timeout`; what was not released by then is free by its
+    /// ttl.
+    ///
+    /// Without closing, a program may just exit: that does no I/O, and the ttl frees its locks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a forked child.
+    pub fn close(&self) -> Result<(), Error> {
+        self.keeper.close(self.keeper.close_timeout())
+    }
+
+    /// The same with another limit.
+    ///
+    /// # Errors
+    /// As for [`close`](Client::close).
+    pub fn close_timeout(&self, timeout: Duration) -> Result<(), Error> {
+        self.keeper.close(timeout)
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("store", &self.store).finish_non_exhaustive()
+    }
+}

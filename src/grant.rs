@@ -1,0 +1,297 @@
+//! One grant and what it is worth at each moment. No I/O and no clock of its own: every question
+//! is asked for a moment, so that the answers can be tested without waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+use crate::config::drift;
+use crate::events::LossReason;
+use crate::token::Token;
+
+/// What a lock asks of the leases that it makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    pub(crate) renew: bool,
+    /// Only for renewed leases.
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Terms {
+    /// The ttl to ask for when this much may still be held.
+    fn ttl_within(&self, left: Duration) -> Duration {
+        whole_millis(self.ttl.min(left))
+    }
+
+    /// The ttl of the first request.
+    pub(crate) fn first_ttl(&self) -> Duration {
+        self.ttl_within(self.max_hold.unwrap_or(Duration::MAX))
+    }
+}
+
+/// Who a grant is.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) token: Token,
+    pub(crate) fence: u64,
+}
+
+/// Everything that is known of one grant. Shared by the lease and the keeper.
+pub(crate) struct Grant {
+    pub(crate) identity: Identity,
+    pub(crate) terms: Terms,
+    /// The keeper's number for it.
+    pub(crate) id: u64,
+    pub(crate) taker: ThreadId,
+    /// Nanoseconds of a `Moment`; only written with `state` locked, read without.
+    valid_until: AtomicU64,
+    state: Mutex<State>,
+    /// The moments under which the keeper's book has filed the grant; the book's alone.
+    pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
+}
+
+struct State {
+    phase: Phase,
+    /// The end of what `max_hold` allows.
+    hold_end: Moment,
+    /// When the keeper is to act next; `NEVER` when nothing is left to do but to end.
+    next: Moment,
+    /// Failed renewals in a row.
+    failures: u32,
+    warned: bool,
+    /// The last extension reached as far as `max_hold` allows: there will be no other.
+    last: bool,
+    /// When the store's side keys were last refreshed.
+    refreshed: Moment,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Handed to us by another process: nothing may be relied on before the first extension.
+    Attached,
+    Held,
+    Over,
+}
+
+/// How a grant's turn stood when it was ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// By this call, and validity had not ended.
+    Valid,
+    /// By this call, with nothing left to rely on; the store may have it still.
+    Stale,
+    /// It was over already: nothing may be sent for it.
+    Before,
+}
+
+/// What the keeper has to do for a grant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Rest,
+    Renew { ttl: Duration, refresh: bool },
+    Warn,
+    Lose(LossReason),
+    Forget,
+}
+
+/// A store keeps its side keys for 25 hours; once an hour is often enough.
+const REFRESH: Duration = Duration::from_secs(60 * 60);
+
+impl Grant {
+    /// A grant whose reply was read at `now`, to a request sent at `sent`; `None` when nothing of
+    /// its validity is left by then.
+    pub(crate) fn taken(
+        identity: Identity,
+        terms: Terms,
+        id: u64,
+        sent: Moment,
+        now: Moment,
+    ) -> Option<Grant> {
+        let hold_end = hold_end(&terms, sent);
+        let ttl = terms.first_ttl();
+        let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, sent);
+        let alive = grant.extended(sent, ttl, now);
+        alive.then_some(grant)
+    }
+
+    /// A grant that another process took and handed on.
+    pub(crate) fn attached(identity: Identity, terms: Terms, id: u64, now: Moment) -> Grant {
+        let hold_end = hold_end(&terms, now);
+        Grant::new(identity, terms, id, Phase::Attached, hold_end, Moment::ZERO)
+    }
+
+    fn new(
+        identity: Identity,
+        terms: Terms,
+        id: u64,
+        phase: Phase,
+        hold_end: Moment,
+        refreshed: Moment,
+    ) -> Grant {
+        let state = State {
+            phase,
+            hold_end,
+            next: Moment::NEVER,
+            failures: 0,
+            warned: false,
+            last: false,
+            refreshed,
+        };
+        Grant {
+            identity,
+            terms,
+            id,
+            taker: std::thread::current().id(),
+            valid_until: AtomicU64::new(0),
+            state: Mutex::new(state),
+            filed: Mutex::new(None),
+        }
+    }
+
+    /// The instant until which the holder may rely on the lease.
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        self.valid_until().since(now)
+    }
+
+    /// When the keeper has to say that the lease is lost if nothing has extended it: a little
+    /// before validity ends, so that whoever is told can still act on it.
+    pub(crate) fn lost_at(&self) -> Moment {
+        self.valid_until().minus((self.terms.ttl / 20).min(Duration::from_millis(100)))
+    }
+
+    /// When the keeper has to look at the grant next, except for its end.
+    pub(crate) fn next(&self) -> Moment {
+        self.state.lock().next
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().phase == Phase::Over
+    }
+
+    /// The ttl to ask for now, which never reaches beyond `max_hold`.
+    pub(crate) fn ttl_from(&self, ttl: Duration, now: Moment) -> Duration {
+        whole_millis(ttl.min(self.state.lock().hold_end.since(now)))
+    }
+
+    /// The store made the lock ours for `ttl` on a request sent at `sent`. False, and nothing is
+    /// raised, when it is too late: validity that has ended never comes back.
+    pub(crate) fn extended(&self, sent: Moment, ttl: Duration, now: Moment) -> bool {
+        let mut state = self.state.lock();
+        let ended = match state.phase {
+            Phase::Over => true,
+            Phase::Attached => false,
+            Phase::Held => {
+                let until = self.valid_until();
+                until != Moment::ZERO && now >= until
+            }
+        };
+        let until = sent.plus(ttl).minus(drift(ttl)).min(state.hold_end);
+        if ended || now >= until {
+            return false;
+        }
+        state.phase = Phase::Held;
+        // An extension never shortens, neither in the store nor here.
+        let until = until.max(self.valid_until());
+        self.valid_until.store(until.as_nanos(), Ordering::Release);
+        state.failures = 0;
+        // The next one would be for less than a millisecond.
+        state.last = sent.plus(ttl + Duration::from_millis(1)) > state.hold_end;
+        state.next = if !self.terms.renew {
+            Moment::NEVER
+        } else if state.last {
+            // What is left to do is to warn.
+            until.minus(self.terms.ttl / 3).max(now)
+        } else {
+            state.warned = false;
+            sent.plus(self.terms.ttl / 3)
+        };
+        true
+    }
+
+    /// The side keys were refreshed by a request sent at `sent`.
+    pub(crate) fn refreshed(&self, sent: Moment) {
+        self.state.lock().refreshed = sent;
+    }
+
+    /// A renewal did not get through; tries again after `pause`.
+    pub(crate) fn renewal_failed(&self, now: Moment, pause: impl FnOnce(Duration) -> Duration) {
+        let mut state = self.state.lock();
+        let ttl = self.terms.ttl;
+        let first = (ttl / 60).clamp(Duration::from_millis(2), Duration::from_millis(500));
+        let most = (ttl / 10).clamp(Duration::from_millis(4), Duration::from_secs(2));
+        let span = first.saturating_mul(1 << state.failures.min(8)).min(most);
+        state.failures += 1;
+        state.next = now.plus(pause(span));
+    }
+
+    /// What is to be done at `now`.
+    pub(crate) fn step(&self, now: Moment) -> Step {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return Step::Forget;
+        }
+        if now >= self.lost_at() {
+            state.phase = Phase::Over;
+            let reason = if state.last { LossReason::MaxHold } else { LossReason::Expired };
+            self.valid_until.store(0, Ordering::Release);
+            return Step::Lose(reason);
+        }
+        if now < state.next {
+            return Step::Rest;
+        }
+        let risky = self.remaining(now) <= self.terms.ttl / 3;
+        if !state.warned && risky && (state.failures > 0 || state.last) {
+            state.warned = true;
+            if state.last {
+                state.next = Moment::NEVER;
+            }
+            return Step::Warn;
+        }
+        if state.last {
+            state.next = Moment::NEVER;
+            return Step::Rest;
+        }
+        Step::Renew {
+            ttl: self.terms.ttl_within(state.hold_end.since(now)),
+            refresh: now.since(state.refreshed) >= REFRESH,
+        }
+    }
+
+    /// Ends the turn: from now on the lease is invalid and no reply raises it.
+    pub(crate) fn end(&self, now: Moment) -> Ended {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut state.phase, Phase::Over) {
+            Phase::Over => Ended::Before,
+            Phase::Attached => Ended::Stale,
+            Phase::Held => {
+                let until = self.valid_until.swap(0, Ordering::AcqRel);
+                if now.as_nanos() < until { Ended::Valid } else { Ended::Stale }
+            }
+        }
+    }
+}
+
+/// Stores count whole milliseconds, and nobody may rely on more than was asked for.
+fn whole_millis(span: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn hold_end(terms: &Terms, from: Moment) -> Moment {
+    match terms.max_hold {
+        Some(most) if terms.renew => from.plus(most),
+        _ => Moment::NEVER,
+    }
+}
+
+#[cfg(test)]
+mod tests;

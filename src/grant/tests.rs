@@ -1,0 +1,144 @@
+use super::*;
+
+const START: Moment = Moment::from_nanos(1_000_000_000_000);
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+fn at(count: u64) -> Moment {
+    START.plus(ms(count))
+}
+
+fn terms(ttl: u64) -> Terms {
+    Terms { ttl: ms(ttl), renew: true, max_hold: None }
+}
+
+fn grant(terms: Terms) -> Grant {
+    taken(terms, START, START).unwrap()
+}
+
+fn taken(terms: Terms, sent: Moment, now: Moment) -> Option<Grant> {
+    let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1 };
+    Grant::taken(identity, terms, 1, sent, now)
+}
+
+#[test]
+fn c3_validity_counts_from_before_the_send_less_drift() {
+    let grant = taken(terms(1000), START, at(400)).unwrap();
+    // 1000 ms less 1 % less 2 ms, counted from the send, not from the reply.
+    assert_eq!(grant.valid_until(), at(988));
+    assert_eq!(grant.remaining(at(400)), ms(588));
+    assert_eq!(grant.remaining(at(989)), Duration::ZERO);
+}
+
+#[test]
+fn c3_a_reply_that_comes_after_validity_grants_nothing() {
+    assert!(taken(terms(1000), START, at(988)).is_none());
+    assert!(taken(terms(1000), START, at(987)).is_some());
+}
+
+#[test]
+fn c3_validity_that_has_ended_is_never_raised() {
+    let grant = grant(terms(1000));
+    assert!(!grant.extended(at(900), ms(1000), at(988)));
+    assert_eq!(grant.remaining(at(988)), Duration::ZERO);
+}
+
+#[test]
+fn an_extension_never_shortens() {
+    let grant = grant(terms(1000));
+    assert!(grant.extended(at(10), ms(300), at(20)));
+    assert_eq!(grant.valid_until(), at(988));
+}
+
+#[test]
+fn renewal_falls_due_at_a_third_of_the_ttl_and_starts_over() {
+    let grant = grant(terms(3000));
+    assert_eq!(grant.step(at(999)), Step::Rest);
+    assert_eq!(grant.step(at(1000)), Step::Renew { ttl: ms(3000), refresh: false });
+    assert!(grant.extended(at(1000), ms(3000), at(1001)));
+    assert_eq!(grant.next(), at(2000));
+}
+
+#[test]
+fn side_keys_are_refreshed_once_an_hour() {
+    let grant = grant(terms(24 * 3_600_000));
+    assert_eq!(
+        grant.step(at(8 * 3_600_000)),
+        Step::Renew { ttl: ms(24 * 3_600_000), refresh: true }
+    );
+    grant.refreshed(at(8 * 3_600_000));
+    assert!(matches!(grant.step(at(8 * 3_600_001)), Step::Renew { refresh: false, .. }));
+}
+
+#[test]
+fn c9_one_failure_ends_nothing_then_risk_then_loss_before_validity_ends() {
+    let grant = grant(terms(3000));
+    let mut now = at(1000);
+    let mut warned_at = None;
+    let lost_at = loop {
+        match grant.step(now) {
+            Step::Renew { .. } => grant.renewal_failed(now, |span| span),
+            Step::Warn => warned_at = Some(now),
+            Step::Lose(reason) => break (now, reason),
+            Step::Rest => now = grant.next().min(grant.lost_at()),
+            Step::Forget => panic!("forgotten while held"),
+        }
+    };
+    let warned_at = warned_at.unwrap();
+    assert!(warned_at >= at(1950) && warned_at <= at(2300), "{warned_at:?}");
+    assert_eq!(lost_at, (at(3000 - 32 - 100), LossReason::Expired));
+    assert_eq!(grant.remaining(lost_at.0), Duration::ZERO);
+    assert_eq!(grant.end(lost_at.0), Ended::Before);
+}
+
+#[test]
+fn max_hold_bounds_ttl_validity_and_renewal() {
+    let grant = grant(Terms { max_hold: Some(ms(5000)), ..terms(3000) });
+    assert!(grant.extended(at(1000), ms(3000), at(1000)));
+    assert_eq!(grant.step(at(2000)), Step::Renew { ttl: ms(3000), refresh: false });
+    assert!(grant.extended(at(2000), ms(3000), at(2000)));
+    // The ttl asked for last ends with max_hold, and so does the lease.
+    assert_eq!(grant.step(at(3900)), Step::Rest);
+    assert_eq!(grant.next(), at(5000 - 32 - 1000));
+    assert_eq!(grant.step(at(3968)), Step::Warn);
+    assert_eq!(grant.step(at(4000)), Step::Rest);
+    assert_eq!(grant.step(at(4968)), Step::Lose(LossReason::MaxHold));
+}
+
+#[test]
+fn max_hold_below_the_ttl_shortens_the_ttl() {
+    let terms = Terms { max_hold: Some(ms(500)), ..terms(3000) };
+    assert_eq!(terms.first_ttl(), ms(500));
+    assert!(grant(terms).valid_until() < at(500));
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_expires() {
+    let grant = grant(Terms { renew: false, max_hold: Some(ms(10)), ..terms(1000) });
+    assert_eq!(grant.next(), Moment::NEVER);
+    assert_eq!(grant.step(at(900)), Step::Rest);
+    assert_eq!(grant.step(grant.lost_at()), Step::Lose(LossReason::Expired));
+}
+
+#[test]
+fn an_attached_grant_is_worth_nothing_before_an_extension() {
+    let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 9 };
+    let grant = Grant::attached(identity, terms(1000), 1, START);
+    assert_eq!(grant.remaining(START), Duration::ZERO);
+    assert!(grant.extended(at(5), ms(1000), at(6)));
+    assert_eq!(grant.valid_until(), at(5 + 988));
+    assert_eq!(grant.end(at(7)), Ended::Valid);
+}
+
+#[test]
+fn c5_a_turn_ends_once() {
+    let grant = grant(terms(1000));
+    assert_eq!(grant.end(at(1)), Ended::Valid);
+    assert_eq!(grant.end(at(1)), Ended::Before);
+    assert!(!grant.extended(at(2), ms(1000), at(2)));
+    assert_eq!(grant.step(at(2)), Step::Forget);
+}

@@ -1,0 +1,138 @@
+//! What the keeper has to do, in the order in which it falls due.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Owed;
+use crate::clock::{Deadline, Moment};
+use crate::grant::Grant;
+
+/// Every live grant stands in `ends`, under the moment when its loss must be told, and in `steps`
+/// while something is to be done for it before that. The grant keeps both keys (`filed`), because
+/// its own moments move on while it stands here.
+#[derive(Default)]
+pub(super) struct Book {
+    steps: BTreeMap<(Moment, u64), Arc<Grant>>,
+    ends: BTreeMap<(Moment, u64), Arc<Grant>>,
+    owed: BTreeMap<(Moment, u64), Debt>,
+    last_debt: u64,
+    closing: Option<Deadline>,
+    /// When the thread will look again by itself.
+    pub(super) asleep_until: Moment,
+}
+
+/// A give that is owed, and how often it was tried.
+pub(super) struct Debt {
+    pub(super) owed: Owed,
+    tries: u32,
+}
+
+/// Between two tries of a give that nothing has confirmed.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+
+impl Book {
+    /// Files a grant under its moments, anew if it stands here already. True if the thread has to
+    /// be woken, since it would look too late.
+    pub(super) fn insert(&mut self, grant: Arc<Grant>) -> bool {
+        self.remove(&grant);
+        if grant.is_over() {
+            return false;
+        }
+        let (step, end) = (grant.next(), grant.lost_at());
+        *grant.filed.lock() = Some((step, end));
+        if step < end {
+            self.steps.insert((step, grant.id), Arc::clone(&grant));
+        }
+        self.ends.insert((end, grant.id), grant);
+        step.min(end) < self.asleep_until
+    }
+
+    pub(super) fn remove(&mut self, grant: &Grant) {
+        if let Some((step, end)) = grant.filed.lock().take() {
+            self.steps.remove(&(step, grant.id));
+            self.ends.remove(&(end, grant.id));
+        }
+    }
+
+    pub(super) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.ends.values()
+    }
+
+    /// The grants for which something is due, those that end first before the others. They stay
+    /// filed; whoever acts on one files it anew.
+    pub(super) fn due(&self, now: Moment, most: usize) -> Vec<Arc<Grant>> {
+        let past = ..=(now, u64::MAX);
+        let ending = self.ends.range(past).map(|(_, grant)| grant);
+        let stepping = self.steps.range(past).map(|(_, grant)| grant);
+        // More than are wanted, so that a short lease is not behind a crowd of long ones.
+        let mut due: Vec<_> = ending.chain(stepping).take(most * 8).cloned().collect();
+        due.sort_by_key(|grant| (grant.lost_at(), grant.id));
+        due.dedup_by_key(|grant| grant.id);
+        due.truncate(most);
+        due
+    }
+
+    /// When the next loss must be told.
+    pub(super) fn next_end(&self) -> Moment {
+        self.ends.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment)
+    }
+
+    /// When something is next to be done.
+    pub(super) fn next_due(&self) -> Moment {
+        let step = self.steps.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);
+        let debt = self.owed.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);
+        step.min(debt).min(self.next_end())
+    }
+
+    pub(super) fn owe(&mut self, owed: Owed, now: Moment) {
+        self.file(Debt { owed, tries: 0 }, now);
+    }
+
+    /// Owes it still, for a later try; unless the store has forgotten it by then.
+    pub(super) fn owe_again(&mut self, mut debt: Debt, now: Moment) {
+        let pause = FIRST_RETRY.saturating_mul(1 << debt.tries.min(10)).min(LONGEST_RETRY);
+        debt.tries += 1;
+        if now < debt.owed.until {
+            // The last try comes when nothing that was delayed can be alive any more.
+            let at = now.plus(pause).min(debt.owed.until);
+            self.file(debt, at);
+        }
+    }
+
+    fn file(&mut self, debt: Debt, at: Moment) {
+        self.last_debt += 1;
+        self.owed.insert((at, self.last_debt), debt);
+    }
+
+    /// Takes out the gives that are due by `now`.
+    pub(super) fn take_owed(&mut self, now: Moment, most: usize) -> Vec<Debt> {
+        let mut debts = Vec::new();
+        while debts.len() < most
+            && let Some(first) = self.owed.first_entry()
+            && first.key().0 <= now
+        {
+            debts.push(first.remove());
+        }
+        debts
+    }
+
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.owed.is_empty()
+    }
+
+    pub(super) fn close(&mut self, deadline: Deadline) {
+        self.closing = Some(self.closing.map_or(deadline, |earlier| earlier.min(deadline)));
+    }
+
+    pub(super) fn closing(&self) -> Option<Deadline> {
+        self.closing
+    }
+
+    /// Takes every grant out.
+    pub(super) fn clear(&mut self) -> Vec<Arc<Grant>> {
+        self.steps.clear();
+        std::mem::take(&mut self.ends).into_values().collect()
+    }
+}

@@ -1,0 +1,208 @@
+//! The keeper: one thread a client, which renews grants and finishes what calls left undone.
+//!
+//! It never holds its book while it talks to the store, and is woken only for something that
+//! falls due sooner than it would have looked: an uncontended cycle of taking and releasing does
+//! not wake it.
+
+mod book;
+mod rounds;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use self::book::Book;
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::events::{Event, EventKind, Hub};
+use crate::fork::Owned;
+use crate::grant::{Grant, Identity};
+use crate::metrics::Metrics;
+use crate::store::Store;
+use crate::wait::Gate;
+
+/// What a client, its locks and its leases share. Dropping the last of them lets the thread go.
+pub(crate) struct Keeper {
+    inside: Owned<Inside>,
+}
+
+struct Inside {
+    desk: Arc<Desk>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    close_timeout: Duration,
+    io_timeout: Duration,
+    last_id: AtomicU64,
+}
+
+/// What the thread works on.
+pub(crate) struct Desk {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) metrics: Metrics,
+    pub(crate) hub: Hub,
+    pub(crate) gate: Gate,
+    io_timeout: Duration,
+    book: Mutex<Book>,
+    wake: Condvar,
+}
+
+/// A token that must be given up and whose giving could not be confirmed yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Owed {
+    pub(crate) identity: Identity,
+    /// When the store has forgotten it in any case: a ttl after the last request that could have
+    /// taken or extended it.
+    pub(crate) until: Moment,
+}
+
+impl Keeper {
+    pub(crate) fn start(
+        store: Box<dyn Store>,
+        io_timeout: Duration,
+        close_timeout: Duration,
+    ) -> Result<Keeper, Error> {
+        let desk = Arc::new(Desk {
+            store,
+            metrics: Metrics::default(),
+            hub: Hub::default(),
+            gate: Gate::default(),
+            io_timeout,
+            book: Mutex::new(Book::default()),
+            wake: Condvar::new(),
+        });
+        let thread = std::thread::Builder::new().name("leasehold".to_owned());
+        let thread = thread.spawn({
+            let desk = Arc::clone(&desk);
+            move || rounds::run(&desk)
+        });
+        let thread = thread.map_err(|error| {
+            Error::new(ErrorKind::Exhausted, format!("the keeper's thread: {error}"))
+        })?;
+        let inside = Inside {
+            desk,
+            thread: Mutex::new(Some(thread)),
+            close_timeout,
+            io_timeout,
+            last_id: AtomicU64::new(0),
+        };
+        Ok(Keeper { inside: Owned::new(inside) })
+    }
+
+    /// The shared desk, if this process may use it: asked first in every call, before any mutex.
+    pub(crate) fn desk(&self) -> Result<&Desk, Error> {
+        self.inside.birth().check()?;
+        if self.inside.desk.gate.is_closed() {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        Ok(&self.inside.desk)
+    }
+
+    /// The same where a closed client still answers, as for counters and a lease's own end.
+    pub(crate) fn desk_even_closed(&self) -> Result<&Desk, Error> {
+        self.inside.birth().check()?;
+        Ok(&self.inside.desk)
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        self.inside.birth().is_here()
+    }
+
+    pub(crate) fn io_timeout(&self) -> Duration {
+        self.inside.io_timeout
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.inside.last_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Closes in order: waiters are woken, every lease becomes invalid and is released until the
+    /// deadline, the thread is joined. A second call waits for the first.
+    pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
+        self.inside.birth().check()?;
+        self.inside.desk.shut(Deadline::after(timeout));
+        let mut thread = self.inside.thread.lock();
+        if let Some(thread) = thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the keeper ended in a panic; leases run out by their ttl");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close_timeout(&self) -> Duration {
+        self.inside.close_timeout
+    }
+}
+
+impl Drop for Inside {
+    /// Nobody can ask for anything any more. The thread finishes what is owed, bounded by the
+    /// close timeout, and is not waited for: dropping a client does no I/O.
+    fn drop(&mut self) {
+        self.desk.shut(Deadline::after(self.close_timeout));
+    }
+}
+
+impl Desk {
+    /// Takes a grant into the book. False when the client was closed meanwhile: then the grant
+    /// must be given by whoever has it.
+    pub(crate) fn keep(&self, grant: &Arc<Grant>) -> bool {
+        let mut book = self.book.lock();
+        if book.closing().is_some() {
+            return false;
+        }
+        if book.insert(Arc::clone(grant)) {
+            self.wake.notify_one();
+        }
+        true
+    }
+
+    /// Takes a grant out of the book.
+    pub(crate) fn forget(&self, grant: &Grant) {
+        self.book.lock().remove(grant);
+    }
+
+    /// Files a grant anew after its validity changed.
+    pub(crate) fn refile(&self, grant: &Arc<Grant>) {
+        let mut book = self.book.lock();
+        if book.closing().is_none() && book.insert(Arc::clone(grant)) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Leaves a give to the keeper.
+    pub(crate) fn owe(&self, owed: Owed) {
+        let mut book = self.book.lock();
+        book.owe(owed, Moment::now());
+        self.wake.notify_one();
+    }
+
+    /// Whether this thread took the name and still has a lease on it.
+    pub(crate) fn is_held_by(&self, thread: ThreadId, name: &[u8]) -> bool {
+        let now = Moment::now();
+        self.book.lock().grants().any(|grant| {
+            grant.taker == thread
+                && *grant.identity.name == *name
+                && !grant.remaining(now).is_zero()
+        })
+    }
+
+    /// Says that a lease was lost: counted, logged and raised, once.
+    pub(crate) fn tell_lost(&self, grant: &Grant, reason: crate::events::LossReason) {
+        self.metrics.lost.add_one();
+        self.tell(grant, EventKind::Lost(reason));
+    }
+
+    pub(crate) fn tell(&self, grant: &Grant, kind: EventKind) {
+        let Identity { name, fence, .. } = &grant.identity;
+        log::warn!("{kind:?}: lease {fence} on '{}'", name.escape_ascii());
+        self.hub.raise(&Event { kind, name: Arc::clone(name), fence: *fence });
+    }
+
+    fn shut(&self, deadline: Deadline) {
+        self.gate.close();
+        self.book.lock().close(deadline);
+        self.wake.notify_one();
+    }
+}

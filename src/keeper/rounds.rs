@@ -1,0 +1,208 @@
+//! The keeper's thread: what it does, round by round.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::book::{Book, Debt};
+use super::{Desk, Owed};
+use crate::clock::{Deadline, Moment};
+use crate::events::{EventKind, LossReason};
+use crate::grant::{Ended, Grant, Step};
+use crate::jitter::Jitter;
+use crate::store::{Lane, Outcome, Reach, Reply, Request};
+
+/// Requests in one pipeline: small enough to be done well before anything else falls due.
+const PIPELINE: usize = 128;
+/// However near the next end is, a request gets this long to be answered; cutting it shorter
+/// would only make the connection unusable.
+const LEAST: Duration = Duration::from_millis(5);
+
+pub(super) fn run(desk: &Desk) {
+    let mut jitter = Jitter::new();
+    loop {
+        let (due, debts) = {
+            let mut book = desk.book.lock();
+            loop {
+                if let Some(deadline) = book.closing() {
+                    let grants = book.clear();
+                    drop(book);
+                    close(desk, grants, deadline);
+                    return;
+                }
+                let now = Moment::now();
+                let due = book.due(now, PIPELINE);
+                let debts = book.take_owed(now, PIPELINE);
+                if !due.is_empty() || !debts.is_empty() {
+                    book.asleep_until = Moment::ZERO;
+                    break (due, debts);
+                }
+                sleep(desk, &mut book, now);
+            }
+        };
+        tend(desk, due, &mut jitter);
+        if !debts.is_empty() {
+            let left = give(desk, debts, deadline(desk));
+            let (mut book, now) = (desk.book.lock(), Moment::now());
+            left.into_iter().for_each(|debt| book.owe_again(debt, now));
+        }
+    }
+}
+
+fn sleep(desk: &Desk, book: &mut parking_lot::MutexGuard<'_, Book>, now: Moment) {
+    let until = book.next_due();
+    book.asleep_until = until;
+    // In hours, because far moments overflow the clock of the condition variable.
+    let span = until.since(now).min(Duration::from_secs(3600));
+    desk.wake.wait_for(book, span);
+}
+
+/// By when a request of the keeper must be over: no loss may be told late because of it.
+fn deadline(desk: &Desk) -> Deadline {
+    let now = Moment::now();
+    let end = desk.book.lock().next_end();
+    Deadline::at(end.min(now.plus(desk.io_timeout)).max(now.plus(LEAST)))
+}
+
+/// Renews, warns and tells losses, and files what lives on anew.
+fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
+    let now = Moment::now();
+    let mut renewals = Vec::with_capacity(due.len());
+    let mut rest = Vec::new();
+    for grant in due {
+        match grant.step(now) {
+            Step::Renew { ttl, refresh } => {
+                renewals.push((grant, ttl, if refresh { Reach::Refresh } else { Reach::Grow }));
+                continue;
+            }
+            Step::Lose(reason) => desk.tell_lost(&grant, reason),
+            Step::Warn => desk.tell(&grant, EventKind::AtRisk),
+            Step::Rest | Step::Forget => {}
+        }
+        rest.push(grant);
+    }
+    refile(desk, rest);
+    if renewals.is_empty() {
+        return;
+    }
+    // The ends of what is being renewed still stand in the book, and bound the deadline.
+    let outcomes = {
+        let requests: Vec<_> = renewals
+            .iter()
+            .map(|(grant, ttl, reach)| Request::Extend {
+                name: &grant.identity.name,
+                token: grant.identity.token,
+                ttl: *ttl,
+                reach: *reach,
+            })
+            .collect();
+        desk.store.run(Lane::Keeper, &requests, deadline(desk))
+    };
+    let now = Moment::now();
+    for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
+        renewed(desk, grant, *ttl, *reach, outcome, now, jitter);
+    }
+    refile(desk, renewals.into_iter().map(|(grant, ..)| grant));
+}
+
+fn renewed(
+    desk: &Desk,
+    grant: &Grant,
+    ttl: Duration,
+    reach: Reach,
+    outcome: Outcome,
+    now: Moment,
+    jitter: &mut Jitter,
+) {
+    match outcome {
+        Ok(answer) if answer.reply == Reply::Extended => {
+            if reach == Reach::Refresh {
+                grant.refreshed(answer.sent);
+            }
+            if grant.extended(answer.sent, ttl, now) {
+                desk.metrics.renewed.add_one();
+            }
+        }
+        Ok(answer) if answer.reply == Reply::NotMine => {
+            // Over already: released meanwhile, and then it is nobody's loss.
+            if grant.end(now) != Ended::Before {
+                desk.tell_lost(grant, LossReason::NotHeld);
+            }
+        }
+        Ok(answer) => {
+            log::error!("the store answered {:?} to a renewal", answer.reply);
+            grant.renewal_failed(now, |span| jitter.around(span));
+        }
+        Err(failure) => {
+            log::warn!(
+                "renewing the lease on '{}': {}",
+                grant.identity.name.escape_ascii(),
+                failure.error
+            );
+            grant.renewal_failed(now, |span| jitter.around(span));
+        }
+    }
+}
+
+/// Files grants under their new moments; those that are over leave the book.
+fn refile(desk: &Desk, grants: impl IntoIterator<Item = Arc<Grant>>) {
+    let mut book = desk.book.lock();
+    for grant in grants {
+        book.insert(grant);
+    }
+}
+
+/// Sends gives and returns those that must be sent again: a give that found nothing proves
+/// nothing, since the request that it answers can still be on its way.
+fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
+    let outcomes = {
+        let requests: Vec<_> = debts.iter().map(|debt| request(&debt.owed)).collect();
+        desk.store.run(Lane::Keeper, &requests, deadline)
+    };
+    let settled = |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
+    debts
+        .into_iter()
+        .zip(outcomes)
+        .filter(|(_, outcome)| !settled(outcome))
+        .map(|(debt, _)| debt)
+        .collect()
+}
+
+fn request(owed: &Owed) -> Request<'_> {
+    let identity = &owed.identity;
+    Request::Give { name: &identity.name, token: identity.token, fence: identity.fence }
+}
+
+/// Makes every lease invalid, then gives all of them and what is owed, until the deadline.
+fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
+    let now = Moment::now();
+    let mut book = Book::default();
+    for grant in &grants {
+        if grant.end(now) != Ended::Before {
+            let until = now.plus(grant.terms.ttl);
+            book.owe(Owed { identity: grant.identity.clone(), until }, now);
+        }
+    }
+    for debt in desk.book.lock().take_owed(Moment::NEVER, usize::MAX) {
+        book.owe(debt.owed, now);
+    }
+    // A give that was answered is done with, whatever the answer: there is no time to wait for
+    // delayed requests, and the ttl ends those.
+    while !book.owes_nothing() && !deadline.has_passed() {
+        let debts = book.take_owed(Moment::now(), PIPELINE);
+        if debts.is_empty() {
+            std::thread::sleep(deadline.left().min(Duration::from_millis(10)));
+            continue;
+        }
+        let requests: Vec<_> = debts.iter().map(|debt| request(&debt.owed)).collect();
+        let outcomes = desk.store.run(Lane::Keeper, &requests, request_deadline(desk, deadline));
+        let now = Moment::now();
+        for (debt, _) in debts.into_iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err()) {
+            book.owe_again(debt, now);
+        }
+    }
+    desk.hub.close();
+}
+
+fn request_deadline(desk: &Desk, deadline: Deadline) -> Deadline {
+    deadline.min(Deadline::after(desk.io_timeout))
+}

@@ -1,0 +1,247 @@
+//! One call's way to a lock: tries, what an unknown outcome leaves to clean up, and the wait
+//! between tries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Lock, Options};
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::grant::{Grant, Identity, Terms};
+use crate::jitter::Jitter;
+use crate::keeper::{Desk, Owed};
+use crate::lease::Lease;
+use crate::store::{Answer, Failure, Lane, Place, Reply, Request};
+use crate::token::Token;
+use crate::wait::{Check, Pace, Woken};
+
+pub(super) struct Attempts<'a> {
+    lock: &'a Lock,
+    desk: &'a Desk,
+    terms: Terms,
+    start: Moment,
+    token: Token,
+    ticket: u64,
+    /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
+    /// giving; they are given before the next try too, so that the call does not find itself busy.
+    ghosts: Vec<Token>,
+    /// The token stands in the store: among the waiters, or as a holder that came too late.
+    stands: bool,
+    /// The store has answered this call: from then on a wait outlasts an outage.
+    answered: bool,
+}
+
+enum Tried {
+    Granted(Lease),
+    Busy { free_at: Moment },
+    Failed(Error),
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(lock: &'a Lock, terms: Terms) -> Result<Attempts<'a>, Error> {
+        Ok(Attempts {
+            lock,
+            desk: lock.keeper.desk()?,
+            terms,
+            start: Moment::now(),
+            token: Token::random()?,
+            ticket: 0,
+            ghosts: Vec::new(),
+            stands: false,
+            answered: false,
+        })
+    }
+
+    /// Tries without waiting for the holder; only trouble with the store is tried again.
+    pub(super) fn try_once(mut self) -> Result<Option<Lease>, Error> {
+        let deadline = Deadline::at(self.first_answer_by());
+        let mut pace = self.pace();
+        loop {
+            let error = match self.once(Place::Try, deadline)? {
+                Tried::Granted(lease) => return Ok(Some(lease)),
+                Tried::Busy { .. } => return Ok(None),
+                Tried::Failed(error) => error,
+            };
+            let wake = pace.next(Moment::now(), Moment::NEVER).unwrap_or_else(Moment::now);
+            // Nobody listens there: the caller has said that it does not wait.
+            let hopeless = !error.is_retriable() || error.kind() == ErrorKind::Refused;
+            if hopeless || wake >= deadline.moment() {
+                return Err(error);
+            }
+            self.pause(wake, None)?;
+        }
+    }
+
+    /// Tries until `wait` is over, the attempts are used up, or `check` says stop.
+    pub(super) fn wait(
+        mut self,
+        wait: Option<Duration>,
+        mut check: Option<Check<'_>>,
+    ) -> Result<Lease, Error> {
+        let Options { attempts, .. } = self.lock.options;
+        let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
+        let mut pace = self.pace();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let sent = Moment::now();
+            let last = limit.max(self.first_answer_by());
+            let by = last.min(sent.plus(self.lock.keeper.io_timeout()));
+            let (free_at, error) = match self.once(Place::Join(self.ticket), Deadline::at(by))? {
+                Tried::Granted(lease) => return Ok(lease),
+                Tried::Busy { free_at } => {
+                    if tries == 1 && wait.is_none() && attempts.is_none() {
+                        self.refuse_deadlock()?;
+                    }
+                    (free_at, None)
+                }
+                Tried::Failed(error) => (Moment::NEVER, Some(error)),
+            };
+            let now = Moment::now();
+            if let Some(error) = &error
+                && (!error.is_retriable() || (!self.answered && now >= self.first_answer_by()))
+            {
+                return Err(error.clone());
+            }
+            let over = || error.clone().unwrap_or_else(|| self.timed_out(wait));
+            if attempts.is_some_and(|most| tries >= most) {
+                return Err(over());
+            }
+            // The last try has to be answered before the limit, so it starts a little earlier.
+            let round_trip = now.since(sent);
+            let latest = limit.minus(round_trip * 2);
+            let wake = pace.next(now, free_at).unwrap_or(now).min(latest.max(now));
+            if now >= latest {
+                let over = over();
+                self.pause(limit, check.as_mut())?;
+                return Err(over);
+            }
+            self.pause(wake, check.as_mut())?;
+        }
+    }
+
+    /// One request for the lock, and whatever it leaves to do.
+    fn once(&mut self, place: Place, deadline: Deadline) -> Result<Tried, Error> {
+        // Asked each time: the client may have been closed since.
+        self.desk = self.lock.keeper.desk()?;
+        self.desk.metrics.attempts.add_one();
+        let name = &*self.lock.name;
+        let ttl = self.terms.first_ttl();
+        let take = Request::Take { name, token: self.token, ttl, place };
+        let outcome = if self.ghosts.is_empty() {
+            self.desk.store.ask(Lane::Caller, take, deadline)
+        } else {
+            let gives =
+                self.ghosts.iter().map(|token| Request::Give { name, token: *token, fence: 0 });
+            let requests: Vec<_> = gives.chain([take]).collect();
+            let outcome = self.desk.store.run(Lane::Caller, &requests, deadline).pop();
+            outcome.unwrap_or_else(|| {
+                Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
+            })
+        };
+        match outcome {
+            Ok(answer) => self.answered(answer, place),
+            Err(failure) => self.failed(failure),
+        }
+    }
+
+    fn answered(&mut self, answer: Answer, place: Place) -> Result<Tried, Error> {
+        self.answered = true;
+        match answer.reply {
+            Reply::Granted { fence } => {
+                let identity =
+                    Identity { name: Arc::clone(&self.lock.name), token: self.token, fence };
+                let id = self.lock.keeper.next_id();
+                let now = Moment::now();
+                let Some(grant) = Grant::taken(identity, self.terms, id, answer.sent, now) else {
+                    // The same token again: it is granted anew, with validity of its own.
+                    self.stands = true;
+                    return Ok(Tried::Failed(Error::new(
+                        ErrorKind::NoAnswer,
+                        "the lock was granted too late to rely on it",
+                    )));
+                };
+                self.stands = false;
+                let grant = Arc::new(grant);
+                let lease = Lease::new(Arc::clone(&self.lock.keeper), Arc::clone(&grant));
+                if !self.desk.keep(&grant) {
+                    // Dropping the lease gives it.
+                    return Err(Error::bare(ErrorKind::Closed));
+                }
+                self.desk.metrics.granted.add_one();
+                Ok(Tried::Granted(lease))
+            }
+            Reply::Busy { free_in, ticket } => {
+                self.desk.metrics.busy.add_one();
+                self.ticket = ticket;
+                self.stands = ticket != 0 && place != Place::Try;
+                Ok(Tried::Busy { free_at: answer.sent.plus(free_in) })
+            }
+            reply => Err(Error::new(ErrorKind::Protocol, format!("{reply:?} to a take"))),
+        }
+    }
+
+    /// A request that may have been carried out leaves a ghost: a token that nobody counts as
+    /// held and that is given until that is confirmed, or a ttl has passed.
+    fn failed(&mut self, failure: Failure) -> Result<Tried, Error> {
+        let Some(sent) = failure.sent else {
+            // A server that says "not now" is there.
+            self.answered |= failure.error.kind() == ErrorKind::Unavailable;
+            return Ok(Tried::Failed(failure.error));
+        };
+        self.desk.metrics.unknown.add_one();
+        self.owe(self.token, sent.plus(self.terms.ttl));
+        self.ghosts.push(self.token);
+        self.token = Token::random()?;
+        self.stands = false;
+        let detail = format!("whether the lock was taken ({})", failure.error);
+        Ok(Tried::Failed(Error::new(ErrorKind::Unknown, detail)))
+    }
+
+    fn owe(&self, token: Token, until: Moment) {
+        let identity = Identity { name: Arc::clone(&self.lock.name), token, fence: 0 };
+        self.desk.owe(Owed { identity, until });
+    }
+
+    /// By when the first answer must have come: a wait that is shorter is a try, and a try gets
+    /// an answer.
+    fn first_answer_by(&self) -> Moment {
+        self.start.plus(self.lock.keeper.io_timeout())
+    }
+
+    fn pace(&self) -> Pace {
+        let longest = self.desk.store.abilities().longest_pause;
+        Pace::new(self.lock.options.backoff, longest, Jitter::new())
+    }
+
+    fn pause(&self, wake: Moment, check: Option<&mut Check<'_>>) -> Result<(), Error> {
+        match self.desk.gate.pause(wake, check) {
+            Woken::InTime => Ok(()),
+            Woken::Closed => Err(Error::bare(ErrorKind::Closed)),
+            Woken::Interrupted => Err(Error::bare(ErrorKind::Interrupted)),
+        }
+    }
+
+    fn refuse_deadlock(&self) -> Result<(), Error> {
+        if self.desk.is_held_by(std::thread::current().id(), &self.lock.name) {
+            return Err(Error::bare(ErrorKind::WouldDeadlock));
+        }
+        Ok(())
+    }
+
+    fn timed_out(&self, wait: Option<Duration>) -> Error {
+        self.desk.metrics.timed_out.add_one();
+        let waited = wait.map_or_else(|| "its attempts".to_owned(), |wait| format!("{wait:?}"));
+        Error::new(ErrorKind::Timeout, waited)
+    }
+}
+
+/// A call that ends without a lease leaves its place among the waiters.
+impl Drop for Attempts<'_> {
+    fn drop(&mut self) {
+        if self.stands {
+            // Once is enough: every request was answered, so nothing is on its way.
+            self.owe(self.token, Moment::now());
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
+
+mod attempt;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::attempt::Attempts;
+use crate::clock::{Deadline, Moment};
+use crate::config::{
+    DEFAULT_MAX_HOLD, DEFAULT_TTL, DEFAULT_WAIT, MAX_FENCE, MIN_RENEWED_TTL, check_name, check_ttl,
+};
+use crate::error::{Error, ErrorKind};
+use crate::grant::{Grant, Identity, Terms};
+use crate::keeper::Keeper;
+use crate::lease::Lease;
+use crate::store::Look;
+use crate::token::Token;
+use crate::wait::{Backoff, Check};
+
+/// A lock that can be taken: a name and options. Making one, cloning one and sharing one between
+/// threads cost nothing and hold nothing; from [`Client::lock`](crate::Client::lock).
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use leasehold::{Client, ErrorKind};
+///
+/// let client = Client::open("redis://127.0.0.1")?;
+/// let stock = client.lock("stock:sku-17").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5));
+///
+/// if let Some(lease) = stock.try_acquire()? {
+///     println!("mine, with fence {}", lease.fence());
+/// }
+/// match stock.acquire() {
+///     Ok(lease) => lease.release()?,
+///     Err(error) if error.kind() == ErrorKind::Timeout => println!("taken for 5 s"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Lock {
+    keeper: Arc<Keeper>,
+    name: Arc<[u8]>,
+    options: Options,
+}
+
+#[derive(Clone, Copy)]
+struct Options {
+    ttl: Duration,
+    wait: Option<Duration>,
+    attempts: Option<u32>,
+    /// None: as the ttl allows.
+    renew: Option<bool>,
+    max_hold: Option<Duration>,
+    backoff: Backoff,
+}
+
+/// What is to be seen of a lock, from [`Lock::show`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Shown {
+    /// Who has it; `None` when it is free.
+    pub holder: Option<Holder>,
+    /// The last fence given out, where the store still knows it.
+    pub last_fence: Option<u64>,
+}
+
+/// The holder of a lock, as everybody may see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The first digits of the token: enough to tell holders apart, too few to release with.
+    pub token_prefix: String,
+    /// When the lock is free if nobody renews it.
+    pub ttl: Duration,
+    /// The fence; `None` where another program holds the key without one.
+    pub fence: Option<u64>,
+}
+
+impl Lock {
+    pub(crate) fn new(keeper: Arc<Keeper>, name: &[u8]) -> Lock {
+        let options = Options {
+            ttl: DEFAULT_TTL,
+            wait: Some(DEFAULT_WAIT),
+            attempts: None,
+            renew: None,
+            max_hold: Some(DEFAULT_MAX_HOLD),
+            backoff: Backoff::default(),
+        };
+        Lock { keeper, name: Arc::from(name), options }
+    }
+
+    /// How soon the lock is free after its holder died: 30 s by default, from 3 ms to 24 h. It
+    /// does not end a lease that is renewed.
+    pub fn ttl(mut self, ttl: Duration) -> Lock {
+        self.options.ttl = ttl;
+        self
+    }
+
+    /// How long [`acquire`](Lock::acquire) waits: 60 s by default; zero tries once.
+    pub fn wait(mut self, wait: Duration) -> Lock {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// Makes [`acquire`](Lock::acquire) wait without limit.
+    pub fn wait_forever(mut self) -> Lock {
+        self.options.wait = None;
+        self
+    }
+
+    /// How often a wait asks for the lock at most; no limit by default. Whichever of this and the
+    /// time comes first ends the wait.
+    pub fn attempts(mut self, most: u32) -> Lock {
+        self.options.attempts = Some(most);
+        self
+    }
+
+    /// Whether leases are renewed in the background. By default they are where the ttl is at
+    /// least 100 ms; without renewal the ttl is the limit.
+    pub fn renew(mut self, renew: bool) -> Lock {
+        self.options.renew = Some(renew);
+        self
+    }
+
+    /// How long a living holder may keep a renewed lease: 1 h by default.
+    pub fn max_hold(mut self, most: Duration) -> Lock {
+        self.options.max_hold = Some(most);
+        self
+    }
+
+    /// Lets a living holder keep a renewed lease without limit.
+    pub fn no_max_hold(mut self) -> Lock {
+        self.options.max_hold = None;
+        self
+    }
+
+    /// How a wait asks again.
+    pub fn backoff(mut self, backoff: Backoff) -> Lock {
+        self.options.backoff = backoff;
+        self
+    }
+
+    /// The name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Takes the lock if it is free, without waiting; `None` when somebody else has it.
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering, by `io_timeout`; [`ErrorKind::BadArgument`] for a
+    /// name or option that can never work, before anything is sent.
+    pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+        let terms = self.check()?;
+        Attempts::new(self, terms)?.try_once()
+    }
+
+    /// Takes the lock, waiting for it as long as [`wait`](Lock::wait) says.
+    ///
+    /// The call ends by the wait or by `io_timeout`, whichever is later, whatever the network
+    /// does: a wait that is shorter still gets an answer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] when the lock stayed taken; [`ErrorKind::WouldDeadlock`] when the
+    /// wait has no limit and this thread holds the lock already; [`ErrorKind::Closed`] when the
+    /// client is closed meanwhile; others as for [`try_acquire`](Lock::try_acquire). Once the
+    /// store has answered, a wait outlasts an outage of it.
+    pub fn acquire(&self) -> Result<Lease, Error> {
+        self.acquire_within(self.options.wait, None)
+    }
+
+    /// The same with a limit of its own.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Lock::acquire).
+    pub fn acquire_timeout(&self, wait: Duration) -> Result<Lease, Error> {
+        self.acquire_within(Some(wait), None)
+    }
+
+    /// Takes the lock, waiting as [`acquire`](Lock::acquire) does, and asks `stop` every 100 ms
+    /// meanwhile, on this thread: true ends the wait.
+    ///
+    /// ```no_run
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// # static STOP: AtomicBool = AtomicBool::new(false);
+    /// # let client = leasehold::Client::open("redis://127.0.0.1")?;
+    /// let lease = client.lock("nightly").acquire_unless(|| STOP.load(Ordering::Relaxed))?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`acquire`](Lock::acquire), and [`ErrorKind::Interrupted`].
+    pub fn acquire_unless(&self, mut stop: impl FnMut() -> bool) -> Result<Lease, Error> {
+        self.acquire_within(self.options.wait, Some(Check::new(&mut stop)))
+    }
+
+    /// Goes on with a lease that another process took and let go of with
+    /// [`Lease::detach`]: a web request takes it, a worker releases it. Asks nobody; the lease
+    /// may be relied on after its first successful [`extend`](Lease::extend).
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadArgument`] for a fence that none can be.
+    pub fn attach(&self, token: Token, fence: u64) -> Result<Lease, Error> {
+        let terms = self.check()?;
+        if fence == 0 || fence > MAX_FENCE {
+            return Err(bad(format!("the fence is {fence}; it goes from 1 to {MAX_FENCE}")));
+        }
+        let identity = Identity { name: Arc::clone(&self.name), token, fence };
+        let grant = Grant::attached(identity, terms, self.keeper.next_id(), Moment::now());
+        Ok(Lease::new(Arc::clone(&self.keeper), Arc::new(grant)))
+    }
+
+    /// Looks who has the lock, without touching it.
+    ///
+    /// # Errors
+    /// As for [`try_acquire`](Lock::try_acquire).
+    pub fn show(&self) -> Result<Shown, Error> {
+        let desk = self.keeper.desk()?;
+        check_name(&self.name)?;
+        let deadline = Deadline::after(self.keeper.io_timeout());
+        let Look { holder, last_fence } = desk.store.look(&self.name, deadline)?;
+        let holder = holder.map(|held| Holder {
+            token_prefix: held.token_prefix,
+            ttl: held.ttl,
+            fence: held.fence,
+        });
+        Ok(Shown { holder, last_fence })
+    }
+
+    fn acquire_within(
+        &self,
+        wait: Option<Duration>,
+        check: Option<Check<'_>>,
+    ) -> Result<Lease, Error> {
+        let terms = self.check()?;
+        if self.options.attempts == Some(0) {
+            return Err(bad("no attempts: 1 is the least".to_owned()));
+        }
+        self.options.backoff.check()?;
+        Attempts::new(self, terms)?.wait(wait, check)
+    }
+
+    /// Everything that can be refused before anything is sent.
+    fn check(&self) -> Result<Terms, Error> {
+        self.keeper.desk()?;
+        let Options { ttl, renew, max_hold, .. } = self.options;
+        check_name(&self.name)?;
+        check_ttl(ttl)?;
+        if renew == Some(true) && ttl < MIN_RENEWED_TTL {
+            return Err(bad(format!(
+                "a ttl of {ttl:?} is too short to renew; {MIN_RENEWED_TTL:?} is the least"
+            )));
+        }
+        let renew = renew.unwrap_or(ttl >= MIN_RENEWED_TTL);
+        if renew && let Some(most) = max_hold {
+            check_ttl(most.min(ttl)).map_err(|error| {
+                bad(format!("max_hold is {most:?}, too short to hold anything: {}", error.detail()))
+            })?;
+        }
+        // Stores count whole milliseconds, and so does what is relied on.
+        let ttl = Duration::from_millis(crate::store::millis(ttl));
+        Ok(Terms { ttl, renew, max_hold: max_hold.filter(|_| renew) })
+    }
+}
+
+fn bad(detail: String) -> Error {
+    Error::new(ErrorKind::BadArgument, detail)
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name.escape_ascii().to_string())
+            .field("ttl", &self.options.ttl)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,139 @@
+//! How long a waiter pauses between two tries.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::jitter::Jitter;
+
+/// How a wait asks again: a few times at once, then after pauses that grow, each of a random
+/// length up to its limit, so that waiters do not come in step.
+///
+/// No pause goes past the moment when the lock can be free by its ttl.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::Backoff;
+///
+/// let gentle = Backoff::default().spins(0).first(Duration::from_millis(20)).longest(Duration::from_secs(1));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backoff {
+    spins: u32,
+    first: Duration,
+    longest: Option<Duration>,
+}
+
+/// Three tries at once, then up to 1 ms, 2 ms, 4 ms and so on, to what suits the store.
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff { spins: 3, first: Duration::from_millis(1), longest: None }
+    }
+}
+
+impl Backoff {
+    /// How many tries follow the first one without a pause.
+    pub fn spins(mut self, count: u32) -> Backoff {
+        self.spins = count;
+        self
+    }
+
+    /// The limit of the first pause; it doubles with each one.
+    pub fn first(mut self, pause: Duration) -> Backoff {
+        self.first = pause;
+        self
+    }
+
+    /// The limit that no pause exceeds.
+    pub fn longest(mut self, pause: Duration) -> Backoff {
+        self.longest = Some(pause);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.first.is_zero() || self.longest.is_some_and(|longest| longest.is_zero()) {
+            // It would ask the store as fast as the network carries, for the whole wait.
+            return Err(Error::new(ErrorKind::BadArgument, "a backoff pauses for more than zero"));
+        }
+        Ok(())
+    }
+}
+
+/// Where one wait stands in its backoff.
+pub(crate) struct Pace {
+    backoff: Backoff,
+    longest: Duration,
+    tries: u32,
+    jitter: Jitter,
+}
+
+impl Pace {
+    /// `longest` is what suits the store, where the caller has not said otherwise.
+    pub(crate) fn new(backoff: Backoff, longest: Duration, jitter: Jitter) -> Pace {
+        Pace { backoff, longest: backoff.longest.unwrap_or(longest), tries: 0, jitter }
+    }
+
+    /// When to ask again: at once (`None`) or at a moment, never later than `free_at`, when the
+    /// ttl of the holder has run out.
+    pub(crate) fn next(&mut self, now: Moment, free_at: Moment) -> Option<Moment> {
+        let pauses = self.tries.saturating_sub(self.backoff.spins);
+        self.tries = self.tries.saturating_add(1);
+        if self.tries <= self.backoff.spins {
+            return None;
+        }
+        let limit = self.backoff.first.saturating_mul(1 << pauses.min(20)).min(self.longest);
+        let wake = now.plus(self.jitter.up_to(limit));
+        // The server counts in whole milliseconds: asking in the same one again is no use, so a
+        // short pause stands even when the ttl seems to be over.
+        Some(wake.min(free_at.max(now.plus(Duration::from_micros(500)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_nanos(5_000_000_000);
+
+    fn pace(backoff: Backoff) -> Pace {
+        Pace::new(backoff, Duration::from_millis(64), Jitter::seeded(3))
+    }
+
+    #[test]
+    fn it_spins_first_and_then_pauses_longer_and_longer() {
+        let mut pace = pace(Backoff::default());
+        for _ in 0..3 {
+            assert_eq!(pace.next(NOW, Moment::NEVER), None);
+        }
+        for limit in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
+            let pause = pace.next(NOW, Moment::NEVER).unwrap().since(NOW);
+            assert!(pause <= Duration::from_millis(limit), "{pause:?} of {limit} ms");
+        }
+    }
+
+    #[test]
+    fn pauses_use_the_whole_of_their_range() {
+        let mut pace = pace(Backoff::default().spins(0).first(Duration::from_millis(64)));
+        let drawn: Vec<_> =
+            (0..400).map(|_| pace.next(NOW, Moment::NEVER).unwrap().since(NOW)).collect();
+        assert!(drawn.iter().any(|pause| *pause < Duration::from_millis(5)));
+        assert!(drawn.iter().any(|pause| *pause > Duration::from_millis(60)));
+    }
+
+    #[test]
+    fn no_pause_outlasts_the_holders_ttl() {
+        let mut pace = pace(Backoff::default().spins(0).first(Duration::from_secs(10)));
+        let free_at = NOW.plus(Duration::from_millis(7));
+        for _ in 0..100 {
+            assert!(pace.next(NOW, free_at).unwrap() <= free_at);
+        }
+        assert!(pace.next(NOW, NOW).unwrap() > NOW);
+    }
+
+    #[test]
+    fn a_backoff_without_pauses_is_refused() {
+        assert!(Backoff::default().first(Duration::ZERO).check().is_err());
+        assert!(Backoff::default().longest(Duration::ZERO).check().is_err());
+        Backoff::default().check().unwrap();
+    }
+}

@@ -1,0 +1,8 @@
+//! Waiting for a lock: how long to pause between two tries, and what may end a pause.
+
+mod backoff;
+mod gate;
+
+pub use backoff::Backoff;
+pub(crate) use backoff::Pace;
+pub(crate) use gate::{Check, Gate, Woken};

@@ -12,6 +12,7 @@ pub mod child;
 mod process;
 mod proxy;
 mod server;
+pub mod socket;
 pub mod wait;
 mod watch;
 

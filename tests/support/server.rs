@@ -23,6 +23,7 @@ pub struct ServerBuilder {
     password: Option<String>,
     unix: bool,
     certificate: Option<ServerCertificate>,
+    parent: Option<PathBuf>,
 }
 
 impl ServerBuilder {
@@ -51,8 +52,15 @@ impl ServerBuilder {
         self
     }
 
+    /// Puts its directory into this one, which outlives a process that is killed.
+    pub fn inside(mut self, parent: &Path) -> ServerBuilder {
+        self.parent = Some(parent.to_owned());
+        self
+    }
+
     pub fn start(self) -> Server {
-        let dir = tempfile::Builder::new().prefix("leasehold-redis-").tempdir().unwrap();
+        let parent = self.parent.clone().unwrap_or_else(env::temp_dir);
+        let dir = tempfile::Builder::new().prefix("leasehold-redis-").tempdir_in(parent).unwrap();
         let certificates = self.certificate.map(|_| Certificates::make(dir.path()));
         let mut server =
             Server { options: self, dir, certificates, port: 0, tls_port: 0, process: None };

@@ -232,11 +232,9 @@ impl Connection {
     }
 
     fn to_client(&self, shared: &Shared, bytes: &[u8]) -> bool {
-        let passed = (&self.client).write_all(bytes).is_ok();
-        if passed {
-            shared.reply_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-        }
-        passed
+        // Counted first: who has read a reply may look at the count at once.
+        shared.reply_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        (&self.client).write_all(bytes).is_ok()
     }
 
     fn finish_server(&self) {

@@ -153,7 +153,7 @@ impl Proxy {
         }
     }
 
-    /// Connections accepted so far.
+    /// Connections accepted so far. Connecting may succeed a moment before it is counted.
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::SeqCst)
     }

@@ -268,7 +268,6 @@ impl Hub {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,7 +65,8 @@ impl FromStr for Token {
     /// # Errors
     /// [`ErrorKind::BadArgument`] for anything but 32 lower-case hex digits.
     fn from_str(text: &str) -> Result<Token, Error> {
-        let ours = text.len() == HEX && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let ours =
+            text.len() == HEX && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         match Uuid::try_parse(text) {
             Ok(bits) if ours => Ok(Token(bits.into_bytes())),
             _ => Err(Error::new(ErrorKind::BadArgument, "a token is 32 lower-case hex digits")),

@@ -206,7 +206,10 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (least, most) = IO_TIMEOUT_RANGE;
         if self.io_timeout < least || self.io_timeout > most {
-            return Err(bad(format!("io_timeout is {:?}; it goes from 1ms to 1h", self.io_timeout)));
+            return Err(bad(format!(
+                "io_timeout is {:?}; it goes from 1ms to 1h",
+                self.io_timeout
+            )));
         }
         let (least, most) = POOL_RANGE;
         if self.pool < least || self.pool > most {

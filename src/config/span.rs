@@ -29,7 +29,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     if text.starts_with('-') {
         return Err(refuse("it is negative"));
     }
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+    let digits =
+        text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
     let Some((_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(refuse("write a number and one of us, ms, s, m, h, d, as in 10s"));
@@ -50,7 +51,19 @@ mod tests {
         assert_eq!(read("1.5s"), Duration::from_millis(1500));
         assert_eq!(read("5m"), Duration::from_secs(300));
         assert_eq!(read("1h"), Duration::from_secs(3600));
-        for text in ["", "s", "10", "-1s", "1 s", "1w", "1..5s", "1e3s", "nan", "inf", "9999999999999999999999d"] {
+        for text in [
+            "",
+            "s",
+            "10",
+            "-1s",
+            "1 s",
+            "1w",
+            "1..5s",
+            "1e3s",
+            "nan",
+            "inf",
+            "9999999999999999999999d",
+        ] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn parse(url: &str) -> Result<Config, Error> {
         // The scheme may be all of a password somebody pasted; it is not repeated either.
         _ => {
             return Err(bad(
-                "the URL's scheme is unknown; there are redis, rediss, unix and sqlite".to_owned()
+                "the URL's scheme is unknown; there are redis, rediss, unix and sqlite".to_owned(),
             ));
         }
     };
@@ -102,12 +102,13 @@ fn redis(text: &str, tls: Option<TlsConfig>) -> Result<RedisConfig, Error> {
             let (host, after) = rest
                 .split_once(']')
                 .ok_or_else(|| bad("the URL's IPv6 address has no closing ']'".to_owned()))?;
-            let port = match after {
-                "" => None,
-                _ => Some(after.strip_prefix(':').ok_or_else(|| {
-                    bad("after an IPv6 address comes ':' and a port".to_owned())
-                })?),
-            };
+            let port =
+                match after {
+                    "" => None,
+                    _ => Some(after.strip_prefix(':').ok_or_else(|| {
+                        bad("after an IPv6 address comes ':' and a port".to_owned())
+                    })?),
+                };
             (host, port)
         }
         None => match place.split_once(':') {
@@ -165,7 +166,8 @@ fn file_path(body: &str) -> Result<Option<PathBuf>, Error> {
         Some("") | None => body,
         Some(_) => {
             return Err(bad(
-                "a path after '//' begins with another '/', as in sqlite:///var/lib/locks.db".into()
+                "a path after '//' begins with another '/', as in sqlite:///var/lib/locks.db"
+                    .into(),
             ));
         }
     };

@@ -73,6 +73,11 @@ impl Door {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn with(&self, work: impl FnOnce(&Connection)) {
+        work(&self.connection.lock());
+    }
+
     fn enter(&self, deadline: Deadline) -> Result<MutexGuard<'_, Connection>, Error> {
         self.connection.try_lock_for(deadline.left()).ok_or_else(|| late(&self.path))
     }

@@ -53,9 +53,9 @@ pub(super) fn open(path: &Path, deadline: Deadline) -> Result<Opened, Error> {
     if found.len() > 0 {
         recognise(path)?;
     }
-    let durable = connect(path, "FULL")?;
+    let durable = connect(path, "FULL", deadline)?;
     settle(&durable, path, deadline)?;
-    let quick = connect(path, "NORMAL")?;
+    let quick = connect(path, "NORMAL", deadline)?;
     insist(path, deadline, || probe(&quick))?;
     for connection in [&durable, &quick] {
         connection
@@ -173,9 +173,9 @@ fn marks(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
     Ok((read("PRAGMA application_id")?, read("PRAGMA user_version")?))
 }
 
-fn connect(path: &Path, synchronous: &str) -> Result<Connection, Error> {
+fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let prepared = || {
+    let (read_only, connection) = insist(path, deadline, || {
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(Duration::ZERO)?;
         // Until the file is known to be ours, closing must not write to it either.
@@ -183,8 +183,7 @@ fn connect(path: &Path, synchronous: &str) -> Result<Connection, Error> {
         connection.pragma_update(None, "synchronous", synchronous)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok((connection.is_readonly("main")?, connection))
-    };
-    let (read_only, connection) = prepared().map_err(|error| explain(&error, path))?;
+    })?;
     if read_only {
         return Err(Error::new(
             ErrorKind::ReadOnly,

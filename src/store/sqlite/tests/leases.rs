@@ -233,7 +233,7 @@ fn unused_rows_are_swept_and_held_ones_are_not() {
     }
     let hours = (wall_micros() / 3_600_000_000) as i64;
     let meddler = ground.meddler();
-    meddler.execute("UPDATE lease SET used = ?1 - 25 WHERE name <> x'00'", [hours]).unwrap();
+    meddler.execute("UPDATE lease SET used = ?1 - 24 WHERE name <> x'00'", [hours]).unwrap();
     let rows = || -> i64 {
         meddler.query_row("SELECT count(*) FROM lease", [], |row| row.get(0)).unwrap()
     };

@@ -78,6 +78,15 @@ impl SqliteStore {
         self.reply(Request::Give { name, token, fence })
     }
 
+    /// As if the disk ended there.
+    fn limit_pages(&self, pages: u32) {
+        self.durable.with(|connection| {
+            connection
+                .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+                .unwrap();
+        });
+    }
+
     fn remaining(&self, name: &[u8]) -> Option<Duration> {
         self.look(name, Deadline::after(PATIENCE)).unwrap().holder.map(|held| held.ttl)
     }

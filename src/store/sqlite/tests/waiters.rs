@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock::Moment;
 use crate::store::sqlite::queue::DEAD_AFTER;
 
 #[test]
@@ -7,21 +8,21 @@ fn c10_waiters_are_served_in_the_order_of_their_tickets() {
     let store = ground.store();
     let (holder, ann, bob, cid) = (token(), token(), token(), token());
     fence(store.try_take(b"name", holder));
-    let mut first = ticket(store.join(b"name", ann, 0));
+    let first = ticket(store.join(b"name", ann, 0));
     let second = ticket(store.join(b"name", bob, 0));
     assert!(first < second);
     store.give(b"name", holder, 0);
     // Whoever tries, joins late or stands behind is told to wait for the first one, as long as
     // that one shows itself. The disk may be slow, so the round is repeated until it was quick.
     until("a round without a pause", || {
-        let started = crate::clock::Moment::now();
+        let started = Moment::now();
         stamp(&ground, DEAD_AFTER / 2);
         let replies = [
             store.try_take(b"name", cid),
             store.join(b"name", cid, 0),
             store.join(b"name", bob, second),
         ];
-        let quick = crate::clock::Moment::now().since(started) < DEAD_AFTER / 4;
+        let quick = Moment::now().since(started) < DEAD_AFTER / 4;
         if !quick {
             for token in [bob, cid] {
                 store.give(b"name", token, 0);
@@ -34,7 +35,7 @@ fn c10_waiters_are_served_in_the_order_of_their_tickets() {
         }
         true
     });
-    fence(store.join(b"name", ann, std::mem::take(&mut first)));
+    fence(store.join(b"name", ann, first));
     assert_eq!(count(&ground), 2);
 }
 
@@ -52,7 +53,7 @@ fn c10_a_dead_waiter_is_skipped_and_buried() {
     });
     assert_eq!(count(&ground), 0);
     store.give(b"name", ann, 0);
-    // A try gets past the dead as well, and one that was only late is served in its old place.
+    // A try gets past the dead as well, and one that was only late keeps its place.
     let bob = token();
     fence(store.try_take(b"name", bob));
     assert_eq!(ticket(store.join(b"name", dead, left)), left);
@@ -97,11 +98,10 @@ fn a_waiter_writes_its_stamp_only_when_it_is_old() {
     fence(store.try_take(b"name", holder));
     let mine = ticket(store.join(b"name", ann, 0));
     // Further ahead than this test can last, so that it is fresh for certain.
-    stamp(&ground, Duration::ZERO);
-    let ahead = set_stamp(&ground, crate::clock::Moment::now().plus(PATIENCE));
+    let ahead = set_stamp(&ground, Moment::now().plus(PATIENCE));
     assert_eq!(ticket(store.join(b"name", ann, mine)), mine);
     assert_eq!(read_stamp(&ground), ahead);
-    set_stamp(&ground, crate::clock::Moment::now().minus(DEAD_AFTER / 2));
+    set_stamp(&ground, Moment::now().minus(DEAD_AFTER / 2));
     let before = read_stamp(&ground);
     assert_eq!(ticket(store.join(b"name", ann, mine)), mine);
     assert!(read_stamp(&ground) > before);
@@ -122,10 +122,10 @@ fn count(ground: &Ground) -> i64 {
 
 /// Has every waiter shown itself so long ago.
 fn stamp(ground: &Ground, ago: Duration) {
-    set_stamp(ground, crate::clock::Moment::now().minus(ago));
+    set_stamp(ground, Moment::now().minus(ago));
 }
 
-fn set_stamp(ground: &Ground, moment: crate::clock::Moment) -> i64 {
+fn set_stamp(ground: &Ground, moment: Moment) -> i64 {
     let nanos = moment.as_nanos() as i64;
     ground.meddler().execute("UPDATE waiter SET stamp = ?1", [nanos]).unwrap();
     nanos

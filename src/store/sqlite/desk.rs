@@ -278,13 +278,16 @@ impl Desk<'_> {
     }
 
     fn sweep(&self, hour: i64) -> rusqlite::Result<()> {
-        let swept: Vec<Vec<u8>> = self
+        let unused: Vec<(Vec<u8>, bool)> = self
             .connection
             .prepare_cached(include_str!("sweep.sql"))?
-            .query_map(params![hour - UNUSED_HOURS, self.boot, nanos(self.now)], |row| row.get(0))?
+            .query_map(params![hour - UNUSED_HOURS, self.boot, nanos(self.now)], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?
             .collect::<rusqlite::Result<_>>()?;
-        for name in swept {
-            self.forget(&name)?;
+        for (name, _) in unused.iter().filter(|(_, free)| *free) {
+            self.execute(include_str!("lease_delete.sql"), [name])?;
+            self.forget(name)?;
         }
         Ok(())
     }

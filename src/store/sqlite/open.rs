@@ -180,6 +180,8 @@ fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connect
         connection.busy_timeout(Duration::ZERO)?;
         // Until the file is known to be ours, closing must not write to it either.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        // Otherwise plans depend on the bound values, and each new value compiles anew.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update(None, "synchronous", synchronous)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok((connection.is_readonly("main")?, connection))

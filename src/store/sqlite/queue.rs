@@ -11,14 +11,15 @@ use super::desk::{Desk, nanos};
 use crate::clock::wall_micros;
 use crate::store::Place;
 
-/// The longest pause between two looks of a waiter. Half of it is what a hand-over costs on the
-/// average, and what a hundred waiters cost the processor goes the other way.
+/// The longest pause between two looks of a waiter: a hand-over costs less than half of it, and a
+/// look a few microseconds.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// A stamp of this age is written anew.
-const FRESH_FOR: Duration = Duration::from_millis(10);
-/// A waiter with a stamp of this age is taken for dead: two longest pauses, and a little for a
-/// busy machine.
-pub(super) const DEAD_AFTER: Duration = Duration::from_millis(60);
+/// A waiter with a stamp of this age is taken for dead. Many pauses long, so that a busy machine
+/// does not make somebody overtaken who was only late, and half a second at most is lost when a
+/// waiter was killed; one that leaves removes its row.
+pub(super) const DEAD_AFTER: Duration = Duration::from_millis(500);
+/// A stamp of this age is written anew: at most four times a second, and not at every look.
+const FRESH_FOR: Duration = Duration::from_millis(240);
 
 /// A place among the waiters; the row may be missing where the ticket is an old one.
 pub(super) struct Spot {

@@ -88,6 +88,8 @@ fn c1_c2_c10_processes_take_turns() {
         return contend(path.as_ref());
     }
     let ground = Ground::new();
+    let (store, starter) = (ground.store(), token());
+    fence(store.try_take(b"name", starter));
     let children: Vec<_> = (0..CONTENDERS)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
@@ -99,6 +101,13 @@ fn c1_c2_c10_processes_take_turns() {
                 .unwrap()
         })
         .collect();
+    let meddler = ground.meddler();
+    until("all of them wait", || {
+        let waiting: i64 =
+            meddler.query_row("SELECT count(*) FROM waiter", [], |row| row.get(0)).unwrap();
+        waiting == CONTENDERS as i64
+    });
+    assert_eq!(store.give(b"name", starter, 0), Reply::Given);
     let mut owners = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
         let output = child.wait_with_output().unwrap();
@@ -110,6 +119,15 @@ fn c1_c2_c10_processes_take_turns() {
     assert_eq!(owners.len(), CONTENDERS * TURNS);
     owners.sort_unstable();
     assert!(owners.windows(2).all(|pair| pair[0].0 < pair[1].0), "a fence came twice");
+    // Until the first of them has had all its turns, they all ask all the time.
+    let mut turns = [0; CONTENDERS];
+    for (_, owner) in owners {
+        turns[owner] += 1;
+        if turns[owner] == TURNS {
+            break;
+        }
+    }
+    assert!(turns.iter().all(|turns| turns * 2 >= TURNS), "somebody starved: {turns:?}");
 }
 
 fn contend(path: &Path) {

@@ -14,6 +14,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
+    #[cfg(not(feature = "sqlite"))]
     pub(super) fn usage(text: impl Into<String>) -> Fault {
         Fault { code: USAGE, text: text.into() }
     }
@@ -36,6 +37,12 @@ impl std::fmt::Display for Fault {
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Fault {
         Fault::store(error.to_string())
+    }
+}
+
+impl From<nix::Error> for Fault {
+    fn from(error: nix::Error) -> Fault {
+        io::Error::from(error).into()
     }
 }
 

@@ -8,6 +8,7 @@ use leasehold::{Client, EventKind, Lease};
 
 use super::bare::{Address, Bare};
 use super::fault::Fault;
+use super::ours;
 use super::record::Recorded;
 use super::redis::forget;
 use super::report::Held;
@@ -27,7 +28,7 @@ pub(super) fn hold(
     watch: &Watch,
 ) -> Result<Held, Fault> {
     // A cycle first, so that what a client needs once is not counted with the leases.
-    super::ours::cycle(&client.lock(name))?;
+    ours::cycle(&client.lock(name))?;
     let mut leases = Vec::with_capacity(plan.count);
     let held = take_and_hold(client, name, plan, watch, &mut leases);
     watch.say("giving back");
@@ -51,8 +52,7 @@ fn take_and_hold(
     for number in 0..plan.count {
         watch.check()?;
         let lock = client.lock(numbered(name, number)).ttl(plan.ttl).no_max_hold();
-        let taken = lock.try_acquire()?;
-        leases.push(taken.ok_or_else(|| Fault::store("a lock is taken by somebody else"))?);
+        leases.push(ours::take(&lock)?);
     }
     let names = (plan.count * numbered(name, 0).len()) as u64;
     let bytes_per_lease = before

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn loops_take_turns_and_a_fault_ends_them() {
-        let watch = Watch::blind(Duration::from_millis(20));
+        let watch = Watch::blind();
         let (mut first, mut second) = (0, 0);
         let mut one = || {
             first += 1;

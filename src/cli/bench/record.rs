@@ -8,8 +8,9 @@ use std::io::{BufRead, BufReader};
 
 use leasehold::Lock;
 
-use super::bare::{Address, Bare};
+use super::bare::{Address, Bare, number};
 use super::fault::Fault;
+use super::ours;
 
 /// One cycle's two commands, and what differs from cycle to cycle in them.
 #[derive(PartialEq, Eq, Debug)]
@@ -23,11 +24,11 @@ pub(super) struct Recorded {
 impl Recorded {
     /// Watches one cycle. The lock is free before and afterwards.
     pub(super) fn of(lock: &Lock, address: &Address, bare: &mut Bare) -> Result<Recorded, Fault> {
+        // So that the scripts are there and the connection is open.
+        ours::cycle(lock)?;
         let mut monitor = Bare::connect(address)?;
         monitor.call(&[b"MONITOR"])?;
-        let lease = lock
-            .try_acquire()?
-            .ok_or_else(|| Fault::store("the lock is taken by somebody else"))?;
+        let lease = ours::take(lock)?;
         let (token, fence) = (lease.token().to_string(), lease.fence().to_string());
         lease.release()?;
         // The server feeds its monitors in the order of execution: behind this comes nothing of
@@ -54,7 +55,8 @@ impl Recorded {
 
     /// The keys that the commands name.
     pub(super) fn keys(&self) -> Vec<&[u8]> {
-        let mut keys: Vec<_> = [&self.take, &self.give].into_iter().flat_map(keys_of).collect();
+        let mut keys: Vec<_> =
+            [&self.take, &self.give].into_iter().flat_map(|command| keys_of(command)).collect();
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -62,8 +64,8 @@ impl Recorded {
 }
 
 /// Behind `EVALSHA` and the digest stands how many of the arguments are keys.
-fn keys_of(command: &Vec<Vec<u8>>) -> impl Iterator<Item = &[u8]> {
-    let count = command.get(2).and_then(|count| super::bare::number(count)).unwrap_or(0);
+fn keys_of(command: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
+    let count = command.get(2).and_then(|count| number(count)).unwrap_or(0);
     command.iter().skip(3).take(usize::try_from(count).unwrap_or(0)).map(Vec::as_slice)
 }
 

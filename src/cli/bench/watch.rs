@@ -35,17 +35,18 @@ impl Watch {
         if let Ok(style) = ProgressStyle::with_template("{msg:24} {wide_bar} {percent:>3}%") {
             bar.set_style(style);
         }
-        Ok(Watch { signals: Some(signals), bar, ..Watch::blind(expected) })
+        Ok(Watch::with(Some(signals), bar))
     }
 
     /// Neither shows nor looks at anything.
-    pub(super) fn blind(expected: Duration) -> Watch {
+    #[cfg(test)]
+    pub(super) fn blind() -> Watch {
+        Watch::with(None, ProgressBar::hidden())
+    }
+
+    fn with(signals: Option<SignalFd>, bar: ProgressBar) -> Watch {
         let now = Instant::now();
-        let bar = ProgressBar::with_draw_target(
-            Some(millis(expected)),
-            indicatif::ProgressDrawTarget::hidden(),
-        );
-        Watch { signals: None, bar, started: now, looked: Cell::new(now) }
+        Watch { signals, bar, started: now, looked: Cell::new(now) }
     }
 
     /// Names what is going on.

@@ -27,6 +27,7 @@ use serde_json::Value;
 
 use self::fault::Fault;
 use self::leases::Plan;
+use self::pin::Cores;
 use self::server::Spawned;
 use self::watch::Watch;
 
@@ -104,7 +105,8 @@ fn bench(args: &BenchArgs) -> Result<(Value, String), Fault> {
         return Ok((held.json(), held.text()));
     }
     // Before the client is opened, so that its threads stay on the same core.
-    pin::Cores::choose()?.pin_self()?;
+    let cores = Cores::choose()?;
+    cores.pin_self()?;
     let client = Client::open(&url)?;
     let time = Duration::from_secs(args.seconds);
     let report = if client.store().starts_with("sqlite:") {
@@ -115,7 +117,7 @@ fn bench(args: &BenchArgs) -> Result<(Value, String), Fault> {
         report
     } else {
         client.ping()?;
-        redis::measure(&url, &client, &name, time, &watch)?
+        redis::Bench { client: &client, name: &name, cores, time, watch: &watch }.measure(&url)?
     };
     Ok((report.json(), report.text()))
 }

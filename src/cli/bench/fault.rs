@@ -14,11 +14,6 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    #[cfg(not(feature = "sqlite"))]
-    pub(super) fn usage(text: impl Into<String>) -> Fault {
-        Fault { code: USAGE, text: text.into() }
-    }
-
     pub(super) fn store(text: impl Into<String>) -> Fault {
         Fault { code: STORE, text: text.into() }
     }

@@ -109,16 +109,14 @@ fn bench(args: &BenchArgs) -> Result<(Value, String), Fault> {
     cores.pin_self()?;
     let client = Client::open(&url)?;
     let time = Duration::from_secs(args.seconds);
-    let report = if client.store().starts_with("sqlite:") {
-        #[cfg(feature = "sqlite")]
+    #[cfg(feature = "sqlite")]
+    if client.store().starts_with("sqlite:") {
         let report = sqlite::measure(&client, &name, time, &watch)?;
-        #[cfg(not(feature = "sqlite"))]
-        let report = return Err(Fault::usage("this build has no SQLite"));
-        report
-    } else {
-        client.ping()?;
-        redis::Bench { client: &client, name: &name, cores, time, watch: &watch }.measure(&url)?
-    };
+        return Ok((report.json(), report.text()));
+    }
+    client.ping()?;
+    let bench = redis::Bench { client: &client, name: &name, cores, time, watch: &watch };
+    let report = bench.measure(&url)?;
     Ok((report.json(), report.text()))
 }
 

@@ -68,9 +68,14 @@ pub(super) fn open(path: &Path, deadline: Deadline) -> Result<Opened, Error> {
 
 /// Touches the root of every table.
 pub(super) fn probe(connection: &Connection) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("SELECT (SELECT count(*) FROM (SELECT 1 FROM lease LIMIT 1)), (SELECT count(*) FROM (SELECT 1 FROM waiter LIMIT 1))")?
-        .query_row([], |_| Ok(()))
+    // The marks first, in the same transaction: when a table that somebody made just now is looked
+    // up and the file is locked, SQLite says that there is no such table instead of busy.
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+    marks(&transaction)?;
+    for table in ["lease", "waiter"] {
+        transaction.prepare(&format!("SELECT 1 FROM {table} LIMIT 1"))?.exists([])?;
+    }
+    transaction.commit()
 }
 
 /// The folder made where it is missing, and the path without symbolic links.

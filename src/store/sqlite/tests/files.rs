@@ -175,17 +175,20 @@ fn a_file_is_recognised_while_others_write_it() {
 }
 
 #[test]
-fn a_file_that_was_deleted_or_replaced_grants_nothing_more() {
+fn c1_a_file_that_was_deleted_or_replaced_promises_nothing_more() {
     let ground = Ground::new();
     let store = ground.store();
     let ann = token();
     fence(store.try_take(b"name", ann));
     fs::rename(ground.path(), ground.folder.path().join("away")).unwrap();
     let take = Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try };
+    let extend = Request::Extend { name: b"name", token: ann, ttl: TTL, reach: Reach::Grow };
     for _ in 0..2 {
-        let failure = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap_err();
-        assert_eq!(failure.error.kind(), ErrorKind::Storage);
-        assert!(failure.sent.is_none() && failure.error.detail().contains("replaced"));
+        for request in [take, extend] {
+            let failure = store.ask(Lane::Caller, request, Deadline::after(PATIENCE)).unwrap_err();
+            assert_eq!(failure.error.kind(), ErrorKind::Storage);
+            assert!(failure.sent.is_none() && failure.error.detail().contains("replaced"));
+        }
         assert!(store.ping(Deadline::after(PATIENCE)).is_err());
         fs::write(ground.path(), "").unwrap();
     }

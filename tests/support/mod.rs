@@ -1,0 +1,25 @@
+//! What the integration tests stand on: private servers, a network that misbehaves on request,
+//! other processes, and waiting for conditions instead of sleeping. It knows nothing of Leasehold;
+//! `tests/support_works.rs` checks that each part does what its name says.
+
+// Each test file takes this whole module in and uses a part of it.
+#![allow(dead_code, unreachable_pub, unused_imports)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod black_hole;
+mod certificates;
+pub mod child;
+mod process;
+mod proxy;
+mod server;
+pub mod socket;
+pub mod wait;
+mod watch;
+
+pub use black_hole::BlackHole;
+pub use certificates::{Certificates, ServerCertificate};
+pub use child::Child;
+pub use proxy::{End, Mode, Proxy};
+pub use server::{Server, ServerBuilder};
+pub use wait::{Stopwatch, eventually, within};
+pub use watch::Watch;

@@ -92,6 +92,9 @@ kinds! {
     /// The store did not accept who we say we are.
     Auth "auth" stop "the store refused the user or the password"
         "correct the credentials in the URL";
+    /// The two ends do not trust each other's certificates, or speak no common TLS.
+    Tls "tls" stop "the TLS connection could not be made"
+        "check ca, cert, key and the host name in the URL";
     /// The store forbids a command that a lock needs.
     Permission "permission" stop "the store forbids a command that is needed"
         "grant the user that command (README lists all of them)";

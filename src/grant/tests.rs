@@ -117,7 +117,7 @@ fn max_hold_below_the_ttl_shortens_the_ttl() {
 
 #[test]
 fn a_lease_that_is_not_renewed_expires() {
-    let grant = grant(Terms { renew: false, max_hold: Some(ms(10)), ..terms(1000) });
+    let grant = grant(Terms { renew: false, ..terms(1000) });
     assert_eq!(grant.next(), Moment::NEVER);
     assert_eq!(grant.step(at(900)), Step::Rest);
     assert_eq!(grant.step(grant.lost_at()), Step::Lose(LossReason::Expired));

@@ -157,7 +157,7 @@ pub(crate) struct Held {
 /// Opens the store that a config names.
 pub(crate) fn open(config: &Config) -> Result<Box<dyn Store>, Error> {
     match &config.store {
-        StoreConfig::Redis(_) => Err(Error::bare(ErrorKind::Refused)),
+        StoreConfig::Redis(redis) => Ok(Box::new(redis::RedisStore::new(redis, config)?)),
         #[cfg(feature = "sqlite")]
         StoreConfig::Sqlite(path) => Ok(Box::new(sqlite::SqliteStore::open(path, config)?)),
         #[cfg(not(feature = "sqlite"))]

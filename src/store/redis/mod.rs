@@ -1,1 +1,69 @@
+//! The Redis store: the only room that names the `redis` and `r2d2` crates.
+//!
+//! [`dialect`] knows how locks are written, [`route`] brings what it packed to a server, and
+//! between them stands this.
 
+mod dial;
+mod dialect;
+mod fault;
+mod pool;
+mod route;
+#[cfg(feature = "tls")]
+mod tls;
+mod wire;
+
+use std::time::Duration;
+
+use self::dialect::native::Native;
+use self::route::single::Single;
+use super::{Abilities, Answer, Failure, Lane, Look, Outcome, Request, Store};
+use crate::clock::Deadline;
+use crate::config::{Config, RedisConfig};
+use crate::error::Error;
+
+/// Locks on one Redis server.
+pub(crate) struct RedisStore {
+    dialect: Native,
+    route: Single,
+}
+
+impl RedisStore {
+    pub(crate) fn new(redis: &RedisConfig, config: &Config) -> Result<RedisStore, Error> {
+        Ok(RedisStore {
+            dialect: Native::new(&config.prefix),
+            route: Single::new(redis, config.pool)?,
+        })
+    }
+}
+
+impl Store for RedisStore {
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let carried = self.route.carry(lane, &self.dialect.pack(requests), deadline);
+        let outcome = |(request, carried): (&Request<'_>, _)| {
+            let (value, sent) = carried?;
+            match self.dialect.read(request, value) {
+                Ok(reply) => Ok(Answer { reply, sent }),
+                // The scripts write nothing before they report an error.
+                Err(error) => Err(Failure::not_done(error)),
+            }
+        };
+        requests.iter().zip(carried).map(outcome).collect()
+    }
+
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let mut carried = self.route.carry(Lane::Caller, &self.dialect.pack_look(name), deadline);
+        match carried.pop() {
+            Some(Ok((value, _))) => self.dialect.read_look(value),
+            Some(Err(failure)) => Err(failure.error),
+            None => Err(Error::bare(crate::error::ErrorKind::Protocol)),
+        }
+    }
+
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.route.ping(deadline)
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { tickets: false, longest_pause: Duration::from_millis(64) }
+    }
+}

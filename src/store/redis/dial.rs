@@ -1,0 +1,188 @@
+//! Making a connection: resolve, connect, TLS, credentials, database; all by one deadline.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::Value;
+use socket2::{Domain, SockAddr, TcpKeepalive, Type};
+
+use super::fault;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use super::wire::{Socket, Stream, Wire};
+use crate::clock::Deadline;
+use crate::config::{Address, RedisConfig};
+use crate::error::{Error, ErrorKind};
+
+pub(super) struct Dialer {
+    config: RedisConfig,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+    resolver: Resolver,
+}
+
+impl Dialer {
+    pub(super) fn new(config: &RedisConfig) -> Result<Dialer, Error> {
+        Ok(Dialer {
+            config: config.clone(),
+            #[cfg(feature = "tls")]
+            tls: config.tls.as_ref().map(|tls| Tls::new(tls, &config.address)).transpose()?,
+            resolver: Resolver::default(),
+        })
+    }
+
+    /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
+    pub(super) fn dial(&self, deadline: Deadline) -> Result<Wire, Error> {
+        let socket = match &self.config.address {
+            Address::Unix(path) => {
+                let what = path.display().to_string();
+                let address = SockAddr::unix(path).map_err(|error| fault::io(&what, &error))?;
+                connect(&address, deadline, deadline).map_err(|error| fault::io(&what, &error))?
+            }
+            Address::Tcp { host, port } => self.connect_tcp(host, *port, deadline)?,
+        };
+        let socket = Socket::new(socket, deadline);
+        #[cfg(feature = "tls")]
+        let stream = match &self.tls {
+            Some(tls) => Stream::Tls(Box::new(tls.handshake(socket)?)),
+            None => Stream::Plain(socket),
+        };
+        #[cfg(not(feature = "tls"))]
+        let stream = Stream::Plain(socket);
+        let mut wire = Wire::new(stream);
+        self.introduce(&mut wire, deadline)?;
+        Ok(wire)
+    }
+
+    fn connect_tcp(
+        &self,
+        host: &str,
+        port: u16,
+        deadline: Deadline,
+    ) -> Result<socket2::Socket, Error> {
+        let addresses = self.resolver.resolve(host, port, deadline)?;
+        let mut last = Error::new(ErrorKind::Refused, format!("{host} has no address"));
+        for (index, address) in addresses.iter().enumerate() {
+            // One address that swallows everything must leave time for the others.
+            let share = deadline.left() / u32::try_from(addresses.len() - index).unwrap_or(1);
+            match connect(&SockAddr::from(*address), Deadline::after(share), deadline) {
+                Ok(socket) => {
+                    let set = socket.set_tcp_nodelay(true).and_then(|()| {
+                        // A peer that vanished without a word is noticed while nobody waits.
+                        let probe = TcpKeepalive::new().with_time(Duration::from_secs(60));
+                        socket.set_tcp_keepalive(&probe)
+                    });
+                    match set {
+                        Ok(()) => return Ok(socket),
+                        Err(error) => last = fault::io(&address.to_string(), &error),
+                    }
+                }
+                Err(error) => last = fault::io(&address.to_string(), &error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Says who we are and which database is meant, in one write.
+    fn introduce(&self, wire: &mut Wire, deadline: Deadline) -> Result<(), Error> {
+        let RedisConfig { user, password, database, .. } = &self.config;
+        let (mut bytes, mut replies) = (Vec::new(), 0);
+        if let Some(password) = password {
+            let mut auth = redis::cmd("AUTH");
+            if let Some(user) = user {
+                auth.arg(user);
+            }
+            auth.arg(password.expose()).write_packed_command(&mut bytes);
+            replies += 1;
+        }
+        if *database != 0 {
+            redis::cmd("SELECT").arg(*database).write_packed_command(&mut bytes);
+            replies += 1;
+        }
+        if replies > 0 {
+            wire.send(&bytes, deadline).map_err(|(_, error)| fault::io("the greeting", &error))?;
+        }
+        for _ in 0..replies {
+            match wire.receive(deadline) {
+                Ok(Value::ServerError(error)) => return Err(fault::server(&error)),
+                Ok(_) => {}
+                Err(error) => return Err(fault::reply(&error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Connects by `until`, which is not later than the deadline of the whole.
+fn connect(address: &SockAddr, until: Deadline, deadline: Deadline) -> io::Result<socket2::Socket> {
+    let until = until.min(deadline);
+    loop {
+        let domain = Domain::from(i32::from(address.family()));
+        let socket = socket2::Socket::new(domain, Type::STREAM, None)?;
+        let left = until.left();
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match socket.connect_timeout(address, left) {
+            // A unix socket whose queue is full says so instead of waiting.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(5).min(left));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(()) => return Ok(socket),
+        }
+    }
+}
+
+type Found = io::Result<Vec<SocketAddr>>;
+
+/// Names to addresses, by a deadline. The system's resolver has none, so it runs on a thread of
+/// its own; one that is still at it when a caller gives up is asked again by the next one, so that
+/// a resolver that hangs costs one thread and not one for every call.
+#[derive(Default)]
+struct Resolver {
+    under_way: Mutex<Option<Receiver<Found>>>,
+}
+
+impl Resolver {
+    fn resolve(&self, host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, Error> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let late = || Error::new(ErrorKind::NoAnswer, format!("looking up {host}"));
+        let mut under_way = self.under_way.try_lock_for(deadline.left()).ok_or_else(late)?;
+        let answer = match under_way.take() {
+            Some(answer) => answer,
+            None => look_up(host.to_owned(), port)?,
+        };
+        match answer.recv_timeout(deadline.left()) {
+            Ok(found) => found.map_err(|error| {
+                Error::new(ErrorKind::Refused, format!("looking up {host}: {error}"))
+            }),
+            Err(RecvTimeoutError::Timeout) => {
+                *under_way = Some(answer);
+                Err(late())
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(late()),
+        }
+    }
+}
+
+fn look_up(host: String, port: u16) -> Result<Receiver<Found>, Error> {
+    let (found, answer) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("leasehold-dns".to_owned());
+    let started = thread.spawn(move || {
+        // Nobody may be listening any more.
+        let _ = found.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
+    });
+    match started {
+        Ok(_) => Ok(answer),
+        Err(error) => {
+            Err(Error::new(ErrorKind::Exhausted, format!("a thread to look up: {error}")))
+        }
+    }
+}

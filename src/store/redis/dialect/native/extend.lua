@@ -1,0 +1,29 @@
+-- Sets the ttl of a lock that is the token's.
+--
+-- KEYS[1]  the lock, and nothing else: this must work while a Cluster slot migrates
+-- ARGV[1]  the token
+-- ARGV[2]  the ttl in milliseconds
+-- ARGV[3]  "grow": never make the ttl shorter; "set": make it just this
+--
+-- Replies  1  the lock is the token's, for this ttl or longer
+--          0  it is not the token's
+--          an error: nothing was changed
+--
+-- Safe to send twice, and safe to arrive late: "grow" never cuts what a later extension has
+-- promised, and "set" is only sent for a lease that nobody relies on any more.
+
+local lock = KEYS[1]
+local token, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
+  return holder
+end
+if holder ~= token then
+  return 0
+end
+
+if mode == 'set' or redis.call('PTTL', lock) < tonumber(ttl) then
+  redis.call('PEXPIRE', lock, ttl)
+end
+return 1

@@ -1,0 +1,170 @@
+//! Leasehold's own format: the lock under its name, the fence beside it.
+
+mod keys;
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::super::fault;
+use super::{Batch, Script};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Held, Look, Place, Reach, Reply, Request, millis};
+use crate::token::HEX;
+
+macro_rules! script {
+    ($name:ident, $file:literal) => {
+        static $name: Script = Script::new(include_str!($file), || {
+            redis::Script::new(include_str!($file)).get_hash().to_owned()
+        });
+    };
+}
+script!(TAKE, "take.lua");
+script!(GIVE, "give.lua");
+script!(EXTEND, "extend.lua");
+script!(LOOK, "look.lua");
+
+/// The keys of one client: every name behind the same prefix.
+pub(in crate::store::redis) struct Native {
+    prefix: Vec<u8>,
+}
+
+impl Native {
+    pub(in crate::store::redis) fn new(prefix: &[u8]) -> Native {
+        Native { prefix: prefix.to_vec() }
+    }
+
+    pub(in crate::store::redis) fn pack(&self, requests: &[Request<'_>]) -> Batch {
+        let mut batch = Batch::default();
+        let (mut lock, mut side, mut hex) = (Vec::new(), Vec::new(), [0; HEX]);
+        for request in requests {
+            let (Request::Take { name, .. }
+            | Request::Extend { name, .. }
+            | Request::Give { name, .. }) = *request;
+            keys::write(&self.prefix, name, &mut lock, &mut side);
+            match *request {
+                Request::Take { token, ttl, place: Place::Try | Place::Join(_), .. } => {
+                    let token = token.hex(&mut hex);
+                    call(&mut batch, &TAKE, &[&lock, &side], |args| {
+                        args.arg(token).arg(millis(ttl)).arg("try");
+                    });
+                }
+                Request::Extend { token, ttl, reach: Reach::Refresh, .. } => {
+                    let token = token.hex(&mut hex);
+                    call(&mut batch, &TAKE, &[&lock, &side], |args| {
+                        args.arg(token).arg(millis(ttl)).arg("claim");
+                    });
+                }
+                Request::Extend { token, ttl, reach, .. } => {
+                    let token = token.hex(&mut hex);
+                    let mode = if reach == Reach::Set { "set" } else { "grow" };
+                    call(&mut batch, &EXTEND, &[&lock], |args| {
+                        args.arg(token).arg(millis(ttl)).arg(mode);
+                    });
+                }
+                Request::Give { token, fence, .. } => {
+                    let token = token.hex(&mut hex);
+                    call(&mut batch, &GIVE, &[&lock, &side], |args| {
+                        args.arg(token).arg(fence);
+                    });
+                }
+            }
+        }
+        batch
+    }
+
+    /// What a script's reply means to the request that it answers.
+    pub(in crate::store::redis) fn read(
+        &self,
+        request: &Request<'_>,
+        value: Value,
+    ) -> Result<Reply, Error> {
+        match (request, value) {
+            (_, Value::ServerError(error)) => Err(fault::server(&error)),
+            (Request::Give { .. }, Value::Int(1)) => Ok(Reply::Given),
+            (Request::Extend { .. }, Value::Int(1)) => Ok(Reply::Extended),
+            (Request::Give { .. } | Request::Extend { .. }, Value::Int(0)) => Ok(Reply::NotMine),
+            (request, Value::BulkString(text)) => {
+                read_taken(request, &text).unwrap_or_else(|| Err(unreadable(&text)))
+            }
+            (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
+        }
+    }
+
+    pub(in crate::store::redis) fn pack_look(&self, name: &[u8]) -> Batch {
+        let (mut batch, mut lock, mut side) = (Batch::default(), Vec::new(), Vec::new());
+        keys::write(&self.prefix, name, &mut lock, &mut side);
+        call(&mut batch, &LOOK, &[&lock, &side], |_| {});
+        batch
+    }
+
+    pub(in crate::store::redis) fn read_look(&self, value: Value) -> Result<Look, Error> {
+        let values = match value {
+            Value::ServerError(error) => return Err(fault::server(&error)),
+            Value::Array(values) => values,
+            value => return Err(unreadable(format!("{value:?}").as_bytes())),
+        };
+        let [holder, Value::Int(left), side] = &values[..] else {
+            return Err(unreadable(b"to a look"));
+        };
+        let text = |value: &Value| match value {
+            Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => None,
+        };
+        let side = text(side);
+        let (last_fence, owner) = match side.as_deref().and_then(|side| side.split_once(' ')) {
+            Some((fence, owner)) => (fence.parse().ok(), Some(owner)),
+            None => (None, None),
+        };
+        let Some(holder) = text(holder) else {
+            return Ok(Look { holder: None, last_fence });
+        };
+        let Ok(left) = u64::try_from(*left) else {
+            return Err(foreign("it has no ttl"));
+        };
+        Ok(Look {
+            holder: Some(Held {
+                token_prefix: holder.chars().take(8).collect(),
+                ttl: Duration::from_millis(left),
+                fence: last_fence.filter(|_| owner == Some(&holder)),
+            }),
+            last_fence,
+        })
+    }
+}
+
+fn call(batch: &mut Batch, script: &'static Script, keys: &[&[u8]], args: impl FnOnce(&mut Cmd)) {
+    let mut command = Cmd::with_capacity(10, 256);
+    command.arg("EVALSHA").arg(script.digest()).arg(keys.len()).arg(keys);
+    args(&mut command);
+    batch.push(script, |bytes| command.write_packed_command(bytes));
+}
+
+/// Reads a reply of take.lua; `None` if it is none.
+fn read_taken(request: &Request<'_>, text: &[u8]) -> Option<Result<Reply, Error>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (sign, rest) = text.split_at_checked(1)?;
+    let first = rest.trim_start().split(' ').next().and_then(|number| number.parse::<u64>().ok());
+    let claim = matches!(request, Request::Extend { .. });
+    Some(Ok(match sign {
+        "G" if claim => Reply::Extended,
+        "G" => Reply::Granted { fence: first? },
+        "B" => Reply::Busy { free_in: Duration::from_millis(first?), ticket: 0 },
+        "L" => Reply::NotMine,
+        "F" if claim => Reply::NotMine,
+        "F" => return Some(Err(foreign(rest.trim_start()))),
+        _ => return None,
+    }))
+}
+
+fn foreign(why: &str) -> Error {
+    Error::new(ErrorKind::WrongType, why)
+}
+
+fn unreadable(reply: &[u8]) -> Error {
+    let shown = &reply[..reply.len().min(100)];
+    Error::new(
+        ErrorKind::Protocol,
+        format!("a reply that cannot be read: {}", shown.escape_ascii()),
+    )
+}

@@ -1,0 +1,112 @@
+//! What went wrong, in Leasehold's own words.
+
+use std::io;
+
+use redis::{RedisError, ServerError};
+
+use crate::error::{Error, ErrorKind};
+
+/// An error that the server replied. The request was not carried out.
+pub(super) fn server(error: &ServerError) -> Error {
+    let (code, details) = (error.code(), error.details().unwrap_or(""));
+    Error::new(server_kind(code, details), format!("{code} {details}").trim_end().to_owned())
+}
+
+fn server_kind(code: &str, details: &str) -> ErrorKind {
+    if let Some(kind) = by_code(code) {
+        return kind;
+    }
+    let says = |text: &str| details.contains(text);
+    // Servers before 7.0 wrap what went wrong inside a script in a message of their own.
+    let wrapped =
+        details.split([' ', ':']).filter_map(|word| by_code(word.trim_start_matches('-')));
+    if let Some(kind) = wrapped.into_iter().next() {
+        kind
+    } else if says("can't run this command") || says("ACL failure") || says("no permissions") {
+        ErrorKind::Permission
+    } else if says("max number of clients") {
+        ErrorKind::Unavailable
+    } else if says("invalid password") || says("without any password configured") {
+        ErrorKind::Auth
+    } else if says("DB index") {
+        ErrorKind::BadArgument
+    } else {
+        ErrorKind::Protocol
+    }
+}
+
+fn by_code(code: &str) -> Option<ErrorKind> {
+    Some(match code {
+        "NOAUTH" | "WRONGPASS" => ErrorKind::Auth,
+        "NOPERM" => ErrorKind::Permission,
+        "WRONGTYPE" => ErrorKind::WrongType,
+        "READONLY" => ErrorKind::ReadOnly,
+        "OOM" => ErrorKind::OutOfMemory,
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF"
+        | "NOREPLICAS" => ErrorKind::Unavailable,
+        _ => return None,
+    })
+}
+
+/// An error on the way to or from the server.
+pub(super) fn io(what: &str, error: &io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ErrorKind::NoAnswer,
+        _ => match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
+                ErrorKind::Exhausted
+            }
+            _ => ErrorKind::Refused,
+        },
+    };
+    Error::new(kind, format!("{what}: {error}"))
+}
+
+/// A reply that did not arrive whole, or was none.
+pub(super) fn reply(error: &RedisError) -> Error {
+    if error.is_timeout() {
+        Error::new(ErrorKind::NoAnswer, "the reply did not come")
+    } else if error.is_io_error() {
+        Error::new(ErrorKind::Refused, format!("the connection broke: {error}"))
+    } else {
+        Error::new(ErrorKind::Protocol, format!("the reply cannot be read: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c13_errors_of_old_and_new_servers_find_their_kind() {
+        for (code, details, kind) in [
+            (
+                "NOPERM",
+                "this user has no permissions to run the 'evalsha' command",
+                ErrorKind::Permission,
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_a): @user_script:3: @user_script: 3: -OOM command not allowed",
+                ErrorKind::OutOfMemory,
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_a): @user_script:3: @user_script: 3: -READONLY You can't write",
+                ErrorKind::ReadOnly,
+            ),
+            (
+                "ERR",
+                "The user executing the script can't run this command or subcommand",
+                ErrorKind::Permission,
+            ),
+            ("ERR", "max number of clients reached", ErrorKind::Unavailable),
+            ("ERR", "invalid password", ErrorKind::Auth),
+            ("ERR", "DB index is out of range", ErrorKind::BadArgument),
+            ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),
+            ("ERR", "unknown command", ErrorKind::Protocol),
+        ] {
+            assert_eq!(server_kind(code, details), kind, "{code} {details}");
+        }
+    }
+}

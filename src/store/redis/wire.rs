@@ -1,0 +1,182 @@
+//! One connection: bytes out, replies in, each by a deadline.
+//!
+//! The socket is our own and the `redis` crate packs and parses. Its own connection has a timeout
+//! for each read, which a server that sends one byte now and then never reaches, stays open after
+//! a write that stopped halfway, and does not go on after a signal.
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+use redis::{Parser, RedisResult, Value};
+
+use crate::clock::{Deadline, Moment};
+
+pub(super) struct Wire {
+    stream: Stream,
+    parser: Parser,
+    used: Moment,
+}
+
+pub(super) enum Stream {
+    Plain(Socket),
+    #[cfg(feature = "tls")]
+    Tls(Box<rustls::StreamOwned<rustls::ClientConnection, Socket>>),
+}
+
+/// How long a connection may lie unused before it is asked whether the server has closed it.
+const FRESH: Duration = Duration::from_millis(100);
+
+impl Wire {
+    pub(super) fn new(stream: Stream) -> Wire {
+        Wire { stream, parser: Parser::new(), used: Moment::now() }
+    }
+
+    /// Sends all of it. On an error, tells how many bytes had gone out: with none, the server has
+    /// nothing to carry out.
+    pub(super) fn send(
+        &mut self,
+        mut bytes: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), (usize, io::Error)> {
+        self.socket().deadline = deadline;
+        let whole = bytes.len();
+        let stream: &mut dyn Write = match &mut self.stream {
+            Stream::Plain(socket) => socket,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream,
+        };
+        while !bytes.is_empty() {
+            match stream.write(bytes) {
+                Ok(0) => return Err((whole - bytes.len(), io::ErrorKind::WriteZero.into())),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) => return Err((whole - bytes.len(), error)),
+            }
+        }
+        stream.flush().map_err(|error| (whole, error))
+    }
+
+    /// Reads one reply. After an error the connection is of no use any more: what comes next
+    /// could be the answer to something else.
+    pub(super) fn receive(&mut self, deadline: Deadline) -> RedisResult<Value> {
+        self.socket().deadline = deadline;
+        let value = match &mut self.stream {
+            Stream::Plain(socket) => self.parser.parse_value(socket),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => self.parser.parse_value(stream),
+        }?;
+        self.used = Moment::now();
+        Ok(value)
+    }
+
+    /// The connection, unless the server has closed it, or sent something that nobody asked for,
+    /// while it lay unused.
+    pub(super) fn unless_stale(mut self) -> Option<Wire> {
+        (!self.is_stale()).then_some(self)
+    }
+
+    /// Asked only after a pause, so that busy connections pay nothing.
+    fn is_stale(&mut self) -> bool {
+        if Moment::now().since(self.used) < FRESH {
+            return false;
+        }
+        let encrypted = !matches!(self.stream, Stream::Plain(_));
+        let mut byte = [std::mem::MaybeUninit::uninit()];
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        match self.socket().inner.recv_with_flags(&mut byte, flags) {
+            Ok(0) => true,
+            // TLS has messages of its own, such as session tickets.
+            Ok(_) => !encrypted,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match &mut self.stream {
+            Stream::Plain(socket) => socket,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => &mut stream.sock,
+        }
+    }
+}
+
+/// A socket whose reads and writes end by a deadline, however the bytes come.
+pub(super) struct Socket {
+    inner: socket2::Socket,
+    pub(super) deadline: Deadline,
+    /// The timeouts that the kernel has for it now; zero for none yet.
+    receive: Duration,
+    send: Duration,
+}
+
+/// A kernel timeout may overshoot the deadline by this much, so that it need not be set anew for
+/// every request: two system calls a cycle otherwise.
+const SLACK: Duration = Duration::from_millis(10);
+/// The kernel takes a timeout of zero for none.
+const LEAST: Duration = Duration::from_millis(1);
+
+impl Socket {
+    pub(super) fn new(inner: socket2::Socket, deadline: Deadline) -> Socket {
+        Socket { inner, deadline, receive: Duration::ZERO, send: Duration::ZERO }
+    }
+
+    /// The timeout for the next step, and whether the kernel has to be told.
+    fn arm(&self, armed: Duration) -> io::Result<Option<Duration>> {
+        let left = self.deadline.left();
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // A shorter one than is left is fine: the step is then simply taken again.
+        let fits = !armed.is_zero() && armed <= left + SLACK;
+        Ok((!fits).then(|| left.max(LEAST).min(Duration::from_secs(3600))))
+    }
+
+    /// Takes a step until it is done or the deadline has passed. Signals and early timeouts only
+    /// mean that what is left has to be computed again.
+    fn step(
+        &mut self,
+        mut arm: impl FnMut(&mut Socket, bool) -> io::Result<()>,
+        mut once: impl FnMut(&socket2::Socket) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut expired = false;
+        loop {
+            arm(self, expired)?;
+            match once(&self.inner) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => expired = true,
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let arm = |socket: &mut Socket, expired: bool| {
+            let armed = if expired { Duration::ZERO } else { socket.receive };
+            if let Some(timeout) = socket.arm(armed)? {
+                socket.inner.set_read_timeout(Some(timeout))?;
+                socket.receive = timeout;
+            }
+            Ok(())
+        };
+        self.step(arm, |mut socket| socket.read(buffer))
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let arm = |socket: &mut Socket, expired: bool| {
+            let armed = if expired { Duration::ZERO } else { socket.send };
+            if let Some(timeout) = socket.arm(armed)? {
+                socket.inner.set_write_timeout(Some(timeout))?;
+                socket.send = timeout;
+            }
+            Ok(())
+        };
+        self.step(arm, |mut socket| socket.write(buffer))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -3,20 +3,13 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
-
 /// SplitMix64: one word of state, and every seed is a good one.
 #[derive(Clone, Debug)]
 pub(crate) struct Jitter(u64);
 
 impl Jitter {
-    /// A seed that differs between the threads and processes that start together.
-    pub(crate) fn new() -> Jitter {
-        let stack = &0u8 as *const u8 as u64;
-        Jitter(Moment::now().as_nanos() ^ stack.rotate_left(32) ^ u64::from(std::process::id()))
-    }
-
-    #[cfg(test)]
+    /// The seed must differ between the threads and processes that start together: random bits,
+    /// where there are some already.
     pub(crate) fn seeded(seed: u64) -> Jitter {
         Jitter(seed)
     }

@@ -40,6 +40,11 @@ impl Token {
         Uuid::from_bytes(self.0).simple().encode_lower(buffer)
     }
 
+    /// A number that differs from token to token, to seed what need not be secret.
+    pub(crate) fn seed(self) -> u64 {
+        self.0.iter().fold(0, |seed, byte| (seed << 7) ^ (seed >> 57) ^ u64::from(*byte))
+    }
+
     /// The first digits, enough to tell holders apart and too few to release with.
     pub(crate) fn prefix(self) -> String {
         let mut buffer = [0; HEX];

@@ -18,7 +18,7 @@ const PIPELINE: usize = 128;
 const LEAST: Duration = Duration::from_millis(5);
 
 pub(super) fn run(desk: &Desk) {
-    let mut jitter = Jitter::new();
+    let mut jitter = Jitter::seeded(Moment::now().as_nanos());
     loop {
         let (due, debts) = {
             let mut book = desk.book.lock();

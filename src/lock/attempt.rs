@@ -211,7 +211,7 @@ impl<'a> Attempts<'a> {
 
     fn pace(&self) -> Pace {
         let longest = self.desk.store.abilities().longest_pause;
-        Pace::new(self.lock.options.backoff, longest, Jitter::new())
+        Pace::new(self.lock.options.backoff, longest, Jitter::seeded(self.token.seed()))
     }
 
     fn pause(&self, wake: Moment, check: Option<&mut Check<'_>>) -> Result<(), Error> {

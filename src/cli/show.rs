@@ -20,9 +20,9 @@ pub(crate) struct Args {
     store: Store,
     /// Print one line of JSON
     ///
-    /// Its keys: name, held, token_prefix, ttl_ms, fence, last_fence; null where there is nothing
-    /// to tell.
-    #[arg(long)]
+    /// Its keys: name, held, token_prefix, ttl_ms, fence, last_fence; null where
+    /// there is nothing to tell.
+    #[arg(long, verbatim_doc_comment)]
     json: bool,
     /// The lock
     #[arg(value_name = "NAME")]
@@ -57,20 +57,22 @@ fn machine(name: &[u8], shown: &Shown) -> String {
 fn human(name: &[u8], shown: &Shown) -> String {
     let name = plain(name);
     match (&shown.holder, shown.last_fence) {
-        (Some(holder), _) => format!("{name}: {}", held(holder)),
+        (Some(holder), _) => {
+            let left = seconds(holder.ttl);
+            format!("{name}: held by {}, free in {left} unless renewed", who(holder))
+        }
         (None, Some(fence)) => format!("{name}: free, last fence {fence}"),
         (None, None) => format!("{name}: free"),
     }
 }
 
-/// The holder in words, here and on the line of a wait.
-pub(crate) fn held(holder: &Holder) -> String {
-    let fence = holder.fence.map_or("no fence".to_owned(), |fence| format!("fence {fence}"));
-    let left = seconds(holder.ttl);
-    format!(
-        "held by {}, {fence}, free in {left} unless renewed",
-        plain(holder.token_prefix.as_bytes())
-    )
+/// Which holder it is, here and on the line of a wait.
+pub(crate) fn who(holder: &Holder) -> String {
+    let token = plain(holder.token_prefix.as_bytes());
+    match holder.fence {
+        Some(fence) => format!("{token}, fence {fence}"),
+        None => format!("{token}, no fence"),
+    }
 }
 
 /// Short and steady in width: tenths only where they matter.

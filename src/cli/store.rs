@@ -7,9 +7,9 @@ use leasehold::{Client, Config, Error};
 pub(crate) struct Store {
     /// The store; $LEASEHOLD_URL otherwise, else a file of your own
     ///
-    /// Everybody on this machine can read a command line: a URL with a password belongs into the
-    /// variable LEASEHOLD_URL.
-    #[arg(long, value_name = "URL")]
+    /// Everybody on this machine can read a command line: a URL with a password
+    /// belongs into the variable LEASEHOLD_URL.
+    #[arg(long, value_name = "URL", verbatim_doc_comment)]
     store: Option<String>,
 }
 

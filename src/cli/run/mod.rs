@@ -29,34 +29,36 @@ use waiting::Line;
 #[derive(clap::Args)]
 #[command(
     override_usage = "leasehold run [OPTIONS] NAME -- COMMAND...",
+    after_help = "Exit status: the command's own; 1 if the lock was taken; more with --help.",
     after_long_help = "\
-The lock is renewed for as long as the command runs. If that fails until less than a third of the \
-ttl is left (for a long ttl: until --grace is left), the command gets SIGTERM, then SIGKILL, so \
-that it has ended before somebody else can have the lock. If leasehold itself dies, the command \
-gets SIGTERM. A job stopped with ^Z is not renewed: its lock is free after the ttl, and then it is \
-killed when it is continued.
+The lock is renewed for as long as the command runs. If that fails until less
+than a third of the ttl is left (for a long ttl: until --grace is left), the
+command gets SIGTERM, then SIGKILL, so that it has ended before somebody else
+can have the lock. If leasehold itself dies, the command gets SIGTERM. A job
+stopped with ^Z is not renewed: its lock is free after the ttl, and the job is
+killed when it is continued after that.
 
-In the command's environment: LEASEHOLD_NAME, and LEASEHOLD_FENCE, a number that only grows from \
-one holder to the next; a resource that refuses a smaller one than it has seen is safe from late \
-writers.
+In the command's environment: LEASEHOLD_NAME, and LEASEHOLD_FENCE, a number
+that only grows from one holder to the next. A resource that refuses a smaller
+one than it has seen is safe from late writers.
 
-While it waits, leasehold shows one line on a terminal and nothing elsewhere. RUST_LOG=warn tells \
-more.
+While it waits, leasehold shows one line on a terminal and nothing elsewhere.
+RUST_LOG=warn tells more.
 
-Exit status: the command's own; 128+n if signal n ended it or the wait; 1 (or -E) if the lock was \
-taken; 64 usage; 69 the store failed; 75 the lock was lost; 126 the command cannot be executed; \
-127 it was not found.
+Exit status: the command's own; 128+n if signal n ended it or the wait; 1 (or
+-E) if the lock was taken; 64 usage; 69 the store failed; 75 the lock was lost;
+126 the command cannot be executed; 127 it was not found.
 
 Examples:
   leasehold run nightly -- ./backup.sh
   leasehold run --try deploy -- make deploy || echo 'somebody deploys already'
-  leasehold run --once-per 1h report -- ./report.sh     # on every node; one of them runs it"
+  leasehold run --once-per 1h report -- ./report.sh   # on many nodes, runs on one"
 )]
 pub(crate) struct Args {
     /// Give up at once if the lock is taken
     #[arg(short = 'n', long = "try", conflicts_with = "wait")]
     no_wait: bool,
-    /// Give up after this long (10s, 5m; a bare number is seconds); without it, wait for ever
+    /// Give up after this long: 10s, 5m, or seconds; without it, never
     #[arg(short, long, value_name = "TIME", value_parser = wait)]
     wait: Option<Duration>,
     /// Exit status when the lock is taken
@@ -67,14 +69,20 @@ pub(crate) struct Args {
     ttl: Duration,
     #[command(flatten)]
     store: Store,
-    /// Keep the lock until this long after it was taken, however short the command was
+    /// Leave the lock taken until this long after it was taken
     ///
-    /// Who finds it taken need not wait, since the interval's run is somebody else's: without
-    /// --wait this gives up at once. The interval is used up also if the command fails, but not if
-    /// it cannot be started. It is the ttl as well, so 100ms to 24h.
-    #[arg(long, value_name = "TIME", conflicts_with = "ttl", value_parser = duration)]
+    /// Whoever finds it taken has nothing to wait for: without --wait this gives
+    /// up at once. A command that fails has used up the interval too; one that
+    /// cannot be started has not. It is the ttl as well, so 100ms to 24h.
+    #[arg(
+        long,
+        value_name = "TIME",
+        conflicts_with = "ttl",
+        value_parser = duration,
+        verbatim_doc_comment
+    )]
     once_per: Option<Duration>,
-    /// How long the command may take to end after SIGTERM when the lock is in danger
+    /// Time to end in when the lock is in danger, between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     grace: Duration,
     /// The lock; any name
@@ -168,18 +176,15 @@ fn run(
         Some(interval) => leave_taken(lease, (taken + interval).saturating_sub(now())),
         None => lease.release(),
     };
-    let lost = match over {
-        Err(error) if error.kind() == ErrorKind::Lost => {
+    let mut lost = ended.told;
+    if let Err(error) = over {
+        // Whoever told the command to end has said why.
+        if !ended.told {
             say(&format!("{}: {error}", plain(lock.name())));
-            true
         }
-        Err(error) => {
-            say(&format!("{}: {error}", plain(lock.name())));
-            false
-        }
-        Ok(()) => false,
-    };
-    let code = if ended.told || lost { LOST } else { exit::of_status(ended.status) };
+        lost |= error.kind() == ErrorKind::Lost;
+    }
+    let code = if lost { LOST } else { exit::of_status(ended.status) };
     Ok((code, ended.interrupted))
 }
 

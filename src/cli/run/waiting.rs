@@ -11,7 +11,7 @@ use nix::unistd::{getpgrp, tcgetpgrp};
 use parking_lot::{Condvar, Mutex};
 
 use crate::exit::plain;
-use crate::show::{held, seconds};
+use crate::show::{seconds, who};
 
 /// Waits that are shorter show nothing.
 const FIRST: Duration = Duration::from_millis(500);
@@ -84,13 +84,13 @@ impl Screen {
             bar
         });
         bar.set_message(text);
-        bar.tick();
     }
 }
 
 fn draw(lock: &Lock, store: &str, shared: &Shared) {
     let start = Instant::now();
     let name = plain(lock.name());
+    let place = shortened(store, std::env::var("HOME").ok().as_deref());
     let mut next = start + FIRST;
     loop {
         let mut screen = shared.screen.lock();
@@ -101,24 +101,53 @@ fn draw(lock: &Lock, store: &str, shared: &Shared) {
             return;
         }
         drop(screen);
-        let holder = holder(lock.show());
+        let shown = lock.show();
         let mut screen = shared.screen.lock();
         if screen.over {
             return;
         }
         // In the background the line would run into what the user types.
         if tcgetpgrp(io::stderr()) == Ok(getpgrp()) {
-            let waited = seconds(start.elapsed());
-            screen.show(format!("waiting {waited} for {name} in {store}: {holder}"));
+            screen.show(text(&name, start.elapsed(), &place, shown));
         }
         next = Instant::now() + AGAIN;
     }
 }
 
-fn holder(shown: Result<Shown, Error>) -> String {
+/// A narrow terminal cuts the end off, so what changes comes first.
+fn text(name: &str, waited: Duration, place: &str, shown: Result<Shown, Error>) -> String {
+    let start = format!("waiting {} for {name}", seconds(waited));
     match shown {
-        Ok(Shown { holder: Some(holder), .. }) => held(&holder),
-        Ok(_) => "free at this moment".to_owned(),
-        Err(error) => format!("cannot see it ({})", error.kind().code()),
+        Ok(Shown { holder: Some(holder), .. }) => {
+            let left = seconds(holder.ttl);
+            format!("{start}, {left} left, in {place}, held by {}", who(&holder))
+        }
+        Ok(_) => format!("{start}, free at this moment, in {place}"),
+        Err(error) => format!("{start}, cannot see it ({}), in {place}", error.kind().code()),
+    }
+}
+
+/// The path of an embedded store as people write it.
+fn shortened(store: &str, home: Option<&str>) -> String {
+    match home
+        .filter(|home| !home.is_empty())
+        .and_then(|home| store.strip_prefix("sqlite:")?.strip_prefix(home)?.strip_prefix('/'))
+    {
+        Some(rest) => format!("sqlite:~/{rest}"),
+        None => store.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_below_home_is_short() {
+        let short = |store| shortened(store, Some("/home/u"));
+        assert_eq!(short("sqlite:/home/u/x.db"), "sqlite:~/x.db");
+        assert_eq!(short("sqlite:/home/uu/x.db"), "sqlite:/home/uu/x.db");
+        assert_eq!(short("redis://host:6379/0"), "redis://host:6379/0");
+        assert_eq!(shortened("sqlite:/x.db", Some("")), "sqlite:/x.db");
     }
 }

@@ -69,6 +69,8 @@ struct State {
     last: bool,
     /// When the store's side keys were last refreshed.
     refreshed: Moment,
+    /// Until when the store may keep the lock, as far as anything sent so far can have made it.
+    kept_until: Moment,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,7 +117,7 @@ impl Grant {
     ) -> Option<Grant> {
         let hold_end = hold_end(&terms, sent);
         let ttl = terms.first_ttl();
-        let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, sent);
+        let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, now);
         let alive = grant.extended(sent, ttl, now);
         alive.then_some(grant)
     }
@@ -123,7 +125,7 @@ impl Grant {
     /// A grant that another process took and handed on.
     pub(crate) fn attached(identity: Identity, terms: Terms, id: u64, now: Moment) -> Grant {
         let hold_end = hold_end(&terms, now);
-        Grant::new(identity, terms, id, Phase::Attached, hold_end, Moment::ZERO)
+        Grant::new(identity, terms, id, Phase::Attached, hold_end, now)
     }
 
     fn new(
@@ -132,7 +134,7 @@ impl Grant {
         id: u64,
         phase: Phase,
         hold_end: Moment,
-        refreshed: Moment,
+        now: Moment,
     ) -> Grant {
         let state = State {
             phase,
@@ -141,7 +143,8 @@ impl Grant {
             failures: 0,
             warned: false,
             last: false,
-            refreshed,
+            refreshed: now,
+            kept_until: now.plus(terms.ttl),
         };
         Grant {
             identity,
@@ -180,7 +183,15 @@ impl Grant {
 
     /// The ttl to ask for now, which never reaches beyond `max_hold`.
     pub(crate) fn ttl_from(&self, ttl: Duration, now: Moment) -> Duration {
-        whole_millis(ttl.min(self.state.lock().hold_end.since(now)))
+        let mut state = self.state.lock();
+        let ttl = whole_millis(ttl.min(state.hold_end.since(now)));
+        state.kept_until = state.kept_until.max(now.plus(ttl));
+        ttl
+    }
+
+    /// Until when the store may keep the lock for this grant if nobody gives it.
+    pub(crate) fn kept_until(&self) -> Moment {
+        self.state.lock().kept_until
     }
 
     /// The store made the lock ours for `ttl` on a request sent at `sent`. False, and nothing is
@@ -195,6 +206,7 @@ impl Grant {
                 until != Moment::ZERO && now >= until
             }
         };
+        state.kept_until = state.kept_until.max(now.plus(ttl));
         let until = sent.plus(ttl).minus(drift(ttl)).min(state.hold_end);
         if ended || now >= until {
             return false;

@@ -131,6 +131,7 @@ impl Lease {
     /// [`ErrorKind::Lost`]: it was not ours any more, so what was done since may have met somebody
     /// else's work; the fence tells. [`ErrorKind::Unknown`]: the store did not answer by
     /// `io_timeout`; it is asked again in the background until the ttl has passed.
+    /// [`ErrorKind::Closed`]: closing the client has released it before.
     pub fn release(self) -> Result<(), Error> {
         let desk = self.keeper.desk_even_closed()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
@@ -140,6 +141,7 @@ impl Lease {
         };
         match outcome {
             Release::Done => Ok(()),
+            Release::NotHeld if desk.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
             Release::NotHeld => {
                 desk.metrics.released_late.add_one();
                 Err(Error::new(ErrorKind::Lost, "it was over before it was released"))
@@ -244,8 +246,7 @@ impl Lease {
                 asked_before = true;
             }
             if !again || !failure.error.is_retriable() || deadline.left() < RETRY {
-                let until = Moment::now().plus(self.grant.terms.ttl);
-                desk.owe(Owed { identity: identity.clone(), until });
+                desk.owe(Owed { identity: identity.clone(), until: self.grant.kept_until() });
                 return Release::Unknown(Error::new(
                     ErrorKind::Unknown,
                     format!("the release was not confirmed ({})", failure.error),

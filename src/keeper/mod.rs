@@ -123,7 +123,9 @@ impl Keeper {
         self.inside.birth().check()?;
         self.inside.desk.shut(Deadline::after(timeout));
         let mut thread = self.inside.thread.lock();
+        // A logger that closes the client may be running on the thread itself.
         if let Some(thread) = thread.take()
+            && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
             log::error!("the keeper ended in a panic; leases run out by their ttl");

@@ -24,7 +24,7 @@ pub(super) struct Attempts<'a> {
     ticket: u64,
     /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
     /// giving; they are given before the next try too, so that the call does not find itself busy.
-    ghosts: Vec<Token>,
+    ghosts: Vec<(Token, Moment)>,
     /// The token stands in the store: among the waiters, or as a holder that came too late.
     stands: bool,
     /// The store has answered this call: from then on a wait outlasts an outage.
@@ -81,7 +81,7 @@ impl<'a> Attempts<'a> {
         let Options { attempts, .. } = self.lock.options;
         let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
         let mut pace = self.pace();
-        let mut tries = 0;
+        let (mut tries, mut may_deadlock) = (0, wait.is_none() && attempts.is_none());
         loop {
             tries += 1;
             let sent = Moment::now();
@@ -90,7 +90,7 @@ impl<'a> Attempts<'a> {
             let (free_at, error) = match self.once(Place::Join(self.ticket), Deadline::at(by))? {
                 Tried::Granted(lease) => return Ok(lease),
                 Tried::Busy { free_at } => {
-                    if tries == 1 && wait.is_none() && attempts.is_none() {
+                    if std::mem::take(&mut may_deadlock) {
                         self.refuse_deadlock()?;
                     }
                     (free_at, None)
@@ -108,8 +108,8 @@ impl<'a> Attempts<'a> {
                 return Err(over());
             }
             // The last try has to be answered before the limit, so it starts a little earlier.
-            let round_trip = now.since(sent);
-            let latest = limit.minus(round_trip * 2);
+            let round_trips = now.since(sent) * 2;
+            let latest = limit.minus(round_trips.min(wait.unwrap_or_default() / 4));
             let wake = pace.next(now, free_at).unwrap_or(now).min(latest.max(now));
             if now >= latest {
                 let over = over();
@@ -131,8 +131,11 @@ impl<'a> Attempts<'a> {
         let outcome = if self.ghosts.is_empty() {
             self.desk.store.ask(Lane::Caller, take, deadline)
         } else {
-            let gives =
-                self.ghosts.iter().map(|token| Request::Give { name, token: *token, fence: 0 });
+            let gives = self.ghosts.iter().map(|(token, _)| Request::Give {
+                name,
+                token: *token,
+                fence: 0,
+            });
             let requests: Vec<_> = gives.chain([take]).collect();
             let outcome = self.desk.store.run(Lane::Caller, &requests, deadline).pop();
             outcome.unwrap_or_else(|| {
@@ -147,6 +150,8 @@ impl<'a> Attempts<'a> {
 
     fn answered(&mut self, answer: Answer, place: Place) -> Result<Tried, Error> {
         self.answered = true;
+        // What was sent with the take was answered too; what is still on its way is the keeper's.
+        self.ghosts.clear();
         match answer.reply {
             Reply::Granted { fence } => {
                 let identity =
@@ -190,8 +195,10 @@ impl<'a> Attempts<'a> {
             return Ok(Tried::Failed(failure.error));
         };
         self.desk.metrics.unknown.add_one();
-        self.owe(self.token, sent.plus(self.terms.ttl));
-        self.ghosts.push(self.token);
+        let until = sent.plus(self.terms.ttl);
+        self.owe(self.token, until);
+        self.ghosts.retain(|(_, until)| *until > sent);
+        self.ghosts.push((self.token, until));
         self.token = Token::random()?;
         self.stands = false;
         let detail = format!("whether the lock was taken ({})", failure.error);

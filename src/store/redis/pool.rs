@@ -63,11 +63,11 @@ impl Pool {
                     self.callers.max_size()
                 ))),
             },
-            Lane::Give(patience) => {
+            Lane::Give(_) => {
                 if let Some(mut slot) = self.callers.try_get() {
                     return Ok(lend(&mut slot));
                 }
-                match self.giver.try_lock_for(patience.min(deadline.left())) {
+                match self.giver.try_lock_for(deadline.left()) {
                     Some(mut slot) => Ok(lend(&mut slot)),
                     None => Err(busy("every connection was in use".to_owned())),
                 }

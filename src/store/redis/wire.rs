@@ -173,7 +173,8 @@ impl Write for Socket {
             }
             Ok(())
         };
-        self.step(arm, |mut socket| socket.write(buffer))
+        // Without a signal when the peer has gone: this may be anybody's process.
+        self.step(arm, |socket| socket.send_with_flags(buffer, libc::MSG_NOSIGNAL))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -35,8 +35,13 @@ impl Single {
         batch: &Batch,
         deadline: Deadline,
     ) -> Vec<Carried> {
-        let carried = self.pool.with(lane, deadline, |slot| {
-            let mut carried = self.send(slot, batch, deadline);
+        // Being patient for a connection covers the making of one.
+        let connected_by = match lane {
+            Lane::Give(patience) => deadline.min(Deadline::after(patience)),
+            Lane::Caller | Lane::Keeper => deadline,
+        };
+        let carried = self.pool.with(lane, connected_by, |slot| {
+            let mut carried = self.send(slot, batch, connected_by, deadline);
             self.reload(slot, batch, &mut carried, deadline);
             carried
         });
@@ -74,11 +79,17 @@ impl Single {
         Ok(slot.wire.insert(wire))
     }
 
-    fn send(&self, slot: &mut Slot, batch: &Batch, deadline: Deadline) -> Vec<Carried> {
+    fn send(
+        &self,
+        slot: &mut Slot,
+        batch: &Batch,
+        connected_by: Deadline,
+        deadline: Deadline,
+    ) -> Vec<Carried> {
         let was_open = slot.wire.is_some();
         let mut sent;
         loop {
-            let wire = match self.ready(slot, deadline) {
+            let wire = match self.ready(slot, connected_by) {
                 Ok(wire) => wire,
                 Err(error) => return all(batch, &Failure::not_done(error)),
             };
@@ -143,7 +154,7 @@ impl Single {
             }
             return;
         }
-        let again = self.send(slot, &batch.only(&missing), deadline);
+        let again = self.send(slot, &batch.only(&missing), deadline, deadline);
         for (index, result) in missing.into_iter().zip(again) {
             carried[index] = result;
         }

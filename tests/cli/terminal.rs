@@ -1,8 +1,4 @@
-//! The command line in the hands of somebody at a terminal, with a shell that controls jobs.
-#![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
+//! In the hands of somebody at a terminal, with a shell that controls jobs.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
-use support::wait::eventually_some;
-use support::{Process, Server, eventually};
 
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::support::{Process, Server, eventually};
+use crate::{LIMIT, is_held};
+
 const INTERRUPT: &str = "\x03";
 const END: &str = "\x04";
 const STOP: &str = "\x1a";
@@ -31,11 +27,19 @@ struct Shell {
 
 impl Shell {
     fn start(server: &Server) -> Shell {
+        let mut shell =
+            Shell::start_as(server, &["setsid", "--ctty", "bash", "--noprofile", "--norc", "-i"]);
+        shell.sees("$ ");
+        shell
+    }
+
+    /// Another program in the place of bash.
+    fn start_as(server: &Server, words: &[&str]) -> Shell {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
-        let mut command = Command::new("setsid");
+        let mut command = Command::new(words[0]);
         command
-            .args(["--ctty", "bash", "--noprofile", "--norc", "-i"])
+            .args(&words[1..])
             .stdin(pty.slave.try_clone().unwrap())
             .stdout(pty.slave.try_clone().unwrap())
             .stderr(pty.slave)
@@ -55,9 +59,7 @@ impl Shell {
                 theirs.lock().unwrap().push_str(&String::from_utf8_lossy(&some[..count]));
             }
         });
-        let mut shell = Shell { _process: process, keys: pty.master.into(), screen, read: 0 };
-        shell.sees("$ ");
-        shell
+        Shell { _process: process, keys: pty.master.into(), screen, read: 0 }
     }
 
     fn types(&mut self, keys: &str) {
@@ -106,10 +108,6 @@ fn path() -> String {
     format!("{folder}:{}", std::env::var("PATH").unwrap())
 }
 
-fn is_held(server: &Server, name: &str) -> bool {
-    server.cmd(&["EXISTS", name]) == redis::Value::Int(1)
-}
-
 #[test]
 fn the_command_has_the_keyboard_and_can_be_stopped_and_continued() {
     let server = Server::start();
@@ -130,6 +128,39 @@ fn the_command_has_the_keyboard_and_can_be_stopped_and_continued() {
     shell.types(END);
     assert_eq!(shell.code(), 0);
     assert!(!is_held(&server, "n"));
+}
+
+#[test]
+fn a_script_around_it_is_stopped_with_it() {
+    let server = Server::start();
+    let mut shell = Shell::start(&server);
+    shell.line("sh -c 'leasehold run n -- cat; echo do\"\"ne'");
+    shell.line("hello");
+    shell.sees("hello");
+    shell.types(STOP);
+    shell.sees("Stopped");
+    shell.sees("$ ");
+    shell.line("fg");
+    shell.line("again");
+    shell.sees("again");
+    shell.types(END);
+    shell.sees("done");
+    assert_eq!(shell.code(), 0);
+}
+
+#[test]
+fn without_a_shell_that_could_continue_it_nothing_is_stopped() {
+    let server = Server::start();
+    let words = ["setsid", "--ctty", "leasehold", "run", "n", "--", "cat"];
+    let mut shell = Shell::start_as(&server, &words);
+    eventually(LIMIT, || is_held(&server, "n"));
+    shell.line("hello");
+    shell.sees("hello");
+    shell.types(STOP);
+    shell.line("again");
+    shell.sees("again");
+    shell.types(END);
+    eventually(LIMIT, || !is_held(&server, "n"));
 }
 
 #[test]
@@ -254,6 +285,6 @@ fn a_wait_shows_one_line_and_clears_it() {
     shell.line("leasehold run -w 100ms n -- echo ra''n");
     shell.sees("leasehold: n is taken");
     assert_eq!(shell.code(), 1);
-    let token = eventually_some(LIMIT, || server.try_cmd(&["GET", "n"]).ok());
+    let token = server.cmd(&["GET", "n"]);
     assert_eq!(token, redis::Value::BulkString(b"another's".to_vec()), "the wait touched nothing");
 }

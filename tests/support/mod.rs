@@ -19,6 +19,7 @@ mod watch;
 pub use black_hole::BlackHole;
 pub use certificates::{Certificates, ServerCertificate};
 pub use child::Child;
+pub use process::Process;
 pub use proxy::{End, Mode, Proxy};
 pub use server::{Server, ServerBuilder};
 pub use wait::{Stopwatch, eventually, within};

@@ -1,0 +1,104 @@
+//! How the command ends: exit codes as sysexits(3), shells and flock(1) have them, and what is
+//! said on standard error.
+
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use leasehold::{Error, ErrorKind};
+
+/// The command line or a URL is wrong.
+pub(crate) const USAGE: u8 = 64;
+/// The store, or something that this process needs, is not to be had.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The lease was lost, so the command was stopped or ran without protection at its end.
+pub(crate) const LOST: u8 = 75;
+/// The command was found and cannot be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// Why nothing was done: the exit code and a sentence.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) message: String,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match error.kind() {
+            ErrorKind::BadArgument => USAGE,
+            ErrorKind::Lost => LOST,
+            _ => UNAVAILABLE,
+        };
+        Failure { code, message: error.to_string() }
+    }
+}
+
+impl Failure {
+    /// The operating system refused something.
+    pub(crate) fn system(what: &str, error: impl Into<io::Error>) -> Failure {
+        Failure { code: UNAVAILABLE, message: format!("{what}: {}", error.into()) }
+    }
+}
+
+/// The code for a command that could not be started.
+pub(crate) fn of_spawn(error: &io::Error) -> u8 {
+    match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
+}
+
+/// The code for a command that ended, as a shell has it.
+pub(crate) fn of_status(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+        (None, signal) => of_signal(signal.unwrap_or(0)),
+    }
+}
+
+/// The code for an end by a signal.
+pub(crate) fn of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// One line on standard error; an error there is nobody's to hear.
+pub(crate) fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "leasehold: {message}");
+}
+
+/// A name for people: as it is where it is plain text, without anything that a terminal obeys.
+pub(crate) fn plain(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold::Client;
+
+    #[test]
+    fn codes_are_those_of_a_shell() {
+        assert_eq!(of_status(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(of_status(ExitStatus::from_raw(0)), 0);
+        assert_eq!(of_status(ExitStatus::from_raw(15)), 143);
+        // A real-time signal, with a core dump.
+        assert_eq!(of_status(ExitStatus::from_raw(64 | 0x80)), 192);
+        assert_eq!(of_spawn(&io::Error::from_raw_os_error(libc::ENOENT)), 127);
+        assert_eq!(of_spawn(&io::Error::from_raw_os_error(libc::EACCES)), 126);
+    }
+
+    #[test]
+    fn a_wrong_url_is_a_mistake_of_usage() {
+        let failure = Failure::from(Client::open("gopher://there").unwrap_err());
+        assert_eq!(failure.code, USAGE);
+    }
+
+    #[test]
+    fn names_cannot_command_a_terminal() {
+        assert_eq!(plain("größe:1".as_bytes()), "größe:1");
+        assert_eq!(plain(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
+    }
+}

@@ -1,0 +1,263 @@
+//! Watching over the command while it runs: its lease, its signals and its terminal, in one loop.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use leasehold::{EventKind, Events, Lease};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use super::child::Child;
+use super::clock::now;
+use super::signals::{self, Signals};
+use super::terminal::Terminal;
+use crate::exit::{plain, say};
+
+/// How often the rest of a group is looked for whose leader has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What guards a command.
+pub(super) struct Guard<'a> {
+    pub(super) lease: &'a Lease,
+    pub(super) events: &'a Events,
+    pub(super) signals: &'a Signals,
+    pub(super) terminal: Option<&'a Terminal>,
+    /// Whether the command was started in the foreground.
+    pub(super) in_front: bool,
+    pub(super) limits: Limits,
+}
+
+/// When a lease that is not renewed ends the command, in validity that remains.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    grace: Duration,
+    /// SIGTERM from here on.
+    term: Duration,
+    /// SIGKILL from here on, so that the command is gone when validity ends.
+    kill: Duration,
+}
+
+impl Limits {
+    /// A lease is at risk when less than a third of its ttl remains. A long one leaves the store
+    /// more time to come back: all but what the command needs to end in.
+    pub(super) fn new(ttl: Duration, grace: Duration) -> Limits {
+        let kill = (ttl / 10).min(Duration::from_millis(500));
+        Limits { grace, term: (ttl / 3).min(grace.saturating_add(kill)), kill }
+    }
+}
+
+/// How a guarded command ended.
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    /// It was told to end, because of the lease.
+    pub(super) told: bool,
+    /// By ^C, which the terminal sends to the foreground only.
+    pub(super) interrupted: bool,
+}
+
+struct Running<'a> {
+    guard: Guard<'a>,
+    child: &'a mut Child,
+    /// When SIGTERM was sent for the lease's sake.
+    told: Option<Duration>,
+    killed: bool,
+    /// A SIGINT was passed on by us.
+    passed_on: bool,
+    interrupted: bool,
+    status: Option<ExitStatus>,
+}
+
+impl Guard<'_> {
+    /// Returns when the command has ended; on an error it may still run.
+    pub(super) fn watch(self, child: &mut Child) -> io::Result<Ended> {
+        // This clock goes on while the machine is suspended, as the lease does.
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
+        let mut running = Running {
+            guard: self,
+            child,
+            told: None,
+            killed: false,
+            passed_on: false,
+            interrupted: false,
+            status: None,
+        };
+        loop {
+            running.look_at_lease();
+            if let Some(ended) = running.ended() {
+                return Ok(ended);
+            }
+            alarm.set(
+                Expiration::OneShot(TimeSpec::from_duration(running.next())),
+                TimerSetTimeFlags::empty(),
+            )?;
+            let Guard { signals, events, .. } = running.guard;
+            let mut sources = [signals.as_fd(), events.as_fd(), alarm.as_fd()]
+                .map(|source| PollFd::new(source, PollFlags::POLLIN));
+            match poll(&mut sources, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            while let Some(signal) = signals.read() {
+                running.signalled(signal)?;
+            }
+            running.read_events();
+        }
+    }
+}
+
+impl Running<'_> {
+    fn look_at_lease(&mut self) {
+        let left = self.guard.lease.remaining();
+        let limits = self.guard.limits;
+        let grace_over = self.told.is_some_and(|told| now() >= told + limits.grace);
+        if left <= limits.kill || grace_over {
+            self.kill();
+        } else if left <= limits.term && self.told.is_none() {
+            self.told = Some(now());
+            self.tell("is at risk: it could not be renewed; ending the command");
+            self.child.signal(Signal::SIGTERM);
+        }
+    }
+
+    fn kill(&mut self) {
+        if self.killed {
+            return;
+        }
+        self.killed = true;
+        if self.guard.lease.is_valid() {
+            self.tell("is at risk, and the command did not end in time; killing it");
+        } else {
+            self.tell("was lost; killing the command");
+        }
+        self.told.get_or_insert_with(now);
+        self.child.signal(Signal::SIGKILL);
+    }
+
+    fn tell(&self, what: &str) {
+        say(&format!("the lease on {} {what}", plain(self.guard.lease.name())));
+    }
+
+    /// Once the command was told to end, the whole group has to.
+    fn ended(&self) -> Option<Ended> {
+        let told = self.told.is_some();
+        let over = !told || self.killed || !self.child.group_lives();
+        let interrupted = self.interrupted;
+        self.status.filter(|_| over).map(|status| Ended { status, told, interrupted })
+    }
+
+    /// How long there is nothing to do unless something happens.
+    fn next(&self) -> Duration {
+        let limits = self.guard.limits;
+        let left = self.guard.lease.remaining();
+        let until_kill = left.saturating_sub(limits.kill);
+        let next = match self.told {
+            // Only its end is left to see, which is a signal.
+            _ if self.killed => Duration::from_secs(60),
+            None => left.saturating_sub(limits.term),
+            Some(told) => until_kill.min((told + limits.grace).saturating_sub(now())),
+        };
+        let next = if self.status.is_some() { next.min(LOOK) } else { next };
+        // Zero would switch the timer off.
+        next.max(Duration::from_millis(1))
+    }
+
+    fn read_events(&mut self) {
+        let fence = self.guard.lease.fence();
+        while let Ok(Some(event)) = self.guard.events.try_next() {
+            if event.fence == fence && matches!(event.kind, EventKind::Lost(_)) {
+                self.kill();
+            }
+        }
+    }
+
+    fn signalled(&mut self, signal: Signal) -> io::Result<()> {
+        match signal {
+            Signal::SIGCHLD => return self.child_changed(),
+            Signal::SIGCONT => self.go_on(),
+            signal => {
+                self.passed_on |= signal == Signal::SIGINT;
+                self.child.signal(signal);
+            }
+        }
+        Ok(())
+    }
+
+    fn child_changed(&mut self) -> io::Result<()> {
+        while let Some(signal) = self.child.stopped() {
+            self.child_stopped(signal);
+        }
+        if self.status.is_none()
+            && let Some(status) = self.child.status()?
+        {
+            self.status = Some(status);
+            self.child_ended(status);
+        }
+        Ok(())
+    }
+
+    fn child_ended(&mut self, status: ExitStatus) {
+        let Some(terminal) = self.guard.terminal else { return };
+        if !terminal.belongs_to(self.child.group()) {
+            return;
+        }
+        terminal.take_back();
+        if let Some(signal) = status.signal() {
+            terminal.restore();
+            self.interrupted = signal == Signal::SIGINT as i32 && !self.passed_on;
+        }
+    }
+
+    /// The command was stopped, by ^Z or because it wants the terminal: then so are we, and the
+    /// shell can continue both. Without a terminal there is no such shell, and the lease is held
+    /// on.
+    fn child_stopped(&mut self, signal: Signal) {
+        let Some(terminal) = self.guard.terminal else { return };
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        if wants_terminal && terminal.is_ours() {
+            self.guard.in_front = true;
+        } else {
+            if terminal.belongs_to(self.child.group()) {
+                terminal.take_back();
+            }
+            signals::suspend();
+        }
+        self.go_on();
+    }
+
+    /// Continues the command, in the foreground if we are there. A lease that ended while we were
+    /// stopped ends the command first.
+    fn go_on(&mut self) {
+        self.look_at_lease();
+        if let Some(terminal) = self.guard.terminal
+            && terminal.is_ours()
+            && self.guard.in_front
+        {
+            terminal.give(self.child.group());
+        }
+        self.child.signal(Signal::SIGCONT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_its_grace_and_is_gone_before_validity_ends() {
+        let limits = |ttl, grace| {
+            let limits = Limits::new(Duration::from_millis(ttl), Duration::from_millis(grace));
+            (limits.term.as_millis(), limits.kill.as_millis())
+        };
+        assert_eq!(limits(30_000, 10_000), (10_000, 500));
+        assert_eq!(limits(2_000, 10_000), (666, 200));
+        assert_eq!(limits(24 * 3_600_000, 10_000), (10_500, 500));
+        assert_eq!(limits(30_000, 0), (500, 500));
+    }
+}

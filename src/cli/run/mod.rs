@@ -1,0 +1,319 @@
+//! `leasehold run`: a command while a lock is held.
+
+mod child;
+mod clock;
+mod environment;
+mod guard;
+mod signals;
+mod terminal;
+mod waiting;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, parse_duration};
+use nix::sys::signal::Signal;
+
+use crate::exit::{self, Failure, LOST, plain, say};
+use crate::store::Store;
+use child::Child;
+use clock::now;
+use guard::{Ended, Guard, Limits};
+use signals::Signals;
+use terminal::Terminal;
+use waiting::Line;
+
+/// Run a command while holding a lock
+#[derive(clap::Args)]
+#[command(
+    override_usage = "leasehold run [OPTIONS] NAME -- COMMAND...",
+    after_help = "Exit status: the command's own; 1 if the lock was taken; more with --help.",
+    after_long_help = "\
+The lock is renewed for as long as the command runs. If that fails until less
+than a third of the ttl is left (for a long ttl: until --grace is left), the
+command gets SIGTERM, then SIGKILL, so that it has ended before somebody else
+can have the lock. If leasehold itself dies, the command gets SIGTERM. A job
+stopped with ^Z is not renewed: its lock is free after the ttl, and the job is
+killed when it is continued after that.
+
+In the command's environment: LEASEHOLD_NAME, and LEASEHOLD_FENCE, a number
+that only grows from one holder to the next. A resource that refuses a smaller
+one than it has seen is safe from late writers.
+
+While it waits, leasehold shows one line on a terminal and nothing elsewhere.
+RUST_LOG=warn tells more.
+
+Exit status: the command's own; 128+n if signal n ended it or the wait; 1 (or
+-E) if the lock was taken; 64 usage; 69 the store failed; 75 the lock was lost;
+126 the command cannot be executed; 127 it was not found.
+
+Examples:
+  leasehold run nightly -- ./backup.sh
+  leasehold run --try deploy -- make deploy || echo 'somebody deploys already'
+  leasehold run --once-per 1h report -- ./report.sh   # on many nodes, runs on one"
+)]
+pub(crate) struct Args {
+    /// Give up at once if the lock is taken
+    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
+    no_wait: bool,
+    /// Give up after this long: 10s, 5m, or seconds; without it, never
+    #[arg(short, long, value_name = "TIME", value_parser = wait)]
+    wait: Option<Duration>,
+    /// Exit status when the lock is taken
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
+    conflict_exit_code: u8,
+    /// How soon the lock is free if this machine dies; 100ms to 24h
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    ttl: Duration,
+    #[command(flatten)]
+    store: Store,
+    /// Leave the lock taken until this long after it was taken
+    ///
+    /// Whoever finds it taken has nothing to wait for: without --wait this gives
+    /// up at once. A command that fails has used up the interval too; one that
+    /// cannot be started has not. It is the ttl as well, so 100ms to 24h.
+    #[arg(
+        long,
+        value_name = "TIME",
+        conflicts_with = "ttl",
+        value_parser = duration,
+        verbatim_doc_comment
+    )]
+    once_per: Option<Duration>,
+    /// Time to end in when the lock is in danger, between SIGTERM and SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    grace: Duration,
+    /// The lock; any name
+    #[arg(value_name = "NAME")]
+    name: OsString,
+    /// What to run while it is held
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.detail().to_owned())
+}
+
+/// As flock(1) has it, a bare number is seconds.
+fn wait(text: &str) -> Result<Duration, String> {
+    let bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if bare { duration(&format!("{text}s")) } else { duration(text) }
+}
+
+/// How the lock is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wait {
+    Not,
+    For(Duration),
+    Forever,
+}
+
+/// What came of asking for the lock.
+enum Taken {
+    Lease(Lease),
+    Busy,
+    Interrupted(Signal),
+}
+
+impl Args {
+    fn ttl(&self) -> Duration {
+        self.once_per.unwrap_or(self.ttl)
+    }
+
+    fn wait(&self) -> Wait {
+        match self.wait {
+            Some(limit) => Wait::For(limit),
+            None if self.no_wait || self.once_per.is_some() => Wait::Not,
+            None => Wait::Forever,
+        }
+    }
+}
+
+pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
+    // First of all: the client starts threads.
+    let signals = Signals::watch().map_err(|error| Failure::system("signals", error))?;
+    let client = args.store.open()?;
+    let terminal = Terminal::open();
+    let result = run(args, &client, &signals, terminal.as_ref());
+    // Sends what is still owed to the store; it can only say that it had been closed already.
+    let _ = client.close();
+    let (code, interrupted) = result?;
+    if interrupted {
+        signals::end_interrupted();
+    }
+    Ok(code)
+}
+
+/// The exit code, and whether ^C brought it about.
+fn run(
+    args: &Args,
+    client: &Client,
+    signals: &Signals,
+    terminal: Option<&Terminal>,
+) -> Result<(u8, bool), Failure> {
+    let events = client.events()?;
+    let lock = client.lock(args.name.as_bytes()).ttl(args.ttl()).renew(true).no_max_hold();
+    let lease = match take(&lock, args.wait(), client.store(), signals)? {
+        Taken::Lease(lease) => lease,
+        Taken::Busy => {
+            // As quiet as flock(1) in a script; somebody who waited at a terminal wonders why.
+            if !args.no_wait && io::stderr().is_terminal() {
+                say(&format!("{} is taken", plain(lock.name())));
+            }
+            return Ok((args.conflict_exit_code, false));
+        }
+        Taken::Interrupted(signal) => {
+            let typed = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_ours);
+            return Ok((exit::of_signal(signal as i32), typed));
+        }
+    };
+    let taken = now();
+    let ended = guarded(args, &lease, &events, signals, terminal)?;
+    let over = match args.once_per {
+        Some(interval) => leave_taken(lease, (taken + interval).saturating_sub(now())),
+        None => lease.release(),
+    };
+    let mut lost = ended.told;
+    if let Err(error) = over {
+        // Whoever told the command to end has said why.
+        if !ended.told {
+            say(&format!("{}: {error}", plain(lock.name())));
+        }
+        lost |= error.kind() == ErrorKind::Lost;
+    }
+    let code = if lost { LOST } else { exit::of_status(ended.status) };
+    Ok((code, ended.interrupted))
+}
+
+fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken, Error> {
+    let lock = match wait {
+        Wait::Not => {
+            return Ok(lock.try_acquire()?.map_or(Taken::Busy, Taken::Lease));
+        }
+        Wait::For(limit) => lock.clone().wait(limit),
+        Wait::Forever => lock.clone().wait_forever(),
+    };
+    let line = Line::start(&lock, store);
+    let mut ended_by = None;
+    let result = lock.acquire_unless(|| {
+        ended_by = ended_by.or_else(|| end_of_wait(signals, &line));
+        ended_by.is_some()
+    });
+    match (result, ended_by) {
+        (Ok(lease), _) => Ok(Taken::Lease(lease)),
+        (Err(error), Some(signal)) if error.kind() == ErrorKind::Interrupted => {
+            Ok(Taken::Interrupted(signal))
+        }
+        (Err(error), _) if error.kind() == ErrorKind::Timeout => Ok(Taken::Busy),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Does what the signals say that have arrived during a wait, up to one that ends it.
+fn end_of_wait(signals: &Signals, line: &Line) -> Option<Signal> {
+    while let Some(signal) = signals.read() {
+        match signal {
+            Signal::SIGTSTP => {
+                line.hide();
+                signals::suspend();
+            }
+            Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
+            signal => return Some(signal),
+        }
+    }
+    None
+}
+
+/// Runs the command to its end. A failure means that it did not run; the lease is given back.
+fn guarded(
+    args: &Args,
+    lease: &Lease,
+    events: &Events,
+    signals: &Signals,
+    terminal: Option<&Terminal>,
+) -> Result<Ended, Failure> {
+    let variables = [
+        ("LEASEHOLD_NAME", args.name.clone()),
+        ("LEASEHOLD_FENCE", lease.fence().to_string().into()),
+    ];
+    let in_front = terminal.filter(|terminal| terminal.is_wanted());
+    let mut child = Child::spawn(&args.command, variables, signals, in_front).map_err(|error| {
+        let program = args.command.first().map_or_else(String::new, |word| plain(word.as_bytes()));
+        Failure { code: exit::of_spawn(&error), message: format!("cannot run {program}: {error}") }
+    })?;
+    let guard = Guard {
+        lease,
+        events,
+        signals,
+        terminal,
+        in_front: in_front.is_some(),
+        limits: Limits::new(args.ttl(), args.grace),
+    };
+    guard.watch(&mut child).map_err(|error| {
+        child.signal(Signal::SIGKILL);
+        Failure::system("watching over the command", error)
+    })
+}
+
+/// Ends the lease so that the lock is free `left` from now.
+fn leave_taken(lease: Lease, left: Duration) -> Result<(), Error> {
+    // Nothing shorter is a ttl.
+    const LEAST: Duration = Duration::from_millis(3);
+    if left < LEAST { lease.release() } else { lease.let_expire_in(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(words: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from(["run"].iter().chain(words)).map(|line| line.args)
+    }
+
+    #[test]
+    fn it_waits_as_it_was_told() {
+        let wait =
+            |words: &[&str]| parse(&[words, &["name", "--", "true"]].concat()).unwrap().wait();
+        assert_eq!(wait(&[]), Wait::Forever);
+        assert_eq!(wait(&["-n"]), Wait::Not);
+        assert_eq!(wait(&["-w", "1.5"]), Wait::For(Duration::from_millis(1500)));
+        assert_eq!(wait(&["--wait=5m"]), Wait::For(Duration::from_secs(300)));
+        assert_eq!(wait(&["--once-per", "1h"]), Wait::Not);
+        assert_eq!(wait(&["--once-per", "1h", "-w0"]), Wait::For(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_command_keeps_its_own_options_and_dashes() {
+        let command = |words: &[&str]| parse(words).unwrap().command;
+        assert_eq!(
+            command(&["n", "--", "git", "log", "-n", "1", "--", "f"]),
+            ["git", "log", "-n", "1", "--", "f"]
+        );
+        assert_eq!(command(&["n", "sh", "-c", "true"]), ["sh", "-c", "true"]);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for words in [
+            &["-n", "-w", "1s", "n", "--", "true"][..],
+            &["-w", "-1s", "n", "--", "true"],
+            &["-w", "soon", "n", "--", "true"],
+            &["-E", "256", "n", "--", "true"],
+            &["--ttl", "1s", "--once-per", "1h", "n", "--", "true"],
+            &["n"],
+            &["n", "--"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+}

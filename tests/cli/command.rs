@@ -1,0 +1,190 @@
+//! What the command is given, and what becomes of it while it runs.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::{Server, Stopwatch, eventually};
+use crate::*;
+
+#[test]
+fn the_command_knows_its_name_and_fence() {
+    let server = Server::start();
+    let fence = |name| {
+        let said = printed(sh(&server, &[], name, "echo $LEASEHOLD_FENCE $LEASEHOLD_NAME"));
+        let (fence, said) = said.trim_end().split_once(' ').unwrap();
+        assert_eq!(said, name);
+        fence.parse::<u64>().unwrap()
+    };
+    assert!(fence("a {b}") < fence("a {b}"));
+
+    let odd = OsStr::from_bytes(b"\xff\xfe");
+    let words = [OsStr::new("run"), odd, OsStr::new("--"), OsStr::new("sh"), OsStr::new("-c")];
+    let script = OsStr::new("printf %s \"$LEASEHOLD_NAME\"");
+    let said = leasehold(&server.url(), words.into_iter().chain([script])).output().unwrap();
+    assert_eq!(said.stdout, odd.as_bytes());
+}
+
+#[test]
+fn the_command_gets_nothing_of_cargo() {
+    let server = Server::start();
+    let mut command = run(&server, &[], "n", &["env"]);
+    let toolchain = "/home/u/.rustup/toolchains/stable";
+    command
+        .env_clear()
+        .env("LEASEHOLD_URL", server.url())
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .envs([("HOME", "/home/u"), ("CARGO_PKG_NAME", "leasehold"), ("CARGO_PKG_VERSION", "1")])
+        .envs([("CARGO_MANIFEST_DIR", "/src"), ("RUST_RECURSION_COUNT", "1")])
+        .envs([("CARGO_HOME", "/home/u/.cargo"), ("RUSTUP_TOOLCHAIN", "stable")])
+        .envs([("CARGO_TARGET_DIR", "/mine"), ("LD_LIBRARY_PATH", "/mine")])
+        .env("LD_LIBRARY_PATH", format!("{toolchain}/lib:/mine"))
+        .env("CARGO", format!("{toolchain}/bin/cargo"));
+    let said = printed(command);
+    let mut names: Vec<_> = said
+        .lines()
+        .filter_map(|line| line.split('=').next())
+        .filter(|name| *name != "_")
+        .collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "CARGO_TARGET_DIR",
+            "HOME",
+            "LD_LIBRARY_PATH",
+            "LEASEHOLD_FENCE",
+            "LEASEHOLD_NAME",
+            "LEASEHOLD_URL",
+            "PATH"
+        ]
+    );
+    assert!(said.contains("LD_LIBRARY_PATH=/mine\n"), "{said}");
+}
+
+#[test]
+fn the_command_inherits_three_descriptors_and_no_blocked_signals() {
+    let server = Server::start();
+    let script = "echo /proc/self/fd/*; grep -E 'SigBlk|SigIgn' /proc/self/status";
+    let mut direct = Command::new("sh");
+    direct.args(["-c", script]).stdin(Stdio::null());
+    let [ours, direct] = [sh(&server, &[], "n", script), direct].map(|command| {
+        let said = printed(command);
+        let (descriptors, signals) = said.split_once('\n').unwrap();
+        // The last 31 bits: real-time signals are the C library's own.
+        let set = |line: &str| u64::from_str_radix(&line[8..], 16).unwrap() & 0x7fff_ffff;
+        (descriptors.to_owned(), signals.lines().map(set).collect::<Vec<_>>())
+    });
+    assert_eq!(ours, direct);
+}
+
+/// Says what it gets; ends on TERM.
+const LISTEN: &str = "\
+    trap 'echo usr1' USR1; trap 'echo winch' WINCH; trap 'echo hup' HUP; \
+    trap 'echo int' INT; trap 'echo term; exit 5' TERM; \
+    echo ready; while :; do sleep 0.01; done";
+
+#[test]
+fn signals_are_passed_on_to_the_group() {
+    let server = Server::start();
+    let mut listening = start(sh(&server, &[], "n", LISTEN));
+    for (signal, said) in [
+        (Signal::SIGUSR1, "usr1"),
+        (Signal::SIGWINCH, "winch"),
+        (Signal::SIGHUP, "hup"),
+        (Signal::SIGINT, "int"),
+        (Signal::SIGTERM, "term"),
+    ] {
+        listening.process.signal(signal);
+        listening.says(said);
+    }
+    assert_eq!(listening.code(), 5);
+
+    // Also to what the command itself has started.
+    let mut group = start(sh(&server, &[], "n", "(sleep 100; true) & echo ready; wait"));
+    group.process.signal(Signal::SIGTERM);
+    group.is_gone();
+    assert_eq!(group.code(), 143);
+    assert!(!is_held(&server, "n"));
+}
+
+#[test]
+fn a_command_gets_term_when_leasehold_is_killed() {
+    let server = Server::start();
+    let mut listening = start(sh(&server, &[], "n", LISTEN));
+    listening.process.kill();
+    listening.says("term");
+    listening.is_gone();
+}
+
+#[test]
+fn c9_a_lost_lease_kills_the_command_at_once() {
+    let server = Server::start();
+    let mut running = start(sh(&server, &["--ttl", "3s"], "n", &format!("trap '' TERM; {LISTEN}")));
+    server.cmd(&["DEL", "n"]);
+    running.is_gone();
+    assert_eq!(running.code(), 75);
+}
+
+#[test]
+fn a_lease_that_is_gone_at_the_end_is_75() {
+    let server = Server::start();
+    let mut running = start(run(&server, &["--ttl", "1h"], "n", &HOLD));
+    server.cmd(&["DEL", "n"]);
+    running.end_input();
+    assert_eq!(running.code(), 75);
+}
+
+/// Starts a script that first says its process id.
+fn start_pid(command: Command) -> (Started, Pid) {
+    let started = Started::new(command);
+    let pid = started.lines.recv_timeout(LIMIT).unwrap().parse().unwrap();
+    started.says("ready");
+    (started, Pid::from_raw(pid))
+}
+
+/// The command itself has ended and was waited for; leasehold may still be busy with the store.
+fn is_reaped(pid: Pid) -> bool {
+    kill(pid, None) == Err(Errno::ESRCH)
+}
+
+#[test]
+fn at_risk_a_command_may_end_in_its_grace() {
+    let server = Server::start();
+    let script = format!("echo $$; {LISTEN}");
+    let (mut running, pid) = start_pid(sh(&server, &["--ttl", "3s"], "n", &script));
+    server.stop();
+    let watch = Stopwatch::start();
+    running.says("term");
+    eventually(LIMIT, || is_reaped(pid));
+    watch.assert_at_most(ms(3000), Duration::ZERO);
+    assert_eq!(running.code(), 75);
+    server.cont();
+}
+
+#[test]
+fn at_risk_a_deaf_command_is_killed_before_validity_ends() {
+    const DEAF: &str = "\
+        trap 'echo term' TERM; echo $$; echo ready; while :; do sleep 0.01; done";
+    let server = Server::start();
+    // By the end of the grace; by validity, which ends before the grace does. At the stop at least
+    // two thirds of the ttl were left, and TERM comes with one third.
+    for (grace, least) in [("100ms", 900), ("1h", 1300)] {
+        let options = ["--ttl", "3s", "--grace", grace];
+        let (mut running, pid) = start_pid(sh(&server, &options, "n", DEAF));
+        server.stop();
+        let watch = Stopwatch::start();
+        running.says("term");
+        eventually(LIMIT, || is_reaped(pid));
+        watch.assert_at_most(ms(3000), Duration::ZERO);
+        watch.assert_at_least(ms(least));
+        assert_eq!(running.code(), 75);
+        server.cont();
+        eventually(LIMIT, || !is_held(&server, "n"));
+    }
+}

@@ -1,0 +1,171 @@
+//! Who gets the lock, who is turned away, and what is said about it.
+
+use std::process::Command;
+#[cfg(feature = "sqlite")]
+use std::{ffi::OsString, io::Write};
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Server, Stopwatch, eventually};
+use crate::*;
+
+#[test]
+fn the_second_waits_or_is_turned_away() {
+    let server = Server::start();
+    let mut first = start(run(&server, &[], "n", &HOLD));
+    let turned_away = run(&server, &["-n"], "n", &["echo", "ran"]).output().unwrap();
+    assert_eq!(turned_away.status.code(), Some(1));
+    assert!(turned_away.stdout.is_empty() && turned_away.stderr.is_empty(), "{turned_away:?}");
+    assert_eq!(code(run(&server, &["--try", "-E", "9"], "n", &["true"])), 9);
+    assert_eq!(code(run(&server, &["-n", "-E0"], "n", &["false"])), 0);
+    assert_eq!(code(run(&server, &["-w", "0"], "n", &["true"])), 1);
+    let watch = Stopwatch::start();
+    assert_eq!(code(run(&server, &["-w", "0.3"], "n", &["true"])), 1);
+    watch.assert_at_least(ms(300));
+
+    let mut second = Started::new(run(&server, &[], "n", &["echo", "mine"]));
+    until_it_asks(&server);
+    assert!(second.process.try_wait().is_none());
+    first.end_input();
+    assert_eq!(first.code(), 7);
+    second.says("mine");
+    assert_eq!(second.code(), 0);
+    assert!(!is_held(&server, "n"));
+}
+
+#[test]
+fn it_ends_as_the_command_did() {
+    let server = Server::start();
+    assert_eq!(code(sh(&server, &[], "n", "exit 42")), 42);
+    assert_eq!(code(sh(&server, &[], "n", "kill -KILL $$")), 137);
+    assert_eq!(code(run(&server, &[], "n", &["./no-such-command"])), 127);
+    assert_eq!(code(run(&server, &[], "n", &["/etc/passwd"])), 126);
+    assert!(!is_held(&server, "n"), "a command that could not be started holds nothing");
+    // Renewed many times over.
+    assert_eq!(code(sh(&server, &["--ttl", "300ms"], "n", "sleep 1; exit 3")), 3);
+}
+
+#[test]
+fn mistakes_are_64_and_trouble_with_the_store_is_69() {
+    let server = Server::builder().arg("--requirepass", "hunter2").start();
+    for words in [
+        &["run", "-n", "-w", "1s", "n", "--", "true"][..],
+        &["run", "-w", "soon", "n", "--", "true"],
+        &["run", "-E", "256", "n", "--", "true"],
+        &["run", "n"],
+        &["run", "", "--", "true"],
+        &["run", "--ttl", "50ms", "n", "--", "true"],
+        &["run", "--once-per", "25h", "n", "--", "true"],
+        &["run", "--store", "gopher://there", "n", "--", "true"],
+        &["show"],
+        &["dance"],
+        &[],
+    ] {
+        assert_eq!(code(leasehold(&server.url(), words)), 64, "{words:?}");
+    }
+    let wrong = format!("redis://:sw0rdfish@127.0.0.1:{}", server.port());
+    let refused = leasehold(&wrong, ["run", "n", "--", "true"]).env("RUST_LOG", "trace").output();
+    let refused = refused.unwrap();
+    assert_eq!(refused.status.code(), Some(69));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("password") && !said.contains("sw0rdfish"), "c12: {said}");
+    assert_eq!(code(leasehold(&wrong, ["show", "n"])), 69);
+    for asked in ["--help", "--version"] {
+        assert!(printed(leasehold("", [asked])).contains("leasehold"));
+    }
+}
+
+#[test]
+fn show_tells_who_has_it() {
+    let server = Server::start();
+    let show = |words: &[&str]| printed(leasehold(&server.url(), [&["show", "n"], words].concat()));
+    let json = || serde_json::from_str::<serde_json::Value>(&show(&["--json"])).unwrap();
+    assert_eq!(show(&[]), "n: free\n");
+    assert_eq!(
+        json(),
+        serde_json::json!({
+            "name": "n", "held": false, "token_prefix": null, "ttl_ms": null, "fence": null,
+            "last_fence": null
+        })
+    );
+    let mut holder = start(run(&server, &[], "n", &HOLD));
+    let held = json();
+    let (fence, token) = (held["fence"].as_u64().unwrap(), held["token_prefix"].as_str().unwrap());
+    assert_eq!((held["held"].as_bool(), held["last_fence"].as_u64()), (Some(true), Some(fence)));
+    assert!((1..=30_000).contains(&held["ttl_ms"].as_u64().unwrap()), "{held}");
+    assert!(show(&[]).starts_with(&format!("n: held by {token}, fence {fence}, free in ")));
+    holder.end_input();
+    holder.code();
+    assert_eq!(show(&[]), format!("n: free, last fence {fence}\n"));
+
+    // A reader that has seen enough is no failure.
+    let mut show = leasehold(&server.url(), ["show", "n"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(show.stdout(writer).status().unwrap().code(), Some(0));
+}
+
+#[test]
+fn once_per_interval_leaves_it_taken() {
+    let server = Server::start();
+    let once = || run(&server, &["--once-per", "2s"], "n", &["echo", "ran"]);
+    let watch = Stopwatch::start();
+    assert_eq!(printed(once()), "ran\n");
+    assert_eq!(code(once()), 1);
+    // What is left is less than the interval, and it comes from when the lock was taken.
+    assert!(is_held(&server, "n"));
+    eventually(LIMIT, || !is_held(&server, "n"));
+    watch.assert_at_least(ms(1990));
+    watch.assert_at_most(ms(2000), ms(600));
+    assert_eq!(printed(once()), "ran\n");
+    // With --wait it waits for the next interval.
+    let watch = Stopwatch::start();
+    let waiting = run(&server, &["--once-per", "2s", "-w", "20s"], "n", &["echo", "ran"]);
+    assert_eq!(printed(waiting), "ran\n");
+    watch.assert_at_least(ms(1000));
+    // A command that takes longer than its interval leaves nothing.
+    assert_eq!(code(sh(&server, &["--once-per", "500ms"], "m", "sleep 1")), 0);
+    assert!(!is_held(&server, "m"));
+    assert_eq!(code(run(&server, &["--once-per", "1h"], "m", &["./no-such-command"])), 127);
+    assert!(!is_held(&server, "m"));
+}
+
+#[test]
+fn a_wait_ends_by_a_signal_unless_that_is_ignored() {
+    let server = Server::start();
+    let _holder = start(run(&server, &[], "n", &HOLD));
+    for (signal, expected) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let mut waiting = Started::new(run(&server, &[], "n", &["echo", "ran"]));
+        until_it_asks(&server);
+        waiting.process.signal(signal);
+        assert_eq!(waiting.code(), expected);
+        waiting.is_gone();
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_leasehold")]);
+    command.args(["run", "n", "--", "echo", "ran"]).env("LEASEHOLD_URL", server.url());
+    let mut waiting = Started::new(command);
+    until_it_asks(&server);
+    waiting.process.signal(Signal::SIGHUP);
+    until_it_asks(&server);
+    waiting.process.signal(Signal::SIGTERM);
+    assert_eq!(waiting.code(), 143);
+}
+
+#[test]
+#[cfg(feature = "sqlite")]
+fn without_a_url_the_store_is_a_file_of_the_user() {
+    let state = tempfile::tempdir().unwrap();
+    let embedded = |words: &[&str]| {
+        let mut command = leasehold("", words.iter().map(OsString::from));
+        command.env("XDG_STATE_HOME", state.path());
+        command
+    };
+    let mut holder = start(embedded(&[&["run", "n", "--"][..], &HOLD].concat()));
+    assert!(state.path().join("leasehold/locks.db").exists());
+    assert_eq!(code(embedded(&["run", "-n", "n", "--", "true"])), 1);
+    assert!(printed(embedded(&["show", "n"])).starts_with("n: held by "));
+    holder.process.handle().stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(holder.code(), 7);
+    assert!(printed(embedded(&["show", "n"])).starts_with("n: free, last fence "));
+}

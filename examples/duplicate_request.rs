@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Lease};
 
 /// How long after an answer the same request counts as a duplicate.
-const REMEMBERED: Duration = Duration::from_millis(1500);
+const REMEMBERED: Duration = Duration::from_secs(2);
 
 /// What every server does first with a request. `None`: answer "409 Conflict".
 fn admit(client: &Client, request: &str) -> Result<Option<Lease>, leasehold::Error> {

@@ -15,15 +15,14 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, EventKind, Events, Lease};
 
-const TTL: Duration = Duration::from_millis(1500);
-const MAX_HOLD: Duration = Duration::from_millis(3500);
-const ALL: u32 = 120;
+const TTL: Duration = Duration::from_secs(2);
+const MAX_HOLD: Duration = Duration::from_secs(4);
+const STEPS: u32 = 120;
 
-/// Goes on from `done` in small steps until all is done or the lease is at risk; says how far it
-/// came.
-fn work(lease: &Lease, events: &Events, mut done: u32, all: u32) -> Result<u32, leasehold::Error> {
-    while done < all && lease.is_valid() {
-        thread::sleep(Duration::from_millis(30));
+/// Goes on after step `done` until all is done or the lease is about to end; says how far it came.
+fn work(lease: &Lease, events: &Events, mut done: u32) -> Result<u32, leasehold::Error> {
+    while done < STEPS && lease.is_valid() {
+        thread::sleep(Duration::from_millis(32));
         done += 1;
         while let Some(event) = events.try_next()? {
             // A client has one stream of events for all of its leases.
@@ -45,28 +44,34 @@ fn main() -> Result<(), Box<dyn Error>> {
     let events = client.events()?;
     let lock = client.lock(&name).ttl(TTL).max_hold(MAX_HOLD);
 
-    println!("{name}: {ALL} steps, a ttl of {TTL:?}, held for {MAX_HOLD:?} at most.");
-    let mut done = 0;
-    let mut turns = 0;
-    while done < ALL {
+    println!("{name}: {STEPS} steps, a ttl of {TTL:?}, held for {MAX_HOLD:?} at most.");
+    let mut saved = 0;
+    let mut stopped_in_time = 0;
+    for turn in 1..=5 {
         let lease = lock.acquire()?;
-        turns += 1;
-        println!("Turn {turns}, fence {}: goes on after step {done}.", lease.fence());
+        println!("Turn {turn}, fence {}: goes on after step {saved}.", lease.fence());
         let start = Instant::now();
-        done = work(&lease, &events, done, ALL)?;
+        let done = work(&lease, &events, saved)?;
         let held = start.elapsed();
-
         println!("  stopped after step {done}, held for {held:.1?}");
-        assert!(lease.is_valid(), "it was told too late to stop in order");
-        if done < ALL {
-            assert!(held > TTL, "it was renewed");
-            assert!(held < MAX_HOLD, "it stopped before the bound");
+
+        if !lease.is_valid() {
+            // This machine or the store stood still for longer than the ttl.
+            println!("  too late: what this turn did is left to the next one");
+            continue;
         }
+        saved = done;
+        if saved == STEPS {
+            break;
+        }
+        assert!(held < MAX_HOLD, "it went on beyond the bound");
+        stopped_in_time += u32::from(held > TTL);
         // The step is saved while the lease still stands; others have their turn now.
         lease.release()?;
     }
-    assert!(turns > 1, "one turn was too short for it");
-    println!("All steps are done, in {turns} turns; {} renewals.", client.counters().renewed);
+    assert_eq!(saved, STEPS, "the job came to its end");
+    assert!(stopped_in_time > 0, "no turn was renewed beyond its ttl and stopped in time");
+    println!("All steps are done, with {} renewals.", client.counters().renewed);
     client.close()?;
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use leasehold::Client;
 
 const NODES: usize = 4;
-const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(3);
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1) {

@@ -1,22 +1,158 @@
-//! stub
-use super::*;
-pub(crate) struct SqliteStore;
+//! The embedded store: one SQLite file, shared by the processes of one machine.
+//!
+//! [`open`] makes sure that the file is ours, or refuses it untouched. [`door`] guards a
+//! connection. [`desk`] does what a request asks for, and [`queue`] keeps the waiters. Every
+//! statement is in a file of its own beside them.
+//!
+//! What the promises rest on: a lease is a row with an expiry on the suspend-aware clock, which all
+//! processes of one boot share; a row of another boot is free, since its holder ended with the
+//! machine. All changes happen under the file's one write lock. A fence is on the disk before
+//! anybody hears of it.
+
+mod desk;
+mod door;
+mod mounts;
+mod open;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::clock::{Deadline, Moment};
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
+use crate::store::{Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, Store};
+use crate::token::Token;
+use desk::{Desk, Glance, Trouble};
+use door::{Door, explain};
+
+pub(crate) struct SqliteStore {
+    /// Its commits are synced to the disk before they count.
+    durable: Door,
+    /// Its commits are not: it reads, and writes what matters to the living only. It is also free
+    /// while the other one waits for the disk.
+    quick: Door,
+    path: PathBuf,
+    /// Device and inode of the file that was opened.
+    identity: (u64, u64),
+    prefix: Vec<u8>,
+    boot: String,
+}
+
 impl SqliteStore {
-    pub(crate) fn open(_: &std::path::Path, _: &Config) -> Result<SqliteStore, Error> {
-        todo!()
+    /// Opens the file, and makes it and the folders above it where they are missing. A file that
+    /// cannot be used is left as it was.
+    pub(crate) fn open(path: &Path, config: &Config) -> Result<SqliteStore, Error> {
+        let opened = open::open(path, Deadline::after(config.io_timeout))?;
+        Ok(SqliteStore {
+            durable: Door::new(opened.durable, &opened.path),
+            quick: Door::new(opened.quick, &opened.path),
+            identity: opened.identity,
+            path: opened.path,
+            prefix: config.prefix.clone(),
+            boot: opened.boot,
+        })
+    }
+
+    /// Requests in one transaction, which is one sync for all of them.
+    fn transact(
+        &self,
+        requests: &[Request<'_>],
+        patience: Deadline,
+        deadline: Deadline,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let transaction = self.durable.begin(patience, deadline).map_err(Failure::not_done)?;
+        let sent = transaction.sent();
+        let desk = self.desk(transaction.connection());
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for request in requests {
+            outcomes.push(match desk.answer(request) {
+                Ok(reply) => Ok(Answer { reply, sent }),
+                Err(Trouble::Refused(error)) => Err(Failure::not_done(error)),
+                Err(Trouble::Sql(error)) => {
+                    return Err(Failure::not_done(explain(&error, &self.path)));
+                }
+            });
+        }
+        transaction.commit()?;
+        Ok(outcomes)
+    }
+
+    /// Answers a take that cannot be granted without waiting for anybody's sync, or says None.
+    fn glance(
+        &self,
+        (name, token, place): (&[u8], Token, Place),
+        patience: Deadline,
+    ) -> Result<Option<Answer>, Failure> {
+        let (seen, sent) = self
+            .quick
+            .read(patience, |connection| self.desk(connection).glance(name, token, place))
+            .map_err(Failure::not_done)?;
+        let (free_in, ticket) = match seen {
+            Glance::Write => return Ok(None),
+            Glance::Busy { free_in, ticket } => (free_in, ticket),
+            Glance::Stand { free_in } => {
+                let transaction =
+                    self.quick.begin(patience, patience).map_err(Failure::not_done)?;
+                let desk = self.desk(transaction.connection());
+                let ticket = desk
+                    .show(name, token, place)
+                    .map_err(|error| Failure::not_done(explain(&error, &self.path)))?;
+                transaction.commit()?;
+                (free_in, ticket)
+            }
+        };
+        Ok(Some(Answer { reply: Reply::Busy { free_in, ticket }, sent }))
+    }
+
+    fn desk<'a>(&'a self, connection: &'a rusqlite::Connection) -> Desk<'a> {
+        Desk { connection, prefix: &self.prefix, boot: &self.boot, now: Moment::now() }
+    }
+
+    /// Who has a deleted file open would share the lock with nobody.
+    fn check_identity(&self) -> Result<(), Error> {
+        match std::fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == self.identity => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Storage,
+                format!("{}: deleted or replaced since it was opened", self.path.display()),
+            )),
+        }
     }
 }
+
 impl Store for SqliteStore {
-    fn run(&self, _: Lane, _: &[Request<'_>], _: Deadline) -> Vec<Outcome> {
-        todo!()
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let patience = match lane {
+            Lane::Give(longest) => Deadline::after(longest).min(deadline),
+            Lane::Caller | Lane::Keeper => deadline,
+        };
+        let answered = || {
+            if requests.iter().any(|request| matches!(request, Request::Take { .. })) {
+                self.check_identity().map_err(Failure::not_done)?;
+            }
+            if let [Request::Take { name, token, place, .. }] = *requests
+                && let Some(answer) = self.glance((name, token, place), deadline)?
+            {
+                return Ok(vec![Ok(answer)]);
+            }
+            self.transact(requests, patience, deadline)
+        };
+        answered().unwrap_or_else(|failure: Failure| vec![Err(failure); requests.len()])
     }
-    fn look(&self, _: &[u8], _: Deadline) -> Result<Look, Error> {
-        todo!()
+
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        self.quick.read(deadline, |connection| self.desk(connection).look(name)).map(|seen| seen.0)
     }
-    fn ping(&self, _: Deadline) -> Result<(), Error> {
-        todo!()
+
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.check_identity()?;
+        self.quick.read(deadline, open::probe).map(|_| ())
     }
+
     fn abilities(&self) -> Abilities {
-        todo!()
+        Abilities { tickets: true, longest_pause: queue::LONGEST_PAUSE }
     }
 }

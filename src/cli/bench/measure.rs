@@ -1,0 +1,136 @@
+//! Loops timed against each other. They take turns in short blocks, in random order, so that a
+//! noisy minute of the machine falls on all of them alike; what is compared are medians, which a
+//! few disturbed cycles do not move.
+
+use std::time::{Duration, Instant};
+
+use super::fault::Fault;
+use super::watch::Watch;
+
+/// Something to time: one cycle a call.
+pub(super) type Cycle<'a> = &'a mut dyn FnMut() -> Result<(), Fault>;
+
+/// A block is about this long, so that a second has room for many.
+const BLOCK: Duration = Duration::from_millis(10);
+const BLOCK_CYCLES: (u32, u32) = (4, 200);
+
+/// Runs the loops for `time` altogether, and before that for a tenth of it unmeasured. Returns
+/// each one's median in microseconds.
+pub(super) fn interleave(
+    loops: &mut [Cycle<'_>],
+    time: Duration,
+    watch: &Watch,
+) -> Result<Vec<f64>, Fault> {
+    let mut sizes = Vec::with_capacity(loops.len());
+    for cycle in loops.iter_mut() {
+        sizes.push(warm_up(cycle, time / 10 / sizes.capacity().max(1) as u32, watch)?);
+    }
+    let mut samples: Vec<Vec<u32>> = vec![Vec::new(); loops.len()];
+    let mut order: Vec<usize> = (0..loops.len()).collect();
+    let mut random = Random::new()?;
+    let started = Instant::now();
+    while started.elapsed() < time {
+        random.shuffle(&mut order);
+        for &turn in &order {
+            watch.check()?;
+            let cycle = &mut loops[turn];
+            samples[turn].reserve(sizes[turn] as usize);
+            for _ in 0..sizes[turn] {
+                let before = Instant::now();
+                cycle()?;
+                let nanos = before.elapsed().as_nanos();
+                samples[turn].push(u32::try_from(nanos).unwrap_or(u32::MAX));
+            }
+        }
+    }
+    Ok(samples.iter_mut().map(|samples| f64::from(median(samples)) / 1000.0).collect())
+}
+
+/// How many cycles make a block.
+fn warm_up(cycle: &mut Cycle<'_>, time: Duration, watch: &Watch) -> Result<u32, Fault> {
+    let started = Instant::now();
+    let mut cycles = 0;
+    while cycles < BLOCK_CYCLES.0 || started.elapsed() < time {
+        watch.check()?;
+        cycle()?;
+        cycles += 1;
+    }
+    let fitting = BLOCK.as_secs_f64() / started.elapsed().as_secs_f64() * f64::from(cycles);
+    Ok((fitting as u32).clamp(BLOCK_CYCLES.0, BLOCK_CYCLES.1))
+}
+
+/// The middle one; of an even number of them, the upper one of the two.
+fn median(samples: &mut [u32]) -> u32 {
+    if samples.is_empty() {
+        return 0;
+    }
+    let middle = samples.len() / 2;
+    *samples.select_nth_unstable(middle).1
+}
+
+/// Enough chance to mix an order (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn new() -> Result<Random, Fault> {
+        Ok(Random(random_bits()? | 1))
+    }
+
+    fn shuffle(&mut self, order: &mut [usize]) {
+        for last in (1..order.len()).rev() {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            order.swap(last, (self.0 % (last as u64 + 1)) as usize);
+        }
+    }
+}
+
+pub(super) fn random_bits() -> Result<u64, Fault> {
+    getrandom::u64().map_err(|error| Fault::store(format!("random bits: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_not_moved_by_a_few_disturbed_cycles() {
+        assert_eq!(median(&mut [5, 900_000, 4, 6, 5]), 5);
+        assert_eq!(median(&mut [1, 2, 3, 4]), 3);
+        assert_eq!(median(&mut []), 0);
+    }
+
+    #[test]
+    fn a_shuffle_keeps_everything_and_comes_to_every_order() {
+        let mut random = Random(1);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            let mut order = vec![0, 1, 2];
+            random.shuffle(&mut order);
+            seen.insert(order);
+        }
+        assert_eq!(seen.len(), 6);
+    }
+
+    #[test]
+    fn loops_take_turns_and_a_fault_ends_them() {
+        let watch = Watch::blind();
+        let (mut first, mut second) = (0, 0);
+        let mut one = || {
+            first += 1;
+            Ok(())
+        };
+        let mut two = || {
+            second += 1;
+            Ok(())
+        };
+        let time = Duration::from_millis(20);
+        let medians = interleave(&mut [&mut one, &mut two], time, &watch).unwrap();
+        assert_eq!(medians.len(), 2);
+        assert!(first > 8 && second > 8, "{first} {second}");
+        let mut broken = || Err(Fault::store("gone"));
+        let error = interleave(&mut [&mut broken], time, &watch).unwrap_err();
+        assert_eq!(error.to_string(), "gone");
+    }
+}

@@ -1,0 +1,147 @@
+//! What was measured, for programs and for people.
+
+use serde_json::{Value, json};
+
+/// Medians in microseconds, at one placement of client and server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    pub(super) rtt: Option<f64>,
+    pub(super) limit: Option<f64>,
+    pub(super) cycle: f64,
+    pub(super) commands: Option<f64>,
+}
+
+impl Figures {
+    fn ratio(&self) -> Option<f64> {
+        self.limit.filter(|limit| *limit > 0.0).map(|limit| self.cycle / limit)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "rtt_us": rounded(self.rtt),
+            "limit_cycle_us": rounded(self.limit),
+            "cycle_us": rounded(Some(self.cycle)),
+            "cycle_ratio": rounded(self.ratio()),
+            "commands_per_cycle": rounded(self.commands),
+        })
+    }
+}
+
+/// Three decimals: more would be noise.
+fn rounded(figure: Option<f64>) -> Option<f64> {
+    figure.map(|figure| (figure * 1000.0).round() / 1000.0)
+}
+
+/// A store's figures.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    store: String,
+    server: Option<String>,
+    same: Option<Figures>,
+    cross: Option<Figures>,
+}
+
+impl Report {
+    pub(super) fn new(
+        store: &str,
+        server: Option<&str>,
+        same: Option<Figures>,
+        cross: Option<Figures>,
+    ) -> Report {
+        Report { store: store.to_owned(), server: server.map(str::to_owned), same, cross }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "store": self.store,
+            "server_version": self.server,
+            "same": self.same.as_ref().map(Figures::json),
+            "cross": self.cross.as_ref().map(Figures::json),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let version = self.server.as_ref().map(|version| format!(", version {version}"));
+        let mut text = format!("{}{}\n\n", self.store, version.unwrap_or_default());
+        text += &format!("{:<34}{:>10}{:>10}\n", "", "same core", "cross");
+        type Column = fn(&Figures) -> Option<f64>;
+        let rows: [(&str, Column, usize); 5] = [
+            ("one round trip (PING), µs", |figures| figures.rtt, 1),
+            ("the bare limit of a cycle, µs", |figures| figures.limit, 1),
+            ("our cycle, µs", |figures| Some(figures.cycle), 1),
+            ("our cycle over the limit", Figures::ratio, 2),
+            ("commands per cycle", |figures| figures.commands, 2),
+        ];
+        for (title, column, decimals) in rows {
+            let cell = |figures: &Option<Figures>| {
+                let figure = figures.as_ref().and_then(column);
+                figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.decimals$}"))
+            };
+            text += &format!("{title:<34}{:>10}{:>10}\n", cell(&self.same), cell(&self.cross));
+        }
+        text
+    }
+}
+
+/// What holding many leases cost.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) store: String,
+    pub(super) leases: usize,
+    pub(super) seconds: f64,
+    pub(super) ttl_ms: u128,
+    pub(super) lost: u64,
+    pub(super) renewed: u64,
+    pub(super) bytes_per_lease: Option<f64>,
+    pub(super) keeper_share: Option<f64>,
+}
+
+impl Held {
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "store": self.store,
+            "leases": self.leases,
+            "seconds": rounded(Some(self.seconds)),
+            "ttl_ms": self.ttl_ms as u64,
+            "lost": self.lost,
+            "renewed": self.renewed,
+            "bytes_per_lease": self.bytes_per_lease.map(f64::round),
+            "keeper_core_share": rounded(self.keeper_share),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let known = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
+        let bytes = known(self.bytes_per_lease.map(|bytes| format!("{bytes:.0}")));
+        let share = known(self.keeper_share.map(|share| format!("{:.1} %", share * 100.0)));
+        format!(
+            "{}\n\n{} leases of {} ms held for {:.0} s\n\
+             lost                               {}\n\
+             renewals                           {}\n\
+             memory a lease beyond its name     {bytes} bytes\n\
+             the keeper's share of a core       {share}\n",
+            self.store, self.leases, self.ttl_ms, self.seconds, self.lost, self.renewed,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_every_key_at_both_placements() {
+        let figures =
+            Figures { rtt: Some(8.0), limit: Some(20.0), cycle: 22.0, commands: Some(2.0) };
+        let report =
+            Report::new("redis://h:1/0", Some("7.0.15"), Some(figures), Some(Figures::default()));
+        let json = report.json();
+        assert_eq!(json["same"]["cycle_ratio"], 1.1);
+        assert_eq!(json["same"]["commands_per_cycle"], 2.0);
+        for key in ["rtt_us", "limit_cycle_us", "cycle_us", "cycle_ratio", "commands_per_cycle"] {
+            assert!(json["same"][key].is_f64() && json["cross"].get(key).is_some(), "{key}");
+        }
+        assert!(json["cross"]["cycle_ratio"].is_null());
+        assert!(report.text().contains("1.10"), "{}", report.text());
+    }
+}

@@ -1,0 +1,81 @@
+//! A server of our own, for as long as the measurement lasts.
+
+use std::io;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::bare::{Address, Bare};
+use super::fault::Fault;
+use super::pin::field;
+
+const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
+const START: Duration = Duration::from_secs(5);
+
+pub(super) struct Spawned {
+    child: Child,
+    port: u16,
+}
+
+impl Spawned {
+    /// Starts a server that keeps nothing and that only this machine reaches; `None` where none
+    /// is installed.
+    pub(super) fn start() -> Result<Option<Spawned>, Fault> {
+        for program in PROGRAMS {
+            // The port is free when it is chosen and might be taken when the server comes to it.
+            for _ in 0..3 {
+                match start(program) {
+                    Ok(Some(spawned)) => return Ok(Some(spawned)),
+                    Ok(None) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    Err(error) => return Err(Fault::store(format!("{program}: {error}"))),
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Whether it is this server that answers at the port.
+    fn answers(&self) -> bool {
+        let bare = Address::of(&self.url()).map(|address| Bare::connect(&address));
+        let Some(Ok(mut bare)) = bare else { return false };
+        let info = bare.info("server").unwrap_or_default();
+        field(&info, "process_id") == Some(&self.child.id().to_string())
+    }
+}
+
+/// `None` when the server ended before it answered.
+fn start(program: &str) -> io::Result<Option<Spawned>> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let child = Command::new(program)
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut spawned = Spawned { child, port };
+    let started = Instant::now();
+    while spawned.child.try_wait()?.is_none() {
+        if spawned.answers() {
+            return Ok(Some(spawned));
+        }
+        if started.elapsed() > START {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(None)
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        // It keeps nothing, so there is nothing to end in order.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,274 @@
+//! Opening the file: it is made, or known to be ours, or refused and left as it was.
+//!
+//! A file is recognised by SQLite's `application_id` and its schema by `user_version`. Both stand
+//! in the file's first bytes, where they can be read without a lock, a log or a side file, so a
+//! stranger's database is refused before anything of it could change.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::door::{explain, insist};
+use super::mounts;
+use crate::clock::Deadline;
+use crate::error::{Error, ErrorKind};
+use crate::token::Token;
+
+/// "lhld": what marks an SQLite file as ours.
+pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
+/// The schema that this program reads and writes; 0 while a new file has none yet.
+pub(super) const SCHEMA: i32 = 1;
+/// More than there are different statements.
+const STATEMENTS: usize = 32;
+
+pub(super) struct Opened {
+    pub(super) durable: Connection,
+    pub(super) quick: Connection,
+    pub(super) path: PathBuf,
+    pub(super) identity: (u64, u64),
+    pub(super) boot: String,
+}
+
+pub(super) fn open(path: &Path, deadline: Deadline) -> Result<Opened, Error> {
+    let boot = boot()?;
+    let path = &prepare_folder(path)?;
+    if !path.exists() {
+        create(path)?;
+    }
+    let found = fs::metadata(path).map_err(|error| failed(path, "", &error))?;
+    if !found.is_file() {
+        let what = if found.is_dir() { "a directory" } else { "no regular file" };
+        return Err(unusable(path, what));
+    }
+    refuse_read_only(path, found.mode())?;
+    // An empty file is recognised under its lock.
+    if found.len() > 0 {
+        recognise(path)?;
+    }
+    let durable = connect(path, "FULL", deadline)?;
+    settle(&durable, path, deadline)?;
+    let quick = connect(path, "NORMAL", deadline)?;
+    insist(path, deadline, || probe(&quick))?;
+    for connection in [&durable, &quick] {
+        connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+            .map_err(|error| explain(&error, path))?;
+    }
+    let identity = (found.dev(), found.ino());
+    Ok(Opened { durable, quick, path: path.clone(), identity, boot })
+}
+
+/// Touches the root of every table.
+pub(super) fn probe(connection: &Connection) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("SELECT (SELECT count(*) FROM (SELECT 1 FROM lease LIMIT 1)), (SELECT count(*) FROM (SELECT 1 FROM waiter LIMIT 1))")?
+        .query_row([], |_| Ok(()))
+}
+
+/// The folder made where it is missing, and the path without symbolic links.
+fn prepare_folder(path: &Path) -> Result<PathBuf, Error> {
+    let whole = std::path::absolute(path).map_err(|error| failed(path, "", &error))?;
+    let (Some(folder), Some(name)) = (whole.parent(), whole.file_name()) else {
+        return Err(unusable(path, "names no file"));
+    };
+    let known = whole.ancestors().find_map(|part| part.canonicalize().ok());
+    let mounts = fs::read("/proc/self/mountinfo")
+        .map_err(|error| failed(path, "/proc/self/mountinfo", &error))?;
+    if let Some(kind) = known.and_then(|known| mounts::shared_type(&mounts, &known)) {
+        return Err(unusable(path, &format!("is on a network file system ({kind})")));
+    }
+    if !folder.exists() {
+        // Only for this user: whoever reads a token can release its lock.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| failed(path, "its folder", &error))?;
+    }
+    if let Ok(there) = whole.canonicalize() {
+        return Ok(there);
+    }
+    let folder = folder.canonicalize().map_err(|error| failed(path, "its folder", &error))?;
+    Ok(folder.join(name))
+}
+
+/// An empty file that only this user can read.
+///
+/// It is made under another name first: to close any descriptor of a file drops all locks that
+/// this process has on it, also those of an SQLite connection in another thread.
+fn create(path: &Path) -> Result<(), Error> {
+    let folder = path.parent().unwrap_or(path);
+    refuse_read_only(folder, fs::metadata(folder).map_or(0o200, |found| found.mode()))?;
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", Token::random()?));
+    let first = path.with_file_name(name);
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&first)
+        .map_err(|error| failed(path, "", &error))?;
+    let linked = fs::hard_link(&first, path);
+    let removed = fs::remove_file(&first);
+    match linked {
+        // Somebody else was faster, and theirs is as good.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.and(removed).map_err(|error| failed(path, "", &error)),
+    }
+}
+
+/// A file or folder that nobody may write to, asked of the mode because root may do it anyway.
+fn refuse_read_only(path: &Path, mode: u32) -> Result<(), Error> {
+    if mode & 0o222 == 0 {
+        return Err(Error::new(
+            ErrorKind::ReadOnly,
+            format!("{}: its mode forbids writing", path.display()),
+        ));
+    }
+    Ok(())
+}
+
+/// Reads the marks from the bytes as they are: no lock, no log, no side file.
+fn recognise(path: &Path) -> Result<(), Error> {
+    let encoded = percent_encode(path.as_os_str().as_bytes(), NON_ALPHANUMERIC);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let found = Connection::open_with_flags(format!("file:{encoded}?immutable=1"), flags)
+        .and_then(|connection| {
+            // A header that promises more pages than there are is no damage here: our own file is
+            // seen so while others copy their log into it.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+            marks(&connection)
+        })
+        .map_err(|error| explain(&error, path))?;
+    // The file was empty a moment ago, and is being rolled back to that; the lock will tell.
+    if found == (0, 0) && fs::metadata(path).is_ok_and(|found| found.len() == 0) {
+        return Ok(());
+    }
+    check(found, path)
+}
+
+fn check((application, schema): (i32, i32), path: &Path) -> Result<(), Error> {
+    if application != APPLICATION_ID {
+        return Err(unusable(path, "is an SQLite database of another program"));
+    }
+    if !(0..=SCHEMA).contains(&schema) {
+        return Err(unusable(
+            path,
+            &format!("has schema {schema}, of a later version; this one knows {SCHEMA}"),
+        ));
+    }
+    Ok(())
+}
+
+fn marks(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
+    let read = |sql| connection.query_row(sql, [], |row| row.get(0));
+    Ok((read("PRAGMA application_id")?, read("PRAGMA user_version")?))
+}
+
+fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let (read_only, connection) = insist(path, deadline, || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(Duration::ZERO)?;
+        // Until the file is known to be ours, closing must not write to it either.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        // Otherwise plans depend on the bound values, and each new value compiles anew.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok((connection.is_readonly("main")?, connection))
+    })?;
+    if read_only {
+        return Err(Error::new(
+            ErrorKind::ReadOnly,
+            format!("{}: this process may not write to it", path.display()),
+        ));
+    }
+    Ok(connection)
+}
+
+/// Makes an empty file ours, or finds that it is. Every step asks again under the lock, because
+/// others may be at the same file.
+fn settle(connection: &Connection, path: &Path, deadline: Deadline) -> Result<(), Error> {
+    let found = insist(path, deadline, || {
+        if marks(connection)? == (0, 0) {
+            claim(connection)?;
+        }
+        if marks(connection)? == (APPLICATION_ID, 0) {
+            build(connection)?;
+        }
+        marks(connection)
+    })?;
+    check(found, path)?;
+    let mode: String = insist(path, deadline, || {
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+    })?;
+    if mode != "wal" {
+        return Err(unusable(path, "is where processes cannot share memory through a file"));
+    }
+    insist(path, deadline, || probe(connection))
+}
+
+/// Marks an empty file as ours. One page and nothing else, so that whoever looks without a lock
+/// sees all of it or nothing.
+fn claim(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if tables == 0 && marks(&transaction)? == (0, 0) {
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    }
+    transaction.commit()
+}
+
+fn build(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    if marks(&transaction)? == (APPLICATION_ID, 0) {
+        transaction.execute_batch(include_str!("schema.sql"))?;
+        transaction.pragma_update(None, "user_version", SCHEMA)?;
+    }
+    transaction.commit()
+}
+
+/// Which run of the kernel this is, for the clock that expiries are counted on.
+fn boot() -> Result<String, Error> {
+    let file = Path::new("/proc/sys/kernel/random/boot_id");
+    // A time namespace shifts the clock that expiries are counted on, for some processes only.
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    if is_shifted(&offsets) {
+        return Err(unusable(file, "this process is in a time namespace with a clock of its own"));
+    }
+    let id = fs::read_to_string(file).map_err(|error| failed(file, "", &error))?;
+    Ok(id.trim().to_owned())
+}
+
+/// Lines of a clock's name, seconds and nanoseconds.
+pub(super) fn is_shifted(offsets: &str) -> bool {
+    let mut lines = offsets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.any(
+        |line| matches!(&*line, ["boottime" | "7", rest @ ..] if rest.iter().any(|n| *n != "0")),
+    )
+}
+
+fn unusable(path: &Path, why: &str) -> Error {
+    Error::new(ErrorKind::Storage, format!("{}: {why}", path.display()))
+}
+
+fn failed(path: &Path, part: &str, error: &io::Error) -> Error {
+    use io::ErrorKind::*;
+    let kind = match error.kind() {
+        PermissionDenied | ReadOnlyFilesystem => ErrorKind::ReadOnly,
+        StorageFull | QuotaExceeded => ErrorKind::Exhausted,
+        _ => ErrorKind::Storage,
+    };
+    let part = if part.is_empty() { String::new() } else { format!("{part}: ") };
+    Error::new(kind, format!("{}: {part}{error}", path.display()))
+}

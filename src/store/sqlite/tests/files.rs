@@ -1,0 +1,272 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::thread;
+
+use super::*;
+use crate::clock::Moment;
+use crate::error::ErrorKind;
+use crate::store::sqlite::open;
+
+/// Opening is refused with this kind and a detail that names the file and the reason, and the
+/// folder is as it was.
+#[track_caller]
+fn refused(ground: &Ground, kind: ErrorKind, why: &str) {
+    let before = fs::read(ground.path()).ok();
+    let error = super::open(&ground.path()).err().expect("it was opened");
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.detail().contains("locks.db") && error.detail().contains(why), "{error}");
+    assert_eq!(fs::read(ground.path()).ok(), before);
+    assert!(fs::read_dir(ground.folder.path()).unwrap().count() <= 1, "something was left behind");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let random: Vec<u8> =
+        (0..9000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for content in [b"hello".to_vec(), vec![0; 100], vec![0; 8192], random] {
+        let ground = Ground::new();
+        fs::write(ground.path(), content).unwrap();
+        refused(&ground, ErrorKind::Storage, "not a database");
+    }
+}
+
+#[test]
+fn a_database_of_somebody_else_is_refused() {
+    for setting in [
+        "CREATE TABLE t (a)",
+        "PRAGMA journal_mode = WAL; CREATE TABLE t (a)",
+        "PRAGMA application_id = 7",
+        "PRAGMA user_version = 1",
+    ] {
+        let ground = Ground::new();
+        ground.meddler().execute_batch(setting).unwrap();
+        refused(&ground, ErrorKind::Storage, "another program");
+    }
+}
+
+#[test]
+fn a_later_schema_is_refused() {
+    let ground = Ground::new();
+    drop(ground.store());
+    for schema in [open::SCHEMA + 1, i32::MAX, -1] {
+        ground.meddler().pragma_update(None, "user_version", schema).unwrap();
+        refused(&ground, ErrorKind::Storage, "later version");
+    }
+}
+
+#[test]
+fn a_damaged_file_of_ours_is_refused_and_left_alone() {
+    let ground = Ground::new();
+    let store = ground.store();
+    for number in 0..200_u8 {
+        fence(store.try_take(&[number], token()));
+    }
+    drop(store);
+    let whole = fs::read(ground.path()).unwrap();
+    for (from, to) in [(4096, whole.len()), (100, 4096)] {
+        let mut damaged = whole.clone();
+        damaged[from..to].fill(0xa5);
+        fs::write(ground.path(), &damaged).unwrap();
+        let error = super::open(&ground.path()).err().expect("it was opened");
+        assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+        assert!(fs::read(ground.path()).unwrap() == damaged);
+    }
+    fs::write(ground.path(), &whole[..4096]).unwrap();
+    let error = super::open(&ground.path()).err().expect("it was opened");
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+    assert!(fs::read(ground.path()).unwrap() == whole[..4096]);
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let ground = Ground::new();
+    fs::create_dir(ground.path()).unwrap();
+    refused_place(&ground, "a directory");
+    fs::remove_dir(ground.path()).unwrap();
+    std::os::unix::net::UnixListener::bind(ground.path()).unwrap();
+    refused_place(&ground, "no regular file");
+
+    fn refused_place(ground: &Ground, why: &str) {
+        let error = super::open(&ground.path()).err().expect("it was opened");
+        assert_eq!(error.kind(), ErrorKind::Storage);
+        assert!(error.detail().contains(why), "{error}");
+    }
+    let error = super::open("/".as_ref()).err().expect("it was opened");
+    assert_eq!(error.kind(), ErrorKind::Storage);
+}
+
+#[test]
+fn what_may_not_be_written_is_refused_also_for_root() {
+    let ground = Ground::new();
+    drop(ground.store());
+    fs::set_permissions(ground.path(), fs::Permissions::from_mode(0o444)).unwrap();
+    refused(&ground, ErrorKind::ReadOnly, "forbids writing");
+
+    let ground = Ground::new();
+    fs::set_permissions(ground.folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    let error = super::open(&ground.path()).err().expect("it was opened");
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    fs::set_permissions(ground.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(!ground.path().exists());
+}
+
+#[test]
+fn file_and_folders_are_made_for_this_user_alone() {
+    let ground = Ground::new();
+    let path = ground.folder.path().join("a/b/locks #1?%41.db");
+    let store = super::open(&path).unwrap();
+    fence(store.try_take(b"name", token()));
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(&ground.folder.path().join("a")), 0o700);
+    assert_eq!(mode(&ground.folder.path().join("a/b")), 0o700);
+    for file in fs::read_dir(ground.folder.path().join("a/b")).unwrap() {
+        assert_eq!(mode(&file.unwrap().path()), 0o600);
+    }
+    // Also where an empty file and a folder were there before, and through a link.
+    let path = ground.folder.path().join("empty");
+    fs::write(&path, "").unwrap();
+    let link = ground.folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    fence(super::open(&link).unwrap().try_take(b"name", token()));
+    ticket(super::open(&path).unwrap().try_take(b"name", token()));
+}
+
+#[test]
+fn those_who_make_the_file_together_all_succeed() {
+    for round in 0..10 {
+        let ground = Ground::new();
+        if round % 2 == 1 {
+            fs::write(ground.path(), "").unwrap();
+        }
+        let path = &ground.path();
+        let winners: Vec<Reply> = thread::scope(|scope| {
+            let openers: Vec<_> = (0..8)
+                .map(|_| scope.spawn(move || super::open(path).unwrap().try_take(b"x", token())))
+                .collect();
+            openers.into_iter().map(|opener| opener.join().unwrap()).collect()
+        });
+        let granted = winners.iter().filter(|reply| matches!(reply, Reply::Granted { .. }));
+        assert_eq!(granted.count(), 1, "{winners:?}");
+    }
+}
+
+#[test]
+fn a_file_is_recognised_while_others_write_it() {
+    let ground = Ground::new();
+    let path = &ground.path();
+    let store = ground.store();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let meddler = ground.meddler();
+            for number in 0..60_u32 {
+                fence(store.try_take(&number.to_be_bytes().repeat(500), token()));
+                until("the log is copied", || {
+                    meddler
+                        .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0))
+                        .is_ok_and(|busy| busy == 0)
+                });
+            }
+        });
+        while !writer.is_finished() {
+            super::open(path).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_file_that_was_deleted_or_replaced_grants_nothing_more() {
+    let ground = Ground::new();
+    let store = ground.store();
+    let ann = token();
+    fence(store.try_take(b"name", ann));
+    fs::rename(ground.path(), ground.folder.path().join("away")).unwrap();
+    let take = Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try };
+    for _ in 0..2 {
+        let failure = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap_err();
+        assert_eq!(failure.error.kind(), ErrorKind::Storage);
+        assert!(failure.sent.is_none() && failure.error.detail().contains("replaced"));
+        assert!(store.ping(Deadline::after(PATIENCE)).is_err());
+        fs::write(ground.path(), "").unwrap();
+    }
+}
+
+#[test]
+fn c7_every_call_ends_by_its_deadline_while_somebody_has_the_file() {
+    let ground = Ground::new();
+    let store = ground.store();
+    let ann = token();
+    fence(store.try_take(b"name", ann));
+    let meddler = ground.meddler();
+    meddler.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let requests = [
+        Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try },
+        Request::Take { name: b"name", token: token(), ttl: TTL, place: Place::Join(0) },
+        Request::Extend { name: b"name", token: ann, ttl: TTL, reach: Reach::Grow },
+        Request::Give { name: b"name", token: ann, fence: 0 },
+    ];
+    for request in requests {
+        let limit = Duration::from_millis(60);
+        let started = Moment::now();
+        let failure = store.ask(Lane::Caller, request, Deadline::after(limit)).unwrap_err();
+        let took = Moment::now().since(started);
+        assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
+        assert!(failure.sent.is_none(), "nothing was done");
+        assert!(took >= limit && took < limit + Duration::from_millis(50), "{took:?}");
+    }
+    // Looking needs no write lock, and giving waits no longer than it is told to.
+    assert!(matches!(store.try_take(b"name", token()), Reply::Busy { .. }));
+    store.ping(Deadline::after(PATIENCE)).unwrap();
+    let give = Request::Give { name: b"name", token: ann, fence: 0 };
+    let started = Moment::now();
+    let lane = Lane::Give(Duration::ZERO);
+    let failure = store.ask(lane, give, Deadline::after(PATIENCE)).unwrap_err();
+    assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
+    assert!(Moment::now().since(started) < Duration::from_millis(50));
+    meddler.execute_batch("ROLLBACK").unwrap();
+    let given = store.ask(lane, give, Deadline::after(PATIENCE)).unwrap();
+    assert_eq!(given.reply, Reply::Given);
+    let failure = store.ask(lane, give, Deadline::at(Moment::now())).unwrap_err();
+    assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn c7_opening_ends_by_its_deadline_while_somebody_has_the_file() {
+    let ground = Ground::new();
+    let meddler = ground.meddler();
+    meddler.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let limit = Duration::from_millis(60);
+    let config = Config::new(StoreConfig::Sqlite(ground.path())).io_timeout(limit);
+    let started = Moment::now();
+    let error = SqliteStore::open(&ground.path(), &config).err().expect("it was opened");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(Moment::now().since(started) < limit + Duration::from_millis(50));
+}
+
+#[test]
+fn a_full_database_is_said_to_be_full_and_works_again_with_room() {
+    let ground = Ground::new();
+    let store = ground.store();
+    let ann = token();
+    fence(store.try_take(b"name", ann));
+    store.limit_pages(8);
+    let big = vec![b'x'; 64 * 1024];
+    let take = Request::Take { name: &big, token: token(), ttl: TTL, place: Place::Try };
+    let failure = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap_err();
+    assert_eq!(failure.error.kind(), ErrorKind::Exhausted, "{}", failure.error);
+    assert!(failure.sent.is_none());
+    assert_eq!(store.extend(b"name", ann, TTL, Reach::Grow), Reply::Extended);
+    store.limit_pages(1_000_000);
+    fence(store.try_take(&big, token()));
+}
+
+#[test]
+fn a_shifted_clock_is_noticed() {
+    assert!(!open::is_shifted(
+        "monotonic           0         0\nboottime            0         0\n"
+    ));
+    assert!(!open::is_shifted("monotonic  86400  0\nboottime  0  0\n"));
+    assert!(open::is_shifted("monotonic  0  0\nboottime  86400  0\n"));
+    assert!(open::is_shifted("boottime  0  -5\n"));
+    assert!(!open::is_shifted(""));
+}

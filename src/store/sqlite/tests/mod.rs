@@ -1,0 +1,119 @@
+//! The store on real files.
+
+mod files;
+mod leases;
+mod many;
+mod waiters;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::SqliteStore;
+use crate::clock::Deadline;
+use crate::config::{Config, StoreConfig};
+use crate::error::Error;
+use crate::store::{Lane, Place, Reach, Reply, Request, Store};
+use crate::token::Token;
+
+const TTL: Duration = Duration::from_secs(30);
+/// Long enough for the slowest disk; nothing here waits for it to pass.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder with one file that stores are opened on.
+struct Ground {
+    folder: TempDir,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        Ground { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("locks.db")
+    }
+
+    fn store(&self) -> SqliteStore {
+        open(&self.path()).unwrap()
+    }
+
+    /// A connection of somebody who knows the tables.
+    fn meddler(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.path()).unwrap()
+    }
+}
+
+fn open(path: &Path) -> Result<SqliteStore, Error> {
+    SqliteStore::open(path, &Config::new(StoreConfig::Sqlite(path.into())).io_timeout(PATIENCE))
+}
+
+fn token() -> Token {
+    Token::random().unwrap()
+}
+
+impl SqliteStore {
+    fn reply(&self, request: Request<'_>) -> Reply {
+        self.ask(Lane::Caller, request, Deadline::after(PATIENCE)).unwrap().reply
+    }
+
+    fn try_take(&self, name: &[u8], token: Token) -> Reply {
+        self.reply(Request::Take { name, token, ttl: TTL, place: Place::Try })
+    }
+
+    fn join(&self, name: &[u8], token: Token, ticket: u64) -> Reply {
+        self.reply(Request::Take { name, token, ttl: TTL, place: Place::Join(ticket) })
+    }
+
+    fn take_for(&self, name: &[u8], token: Token, ttl: Duration) -> Reply {
+        self.reply(Request::Take { name, token, ttl, place: Place::Try })
+    }
+
+    fn extend(&self, name: &[u8], token: Token, ttl: Duration, reach: Reach) -> Reply {
+        self.reply(Request::Extend { name, token, ttl, reach })
+    }
+
+    fn give(&self, name: &[u8], token: Token, fence: u64) -> Reply {
+        self.reply(Request::Give { name, token, fence })
+    }
+
+    /// As if the disk ended there.
+    fn limit_pages(&self, pages: u32) {
+        self.durable.with(|connection| {
+            connection
+                .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+                .unwrap();
+        });
+    }
+
+    fn remaining(&self, name: &[u8]) -> Option<Duration> {
+        self.look(name, Deadline::after(PATIENCE)).unwrap().holder.map(|held| held.ttl)
+    }
+}
+
+#[track_caller]
+fn fence(reply: Reply) -> u64 {
+    match reply {
+        Reply::Granted { fence } => fence,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn ticket(reply: Reply) -> u64 {
+    match reply {
+        Reply::Busy { ticket, .. } => ticket,
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+/// Asks until it is so.
+#[track_caller]
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let limit = Deadline::after(PATIENCE);
+    while !so() {
+        assert!(!limit.has_passed(), "never came: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

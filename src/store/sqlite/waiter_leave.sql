@@ -1,0 +1,2 @@
+-- Removes a waiter that no longer waits. ?1 name, ?2 token
+DELETE FROM waiter WHERE name = ?1 AND token = ?2

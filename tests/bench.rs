@@ -1,0 +1,133 @@
+//! `leasehold bench`, as a program that reads its JSON sees it. Nothing here asks how fast
+//! anything was.
+
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use support::Server;
+use support::wait::{eventually, eventually_some};
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .arg("bench")
+        .args(arguments)
+        .env_remove("LEASEHOLD_URL")
+        .output()
+        .unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {said}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn a_cycle_is_two_commands_and_every_key_is_there() {
+    let report = json(&bench(&["--spawn-redis", "--json", "--seconds", "1"]));
+    let store = report["store"].as_str().unwrap();
+    assert!(store.starts_with("redis://127.0.0.1:"), "{store}");
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for place in ["same", "cross"] {
+        if place == "cross" && cores == 1 {
+            assert!(report[place].is_null(), "{report}");
+            continue;
+        }
+        for key in ["rtt_us", "limit_cycle_us", "cycle_us", "cycle_ratio"] {
+            assert!(report[place][key].as_f64().unwrap() > 0.0, "{place} {key}: {report}");
+        }
+        assert_eq!(report[place]["commands_per_cycle"], 2.0, "{place}: {report}");
+    }
+}
+
+#[test]
+fn held_leases_are_counted_and_none_is_lost() {
+    let arguments =
+        ["--spawn-redis", "--json", "--leases", "300", "--hold-seconds", "3", "--ttl", "6s"];
+    let report = json(&bench(&arguments));
+    assert_eq!(report["leases"], 300, "{report}");
+    assert_eq!(report["lost"], 0, "{report}");
+    // They fall due after a third of the ttl.
+    assert!(report["renewed"].as_u64().unwrap() > 0, "{report}");
+    for key in ["bytes_per_lease", "keeper_core_share"] {
+        assert!(report.get(key).is_some(), "{report}");
+    }
+}
+
+#[test]
+fn leases_leave_nothing_on_the_server() {
+    let server = Server::start();
+    let url = format!("{}?prefix=any%7b", server.url());
+    json(&bench(&["--store", &url, "--json", "--leases", "1500", "--hold-seconds", "1"]));
+    assert_eq!(keys(&server), 0);
+}
+
+#[test]
+fn a_measurement_that_is_stopped_leaves_the_server_as_it_was() {
+    let server = Server::start();
+    let before = cores(&server);
+    let mut stopped = Stopped(
+        Command::new(env!("CARGO_BIN_EXE_leasehold"))
+            .args(["bench", "--seconds", "600", "--store", &server.url()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let started =
+        || keys(&server) > 0 && (cores(&server) != before || !before.contains([',', '-']));
+    eventually(Duration::from_secs(20), started);
+    let pid = Pid::from_raw(i32::try_from(stopped.0.id()).unwrap());
+    kill(pid, Signal::SIGINT).unwrap();
+    let status = eventually_some(Duration::from_secs(20), || stopped.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(keys(&server), 0);
+    assert_eq!(cores(&server), before);
+}
+
+/// A process that does not outlive the test.
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn keys(server: &Server) -> i64 {
+    match server.cmd(&["DBSIZE"]) {
+        redis::Value::Int(count) => count,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Where the server's main thread may run, as the kernel writes it.
+fn cores(server: &Server) -> String {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap().trim().to_owned()
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_with_its_exit_code() {
+    for (arguments, code, reason) in [
+        (&["--store", "redis://127.0.0.1:1"][..], 69, "refused"),
+        (&["--store", "http://127.0.0.1"], 64, "scheme"),
+    ] {
+        let output = bench(arguments);
+        assert_eq!(output.status.code(), Some(code));
+        assert!(output.stdout.is_empty());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.to_lowercase().contains(reason), "{said}");
+    }
+}

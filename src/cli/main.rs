@@ -1,5 +1,6 @@
 //! The `leasehold` command: the lock for shells, with the habits of flock(1).
 
+mod bench;
 mod exit;
 mod run;
 mod show;
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Show(show::Args),
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Show(args) => show::main(&args),
+        Command::Bench(args) => return bench::run(args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

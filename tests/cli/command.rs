@@ -1,6 +1,7 @@
 //! What the command is given, and what becomes of it while it runs.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -128,6 +129,21 @@ fn c9_a_lost_lease_kills_the_command_at_once() {
     let mut running = start(sh(&server, &["--ttl", "3s"], "n", &format!("trap '' TERM; {LISTEN}")));
     server.cmd(&["DEL", "n"]);
     running.is_gone();
+    assert_eq!(running.code(), 75);
+}
+
+#[test]
+fn nobody_has_to_listen_for_a_command_to_be_killed() {
+    let server = Server::start();
+    let (unread, mut full) = std::io::pipe().unwrap();
+    nix::fcntl::fcntl(&full, nix::fcntl::FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    full.write_all(&[b'x'; 4096]).unwrap();
+    let mut command = sh(&server, &["--ttl", "1s"], "n", &format!("exec 2>&-; echo $$; {LISTEN}"));
+    command.stderr(full);
+    let (mut running, pid) = start_pid(command);
+    server.cmd(&["DEL", "n"]);
+    eventually(LIMIT, || is_reaped(pid));
+    drop(unread);
     assert_eq!(running.code(), 75);
 }
 

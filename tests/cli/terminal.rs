@@ -195,6 +195,13 @@ fn ctrl_c_ends_the_command_and_the_loop_around_it() {
     shell.types(INTERRUPT);
     assert_eq!(shell.code(), 130);
     assert!(!is_held(&server, "n"));
+    // So does a wait.
+    server.cmd(&["SET", "n", "another's", "PX", "60000"]);
+    shell.line("for i in 1 2; do leasehold run n -- true; echo af''ter; done");
+    shell.sees("waiting ");
+    shell.types(INTERRUPT);
+    assert_eq!(shell.code(), 130);
+    server.cmd(&["DEL", "n"]);
     // A command that makes its own of ^C decides about its end.
     shell.line("leasehold run n -- sh -c \"trap 'exit 3' INT; echo ru''ns; sleep 100\"");
     shell.sees("runs");

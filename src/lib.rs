@@ -1,6 +1,70 @@
-//! One lock for programs on many machines.
+//! One lock for programs on many machines, or for the processes of one.
 //!
-//! See the [README](https://docs.rs/leasehold) for the picture; here is the story.
+//! Take it, know how long you may rely on it, prove to the resource that you are the latest
+//! holder, give it back:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use leasehold::{Client, ErrorKind};
+//!
+//! # fn charge(_fence: u64) -> Result<(), leasehold::Error> { Ok(()) }
+//! let client = Client::open("redis://127.0.0.1")?;
+//! let stock = client.lock("stock:sku-17").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5));
+//!
+//! // Without waiting: None when somebody else has it.
+//! if let Some(lease) = stock.try_acquire()? {
+//!     charge(lease.fence())?;     // the database refuses a smaller fence than it has seen
+//!     lease.release()?;           // an error when it was lost meanwhile
+//! }
+//!
+//! // Waiting for 5 s at most.
+//! match stock.acquire() {
+//!     Ok(lease) => charge(lease.fence())?,    // dropping a lease releases it too
+//!     Err(error) if error.kind() == ErrorKind::Timeout => println!("taken all the time"),
+//!     Err(error) => return Err(error),
+//! }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! # The things
+//!
+//! - A [`Client`] is an open store: one Redis or Valkey server, or an SQLite file.
+//!   [`Config::from_url`] lists the URLs; [`Client::from_env`] does as the shell does. Open one for
+//!   a process and share it.
+//! - A [`Lock`] is a name and options. It holds nothing and costs nothing.
+//! - A [`Lease`] is one holder's turn, and the only proof of holding. It is renewed in the
+//!   background until it is released, dropped, lost, or has reached its
+//!   [`max_hold`](Lock::max_hold).
+//! - Its [`fence`](Lease::fence) is larger than that of every turn on the name before it. A process
+//!   can be stopped at any moment and go on after its lease has ended; a resource that refuses
+//!   smaller fences is safe even then.
+//! - [`Events`] tell when a lease is at risk or lost, before its validity ends.
+//!
+//! # How long it lasts
+//!
+//! The [`ttl`](Lock::ttl) says how soon the lock is free after its holder died: 30 s by default.
+//! [`max_hold`](Lock::max_hold) says how long a living holder may keep it: 1 h. What may be relied
+//! on at a moment is [`Lease::remaining`]: it counts from before the request was sent, less a
+//! margin for drifting clocks, so that it ends before anybody else can have the lock.
+//!
+//! # When something fails
+//!
+//! An outcome that is not known is never counted as held. Every call ends by its deadline:
+//! [`io_timeout`](Config::io_timeout) (1 s) bounds one request, [`wait`](Lock::wait) a wait. Errors
+//! have a [kind](ErrorKind), a sentence that says what to do, and
+//! [`is_retriable`](Error::is_retriable).
+//!
+//! The calls block: make them on a thread for blocking work in an async program. The library
+//! prints nothing and logs through the `log` crate; [`Client::counters`] has figures for graphs.
+//!
+//! # Features
+//!
+//! - `sqlite`, on by default: the embedded store. Needs a C compiler.
+//! - `tls`: `rediss://` URLs.
+//! - `cli`: the command `leasehold`.
+//!
+//! The README has the promises and what they rest on, the limits, and the rights that a Redis user
+//! needs. The folder `examples` has the usual cases.
 
 mod client;
 mod clock;
@@ -31,3 +95,8 @@ pub use lock::{Holder, Lock, Shown};
 pub use metrics::Counters;
 pub use token::Token;
 pub use wait::Backoff;
+
+/// Compiles what README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

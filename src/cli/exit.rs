@@ -1,6 +1,7 @@
 //! How the command ends: exit codes as sysexits(3), shells and flock(1) have them, and what is
 //! said on standard error.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -13,6 +14,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The lease was lost, so the command was stopped or ran without protection at its end.
 pub(crate) const LOST: u8 = 75;
+/// Interrupted from the terminal, as a shell has it.
+const INTERRUPTED: u8 = 130;
 /// The command was found and cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
@@ -36,7 +39,33 @@ impl From<Error> for Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::unavailable(error.to_string())
+    }
+}
+
+impl From<nix::Error> for Failure {
+    fn from(error: nix::Error) -> Failure {
+        io::Error::from(error).into()
+    }
+}
+
 impl Failure {
+    pub(crate) fn unavailable(message: impl Into<String>) -> Failure {
+        Failure { code: UNAVAILABLE, message: message.into() }
+    }
+
+    pub(crate) fn interrupted(message: &str) -> Failure {
+        Failure { code: INTERRUPTED, message: message.to_owned() }
+    }
+
     /// The operating system refused something.
     pub(crate) fn system(what: &str, error: impl Into<io::Error>) -> Failure {
         Failure { code: UNAVAILABLE, message: format!("{what}: {}", error.into()) }

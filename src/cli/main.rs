@@ -35,7 +35,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Show(show::Args),
-    Bench(bench::BenchArgs),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Show(args) => show::main(&args),
-        Command::Bench(args) => return bench::run(args),
+        Command::Bench(args) => bench::main(&args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

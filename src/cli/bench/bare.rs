@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use super::fault::Fault;
+use crate::exit::Failure;
 
 /// Longer than any command here takes, so that a server that falls silent ends the measurement.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ pub(super) struct Bare {
 }
 
 impl Bare {
-    pub(super) fn connect(address: &Address) -> Result<Bare, Fault> {
+    pub(super) fn connect(address: &Address) -> Result<Bare, Failure> {
         let mut bare = Bare { socket: dial(&address.place)?, buffer: vec![0; 4096], filled: 0 };
         if let Some(password) = &address.password {
             match &address.user {
@@ -124,21 +124,21 @@ impl Bare {
         Ok(&self.buffer[..end])
     }
 
-    /// The same for a command that is still in parts; an error reply is a fault.
-    pub(super) fn call(&mut self, parts: &[&[u8]]) -> Result<&[u8], Fault> {
+    /// The same for a command that is still in parts; an error reply is a failure.
+    pub(super) fn call(&mut self, parts: &[&[u8]]) -> Result<&[u8], Failure> {
         let name = String::from_utf8_lossy(parts.first().copied().unwrap_or_default()).into_owned();
         let reply = self.exchange(&pack(parts))?;
         match reply.strip_prefix(b"-") {
             None => Ok(reply),
             Some(error) => {
                 let error = String::from_utf8_lossy(error.trim_ascii()).into_owned();
-                Err(Fault::store(format!("{name}: {error}")))
+                Err(Failure::unavailable(format!("{name}: {error}")))
             }
         }
     }
 
     /// The text of an `INFO` section.
-    pub(super) fn info(&mut self, section: &str) -> Result<String, Fault> {
+    pub(super) fn info(&mut self, section: &str) -> Result<String, Failure> {
         let reply = self.call(&[b"INFO", section.as_bytes()])?;
         Ok(String::from_utf8_lossy(reply).into_owned())
     }
@@ -149,8 +149,9 @@ impl Bare {
     }
 }
 
-fn dial(place: &Place) -> Result<Box<dyn Socket>, Fault> {
-    let refused = |error: io::Error| Fault::store(format!("the server cannot be reached: {error}"));
+fn dial(place: &Place) -> Result<Box<dyn Socket>, Failure> {
+    let refused =
+        |error: io::Error| Failure::unavailable(format!("the server cannot be reached: {error}"));
     match place {
         Place::Tcp(place) => {
             let socket = TcpStream::connect(place).map_err(refused)?;

@@ -6,18 +6,18 @@
 //! what our client sends besides; everything else, the asking included, is the same in both.
 
 use super::bare::Bare;
-use super::fault::Fault;
 use super::pin::field;
+use crate::exit::Failure;
 
 /// What the bare cycle sends.
 const BARE: f64 = 2.0;
 
 /// Commands executed since the server started.
-pub(super) fn executed(bare: &mut Bare) -> Result<u64, Fault> {
+pub(super) fn executed(bare: &mut Bare) -> Result<u64, Failure> {
     let info = bare.info("stats")?;
-    field(&info, "total_commands_processed")
-        .and_then(|count| count.parse().ok())
-        .ok_or_else(|| Fault::store("the server's INFO does not tell how many commands it ran"))
+    field(&info, "total_commands_processed").and_then(|count| count.parse().ok()).ok_or_else(|| {
+        Failure::unavailable("the server's INFO does not tell how many commands it ran")
+    })
 }
 
 /// One comparison: by how much the counter grew in `cycles` of ours and of the bare loop.

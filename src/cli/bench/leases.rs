@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, EventKind, Lease};
 
 use super::bare::{Address, Bare};
-use super::fault::Fault;
 use super::ours;
 use super::record::Recorded;
 use super::redis::forget;
 use super::report::Held;
 use super::watch::Watch;
+use crate::exit::Failure;
 
 pub(super) struct Plan {
     pub(super) count: usize,
@@ -26,7 +26,7 @@ pub(super) fn hold(
     name: &str,
     plan: &Plan,
     watch: &Watch,
-) -> Result<Held, Fault> {
+) -> Result<Held, Failure> {
     // A cycle first, so that what a client needs once is not counted with the leases.
     ours::cycle(&client.lock(name))?;
     let mut leases = Vec::with_capacity(plan.count);
@@ -45,7 +45,7 @@ fn take_and_hold(
     plan: &Plan,
     watch: &Watch,
     leases: &mut Vec<Lease>,
-) -> Result<Held, Fault> {
+) -> Result<Held, Failure> {
     let events = client.events()?;
     watch.say("taking");
     let before = resident();
@@ -112,8 +112,8 @@ fn clean_up(url: &str, client: &Client, name: &str, count: usize, watch: &Watch)
         }
         Ok(())
     });
-    if let Err(fault) = removed {
-        watch.note(&format!("the fences of the names stay for 25 hours: {fault}"));
+    if let Err(failure) = removed {
+        watch.note(&format!("the fences of the names stay for 25 hours: {failure}"));
     }
 }
 

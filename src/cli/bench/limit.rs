@@ -2,8 +2,8 @@
 //! lock and give it back with these scripts in less.
 
 use super::bare::{Bare, pack};
-use super::fault::Fault;
 use super::record::Recorded;
+use crate::exit::Failure;
 
 pub(super) struct Limit {
     bare: Bare,
@@ -25,7 +25,7 @@ struct Template {
 }
 
 impl Limit {
-    pub(super) fn new(recorded: &Recorded, bare: Bare) -> Result<Limit, Fault> {
+    pub(super) fn new(recorded: &Recorded, bare: Bare) -> Result<Limit, Failure> {
         let mut limit = Limit {
             bare,
             take: Template::new(&recorded.take, recorded),
@@ -44,7 +44,7 @@ impl Limit {
     }
 
     /// Takes the lock and gives it back.
-    pub(super) fn cycle(&mut self) -> Result<(), Fault> {
+    pub(super) fn cycle(&mut self) -> Result<(), Failure> {
         self.new_token();
         let reply = self.bare.exchange(&self.take.bytes)?;
         match fence_in(reply, self.fence_length) {
@@ -98,8 +98,11 @@ fn fence_in(reply: &[u8], length: usize) -> Option<&[u8]> {
     reply.split(|byte| !byte.is_ascii_digit()).find(|digits| digits.len() == length)
 }
 
-fn unexpected(script: &str, reply: &[u8]) -> Fault {
-    Fault::store(format!("the bare {script} was answered {}", reply.trim_ascii().escape_ascii()))
+fn unexpected(script: &str, reply: &[u8]) -> Failure {
+    Failure::unavailable(format!(
+        "the bare {script} was answered {}",
+        reply.trim_ascii().escape_ascii()
+    ))
 }
 
 #[cfg(test)]

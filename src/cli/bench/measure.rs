@@ -4,11 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::fault::Fault;
 use super::watch::Watch;
+use crate::exit::Failure;
 
 /// Something to time: one cycle a call.
-pub(super) type Cycle<'a> = &'a mut dyn FnMut() -> Result<(), Fault>;
+pub(super) type Cycle<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 /// A block is about this long, so that a second has room for many.
 const BLOCK: Duration = Duration::from_millis(10);
@@ -20,7 +20,7 @@ pub(super) fn interleave(
     loops: &mut [Cycle<'_>],
     time: Duration,
     watch: &Watch,
-) -> Result<Vec<f64>, Fault> {
+) -> Result<Vec<f64>, Failure> {
     let mut sizes = Vec::with_capacity(loops.len());
     for cycle in loops.iter_mut() {
         sizes.push(warm_up(cycle, time / 10 / sizes.capacity().max(1) as u32, watch)?);
@@ -47,7 +47,7 @@ pub(super) fn interleave(
 }
 
 /// How many cycles make a block.
-fn warm_up(cycle: &mut Cycle<'_>, time: Duration, watch: &Watch) -> Result<u32, Fault> {
+fn warm_up(cycle: &mut Cycle<'_>, time: Duration, watch: &Watch) -> Result<u32, Failure> {
     let started = Instant::now();
     let mut cycles = 0;
     while cycles < BLOCK_CYCLES.0 || started.elapsed() < time {
@@ -72,7 +72,7 @@ fn median(samples: &mut [u32]) -> u32 {
 struct Random(u64);
 
 impl Random {
-    fn new() -> Result<Random, Fault> {
+    fn new() -> Result<Random, Failure> {
         Ok(Random(random_bits()? | 1))
     }
 
@@ -86,8 +86,8 @@ impl Random {
     }
 }
 
-pub(super) fn random_bits() -> Result<u64, Fault> {
-    getrandom::u64().map_err(|error| Fault::store(format!("random bits: {error}")))
+pub(super) fn random_bits() -> Result<u64, Failure> {
+    getrandom::u64().map_err(|error| Failure::unavailable(format!("random bits: {error}")))
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
         let medians = interleave(&mut [&mut one, &mut two], time, &watch).unwrap();
         assert_eq!(medians.len(), 2);
         assert!(first > 8 && second > 8, "{first} {second}");
-        let mut broken = || Err(Fault::store("gone"));
+        let mut broken = || Err(Failure::unavailable("gone"));
         let error = interleave(&mut [&mut broken], time, &watch).unwrap_err();
         assert_eq!(error.to_string(), "gone");
     }

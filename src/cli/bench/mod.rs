@@ -3,7 +3,7 @@
 
 mod bare;
 mod count;
-mod fault;
+
 mod leases;
 mod limit;
 mod measure;
@@ -19,17 +19,16 @@ mod watch;
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::{Client, URL_VARIABLE};
 use serde_json::Value;
 
-use self::fault::Fault;
 use self::leases::Plan;
 use self::pin::Cores;
 use self::server::Spawned;
 use self::watch::Watch;
+use crate::exit::Failure;
 
 /// Measures a cycle of taking a lock and giving it back against the bare limit: a socket,
 /// prepared bytes and the same scripts.
@@ -44,7 +43,7 @@ use self::watch::Watch;
 /// cycle with MONITOR. An SQLite store is compared with two bare durable transactions on a file
 /// beside it.
 #[derive(clap::Args, Debug)]
-pub(crate) struct BenchArgs {
+pub(crate) struct Args {
     /// The store to measure.
     #[arg(long, value_name = "URL", conflicts_with = "spawn_redis")]
     store: Option<String>,
@@ -75,20 +74,18 @@ pub(crate) struct BenchArgs {
     ttl: Duration,
 }
 
-pub(crate) fn run(args: BenchArgs) -> ExitCode {
-    match bench(&args) {
-        Ok((json, _)) if args.json => println!("{json:#}"),
-        Ok((_, text)) => print!("{text}"),
-        Err(fault) => {
-            eprintln!("leasehold: {fault}");
-            return ExitCode::from(fault.code);
-        }
+pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
+    let (json, text) = bench(args)?;
+    if args.json {
+        println!("{json:#}");
+    } else {
+        print!("{text}");
     }
-    ExitCode::SUCCESS
+    Ok(0)
 }
 
 /// The result, for programs and for people.
-fn bench(args: &BenchArgs) -> Result<(Value, String), Fault> {
+fn bench(args: &Args) -> Result<(Value, String), Failure> {
     let target = Target::choose(args)?;
     let expected = if args.leases.is_some() { args.hold_seconds } else { args.seconds };
     let watch = Watch::start(Duration::from_secs(expected))?;
@@ -128,12 +125,13 @@ enum Target {
 }
 
 impl Target {
-    fn choose(args: &BenchArgs) -> Result<Target, Fault> {
+    fn choose(args: &Args) -> Result<Target, Failure> {
         if let Some(url) = &args.store {
             return Ok(Target::Given(url.clone()));
         }
         if args.spawn_redis {
-            let none = || Fault::store("neither redis-server nor valkey-server is installed");
+            let none =
+                || Failure::unavailable("neither redis-server nor valkey-server is installed");
             return Spawned::start()?.map(Target::Spawned).ok_or_else(none);
         }
         match std::env::var(URL_VARIABLE) {
@@ -158,7 +156,7 @@ impl Target {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn create() -> Result<Folder, Fault> {
+    fn create() -> Result<Folder, Failure> {
         let name = format!("leasehold-bench-{:016x}", measure::random_bits()?);
         let path = std::env::temp_dir().join(name);
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;

@@ -2,14 +2,14 @@
 
 use leasehold::{Lease, Lock};
 
-use super::fault::Fault;
+use crate::exit::Failure;
 
 /// Takes the lock and gives it back.
-pub(super) fn cycle(lock: &Lock) -> Result<(), Fault> {
+pub(super) fn cycle(lock: &Lock) -> Result<(), Failure> {
     Ok(take(lock)?.release()?)
 }
 
 /// Takes the lock, which nobody else knows of.
-pub(super) fn take(lock: &Lock) -> Result<Lease, Fault> {
-    lock.try_acquire()?.ok_or_else(|| Fault::store("the lock is taken by somebody else"))
+pub(super) fn take(lock: &Lock) -> Result<Lease, Failure> {
+    lock.try_acquire()?.ok_or_else(|| Failure::unavailable("the lock is taken by somebody else"))
 }

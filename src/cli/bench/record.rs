@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader};
 use leasehold::Lock;
 
 use super::bare::{Address, Bare, number};
-use super::fault::Fault;
 use super::ours;
+use crate::exit::Failure;
 
 /// One cycle's two commands, and what differs from cycle to cycle in them.
 #[derive(PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Recorded {
 
 impl Recorded {
     /// Watches one cycle. The lock is free before and afterwards.
-    pub(super) fn of(lock: &Lock, address: &Address, bare: &mut Bare) -> Result<Recorded, Fault> {
+    pub(super) fn of(lock: &Lock, address: &Address, bare: &mut Bare) -> Result<Recorded, Failure> {
         // So that the scripts are there and the connection is open.
         ours::cycle(lock)?;
         let mut monitor = Bare::connect(address)?;
@@ -49,7 +49,7 @@ impl Recorded {
         let (token, fence) = (token.into_bytes(), fence.into_bytes());
         match <[_; 2]>::try_from(scripts) {
             Ok([take, give]) if give.contains(&fence) => Ok(Recorded { take, give, token, fence }),
-            _ => Err(Fault::store("a cycle was not the two scripts that it should be")),
+            _ => Err(Failure::unavailable("a cycle was not the two scripts that it should be")),
         }
     }
 

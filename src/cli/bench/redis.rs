@@ -7,7 +7,6 @@ use leasehold::{Client, Lock};
 
 use super::bare::{Address, Bare, pack};
 use super::count::{Counted, commands_per_cycle, executed};
-use super::fault::Fault;
 use super::limit::Limit;
 use super::measure::interleave;
 use super::ours;
@@ -15,6 +14,7 @@ use super::pin::{Cores, Server, field};
 use super::record::Recorded;
 use super::report::{Figures, Report};
 use super::watch::Watch;
+use crate::exit::Failure;
 
 /// How often commands are counted, and over how many cycles.
 const COUNTS: (u32, u32) = (5, 100);
@@ -28,7 +28,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    pub(super) fn measure(&self, url: &str) -> Result<Report, Fault> {
+    pub(super) fn measure(&self, url: &str) -> Result<Report, Failure> {
         let lock = self.client.lock(self.name);
         let Some(address) = Address::of(url) else {
             self.watch.note("a bare socket speaks no TLS: only our own cycle is measured");
@@ -41,9 +41,9 @@ impl Bench<'_> {
         let server = Server::behind(&address, &mut bare);
         let recorded = match Recorded::of(&lock, &address, &mut bare) {
             Ok(recorded) => Some(recorded),
-            Err(fault) => {
+            Err(failure) => {
                 self.watch.note(&format!(
-                    "there is no bare limit, and the fence of {} stays: {fault}",
+                    "there is no bare limit, and the fence of {} stays: {failure}",
                     self.name
                 ));
                 None
@@ -69,8 +69,8 @@ impl Bench<'_> {
     fn everywhere(
         &self,
         server: Option<&Server>,
-        here: impl Fn(Duration) -> Result<Figures, Fault>,
-    ) -> Result<(Option<Figures>, Option<Figures>), Fault> {
+        here: impl Fn(Duration) -> Result<Figures, Failure>,
+    ) -> Result<(Option<Figures>, Option<Figures>), Failure> {
         let Some(server) = server else {
             self.watch.note(
                 "the server is not a process here that may be moved: one measurement, called cross",
@@ -90,7 +90,7 @@ impl Bench<'_> {
         Ok((Some(same), Some(here(self.time / 2)?)))
     }
 
-    fn without_limit(&self, lock: &Lock, time: Duration) -> Result<Figures, Fault> {
+    fn without_limit(&self, lock: &Lock, time: Duration) -> Result<Figures, Failure> {
         let mut cycle = || ours::cycle(lock);
         let medians = interleave(&mut [&mut cycle], time, self.watch)?;
         Ok(Figures { cycle: medians[0], ..Figures::default() })
@@ -101,7 +101,7 @@ impl Bench<'_> {
         lock: &Lock,
         limit: &RefCell<Limit>,
         time: Duration,
-    ) -> Result<Figures, Fault> {
+    ) -> Result<Figures, Failure> {
         let ping = pack(&["PING"]);
         let mut ping = || {
             limit.borrow_mut().bare().exchange(&ping)?;
@@ -136,8 +136,8 @@ pub(super) fn forget<K: AsRef<[u8]>>(bare: &mut Bare, keys: Vec<K>) {
 /// By how much the server's counter grows while a loop runs.
 fn grown(
     limit: &RefCell<Limit>,
-    cycle: &mut dyn FnMut() -> Result<(), Fault>,
-) -> Result<u64, Fault> {
+    cycle: &mut dyn FnMut() -> Result<(), Failure>,
+) -> Result<u64, Failure> {
     let before = executed(limit.borrow_mut().bare())?;
     for _ in 0..COUNTS.1 {
         cycle()?;

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::bare::{Address, Bare};
-use super::fault::Fault;
 use super::pin::field;
+use crate::exit::Failure;
 
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 const START: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ pub(super) struct Spawned {
 impl Spawned {
     /// Starts a server that keeps nothing and that only this machine reaches; `None` where none
     /// is installed.
-    pub(super) fn start() -> Result<Option<Spawned>, Fault> {
+    pub(super) fn start() -> Result<Option<Spawned>, Failure> {
         for program in PROGRAMS {
             // The port is free when it is chosen and might be taken when the server comes to it.
             for _ in 0..3 {
@@ -28,7 +28,7 @@ impl Spawned {
                     Ok(Some(spawned)) => return Ok(Some(spawned)),
                     Ok(None) => {}
                     Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                    Err(error) => return Err(Fault::store(format!("{program}: {error}"))),
+                    Err(error) => return Err(Failure::unavailable(format!("{program}: {error}"))),
                 }
             }
         }

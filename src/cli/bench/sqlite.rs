@@ -10,19 +10,19 @@ use std::time::Duration;
 use leasehold::Client;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::fault::Fault;
 use super::measure::interleave;
 use super::ours;
 use super::pin::Cores;
 use super::report::{Figures, Report};
 use super::watch::Watch;
+use crate::exit::Failure;
 
 pub(super) fn measure(
     client: &Client,
     name: &str,
     time: Duration,
     watch: &Watch,
-) -> Result<Report, Fault> {
+) -> Result<Report, Failure> {
     let file = client.store().strip_prefix("sqlite:").unwrap_or_default();
     Cores::choose()?.pin_self()?;
     watch.say("on one core");
@@ -44,7 +44,7 @@ struct Limit {
 }
 
 impl Limit {
-    fn create(beside: &Path, name: &str) -> Result<Limit, Fault> {
+    fn create(beside: &Path, name: &str) -> Result<Limit, Failure> {
         let path = beside.with_file_name(format!("{}.db", name.replace(':', "-")));
         let connection = Connection::open(&path)?;
         let limit = Limit { connection: Some(connection), path, name: name.to_owned(), turn: 0 };
@@ -61,7 +61,7 @@ impl Limit {
     }
 
     /// Takes and gives, as far as a file is concerned.
-    fn cycle(&mut self) -> Result<(), Fault> {
+    fn cycle(&mut self) -> Result<(), Failure> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         for token in [Some("00000000000000000000000000000000"), None] {
             self.turn += 1;
@@ -81,6 +81,12 @@ impl Drop for Limit {
         // The last connection to close removes the files beside the database.
         self.connection = None;
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
+        Failure::unavailable(format!("SQLite: {error}"))
     }
 }
 

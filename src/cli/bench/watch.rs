@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::fault::Fault;
+use crate::exit::Failure;
 
 pub(super) struct Watch {
     signals: Option<SignalFd>,
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 impl Watch {
     /// From here on the calling thread, and those that it starts, leave the signals that end a
     /// program to `check`. The bar is drawn when stderr is a terminal.
-    pub(super) fn start(expected: Duration) -> Result<Watch, Fault> {
+    pub(super) fn start(expected: Duration) -> Result<Watch, Failure> {
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             signals.add(signal);
@@ -59,8 +59,8 @@ impl Watch {
         self.bar.suspend(|| eprintln!("leasehold: {text}"));
     }
 
-    /// A fault once a signal has come.
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    /// A failure once a signal has come.
+    pub(super) fn check(&self) -> Result<(), Failure> {
         let now = Instant::now();
         if now.duration_since(self.looked.get()) < PAUSE {
             return Ok(());
@@ -68,7 +68,9 @@ impl Watch {
         self.looked.set(now);
         self.bar.set_position(millis(now.duration_since(self.started)));
         match self.signals.as_ref().map(SignalFd::read_signal) {
-            Some(Ok(Some(_))) => Err(Fault::stopped()),
+            Some(Ok(Some(_))) => {
+                Err(Failure::interrupted("stopped; what was put into the store is removed"))
+            }
             _ => Ok(()),
         }
     }

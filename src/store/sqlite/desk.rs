@@ -86,14 +86,11 @@ impl Desk<'_> {
         place: Place,
     ) -> rusqlite::Result<Glance> {
         let (name, hex) = (&*self.full(name), &*token.to_string());
-        let standing = self.standing(name, hex)?;
-        if matches!(standing, Standing::Mine(_)) {
-            return Ok(Glance::Write);
-        }
         let spot = self.spot(name, hex, place)?;
-        let free_in = match standing {
+        let free_in = match self.standing(name, hex)? {
+            Standing::Mine(_) => return Ok(Glance::Write),
             Standing::Taken { free_in } => free_in,
-            _ => match self.ahead(name, hex, spot.as_ref())? {
+            Standing::Free(_) => match self.ahead(name, hex, spot.as_ref())? {
                 Some(free_in) => free_in,
                 None => return Ok(Glance::Write),
             },
@@ -101,7 +98,7 @@ impl Desk<'_> {
         Ok(match (place, spot) {
             (Place::Try, _) => Glance::Busy { free_in, ticket: 0 },
             (Place::Join(_), Some(Spot { ticket, fresh: true })) => {
-                Glance::Busy { free_in, ticket: ticket as u64 }
+                Glance::Busy { free_in, ticket: ticket.unsigned_abs() }
             }
             (Place::Join(_), _) => Glance::Stand { free_in },
         })
@@ -122,21 +119,19 @@ impl Desk<'_> {
         place: Place,
     ) -> Result<Reply, Trouble> {
         let hex = &*token.to_string();
-        let standing = self.standing(name, hex)?;
-        if let Standing::Mine(row) = standing {
-            let fence = known_fence(row.fence).ok_or_else(|| refused_fence(row.fence))?;
-            self.lengthen(name, hex, ttl, true)?;
-            self.leave(name, hex)?;
-            return Ok(Reply::Granted { fence });
-        }
         let spot = self.spot(name, hex, place)?;
-        let free_in = match standing {
+        let free_in = match self.standing(name, hex)? {
+            Standing::Mine(row) => {
+                let fence = known_fence(row.fence).ok_or_else(|| refused_fence(row.fence))?;
+                self.lengthen(name, hex, ttl, true)?;
+                self.leave(name, hex)?;
+                return Ok(Reply::Granted { fence });
+            }
             Standing::Taken { free_in } => free_in,
             Standing::Free(row) => match self.ahead(name, hex, spot.as_ref())? {
                 Some(free_in) => free_in,
                 None => return self.grant(name, hex, ttl, row, spot),
             },
-            Standing::Mine(_) => Duration::ZERO,
         };
         let ticket = match place {
             Place::Try => 0,
@@ -317,7 +312,7 @@ fn known_fence(stored: i64) -> Option<u64> {
 fn refused_fence(stored: i64) -> Trouble {
     Trouble::Refused(Error::new(
         ErrorKind::Protocol,
-        format!("the stored fence {stored} leaves no larger one up to {MAX_FENCE}"),
+        format!("the stored fence is {stored}, and none larger is left up to {MAX_FENCE}"),
     ))
 }
 

@@ -111,7 +111,7 @@ impl SqliteStore {
         Desk { connection, prefix: &self.prefix, boot: &self.boot, now: Moment::now() }
     }
 
-    /// Who has a deleted file open would share the lock with nobody.
+    /// Whoever goes on with a file that was deleted shares its locks with nobody.
     fn check_identity(&self) -> Result<(), Error> {
         match std::fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == self.identity => Ok(()),
@@ -130,7 +130,7 @@ impl Store for SqliteStore {
             Lane::Caller | Lane::Keeper => deadline,
         };
         let answered = || {
-            if requests.iter().any(|request| matches!(request, Request::Take { .. })) {
+            if requests.iter().any(|request| !matches!(request, Request::Give { .. })) {
                 self.check_identity().map_err(Failure::not_done)?;
             }
             if let [Request::Take { name, token, place, .. }] = *requests

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::door::{explain, insist};
 use super::mounts;
@@ -68,9 +68,14 @@ pub(super) fn open(path: &Path, deadline: Deadline) -> Result<Opened, Error> {
 
 /// Touches the root of every table.
 pub(super) fn probe(connection: &Connection) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("SELECT (SELECT count(*) FROM (SELECT 1 FROM lease LIMIT 1)), (SELECT count(*) FROM (SELECT 1 FROM waiter LIMIT 1))")?
-        .query_row([], |_| Ok(()))
+    // The marks first, in the same transaction: when a table that somebody made just now is looked
+    // up and the file is locked, SQLite says that there is no such table instead of busy.
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+    marks(&transaction)?;
+    for table in ["lease", "waiter"] {
+        transaction.prepare(&format!("SELECT 1 FROM {table} LIMIT 1"))?.exists([])?;
+    }
+    transaction.commit()
 }
 
 /// The folder made where it is missing, and the path without symbolic links.
@@ -147,7 +152,11 @@ fn recognise(path: &Path) -> Result<(), Error> {
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
             marks(&connection)
         })
-        .map_err(|error| explain(&error, path))?;
+        .map_err(|error| match error.sqlite_error_code() {
+            // SQLite does not say why, and would name the file in a way of its own.
+            Some(ErrorCode::CannotOpen) => unusable(path, "cannot be read; is it another user's?"),
+            _ => explain(&error, path),
+        })?;
     // The file was empty a moment ago, and is being rolled back to that; the lock will tell.
     if found == (0, 0) && fs::metadata(path).is_ok_and(|found| found.len() == 0) {
         return Ok(());
@@ -175,8 +184,12 @@ fn marks(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
 
 fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let (read_only, connection) = insist(path, deadline, || {
+    let connection = insist(path, deadline, || {
         let connection = Connection::open_with_flags(path, flags)?;
+        // SQLite opens for reading what it may not write to.
+        if connection.is_readonly("main")? {
+            return Ok(None);
+        }
         connection.busy_timeout(Duration::ZERO)?;
         // Until the file is known to be ours, closing must not write to it either.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -184,15 +197,14 @@ fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connect
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update(None, "synchronous", synchronous)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok((connection.is_readonly("main")?, connection))
+        Ok(Some(connection))
     })?;
-    if read_only {
-        return Err(Error::new(
+    connection.ok_or_else(|| {
+        Error::new(
             ErrorKind::ReadOnly,
             format!("{}: this process may not write to it", path.display()),
-        ));
-    }
-    Ok(connection)
+        )
+    })
 }
 
 /// Makes an empty file ours, or finds that it is. Every step asks again under the lock, because

@@ -37,6 +37,11 @@ pub(super) struct Call {
 }
 
 impl Batch {
+    /// Room for so many calls with everyday names, so that packing them copies nothing twice.
+    fn with_room_for(calls: usize) -> Batch {
+        Batch { bytes: Vec::with_capacity(calls * 320), calls: Vec::with_capacity(calls) }
+    }
+
     fn push(&mut self, script: &'static Script, pack: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         pack(&mut self.bytes);

@@ -1,5 +1,4 @@
 use super::*;
-use crate::clock::Moment;
 use crate::store::sqlite::queue::DEAD_AFTER;
 
 #[test]

@@ -24,6 +24,9 @@ script!(GIVE, "give.lua");
 script!(EXTEND, "extend.lua");
 script!(LOOK, "look.lua");
 
+/// Room for the key of an everyday name.
+const KEY: usize = 96;
+
 /// The keys of one client: every name behind the same prefix.
 pub(in crate::store::redis) struct Native {
     prefix: Vec<u8>,
@@ -35,8 +38,9 @@ impl Native {
     }
 
     pub(in crate::store::redis) fn pack(&self, requests: &[Request<'_>]) -> Batch {
-        let mut batch = Batch::default();
-        let (mut lock, mut side, mut hex) = (Vec::new(), Vec::new(), [0; HEX]);
+        let mut batch = Batch::with_room_for(requests.len());
+        let (mut lock, mut side) = (Vec::with_capacity(KEY), Vec::with_capacity(KEY));
+        let mut hex = [0; HEX];
         for request in requests {
             let (Request::Take { name, .. }
             | Request::Extend { name, .. }

@@ -1,6 +1,7 @@
 //! What the command is given, and what becomes of it while it runs.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -132,6 +133,21 @@ fn c9_a_lost_lease_kills_the_command_at_once() {
 }
 
 #[test]
+fn nobody_has_to_listen_for_a_command_to_be_killed() {
+    let server = Server::start();
+    let (unread, mut full) = std::io::pipe().unwrap();
+    nix::fcntl::fcntl(&full, nix::fcntl::FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    full.write_all(&[b'x'; 4096]).unwrap();
+    let mut command = sh(&server, &["--ttl", "1s"], "n", &format!("exec 2>&-; echo $$; {LISTEN}"));
+    command.stderr(full);
+    let (mut running, pid) = start_pid(command);
+    server.cmd(&["DEL", "n"]);
+    eventually(LIMIT, || is_reaped(pid));
+    drop(unread);
+    assert_eq!(running.code(), 75);
+}
+
+#[test]
 fn a_lease_that_is_gone_at_the_end_is_75() {
     let server = Server::start();
     let mut running = start(run(&server, &["--ttl", "1h"], "n", &HOLD));
@@ -157,34 +173,43 @@ fn is_reaped(pid: Pid) -> bool {
 fn at_risk_a_command_may_end_in_its_grace() {
     let server = Server::start();
     let script = format!("echo $$; {LISTEN}");
-    let (mut running, pid) = start_pid(sh(&server, &["--ttl", "3s"], "n", &script));
+    let (mut running, pid) = start_pid(sh(&server, &["--ttl", "6s"], "n", &script));
     server.stop();
     let watch = Stopwatch::start();
     running.says("term");
     eventually(LIMIT, || is_reaped(pid));
-    watch.assert_at_most(ms(3000), Duration::ZERO);
+    watch.assert_at_most(ms(6000), Duration::ZERO);
+    assert_eq!(running.code(), 75);
+    server.cont();
+}
+
+/// Says that it was told to end, and does not.
+const DEAF: &str = "trap 'echo term' TERM; echo $$; echo ready; while :; do sleep 0.01; done";
+
+#[test]
+fn at_risk_a_deaf_command_is_killed_before_validity_ends() {
+    let server = Server::start();
+    let (mut running, pid) = start_pid(sh(&server, &["--ttl", "6s", "--grace", "1h"], "n", DEAF));
+    server.stop();
+    let watch = Stopwatch::start();
+    running.says("term");
+    eventually(LIMIT, || is_reaped(pid));
+    watch.assert_at_most(ms(6000), Duration::ZERO);
+    // At the stop at least two thirds of the ttl were left; KILL comes with half a second left.
+    watch.assert_at_least(ms(3000));
     assert_eq!(running.code(), 75);
     server.cont();
 }
 
 #[test]
-fn at_risk_a_deaf_command_is_killed_before_validity_ends() {
-    const DEAF: &str = "\
-        trap 'echo term' TERM; echo $$; echo ready; while :; do sleep 0.01; done";
+fn a_deaf_command_is_killed_after_its_grace_even_if_the_store_is_back() {
     let server = Server::start();
-    // By the end of the grace; by validity, which ends before the grace does. At the stop at least
-    // two thirds of the ttl were left, and TERM comes with one third.
-    for (grace, least) in [("100ms", 900), ("1h", 1300)] {
-        let options = ["--ttl", "3s", "--grace", grace];
-        let (mut running, pid) = start_pid(sh(&server, &options, "n", DEAF));
-        server.stop();
-        let watch = Stopwatch::start();
-        running.says("term");
-        eventually(LIMIT, || is_reaped(pid));
-        watch.assert_at_most(ms(3000), Duration::ZERO);
-        watch.assert_at_least(ms(least));
-        assert_eq!(running.code(), 75);
-        server.cont();
-        eventually(LIMIT, || !is_held(&server, "n"));
-    }
+    let (mut running, pid) = start_pid(sh(&server, &["--ttl", "6s", "--grace", "1s"], "n", DEAF));
+    server.stop();
+    running.says("term");
+    // From here on the lease is renewed again.
+    server.cont();
+    eventually(LIMIT, || is_reaped(pid));
+    assert_eq!(running.code(), 75);
+    assert!(!is_held(&server, "n"), "it could be given back");
 }

@@ -195,8 +195,18 @@ fn ctrl_c_ends_the_command_and_the_loop_around_it() {
     shell.types(INTERRUPT);
     assert_eq!(shell.code(), 130);
     assert!(!is_held(&server, "n"));
+    // So does a wait.
+    server.cmd(&["SET", "n", "another's", "PX", "60000"]);
+    shell.line("for i in 1 2; do leasehold run n -- true; echo af''ter; done");
+    shell.sees("waiting ");
+    shell.types(INTERRUPT);
+    assert_eq!(shell.code(), 130);
+    server.cmd(&["DEL", "n"]);
     // A command that makes its own of ^C decides about its end.
-    shell.line("leasehold run n -- sh -c \"trap 'exit 3' INT; echo ru''ns; sleep 100\"");
+    shell.line(
+        "leasehold run n -- sh -c \"trap 'exit 3' INT; echo ru''ns; \
+                while :; do sleep 0.01; done\"",
+    );
     shell.sees("runs");
     shell.types(INTERRUPT);
     assert_eq!(shell.code(), 3);
@@ -287,4 +297,6 @@ fn a_wait_shows_one_line_and_clears_it() {
     assert_eq!(shell.code(), 1);
     let token = server.cmd(&["GET", "n"]);
     assert_eq!(token, redis::Value::BulkString(b"another's".to_vec()), "the wait touched nothing");
+    shell.line("kill %1; wait");
+    shell.sees("$ ");
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use leasehold::{EventKind, Events, Lease};
@@ -71,6 +72,8 @@ struct Running<'a> {
     passed_on: bool,
     interrupted: bool,
     status: Option<ExitStatus>,
+    /// What is being said.
+    telling: Vec<JoinHandle<()>>,
 }
 
 impl Guard<'_> {
@@ -87,12 +90,14 @@ impl Guard<'_> {
             passed_on: false,
             interrupted: false,
             status: None,
+            telling: Vec::new(),
         };
         loop {
-            running.look_at_lease();
             if let Some(ended) = running.ended() {
+                running.finish_telling();
                 return Ok(ended);
             }
+            running.look_at_lease();
             alarm.set(
                 Expiration::OneShot(TimeSpec::from_duration(running.next())),
                 TimerSetTimeFlags::empty(),
@@ -121,8 +126,10 @@ impl Running<'_> {
             self.kill();
         } else if left <= limits.term && self.told.is_none() {
             self.told = Some(now());
-            self.tell("is at risk: it could not be renewed; ending the command");
             self.child.signal(Signal::SIGTERM);
+            // One that is stopped would not hear of it.
+            self.child.signal(Signal::SIGCONT);
+            self.tell("is at risk: it could not be renewed; ending the command");
         }
     }
 
@@ -131,17 +138,28 @@ impl Running<'_> {
             return;
         }
         self.killed = true;
+        self.child.signal(Signal::SIGKILL);
+        self.told.get_or_insert_with(now);
         if self.guard.lease.is_valid() {
             self.tell("is at risk, and the command did not end in time; killing it");
         } else {
             self.tell("was lost; killing the command");
         }
-        self.told.get_or_insert_with(now);
-        self.child.signal(Signal::SIGKILL);
     }
 
-    fn tell(&self, what: &str) {
-        say(&format!("the lease on {} {what}", plain(self.guard.lease.name())));
+    /// Says it on a thread of its own: a terminal that is held with ^S, or a full pipe, must not
+    /// keep us from what is due next.
+    fn tell(&mut self, what: &str) {
+        let message = format!("the lease on {} {what}", plain(self.guard.lease.name()));
+        let name = "leasehold-say".to_owned();
+        self.telling.extend(thread::Builder::new().name(name).spawn(move || say(&message)));
+    }
+
+    fn finish_telling(&mut self) {
+        for telling in self.telling.drain(..) {
+            // It only writes; a panic in there would have been shown.
+            let _ = telling.join();
+        }
     }
 
     /// Once the command was told to end, the whole group has to.

@@ -140,20 +140,37 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     let result = run(args, &client, &signals, terminal.as_ref());
     // Sends what is still owed to the store; it can only say that it had been closed already.
     let _ = client.close();
-    let (code, interrupted) = result?;
-    if interrupted {
+    let Outcome { code, interrupted } = result?;
+    if interrupted == Some(Interrupted::Command) {
+        signals::interrupt_job();
+    }
+    if interrupted.is_some() {
         signals::end_interrupted();
     }
     Ok(code)
 }
 
-/// The exit code, and whether ^C brought it about.
+struct Outcome {
+    code: u8,
+    interrupted: Option<Interrupted>,
+}
+
+/// What ^C has ended, and so who got it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interrupted {
+    /// Our whole job waited and got it.
+    Wait,
+    /// Only the command, which was in the foreground. Without us, the script or the pipeline that
+    /// we are part of would have got it too.
+    Command,
+}
+
 fn run(
     args: &Args,
     client: &Client,
     signals: &Signals,
     terminal: Option<&Terminal>,
-) -> Result<(u8, bool), Failure> {
+) -> Result<Outcome, Failure> {
     let events = client.events()?;
     let lock = client.lock(args.name.as_bytes()).ttl(args.ttl()).renew(true).no_max_hold();
     let lease = match take(&lock, args.wait(), client.store(), signals)? {
@@ -163,11 +180,14 @@ fn run(
             if !args.no_wait && io::stderr().is_terminal() {
                 say(&format!("{} is taken", plain(lock.name())));
             }
-            return Ok((args.conflict_exit_code, false));
+            return Ok(Outcome { code: args.conflict_exit_code, interrupted: None });
         }
         Taken::Interrupted(signal) => {
             let typed = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_ours);
-            return Ok((exit::of_signal(signal as i32), typed));
+            return Ok(Outcome {
+                code: exit::of_signal(signal as i32),
+                interrupted: typed.then_some(Interrupted::Wait),
+            });
         }
     };
     let taken = now();
@@ -184,8 +204,11 @@ fn run(
         }
         lost |= error.kind() == ErrorKind::Lost;
     }
-    let code = if lost { LOST } else { exit::of_status(ended.status) };
-    Ok((code, ended.interrupted))
+    if lost {
+        return Ok(Outcome { code: LOST, interrupted: None });
+    }
+    let interrupted = ended.interrupted.then_some(Interrupted::Command);
+    Ok(Outcome { code: exit::of_status(ended.status), interrupted })
 }
 
 fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken, Error> {

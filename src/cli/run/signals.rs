@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getpgrp;
 
@@ -76,12 +76,17 @@ pub(super) fn suspend() {
     let _ = stop.thread_block();
 }
 
-/// Ends this process, and all others of its job, as ^C would have: a shell goes on with its script
-/// unless it sees that. Returns only where SIGINT is ignored.
+/// Interrupts all processes of our job, as ^C does. Our own copy waits for `end_interrupted`.
+pub(super) fn interrupt_job() {
+    let _ = killpg(getpgrp(), Signal::SIGINT);
+}
+
+/// Ends this process by SIGINT, so that a shell ends its script too: an exit with 130 would only
+/// be a failed command there. Returns where SIGINT is ignored.
 pub(super) fn end_interrupted() {
     let mut interrupt = SigSet::empty();
     interrupt.add(Signal::SIGINT);
-    let _ = killpg(getpgrp(), Signal::SIGINT);
+    let _ = raise(Signal::SIGINT);
     let _ = interrupt.thread_unblock();
 }
 

@@ -157,9 +157,10 @@ impl fmt::Display for Error {
     }
 }
 
+/// The kind and the whole sentence, because this is what a `main` that returns an error prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error").field("kind", &self.0.kind).field("detail", &self.0.detail).finish()
+        write!(f, "{:?}: {self}", self.0.kind)
     }
 }
 

@@ -126,7 +126,7 @@ fn a_command_gets_term_when_leasehold_is_killed() {
 #[test]
 fn c9_a_lost_lease_kills_the_command_at_once() {
     let server = Server::start();
-    let mut running = start(sh(&server, &["--ttl", "3s"], "n", &format!("trap '' TERM; {LISTEN}")));
+    let mut running = start(sh(&server, &["--ttl", "5s"], "n", &format!("trap '' TERM; {LISTEN}")));
     server.cmd(&["DEL", "n"]);
     running.is_gone();
     assert_eq!(running.code(), 75);
@@ -138,7 +138,7 @@ fn nobody_has_to_listen_for_a_command_to_be_killed() {
     let (unread, mut full) = std::io::pipe().unwrap();
     nix::fcntl::fcntl(&full, nix::fcntl::FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
     full.write_all(&[b'x'; 4096]).unwrap();
-    let mut command = sh(&server, &["--ttl", "1s"], "n", &format!("exec 2>&-; echo $$; {LISTEN}"));
+    let mut command = sh(&server, &["--ttl", "5s"], "n", &format!("exec 2>&-; echo $$; {LISTEN}"));
     command.stderr(full);
     let (mut running, pid) = start_pid(command);
     server.cmd(&["DEL", "n"]);

@@ -41,8 +41,8 @@ fn it_ends_as_the_command_did() {
     assert_eq!(code(run(&server, &[], "n", &["./no-such-command"])), 127);
     assert_eq!(code(run(&server, &[], "n", &["/etc/passwd"])), 126);
     assert!(!is_held(&server, "n"), "a command that could not be started holds nothing");
-    // Renewed many times over.
-    assert_eq!(code(sh(&server, &["--ttl", "300ms"], "n", "sleep 1; exit 3")), 3);
+    // Only renewal keeps it for so long.
+    assert_eq!(code(sh(&server, &["--ttl", "3s"], "n", "sleep 4; exit 3")), 3);
 }
 
 #[test]
@@ -108,23 +108,24 @@ fn show_tells_who_has_it() {
 #[test]
 fn once_per_interval_leaves_it_taken() {
     let server = Server::start();
-    let once = || run(&server, &["--once-per", "2s"], "n", &["echo", "ran"]);
+    let once = || run(&server, &["--once-per", "4s"], "n", &["echo", "ran"]);
     let watch = Stopwatch::start();
-    assert_eq!(printed(once()), "ran\n");
+    let slow = "sleep 2; echo ran";
+    assert_eq!(printed(sh(&server, &["--once-per", "4s"], "n", slow)), "ran\n");
     assert_eq!(code(once()), 1);
-    // What is left is less than the interval, and it comes from when the lock was taken.
+    // The interval counts from when the lock was taken, not from the end of the command.
     assert!(is_held(&server, "n"));
     eventually(LIMIT, || !is_held(&server, "n"));
-    watch.assert_at_least(ms(1990));
-    watch.assert_at_most(ms(2000), ms(600));
+    watch.assert_at_least(ms(3990));
+    watch.assert_at_most(ms(4000), ms(1500));
     assert_eq!(printed(once()), "ran\n");
     // With --wait it waits for the next interval.
     let watch = Stopwatch::start();
-    let waiting = run(&server, &["--once-per", "2s", "-w", "20s"], "n", &["echo", "ran"]);
+    let waiting = run(&server, &["--once-per", "4s", "-w", "20s"], "n", &["echo", "ran"]);
     assert_eq!(printed(waiting), "ran\n");
-    watch.assert_at_least(ms(1000));
+    watch.assert_at_least(ms(2000));
     // A command that takes longer than its interval leaves nothing.
-    assert_eq!(code(sh(&server, &["--once-per", "500ms"], "m", "sleep 1")), 0);
+    assert_eq!(code(sh(&server, &["--once-per", "3s"], "m", "sleep 3.5")), 0);
     assert!(!is_held(&server, "m"));
     assert_eq!(code(run(&server, &["--once-per", "1h"], "m", &["./no-such-command"])), 127);
     assert!(!is_held(&server, "m"));

@@ -238,7 +238,7 @@ fn a_pager_behind_it_keeps_the_keyboard() {
 fn a_job_that_was_stopped_for_longer_than_the_ttl_does_not_go_on() {
     let server = Server::start();
     let mut shell = Shell::start(&server);
-    shell.line("leasehold run --ttl 1s n -- sh -c \"echo ru''ns; read _; echo went''on\"");
+    shell.line("leasehold run --ttl 4s n -- sh -c \"echo ru''ns; read _; echo went''on\"");
     shell.sees("runs");
     shell.types(STOP);
     shell.sees("Stopped");
@@ -253,8 +253,7 @@ fn a_job_that_was_stopped_for_longer_than_the_ttl_does_not_go_on() {
 fn a_killed_command_leaves_the_terminal_as_it_was() {
     let server = Server::start();
     let mut shell = Shell::start(&server);
-    shell
-        .line("leasehold run --ttl 900ms n -- sh -c \"stty -icanon; echo ru''ns; exec sleep 100\"");
+    shell.line("leasehold run --ttl 5s n -- sh -c \"stty -icanon; echo ru''ns; exec sleep 100\"");
     shell.sees("runs");
     server.cmd(&["DEL", "n"]);
     shell.sees("was lost");

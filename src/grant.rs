@@ -207,13 +207,13 @@ impl Grant {
             }
         };
         state.kept_until = state.kept_until.max(now.plus(ttl));
-        let until = sent.plus(ttl).minus(drift(ttl)).min(state.hold_end);
+        let promised = sent.plus(ttl).minus(drift(ttl)).min(state.hold_end);
+        // An extension never shortens, neither in the store nor here.
+        let until = promised.max(self.valid_until());
         if ended || now >= until {
             return false;
         }
         state.phase = Phase::Held;
-        // An extension never shortens, neither in the store nor here.
-        let until = until.max(self.valid_until());
         self.valid_until.store(until.as_nanos(), Ordering::Release);
         state.failures = 0;
         // The next one would be for less than a millisecond.
@@ -225,7 +225,12 @@ impl Grant {
             until.minus(self.terms.ttl / 3).max(now)
         } else {
             state.warned = false;
-            sent.plus(self.terms.ttl / 3)
+            if ttl < self.terms.ttl {
+                // Asked for by the holder: little may be left in spite of it.
+                until.minus(self.terms.ttl * 2 / 3).max(now)
+            } else {
+                sent.plus(self.terms.ttl / 3)
+            }
         };
         true
     }

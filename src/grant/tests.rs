@@ -51,6 +51,18 @@ fn an_extension_never_shortens() {
     let grant = grant(terms(1000));
     assert!(grant.extended(at(10), ms(300), at(20)));
     assert_eq!(grant.valid_until(), at(988));
+    // Nor does one whose own validity was over when its reply came.
+    assert!(grant.extended(at(30), ms(3), at(40)));
+    assert_eq!(grant.valid_until(), at(988));
+}
+
+#[test]
+fn a_short_extension_does_not_put_renewal_off_beyond_the_end() {
+    let grant = grant(terms(3000));
+    grant.renewal_failed(at(2500), |span| span);
+    assert!(grant.extended(at(2600), ms(100), at(2601)));
+    assert_eq!(grant.valid_until(), at(2968));
+    assert!(matches!(grant.step(at(2601)), Step::Renew { .. }));
 }
 
 #[test]

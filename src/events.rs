@@ -92,7 +92,8 @@ impl Events {
     /// # Errors
     /// As for [`next`](Events::next).
     pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Event>, Error> {
-        self.wait_until(Some(Instant::now() + timeout))
+        // Beyond what the clock can count is for ever.
+        self.wait_until(Instant::now().checked_add(timeout))
     }
 
     /// The next event, if there is one already.
@@ -304,6 +305,14 @@ mod tests {
         assert_eq!(events.next().unwrap().fence, 1);
         assert_eq!(events.next().unwrap_err().kind(), ErrorKind::Closed);
         assert!(hub.subscribe().is_err());
+    }
+
+    #[test]
+    fn a_reader_may_wait_longer_than_the_clock_can_count() {
+        let hub = Hub::default();
+        let events = hub.subscribe().unwrap();
+        hub.raise(&event(EventKind::AtRisk, 1));
+        assert!(events.next_timeout(Duration::MAX).unwrap().is_some());
     }
 
     #[test]

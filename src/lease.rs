@@ -109,7 +109,11 @@ impl Lease {
                     if !self.grant.extended(answer.sent, ttl, Moment::now()) {
                         return Err(self.lost(desk, LossReason::Expired));
                     }
-                    desk.refile(&self.grant);
+                    if !desk.keep(&self.grant) {
+                        // Closed meanwhile. The keeper has ended what it knew of, and it does not
+                        // know of a lease that was attached and never extended.
+                        return Err(self.closed(desk));
+                    }
                     return Ok(());
                 }
                 Ok(_) => return Err(self.lost(desk, LossReason::NotHeld)),
@@ -254,6 +258,15 @@ impl Lease {
             }
             std::thread::sleep(RETRY);
         }
+    }
+
+    fn closed(&self, desk: &Desk) -> Error {
+        let ended = self.end(desk);
+        if ended != Ended::Before {
+            let deadline = Deadline::after(self.keeper.io_timeout());
+            self.give(desk, ended, Lane::Give(DROP_WAIT), deadline, false);
+        }
+        Error::bare(ErrorKind::Closed)
     }
 
     fn lost(&self, desk: &Desk, reason: LossReason) -> Error {

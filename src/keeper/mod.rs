@@ -147,7 +147,7 @@ impl Drop for Inside {
 }
 
 impl Desk {
-    /// Takes a grant into the book. False when the client was closed meanwhile: then the grant
+    /// Takes a grant into the book, or files it anew after its validity changed. False when the client was closed meanwhile: then the grant
     /// must be given by whoever has it.
     pub(crate) fn keep(&self, grant: &Arc<Grant>) -> bool {
         let mut book = self.book.lock();
@@ -163,14 +163,6 @@ impl Desk {
     /// Takes a grant out of the book.
     pub(crate) fn forget(&self, grant: &Grant) {
         self.book.lock().remove(grant);
-    }
-
-    /// Files a grant anew after its validity changed.
-    pub(crate) fn refile(&self, grant: &Arc<Grant>) {
-        let mut book = self.book.lock();
-        if book.closing().is_none() && book.insert(Arc::clone(grant)) {
-            self.wake.notify_one();
-        }
     }
 
     /// Leaves a give to the keeper.

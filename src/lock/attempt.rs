@@ -82,28 +82,37 @@ impl<'a> Attempts<'a> {
         let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
         let mut pace = self.pace();
         let (mut tries, mut may_deadlock) = (0, wait.is_none() && attempts.is_none());
+        let mut trouble = None;
         loop {
             tries += 1;
             let sent = Moment::now();
             let last = limit.max(self.first_answer_by());
-            let by = last.min(sent.plus(self.lock.keeper.io_timeout()));
-            let (free_at, error) = match self.once(Place::Join(self.ticket), Deadline::at(by))? {
+            let full = sent.plus(self.lock.keeper.io_timeout());
+            let by = last.min(full);
+            let free_at = match self.once(Place::Join(self.ticket), Deadline::at(by))? {
                 Tried::Granted(lease) => return Ok(lease),
                 Tried::Busy { free_at } => {
                     if std::mem::take(&mut may_deadlock) {
                         self.refuse_deadlock()?;
                     }
-                    (free_at, None)
+                    trouble = None;
+                    free_at
                 }
-                Tried::Failed(error) => (Moment::NEVER, Some(error)),
+                Tried::Failed(error) => {
+                    let unanswered = !self.answered && Moment::now() >= self.first_answer_by();
+                    if !error.is_retriable() || unanswered {
+                        return Err(error);
+                    }
+                    // What the end of the wait cut short says nothing about the store.
+                    let cut = by == limit && by < full && Moment::now() >= by;
+                    if !cut {
+                        trouble = Some(error);
+                    }
+                    Moment::NEVER
+                }
             };
             let now = Moment::now();
-            if let Some(error) = &error
-                && (!error.is_retriable() || (!self.answered && now >= self.first_answer_by()))
-            {
-                return Err(error.clone());
-            }
-            let over = || error.clone().unwrap_or_else(|| self.timed_out(wait));
+            let over = || trouble.clone().unwrap_or_else(|| self.timed_out(wait));
             if attempts.is_some_and(|most| tries >= most) {
                 return Err(over());
             }

@@ -83,13 +83,16 @@ impl<'a> Attempts<'a> {
         let mut pace = self.pace();
         let (mut tries, mut may_deadlock) = (0, wait.is_none() && attempts.is_none());
         let mut trouble = None;
+        let once = wait == Some(Duration::ZERO) || attempts == Some(1);
         loop {
             tries += 1;
             let sent = Moment::now();
             let last = limit.max(self.first_answer_by());
             let full = sent.plus(self.lock.keeper.io_timeout());
             let by = last.min(full);
-            let free_at = match self.once(Place::Join(self.ticket), Deadline::at(by))? {
+            // Who asks only once stands in nobody's way afterwards, himself included.
+            let place = if once { Place::Try } else { Place::Join(self.ticket) };
+            let free_at = match self.once(place, Deadline::at(by))? {
                 Tried::Granted(lease) => return Ok(lease),
                 Tried::Busy { free_at } => {
                     if std::mem::take(&mut may_deadlock) {

@@ -182,7 +182,8 @@ impl<'a> Attempts<'a> {
                 let grant = Arc::new(grant);
                 let lease = Lease::new(Arc::clone(&self.lock.keeper), Arc::clone(&grant));
                 if !self.desk.keep(&grant) {
-                    // Dropping the lease gives it.
+                    // Nobody else will give it, and dropping it would not insist.
+                    let _ = lease.release();
                     return Err(Error::bare(ErrorKind::Closed));
                 }
                 self.desk.metrics.granted.add_one();

@@ -6,10 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::error::{Error, ErrorKind};
 use crate::fork::Owned;
+use crate::sync::{Condvar, Mutex};
 
 /// How many events a subscription keeps for a reader that does not keep up.
 const RING: usize = 1024;
@@ -125,17 +124,11 @@ impl Events {
             if queue.closed {
                 return Err(Error::bare(ErrorKind::Closed));
             }
-            match limit {
-                None => self.ring.arrived.wait(&mut queue),
-                Some(limit) => {
-                    if self.ring.arrived.wait_until(&mut queue, limit).timed_out()
-                        && queue.events.is_empty()
-                        && !queue.closed
-                    {
-                        return Ok(None);
-                    }
-                }
-            }
+            queue = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
+                None => self.ring.arrived.wait(queue),
+                Some(Duration::ZERO) => return Ok(None),
+                Some(left) => self.ring.arrived.wait_for(queue, left),
+            };
         }
     }
 }
@@ -238,7 +231,8 @@ impl Hub {
             signal,
             drain,
         };
-        let ring = Arc::new(Ring { queue: Mutex::new(queue), arrived: Condvar::new(), readable });
+        let ring =
+            Arc::new(Ring { queue: Mutex::new(queue), arrived: Condvar::default(), readable });
         let mut subscribers = self.rings.lock();
         if subscribers.closed {
             return Err(Error::bare(ErrorKind::Closed));

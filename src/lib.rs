@@ -79,6 +79,7 @@ mod lease;
 mod lock;
 mod metrics;
 mod store;
+mod sync;
 mod token;
 mod wait;
 

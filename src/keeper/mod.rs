@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use self::book::Book;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
@@ -22,6 +20,7 @@ use crate::fork::Owned;
 use crate::grant::{Grant, Identity};
 use crate::metrics::Metrics;
 use crate::store::Store;
+use crate::sync::{Condvar, Mutex};
 use crate::wait::Gate;
 
 /// What a client, its locks and its leases share. Dropping the last of them lets the thread go.
@@ -70,7 +69,7 @@ impl Keeper {
             gate: Gate::default(),
             io_timeout,
             book: Mutex::new(Book::default()),
-            wake: Condvar::new(),
+            wake: Condvar::default(),
         });
         let thread = std::thread::Builder::new().name("leasehold".to_owned());
         let thread = thread.spawn({

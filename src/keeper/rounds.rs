@@ -1,6 +1,6 @@
 //! The keeper's thread: what it does, round by round.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use super::book::{Book, Debt};
@@ -36,7 +36,7 @@ pub(super) fn run(desk: &Desk) {
                     book.asleep_until = Moment::ZERO;
                     break (due, debts);
                 }
-                sleep(desk, &mut book, now);
+                book = sleep(desk, book, now);
             }
         };
         tend(desk, due, &mut jitter);
@@ -48,12 +48,12 @@ pub(super) fn run(desk: &Desk) {
     }
 }
 
-fn sleep(desk: &Desk, book: &mut parking_lot::MutexGuard<'_, Book>, now: Moment) {
+fn sleep<'a>(desk: &Desk, mut book: MutexGuard<'a, Book>, now: Moment) -> MutexGuard<'a, Book> {
     let until = book.next_due();
     book.asleep_until = until;
     // In hours, because far moments overflow the clock of the condition variable.
     let span = until.since(now).min(Duration::from_secs(3600));
-    desk.wake.wait_for(book, span);
+    desk.wake.wait_for(book, span)
 }
 
 /// By when a request of the keeper must be over: no loss may be told late because of it.

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::clock::Moment;
+use crate::sync::{Condvar, Mutex};
 
 /// How often a caller's check is asked during a wait.
 const CHECK: Duration = Duration::from_millis(100);
@@ -57,11 +56,11 @@ impl Gate {
             if now >= wake {
                 return Woken::InTime;
             }
-            let mut sleepers = self.sleepers.lock();
+            let sleepers = self.sleepers.lock();
             if !self.is_closed() {
                 // Far moments overflow the clock of the condition variable.
                 let slice = until.since(now).min(Duration::from_secs(3600));
-                self.closing.wait_for(&mut sleepers, slice);
+                drop(self.closing.wait_for(sleepers, slice));
             }
         }
     }

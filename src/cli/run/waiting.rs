@@ -1,14 +1,13 @@
 //! The line that a wait shows on a terminal.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{Error, Lock, Shown};
 use nix::unistd::{getpgrp, tcgetpgrp};
-use parking_lot::{Condvar, Mutex};
 
 use crate::exit::plain;
 use crate::show::{seconds, who};
@@ -25,6 +24,12 @@ pub(super) struct Line(Option<Arc<Shared>>);
 struct Shared {
     screen: Mutex<Screen>,
     ended: Condvar,
+}
+
+impl Shared {
+    fn screen(&self) -> MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Default)]
@@ -50,7 +55,7 @@ impl Line {
     /// Clears the line until it is drawn again.
     pub(super) fn hide(&self) {
         if let Some(shared) = &self.0 {
-            shared.screen.lock().clear();
+            shared.screen().clear();
         }
     }
 }
@@ -59,7 +64,7 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if let Some(shared) = &self.0 {
-            let mut screen = shared.screen.lock();
+            let mut screen = shared.screen();
             screen.over = true;
             screen.clear();
             shared.ended.notify_all();
@@ -93,16 +98,18 @@ fn draw(lock: &Lock, store: &str, shared: &Shared) {
     let place = shortened(store, std::env::var("HOME").ok().as_deref());
     let mut next = start + FIRST;
     loop {
-        let mut screen = shared.screen.lock();
+        let mut screen = shared.screen();
         while !screen.over && Instant::now() < next {
-            shared.ended.wait_until(&mut screen, next);
+            let left = next.saturating_duration_since(Instant::now());
+            let waited = shared.ended.wait_timeout(screen, left);
+            screen = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if screen.over {
             return;
         }
         drop(screen);
         let shown = lock.show();
-        let mut screen = shared.screen.lock();
+        let mut screen = shared.screen();
         if screen.over {
             return;
         }

@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use redis::Value;
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
@@ -16,6 +15,7 @@ use super::wire::{Socket, Stream, Wire};
 use crate::clock::Deadline;
 use crate::config::{Address, RedisConfig};
 use crate::error::{Error, ErrorKind};
+use crate::sync::Turnstile;
 
 pub(super) struct Dialer {
     config: RedisConfig,
@@ -145,7 +145,7 @@ type Found = io::Result<Vec<SocketAddr>>;
 /// a resolver that hangs costs one thread and not one for every call.
 #[derive(Default)]
 struct Resolver {
-    under_way: Mutex<Option<Receiver<Found>>>,
+    under_way: Turnstile<Option<Receiver<Found>>>,
 }
 
 impl Resolver {
@@ -154,7 +154,7 @@ impl Resolver {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
         let late = || Error::new(ErrorKind::NoAnswer, format!("looking up {host}"));
-        let mut under_way = self.under_way.try_lock_for(deadline.left()).ok_or_else(late)?;
+        let mut under_way = self.under_way.enter(deadline).ok_or_else(late)?;
         let answer = match under_way.take() {
             Some(answer) => answer,
             None => look_up(host.to_owned(), port)?,

@@ -5,17 +5,11 @@
 //! error. (A pool that dials for its callers does so on threads of its own, with timeouts of its
 //! own, and hands errors on as text.)
 
-use std::convert::Infallible;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-use r2d2::ManageConnection;
-use scheduled_thread_pool::ScheduledThreadPool;
-
 use super::wire::Wire;
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Lane;
+use crate::sync::{Condvar, Mutex, Turnstile};
 
 /// A place for one connection, empty at first and after every fault.
 #[derive(Default)]
@@ -24,27 +18,38 @@ pub(super) struct Slot {
 }
 
 pub(super) struct Pool {
-    callers: r2d2::Pool<Slots>,
-    giver: Mutex<Slot>,
+    /// The slots that nobody uses; the one that was used last comes first.
+    idle: Mutex<Vec<Slot>>,
+    returned: Condvar,
+    size: u32,
+    giver: Turnstile<Slot>,
     keeper: Mutex<Slot>,
 }
 
 impl Pool {
     pub(super) fn new(size: u32) -> Pool {
-        let executor = ScheduledThreadPool::builder()
-            .num_threads(1)
-            .thread_name_pattern("leasehold-pool")
-            .build();
-        let callers = r2d2::Pool::builder()
-            .max_size(size)
-            // A PING before each use would double the cost of a lock.
-            .test_on_check_out(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            // One thread, which makes the slots at the start and then sleeps, instead of three.
-            .thread_pool(Arc::new(executor))
-            .build_unchecked(Slots);
-        Pool { callers, giver: Mutex::default(), keeper: Mutex::default() }
+        Pool {
+            idle: Mutex::new((0..size).map(|_| Slot::default()).collect()),
+            returned: Condvar::default(),
+            size,
+            giver: Turnstile::default(),
+            keeper: Mutex::default(),
+        }
+    }
+
+    /// One of the idle slots, waited for until the deadline.
+    fn borrow(&self, deadline: Deadline) -> Option<Loan<'_>> {
+        let mut idle = self.idle.lock();
+        loop {
+            if let Some(slot) = idle.pop() {
+                return Some(Loan { pool: self, slot });
+            }
+            let left = deadline.left();
+            if left.is_zero() {
+                return None;
+            }
+            idle = self.returned.wait_for(idle, left);
+        }
     }
 
     /// Lends the slot that the lane allows.
@@ -56,18 +61,15 @@ impl Pool {
     ) -> Result<T, Error> {
         let busy = |what: String| Error::new(ErrorKind::Exhausted, what);
         match lane {
-            Lane::Caller => match self.callers.get_timeout(deadline.left()) {
-                Ok(mut slot) => Ok(lend(&mut slot)),
-                Err(_) => Err(busy(format!(
-                    "all {} connections of the pool were in use",
-                    self.callers.max_size()
-                ))),
+            Lane::Caller => match self.borrow(deadline) {
+                Some(mut loan) => Ok(lend(&mut loan.slot)),
+                None => Err(busy(format!("all {} connections of the pool were in use", self.size))),
             },
             Lane::Give(_) => {
-                if let Some(mut slot) = self.callers.try_get() {
-                    return Ok(lend(&mut slot));
+                if let Some(mut loan) = self.borrow(Deadline::at(Moment::ZERO)) {
+                    return Ok(lend(&mut loan.slot));
                 }
-                match self.giver.try_lock_for(deadline.left()) {
+                match self.giver.enter(deadline) {
                     Some(mut slot) => Ok(lend(&mut slot)),
                     None => Err(busy("every connection was in use".to_owned())),
                 }
@@ -77,24 +79,15 @@ impl Pool {
     }
 }
 
-/// Makes empty slots.
-#[derive(Debug)]
-struct Slots;
+/// A slot in use; it goes back when this is dropped.
+struct Loan<'a> {
+    pool: &'a Pool,
+    slot: Slot,
+}
 
-impl ManageConnection for Slots {
-    type Connection = Slot;
-    type Error = Infallible;
-
-    fn connect(&self) -> Result<Slot, Infallible> {
-        Ok(Slot::default())
-    }
-
-    fn is_valid(&self, _: &mut Slot) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    /// A slot whose connection failed has been emptied already.
-    fn has_broken(&self, _: &mut Slot) -> bool {
-        false
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        self.pool.idle.lock().push(std::mem::take(&mut self.slot));
+        self.pool.returned.notify_one();
     }
 }

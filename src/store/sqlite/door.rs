@@ -8,25 +8,25 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
+use crate::sync::{Turn, Turnstile};
 
 /// The longest pause before a lock of the file is tried again: a durable transaction takes about
 /// this long on a common disk.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct Door {
-    connection: Mutex<Connection>,
+    connection: Turnstile<Connection>,
     path: PathBuf,
 }
 
 impl Door {
     pub(super) fn new(connection: Connection, path: &Path) -> Door {
-        Door { connection: Mutex::new(connection), path: path.to_owned() }
+        Door { connection: Turnstile::new(connection), path: path.to_owned() }
     }
 
     /// Reads without the file's write lock, and says when it began.
@@ -75,17 +75,17 @@ impl Door {
 
     #[cfg(test)]
     pub(super) fn with(&self, work: impl FnOnce(&Connection)) {
-        work(&self.connection.lock());
+        work(&self.connection.enter(Deadline::after(Duration::from_secs(60))).unwrap());
     }
 
-    fn enter(&self, deadline: Deadline) -> Result<MutexGuard<'_, Connection>, Error> {
-        self.connection.try_lock_for(deadline.left()).ok_or_else(|| late(&self.path))
+    fn enter(&self, deadline: Deadline) -> Result<Turn<'_, Connection>, Error> {
+        self.connection.enter(deadline).ok_or_else(|| late(&self.path))
     }
 }
 
 /// A transaction under way. Dropped without a commit it leaves nothing behind.
 pub(super) struct Transaction<'a> {
-    connection: MutexGuard<'a, Connection>,
+    connection: Turn<'a, Connection>,
     sent: Moment,
     path: &'a Path,
 }

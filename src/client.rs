@@ -24,7 +24,8 @@ use crate::store;
 /// ```
 ///
 /// A forked child cannot use the client of its parent; every call there says so
-/// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), and a new client works.
+/// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), and a new client works. Only an SQLite file
+/// cannot be opened in a child whose parent has opened one; let the children open it, or exec.
 #[derive(Clone)]
 pub struct Client {
     keeper: Arc<Keeper>,

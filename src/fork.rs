@@ -70,6 +70,27 @@ impl<T> Drop for Owned<T> {
     }
 }
 
+/// Remembers in which process something was first used that no fork of it may use again, not even
+/// anew, because it keeps hidden state of the process that a child inherits.
+#[cfg(feature = "sqlite")]
+pub(crate) struct OneProcess(AtomicU64);
+
+#[cfg(feature = "sqlite")]
+impl OneProcess {
+    pub(crate) const fn new() -> OneProcess {
+        OneProcess(AtomicU64::new(0))
+    }
+
+    /// True in the process that asks first, false in all that descend from it by forking.
+    pub(crate) fn is_this(&self) -> bool {
+        let here = generation();
+        match self.0.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(first) => first == here,
+        }
+    }
+}
+
 enum Witness {
     /// Wiped to zero in a child.
     Page(&'static AtomicU64),

@@ -23,10 +23,16 @@ use std::path::{Path, PathBuf};
 use crate::clock::{Deadline, Moment};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
+use crate::fork::OneProcess;
 use crate::store::{Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, Store};
 use crate::token::Token;
 use desk::{Desk, Glance, Trouble};
 use door::{Door, explain};
+
+/// SQLite knows by itself which locks of a file its process has, and asks the kernel only for
+/// others. In a forked child that knowledge is false for every file which the parent has open: the
+/// child would hold nothing, and once the parent is gone, work on a log that others have deleted.
+static USED_IN: OneProcess = OneProcess::new();
 
 pub(crate) struct SqliteStore {
     /// Its commits are synced to the disk before they count.
@@ -45,6 +51,13 @@ impl SqliteStore {
     /// Opens the file, and makes it and the folders above it where they are missing. A file that
     /// cannot be used is left as it was.
     pub(crate) fn open(path: &Path, config: &Config) -> Result<SqliteStore, Error> {
+        if !USED_IN.is_this() {
+            return Err(Error::new(
+                ErrorKind::Storage,
+                "this process was forked from one that had opened an SQLite file, and would share \
+                 locks that it does not have; open it in the children only, or exec in between",
+            ));
+        }
         let opened = open::open(path, Deadline::after(config.io_timeout))?;
         Ok(SqliteStore {
             durable: Door::new(opened.durable, &opened.path),

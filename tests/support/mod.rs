@@ -22,5 +22,5 @@ pub use child::Child;
 pub use process::Process;
 pub use proxy::{End, Mode, Proxy};
 pub use server::{Server, ServerBuilder};
-pub use wait::{Stopwatch, eventually, within};
+pub use wait::{Stopwatch, eventually, unless_starved, within};
 pub use watch::Watch;

@@ -1,6 +1,10 @@
 //! Waiting for conditions, and measuring how long something took on a machine that is busy.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Polls until `condition` holds; panics when it does not within `limit`.
@@ -31,6 +35,55 @@ pub fn within<T>(limit: Duration, action: impl FnOnce() -> T) -> T {
     let result = action();
     watch.assert_at_most(limit, Duration::ZERO);
     result
+}
+
+/// Runs a test of something that needs the processor in time, such as a renewal. If it fails while
+/// the machine stood still for longer than `stall`, that proves nothing and it is run again.
+#[track_caller]
+pub fn unless_starved(stall: Duration, test: impl Fn()) {
+    const TRIES: u32 = 20;
+    for _ in 1..TRIES {
+        let metronome = Metronome::start();
+        let result = catch_unwind(AssertUnwindSafe(&test));
+        let longest = metronome.longest_gap();
+        match result {
+            Ok(()) => return,
+            Err(panic) if longest <= stall => resume_unwind(panic),
+            Err(_) => eprintln!("the machine stood still for {longest:?}; once more"),
+        }
+    }
+    test();
+}
+
+/// Several threads that sleep a little again and again: when one of them comes late, so may any
+/// other thread or process.
+struct Metronome {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Duration>>,
+}
+
+impl Metronome {
+    fn start() -> Metronome {
+        let over = Arc::new(AtomicBool::new(false));
+        let beat = |over: Arc<AtomicBool>| {
+            let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+            longest
+        };
+        let threads =
+            (0..3).map(|_| Arc::clone(&over)).map(|over| std::thread::spawn(move || beat(over)));
+        Metronome { threads: threads.collect(), over }
+    }
+
+    fn longest_gap(self) -> Duration {
+        self.over.store(true, Ordering::Relaxed);
+        let gaps = self.threads.into_iter().map(|thread| thread.join().expect("it only sleeps"));
+        gaps.max().unwrap_or_default()
+    }
 }
 
 /// Measures on one thread. Time in which the thread could have run but was given no processor is

@@ -1,0 +1,120 @@
+//! A lease that one process takes and another goes on with.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod stores;
+mod support;
+
+use leasehold::{ErrorKind, MAX_FENCE, Token};
+use stores::{LIMIT, Store, holder, in_time_on_each_store, ms, on_each_store, open, secs};
+use support::{Child, child, eventually};
+
+on_each_store!(
+    a_lease_goes_from_one_process_to_another,
+    c5_an_attached_lease_is_worth_nothing_before_it_is_extended,
+    c5_an_attached_lease_can_be_released_at_once,
+    c5_a_wrong_token_extends_and_releases_nothing,
+    a_fence_that_none_can_be_is_refused,
+);
+
+in_time_on_each_store!(an_attached_lease_is_renewed_once_it_was_extended,);
+
+fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
+    result.err().expect("an error").kind()
+}
+
+/// What the taking process knows, and its end: a process of a web server, say.
+fn taken_elsewhere(store: &Store) -> (Token, u64) {
+    let mut taker = Child::start("taker", &[&store.url()]);
+    let said = taker.line(LIMIT);
+    assert!(taker.wait(LIMIT).success());
+    let (token, fence) = said.split_once(' ').unwrap();
+    (token.parse().unwrap(), fence.parse().unwrap())
+}
+
+fn taker(args: &[String]) {
+    let client = open(&args[0]);
+    let lease = client.lock("n").ttl(secs(15)).acquire().unwrap();
+    let (token, fence) = lease.detach();
+    child::say(&format!("{token} {fence}"));
+    client.close().unwrap();
+}
+
+#[test]
+#[ignore = "the entry of child processes"]
+fn child_entry() {
+    child::play(&[("taker", taker)]);
+}
+
+fn a_lease_goes_from_one_process_to_another(store: &Store) {
+    let (token, fence) = taken_elsewhere(store);
+    let client = store.client();
+    assert_eq!(holder(&client, "n").unwrap().fence, Some(fence), "closing released what it held");
+    let lease = client.lock("n").attach(token, fence).unwrap();
+    assert_eq!((lease.token(), lease.fence(), lease.name()), (token, fence, &b"n"[..]));
+    lease.extend().unwrap();
+    assert!(lease.remaining() > secs(20), "its ttl is this lock's");
+    assert_eq!(holder(&client, "n").unwrap().fence, Some(fence));
+    lease.release().unwrap();
+    assert!(holder(&client, "n").is_none());
+}
+
+fn c5_an_attached_lease_is_worth_nothing_before_it_is_extended(store: &Store) {
+    let client = store.client();
+    let (token, fence) = client.lock("n").acquire().unwrap().detach();
+    assert!(holder(&client, "n").is_some());
+    let lease = client.lock("n").attach(token, fence).unwrap();
+    assert!(!lease.is_valid());
+    lease.extend().unwrap();
+    assert!(lease.is_valid());
+    lease.release().unwrap();
+}
+
+fn c5_an_attached_lease_can_be_released_at_once(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let (token, fence) = one.lock("n").acquire().unwrap().detach();
+    two.lock("n").attach(token, fence).unwrap().release().unwrap();
+    assert!(holder(&one, "n").is_none());
+
+    let (token, fence) = one.lock("n").acquire().unwrap().detach();
+    drop(two.lock("n").attach(token, fence).unwrap());
+    assert!(holder(&one, "n").is_none(), "by dropping it too");
+    let gone = two.lock("n").attach(token, fence).unwrap();
+    assert_eq!(kind(gone.release()), ErrorKind::Lost);
+}
+
+fn c5_a_wrong_token_extends_and_releases_nothing(store: &Store) {
+    let client = store.client();
+    let lease = client.lock("n").acquire().unwrap();
+    let before = holder(&client, "n").unwrap();
+    let wrong: Token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let attached = || client.lock("n").attach(wrong, lease.fence()).unwrap();
+    assert_eq!(kind(attached().extend()), ErrorKind::Lost);
+    assert_eq!(kind(attached().release()), ErrorKind::Lost);
+    assert_eq!(kind(attached().let_expire_in(secs(1))), ErrorKind::Lost);
+    drop(attached());
+    let after = holder(&client, "n").unwrap();
+    assert_eq!((before.token_prefix, before.fence), (after.token_prefix, after.fence));
+    assert!(after.ttl > secs(15));
+    lease.release().unwrap();
+}
+
+fn an_attached_lease_is_renewed_once_it_was_extended(store: &Store) {
+    let client = store.client();
+    let lock = client.lock("n").ttl(ms(600));
+    let (token, fence) = lock.acquire().unwrap().detach();
+    let lease = lock.attach(token, fence).unwrap();
+    assert_eq!(client.counters().renewed, 0);
+    lease.extend().unwrap();
+    eventually(LIMIT, || client.counters().renewed >= 4);
+    assert!(lease.is_valid());
+    lease.release().unwrap();
+}
+
+fn a_fence_that_none_can_be_is_refused(store: &Store) {
+    let client = store.client();
+    let token: Token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    for fence in [0, MAX_FENCE + 1, u64::MAX] {
+        assert_eq!(kind(client.lock("n").attach(token, fence)), ErrorKind::BadArgument);
+    }
+}

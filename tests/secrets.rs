@@ -1,0 +1,152 @@
+//! A password stays where it was put. In a test binary of its own, for its logger.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod stores;
+mod support;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use leasehold::{Client, Config, ErrorKind};
+use stores::{LIMIT, ms, secs};
+use support::{Mode, Proxy, Server, eventually};
+
+/// What was logged, raised, shown or panicked with.
+static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn hear(text: impl Into<String>) {
+    HEARD.lock().unwrap().push(text.into());
+}
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        hear(format!("{} {}", record.target(), record.args()));
+    }
+
+    fn flush(&self) {}
+}
+
+/// With characters that have to be encoded in a URL, and as it is written there.
+const PASSWORD: &str = "Zk7/q@w:x#%y?&=";
+const ENCODED: &str = "Zk7%2Fq%40w%3Ax%23%25y%3F%26%3D";
+/// Any of these would be too much.
+const PIECES: [&str; 4] = ["Zk7", "q@w", "q%40w", "x%23"];
+
+fn hear_error<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
+    let error = result.err().expect("an error");
+    hear(format!("{error} {error:?} {}", error.detail()));
+    // A panic's message, as the program's hook gets it.
+    let unwrapped = error.clone();
+    let panic = std::panic::catch_unwind(move || panic!("called unwrap: {unwrapped:?}"));
+    hear(*panic.unwrap_err().downcast::<String>().unwrap());
+    error.kind()
+}
+
+fn everything_goes_well(server: &Server) {
+    let config = Config::from_url(&server.url()).unwrap().io_timeout(secs(10));
+    hear(format!("{config:?} {}", config.display_store()));
+    let client = Client::with_config(config).unwrap();
+    let (lock, events) = (client.lock("n"), client.events().unwrap());
+    let lease = lock.acquire().unwrap();
+    hear(format!("{client:?} {} {lock:?} {lease:?} {events:?}", client.store()));
+    hear(format!("{:?} {:?}", lock.show().unwrap(), client.counters()));
+    assert_eq!(hear_error(lock.acquire_timeout(ms(10))), ErrorKind::Timeout);
+    server.cmd(&["DEL", "n"]);
+    assert_eq!(hear_error(lease.release()), ErrorKind::Lost);
+    let late = client.lock("late").ttl(ms(30)).acquire_timeout(LIMIT).unwrap();
+    hear(format!("{:?}", events.next().unwrap()));
+    hear(format!("{:?}", events.next_timeout(Duration::ZERO).unwrap()));
+    drop(late);
+    client.close().unwrap();
+    assert_eq!(hear_error(client.ping()), ErrorKind::Closed);
+}
+
+fn everything_goes_wrong(server: &Server) {
+    let place = format!("127.0.0.1:{}", server.port());
+    let open = |url: String| Client::open(&url).unwrap();
+    assert_eq!(hear_error(open(format!("redis://:{ENCODED}x@{place}")).ping()), ErrorKind::Auth);
+    let stranger = open(format!("redis://bob:{ENCODED}@{place}"));
+    assert_eq!(hear_error(stranger.lock("n").acquire()), ErrorKind::Auth);
+    let database = open(format!("redis://:{ENCODED}@{place}/9999"));
+    assert_eq!(hear_error(database.ping()), ErrorKind::BadArgument);
+    let nowhere = open(format!("redis://:{ENCODED}@127.0.0.1:1"));
+    assert_eq!(hear_error(nowhere.lock("n").try_acquire()), ErrorKind::Refused);
+    let socket = open(format!("unix:///no/such/socket?user=bob&password={ENCODED}"));
+    hear(format!("{socket:?} {}", socket.store()));
+    assert_eq!(hear_error(socket.ping()), ErrorKind::Refused);
+    if let Err(error) = Client::open(&format!("rediss://:{ENCODED}@{place}?ca=/no/such/file")) {
+        hear_error::<()>(Err(error));
+    }
+
+    // Renewals that fail are logged.
+    let mut proxy = Proxy::start(server.port());
+    let client = open(format!("{}?io_timeout=100ms", server.url_through(proxy.port())));
+    let events = client.events().unwrap();
+    let lease = client.lock("renewed").ttl(ms(600)).acquire_timeout(LIMIT).unwrap();
+    proxy.set(Mode::SwallowReplies);
+    eventually(LIMIT, || client.counters().lost == 1);
+    while let Some(event) = events.try_next().unwrap() {
+        hear(format!("{event:?}"));
+    }
+    hear_error(lease.release());
+    hear_error(client.lock("n").try_acquire());
+    hear_error(client.ping());
+}
+
+fn the_url_is_wrong() {
+    for url in [
+        // Written without encoding, by somebody in a hurry.
+        format!("redis://:{PASSWORD}@127.0.0.1"),
+        format!("redis://bob:{PASSWORD}@127.0.0.1:6379/0"),
+        format!("unix:///socket?password={PASSWORD}"),
+        // And wrong in some other place.
+        format!("redis://{ENCODED}@127.0.0.1"),
+        format!("redis://bob:{ENCODED}@127.0.0.1:99999"),
+        format!("redis://bob:{ENCODED}@127.0.0.1/no-number"),
+        format!("redis://bob:{ENCODED}@:6379"),
+        format!("redis://bob:{ENCODED}@[::1"),
+        format!("redis://bob:{ENCODED}@127.0.0.1?colour=red"),
+        format!("redis://bob:{ENCODED}@127.0.0.1?pool=many"),
+        format!("redis:bob:{ENCODED}@127.0.0.1"),
+        format!("http://bob:{ENCODED}@127.0.0.1"),
+        format!("{ENCODED}://127.0.0.1"),
+        format!("bob:{ENCODED}"),
+        ENCODED.to_owned(),
+        format!("redis://bob:{ENCODED}%ff@127.0.0.1"),
+        format!("unix://{ENCODED}?password={ENCODED}"),
+        format!("unix:///socket?password={ENCODED}&password={ENCODED}"),
+    ] {
+        assert_eq!(hear_error(Client::open(&url)), ErrorKind::BadArgument, "{url}");
+    }
+}
+
+#[test]
+fn c12_a_password_is_in_no_error_log_line_debug_output_or_panic() {
+    log::set_logger(&Logger).unwrap();
+    log::set_max_level(log::LevelFilter::Trace);
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        hear(format!("{panic}"));
+        hook(panic);
+    }));
+    let server = Server::builder().arg("--requirepass", PASSWORD).start();
+    everything_goes_well(&server);
+    everything_goes_wrong(&server);
+    the_url_is_wrong();
+    let _ = std::panic::take_hook();
+
+    let heard = HEARD.lock().unwrap();
+    assert!(heard.len() > 60, "{heard:#?}");
+    let logged = |text: &str| heard.iter().any(|line| line.contains(text));
+    assert!(logged("renewing the lease on 'renewed'") && logged("Lost(Expired)"), "{heard:#?}");
+    for line in heard.iter() {
+        assert!(!PIECES.iter().any(|piece| line.contains(piece)), "{line}");
+    }
+}

@@ -1,0 +1,104 @@
+//! A fresh store of each kind, so that a promise that holds for all of them is written once.
+
+// Each test file takes this whole module in and uses a part of it.
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::time::Duration;
+
+use leasehold::{Client, Config, Holder};
+use tempfile::TempDir;
+
+use super::support::{Server, eventually};
+
+/// Long enough for anything on a busy machine; only a test that fails takes so long.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// A machine that stands still for longer than this is too busy to judge what came late.
+pub const STALL: Duration = ms(20);
+
+pub const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+pub const fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// A store that nobody else uses; dropping it removes it.
+pub enum Store {
+    Redis(Box<Server>),
+    File(TempDir),
+}
+
+impl Store {
+    pub fn redis() -> Store {
+        Store::Redis(Box::new(Server::start()))
+    }
+
+    pub fn file() -> Store {
+        Store::File(tempfile::tempdir().unwrap())
+    }
+
+    pub fn url(&self) -> String {
+        match self {
+            Store::Redis(server) => server.url(),
+            Store::File(dir) => format!("sqlite://{}/locks.db", dir.path().display()),
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        open(&self.url())
+    }
+}
+
+/// A client that bears with a store which is given no processor for a while.
+pub fn open(url: &str) -> Client {
+    Client::with_config(Config::from_url(url).unwrap().io_timeout(secs(10))).unwrap()
+}
+
+/// What somebody sees who only looks.
+pub fn holder(client: &Client, name: impl AsRef<[u8]>) -> Option<Holder> {
+    client.lock(name).show().unwrap().holder
+}
+
+#[track_caller]
+pub fn eventually_free(client: &Client, name: &str) {
+    eventually(LIMIT, || holder(client, name).is_none());
+}
+
+/// Makes a test of each function for each kind of store.
+macro_rules! on_each_store {
+    ($($promise:ident,)+) => {
+        mod on_redis {
+            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::redis()); })+
+        }
+
+        #[cfg(feature = "sqlite")]
+        mod on_a_file {
+            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::file()); })+
+        }
+    };
+}
+pub(crate) use on_each_store;
+
+/// The same for promises that need the processor in time: see `unless_starved`.
+macro_rules! in_time_on_each_store {
+    ($($promise:ident,)+) => {
+        mod in_time_on_redis {
+            use crate::{stores::{STALL, Store}, support::unless_starved};
+            $(#[test] fn $promise() {
+                unless_starved(STALL, || super::$promise(&Store::redis()));
+            })+
+        }
+
+        #[cfg(feature = "sqlite")]
+        mod in_time_on_a_file {
+            use crate::{stores::{STALL, Store}, support::unless_starved};
+            $(#[test] fn $promise() {
+                unless_starved(STALL, || super::$promise(&Store::file()));
+            })+
+        }
+    };
+}
+pub(crate) use in_time_on_each_store;

@@ -196,12 +196,13 @@ impl Grant {
             }
         };
         let until = sent.plus(ttl).minus(drift(ttl)).min(state.hold_end);
+        // An extension never shortens, neither in the store nor here; a short one with a late
+        // reply brings nothing and takes nothing.
+        let until = until.max(self.valid_until());
         if ended || now >= until {
             return false;
         }
         state.phase = Phase::Held;
-        // An extension never shortens, neither in the store nor here.
-        let until = until.max(self.valid_until());
         self.valid_until.store(until.as_nanos(), Ordering::Release);
         state.failures = 0;
         // The next one would be for less than a millisecond.
@@ -213,7 +214,9 @@ impl Grant {
             until.minus(self.terms.ttl / 3).max(now)
         } else {
             state.warned = false;
-            sent.plus(self.terms.ttl / 3)
+            // A short extension does not put off the renewal that is due anyway.
+            let whole = until.plus(drift(self.terms.ttl)).minus(self.terms.ttl * 2 / 3);
+            sent.plus(self.terms.ttl / 3).min(whole).max(now)
         };
         true
     }

@@ -56,11 +56,13 @@ fn sleep(desk: &Desk, book: &mut parking_lot::MutexGuard<'_, Book>, now: Moment)
     desk.wake.wait_for(book, span);
 }
 
-/// By when a request of the keeper must be over: no loss may be told late because of it.
+/// By when a request of the keeper must be over. No loss may be told late because of it; and where
+/// it gets no answer, half of the time is left to try again on another connection, to try what
+/// fell due meanwhile, and to warn.
 fn deadline(desk: &Desk) -> Deadline {
     let now = Moment::now();
-    let end = desk.book.lock().next_end();
-    Deadline::at(end.min(now.plus(desk.io_timeout)).max(now.plus(LEAST)))
+    let share = desk.book.lock().next_end().since(now) / 2;
+    Deadline::at(now.plus(share.min(desk.io_timeout).max(LEAST)))
 }
 
 /// Renews, warns and tells losses, and files what lives on anew.

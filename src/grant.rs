@@ -52,6 +52,8 @@ pub(crate) struct Grant {
     /// Nanoseconds of a `Moment`; only written with `state` locked, read without.
     valid_until: AtomicU64,
     state: Mutex<State>,
+    /// Milliseconds of the longest ttl that was asked for.
+    longest_ttl: AtomicU64,
     /// The moments under which the keeper's book has filed the grant; the book's alone.
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
 }
@@ -150,6 +152,7 @@ impl Grant {
             taker: std::thread::current().id(),
             valid_until: AtomicU64::new(0),
             state: Mutex::new(state),
+            longest_ttl: AtomicU64::new(0),
             filed: Mutex::new(None),
         }
     }
@@ -181,6 +184,17 @@ impl Grant {
     /// The ttl to ask for now, which never reaches beyond `max_hold`.
     pub(crate) fn ttl_from(&self, ttl: Duration, now: Moment) -> Duration {
         whole_millis(ttl.min(self.state.lock().hold_end.since(now)))
+    }
+
+    /// An extension by `ttl` is about to be sent.
+    pub(crate) fn asks_for(&self, ttl: Duration) {
+        self.longest_ttl.fetch_max(crate::store::millis(ttl), Ordering::Relaxed);
+    }
+
+    /// By when the store has forgotten the grant if nothing more is sent for it.
+    pub(crate) fn forgotten_by(&self, now: Moment) -> Moment {
+        let longest = Duration::from_millis(self.longest_ttl.load(Ordering::Relaxed));
+        now.plus(self.terms.ttl.max(longest))
     }
 
     /// The store made the lock ours for `ttl` on a request sent at `sent`. False, and nothing is

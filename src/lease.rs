@@ -130,7 +130,9 @@ impl Lease {
     /// # Errors
     /// [`ErrorKind::Lost`]: it was not ours any more, so what was done since may have met somebody
     /// else's work; the fence tells. [`ErrorKind::Unknown`]: the store did not answer by
-    /// `io_timeout`; it is asked again in the background until the ttl has passed.
+    /// `io_timeout`; it is asked again in the background until the ttl has passed. Those that are
+    /// not retriable, such as [`ErrorKind::Permission`]: the store refused, and the lock stays
+    /// taken until its ttl has passed.
     pub fn release(self) -> Result<(), Error> {
         let desk = self.keeper.desk_even_closed()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
@@ -207,6 +209,7 @@ impl Lease {
         reach: Reach,
         deadline: Deadline,
     ) -> Result<crate::store::Answer, Failure> {
+        self.grant.asks_for(ttl);
         let identity = &self.grant.identity;
         let request = Request::Extend { name: &identity.name, token: identity.token, ttl, reach };
         desk.store.ask(Lane::Give(deadline.left()), request, deadline)
@@ -244,8 +247,11 @@ impl Lease {
                 asked_before = true;
             }
             if !again || !failure.error.is_retriable() || deadline.left() < RETRY {
-                let until = Moment::now().plus(self.grant.terms.ttl);
+                let until = self.grant.forgotten_by(Moment::now());
                 desk.owe(Owed { identity: identity.clone(), until });
+                if !asked_before && !failure.error.is_retriable() {
+                    return Release::Unknown(failure.error);
+                }
                 return Release::Unknown(Error::new(
                     ErrorKind::Unknown,
                     format!("the release was not confirmed ({})", failure.error),

@@ -180,7 +180,7 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     let mut book = Book::default();
     for grant in &grants {
         if grant.end(now) != Ended::Before {
-            let until = now.plus(grant.terms.ttl);
+            let until = grant.forgotten_by(now);
             book.owe(Owed { identity: grant.identity.clone(), until }, now);
         }
     }

@@ -82,10 +82,12 @@ impl<'a> Attempts<'a> {
         let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
         let mut pace = self.pace();
         let mut tries = 0;
+        let mut round_trip = Duration::ZERO;
         loop {
             tries += 1;
             let sent = Moment::now();
-            let last = limit.max(self.first_answer_by());
+            let first_answer = self.first_answer_by();
+            let last = if self.answered { limit.max(first_answer) } else { first_answer };
             let by = last.min(sent.plus(self.lock.keeper.io_timeout()));
             let (free_at, error) = match self.once(Place::Join(self.ticket), Deadline::at(by))? {
                 Tried::Granted(lease) => return Ok(lease),
@@ -99,7 +101,7 @@ impl<'a> Attempts<'a> {
             };
             let now = Moment::now();
             if let Some(error) = &error
-                && (!error.is_retriable() || (!self.answered && now >= self.first_answer_by()))
+                && !error.is_retriable()
             {
                 return Err(error.clone());
             }
@@ -107,10 +109,17 @@ impl<'a> Attempts<'a> {
             if attempts.is_some_and(|most| tries >= most) {
                 return Err(over());
             }
-            // The last try has to be answered before the limit, so it starts a little earlier.
-            let round_trip = now.since(sent);
+            // The last try has to be answered before the limit, so it starts a little earlier. A
+            // try that failed tells nothing about that.
+            if error.is_none() {
+                round_trip = now.since(sent);
+            }
             let latest = limit.minus(round_trip * 2);
             let wake = pace.next(now, free_at).unwrap_or(now).min(latest.max(now));
+            if !self.answered && wake.plus(Duration::from_millis(1)) >= first_answer {
+                // Nobody is there; another try could not be answered in time.
+                return Err(over());
+            }
             if now >= latest {
                 let over = over();
                 self.pause(limit, check.as_mut())?;
@@ -134,7 +143,11 @@ impl<'a> Attempts<'a> {
             let gives =
                 self.ghosts.iter().map(|token| Request::Give { name, token: *token, fence: 0 });
             let requests: Vec<_> = gives.chain([take]).collect();
-            let outcome = self.desk.store.run(Lane::Caller, &requests, deadline).pop();
+            let mut outcomes = self.desk.store.run(Lane::Caller, &requests, deadline);
+            let outcome = outcomes.pop();
+            // An answer is no proof, but enough for this call; the keeper goes on giving.
+            let mut outcomes = outcomes.into_iter();
+            self.ghosts.retain(|_| outcomes.next().is_none_or(|outcome| outcome.is_err()));
             outcome.unwrap_or_else(|| {
                 Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
             })
@@ -194,6 +207,10 @@ impl<'a> Attempts<'a> {
         self.ghosts.push(self.token);
         self.token = Token::random()?;
         self.stands = false;
+        if !failure.error.is_retriable() {
+            // What answers there will not do better next time; its own kind says more.
+            return Ok(Tried::Failed(failure.error));
+        }
         let detail = format!("whether the lock was taken ({})", failure.error);
         Ok(Tried::Failed(Error::new(ErrorKind::Unknown, detail)))
     }

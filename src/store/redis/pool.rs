@@ -75,6 +75,23 @@ impl Pool {
             Lane::Keeper => Ok(lend(&mut self.keeper.lock())),
         }
     }
+
+    /// Lends a slot that has a connection and is not in use, if there is one.
+    pub(super) fn with_open<T>(&self, lend: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        if let Some(mut slot) = self.giver.try_lock().filter(|slot| slot.wire.is_some()) {
+            return Some(lend(&mut slot));
+        }
+        let mut empty = Vec::new();
+        while let Some(mut slot) = self.callers.try_get() {
+            if slot.wire.is_some() {
+                // Others may fill them meanwhile.
+                drop(empty);
+                return Some(lend(&mut slot));
+            }
+            empty.push(slot);
+        }
+        None
+    }
 }
 
 /// Makes empty slots.

@@ -169,7 +169,24 @@ impl Grant {
     /// When the keeper has to say that the lease is lost if nothing has extended it: a little
     /// before validity ends, so that whoever is told can still act on it.
     pub(crate) fn lost_at(&self) -> Moment {
-        self.valid_until().minus((self.terms.ttl / 20).min(Duration::from_millis(100)))
+        self.valid_until().minus(self.notice())
+    }
+
+    fn notice(&self) -> Duration {
+        (self.terms.ttl / 20).min(Duration::from_millis(100))
+    }
+
+    /// By when a request of the keeper that starts at `now` must be over for the sake of this
+    /// grant, which is lost at `lost_at`. A part of the notice may be used up, so that a crowd of
+    /// grants near their end leaves time for requests. Where the grant is renewed, half of its
+    /// time is kept for another try on another connection, and to warn.
+    pub(crate) fn request_end(&self, lost_at: Moment, now: Moment) -> Moment {
+        let told = lost_at.plus(self.notice() / 2);
+        if !self.terms.renew {
+            return told;
+        }
+        let half = now.plus(lost_at.since(now) / 2);
+        half.max(now.plus(self.notice() / 4)).min(told)
     }
 
     /// When the keeper has to look at the grant next, except for its end.

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Event, EventKind, Events, Lease, LossReason};
@@ -34,6 +36,45 @@ fn next(events: &Events) -> Event {
     events.next_timeout(LIMIT).unwrap().expect("an event comes")
 }
 
+/// A slow machine may have put a lease at risk.
+#[track_caller]
+fn assert_none_lost(events: &Events) {
+    while let Some(event) = events.try_next().unwrap() {
+        assert_eq!(event.kind, EventKind::AtRisk, "{event:?}");
+    }
+}
+
+/// How badly this machine keeps time: the library can be as late as a thread that only sleeps.
+struct Metronome {
+    worst: Arc<AtomicU64>,
+}
+
+impl Metronome {
+    fn start() -> Metronome {
+        let worst = Arc::new(AtomicU64::new(0));
+        let seen = Arc::downgrade(&worst);
+        std::thread::spawn(move || {
+            while let Some(worst) = seen.upgrade() {
+                let start = Instant::now();
+                std::thread::sleep(ms(2));
+                let late = start.elapsed().saturating_sub(ms(2));
+                worst.fetch_max(u64::try_from(late.as_micros()).unwrap(), Ordering::Relaxed);
+            }
+        });
+        Metronome { worst }
+    }
+
+    fn worst(&self) -> Duration {
+        Duration::from_micros(self.worst.load(Ordering::Relaxed))
+    }
+
+    /// Nothing on a machine that keeps time; else what two threads in a row may miss, more than
+    /// once.
+    fn excuse(&self) -> Duration {
+        if self.worst() < ms(4) { Duration::ZERO } else { self.worst() * 4 }
+    }
+}
+
 #[test]
 fn c9_a_renewal_that_fails_once_ends_nothing() {
     let server = Server::start();
@@ -53,7 +94,7 @@ fn c9_a_renewal_that_fails_once_ends_nothing() {
         renewals(&client, 1);
     }
     assert!(lease.is_valid());
-    assert_eq!(events.try_next().unwrap(), None);
+    assert_none_lost(&events);
     lease.release().unwrap();
 }
 
@@ -74,9 +115,7 @@ fn c9_a_connection_that_went_dead_does_not_take_a_short_lease_with_it() {
     }
     renewals(&client, 1);
     assert!(short.is_valid());
-    let lost = std::iter::from_fn(|| events.try_next().unwrap())
-        .find(|event| matches!(event.kind, EventKind::Lost(_)));
-    assert_eq!(lost, None);
+    assert_none_lost(&events);
 }
 
 #[test]
@@ -88,6 +127,7 @@ fn c9_a_silent_server_puts_leases_at_risk_and_then_loses_them_before_validity_en
         .map(|ttl| take(&client, &format!("lock-{ttl}"), ms(ttl)))
         .into();
     renewals(&client, 3);
+    let metronome = Metronome::start();
     server.stop();
     // Nothing extends them any more, so what each says now is when its validity ends.
     let mut ends: Vec<_> = leases
@@ -112,16 +152,14 @@ fn c9_a_silent_server_puts_leases_at_risk_and_then_loses_them_before_validity_en
             }
             EventKind::Lost(reason) => {
                 assert_eq!(reason, LossReason::Expired);
-                assert!(*warned, "lost without a warning: {event:?}");
+                let stalled = metronome.worst() > ms(10);
+                assert!(*warned || stalled, "lost without a warning: {event:?}");
                 lost += 1;
             }
             other => panic!("{other:?}"),
         }
-        assert!(
-            heard < *end,
-            "{event:?} came {:?} after the end of validity",
-            heard.duration_since(*end)
-        );
+        let late = heard.saturating_duration_since(*end);
+        assert!(late <= metronome.excuse(), "{event:?} came {late:?} after the end of validity");
     }
     assert!(leases.iter().all(|lease| !lease.is_valid()));
     server.cont();
@@ -162,9 +200,7 @@ fn c9_renewal_goes_on_while_connections_are_killed() {
         std::thread::sleep(ms(50));
     }
     assert!(client.counters().renewed >= 3);
-    let lost = std::iter::from_fn(|| events.try_next().unwrap())
-        .find(|event| matches!(event.kind, EventKind::Lost(_)));
-    assert_eq!(lost, None);
+    assert_none_lost(&events);
     lease.release().unwrap();
 }
 
@@ -207,4 +243,33 @@ fn c9_a_flushed_server_is_a_lost_lease_and_the_next_fence_is_larger() {
     drop(lease);
     assert!(server.cmd(&["EXISTS", "lock"]) == Value::Int(1));
     assert_eq!(events.try_next().unwrap(), None);
+}
+
+#[test]
+fn c9_many_leases_that_end_unrenewed_do_not_keep_one_from_being_renewed() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let client = Client::open(&server.url_through(proxy.port())).unwrap();
+    let events = client.events().unwrap();
+    let lease = take(&client, "kept", ms(3000));
+    // As far away as another region.
+    proxy.set(Mode::DelayReplies(ms(15)));
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let client = &client;
+            scope.spawn(move || {
+                // Held to their end, one after the other all the time.
+                let take = |turn| {
+                    let lock = client.lock(format!("brief-{thread}-{turn}"));
+                    lock.ttl(ms(1000)).renew(false).try_acquire().unwrap()
+                };
+                (0..200).map(take).collect::<Vec<_>>()
+            });
+        }
+    });
+    assert!(lease.is_valid());
+    assert!(client.counters().renewed >= 2);
+    while let Some(event) = events.try_next().unwrap() {
+        assert!(*event.name != *b"kept" || event.kind == EventKind::AtRisk, "{event:?}");
+    }
 }

@@ -56,13 +56,11 @@ fn sleep(desk: &Desk, book: &mut parking_lot::MutexGuard<'_, Book>, now: Moment)
     desk.wake.wait_for(book, span);
 }
 
-/// By when a request of the keeper must be over. No loss may be told late because of it; and where
-/// it gets no answer, half of the time is left to try again on another connection, to try what
-/// fell due meanwhile, and to warn.
+/// By when a request of the keeper must be over.
 fn deadline(desk: &Desk) -> Deadline {
     let now = Moment::now();
-    let share = desk.book.lock().next_end().since(now) / 2;
-    Deadline::at(now.plus(share.min(desk.io_timeout).max(LEAST)))
+    let latest = desk.book.lock().request_end(now);
+    Deadline::at(latest.min(now.plus(desk.io_timeout)).max(now.plus(LEAST)))
 }
 
 /// Renews, warns and tells losses, and files what lives on anew.

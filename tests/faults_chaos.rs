@@ -68,7 +68,7 @@ fn hold(lease: Lease, dice: &mut Dice) -> Hold {
     let from = Instant::now();
     let mut hold = Hold { fence: lease.fence(), from, to: from };
     // Some of them are held to their end and beyond.
-    let length = if dice.below(12) == 0 { TTL * 2 } else { ms(dice.below(25)) };
+    let length = if dice.below(3) == 0 { TTL * 2 } else { ms(dice.below(25)) };
     loop {
         // The moment is taken first: valid afterwards means valid then.
         let now = Instant::now();
@@ -79,7 +79,8 @@ fn hold(lease: Lease, dice: &mut Dice) -> Hold {
         if from.elapsed() >= length {
             break;
         }
-        if dice.below(8) == 0 {
+        // Not in the long ones, which would never come to their end.
+        if length < TTL && dice.below(8) == 0 {
             let _ = lease.extend();
         }
         std::thread::sleep(ms(1));
@@ -94,7 +95,7 @@ fn hold(lease: Lease, dice: &mut Dice) -> Hold {
 fn work(client: &Client, mut dice: Dice, holds: &Mutex<Vec<Hold>>, over: &AtomicBool) {
     let lock = client.lock("lock").ttl(TTL);
     while !over.load(Ordering::Relaxed) {
-        let lock = lock.clone().renew(dice.below(4) != 0);
+        let lock = lock.clone().renew(dice.below(2) == 0);
         let taken = match dice.below(3) {
             0 => lock.try_acquire(),
             _ => lock.acquire_timeout(ms(dice.below(400))).map(Some),
@@ -114,8 +115,8 @@ fn mode(dice: &mut Dice) -> Mode {
     let end = if dice.below(2) == 0 { End::Fin } else { End::Reset };
     match dice.below(12) {
         0 => Mode::SwallowReplies,
-        1 => Mode::DelayRequests(ms(dice.below(400))),
-        2 => Mode::DelayReplies(ms(dice.below(400))),
+        1 => Mode::DelayRequests(ms(dice.below(350))),
+        2 => Mode::DelayReplies(ms(dice.below(250))),
         3 => Mode::Silent,
         4 => Mode::Dribble(ms(dice.below(8))),
         5 | 6 => Mode::LoseReply(end),
@@ -135,24 +136,34 @@ fn c1_c2_c6_holds_never_overlap_and_fences_grow_whatever_the_network_does() {
     let server = Server::start();
     let mut proxies = [(); 2].map(|()| Proxy::start(server.port()));
     let clients = [0, 1]
-        .map(|at: usize| Client::open(&format!("{}?io_timeout=150ms", proxies[at].url())).unwrap());
+        .map(|at: usize| Client::open(&format!("{}?io_timeout=250ms", proxies[at].url())).unwrap());
     let (holds, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        for client in clients.iter().flat_map(|client| [client; 2]) {
+        for client in clients.iter().flat_map(|client| [client; 3]) {
             let (dice, holds, over) = (Dice(dice.below(u64::MAX)), &holds, &over);
             scope.spawn(move || work(client, dice, holds, over));
         }
         let end = Instant::now() + length;
         while Instant::now() < end {
-            let proxy = &mut proxies[dice.below(2) as usize];
+            // The second network is the better one: somebody must be there to take what the other
+            // relies on for too long.
+            proxies[1].set(Mode::Pass);
+            let proxy = &mut proxies[usize::from(dice.below(4) == 0)];
+            let mut pause = ms(dice.below(60));
             match dice.below(10) {
                 0 => proxy.close_all(End::Reset),
                 1 => proxy.close_all(End::Fin),
                 // What was held back lands long after its time.
                 2 | 3 => proxy.deliver(),
+                4 | 5 => {
+                    // Most of the time passes so: late replies are what tempts a holder to
+                    // rely on its lease for too long.
+                    proxy.set(Mode::DelayReplies(ms(100 + dice.below(140))));
+                    pause = ms(dice.below(500));
+                }
                 _ => proxy.set(mode(&mut dice)),
             }
-            std::thread::sleep(ms(dice.below(80)));
+            std::thread::sleep(pause);
         }
         over.store(true, Ordering::Relaxed);
         proxies.iter_mut().for_each(Proxy::deliver);
@@ -166,6 +177,6 @@ fn c1_c2_c6_holds_never_overlap_and_fences_grow_whatever_the_network_does() {
     assert!(found.is_empty(), "seed {seed}: {found:#?}");
     let unknown: u64 = clients.iter().map(|client| client.counters().unknown).sum();
     println!("{} holds, {unknown} unknown outcomes", holds.len());
-    assert!(holds.len() > 50, "only {} holds", holds.len());
+    assert!(holds.len() > 15, "only {} holds", holds.len());
     assert!(unknown > 10, "only {unknown} unknown outcomes");
 }

@@ -174,9 +174,10 @@ fn starved(args: &[String]) {
     for call in [&|| lock.try_acquire().map(drop), &|| lock.acquire().map(drop)]
         as [&dyn Fn() -> Result<(), Error>; 2]
     {
-        let watch = Stopwatch::start();
+        // A Stopwatch would need a descriptor to make allowance for a busy machine.
+        let start = Instant::now();
         let error = call().unwrap_err();
-        watch.assert_at_most(ms(400), ms(50));
+        assert!(start.elapsed() < ms(800), "{:?}", start.elapsed());
         assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
     }
     let renewed = client.counters().renewed;

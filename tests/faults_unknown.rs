@@ -190,9 +190,18 @@ fn c6_a_wait_goes_on_after_an_unknown_outcome() {
         let call = scope.spawn(|| client.lock("lock").acquire_timeout(ms(900)));
         eventually(LIMIT, || client.counters().busy > 0);
         proxy.set(Mode::SwallowReplies);
-        held.release().unwrap();
-        eventually(LIMIT, || holder(&server, "lock").is_some());
+        eventually(LIMIT, || {
+            // The warm-up was granted, all others were answered but for one.
+            let under_way = || {
+                let counters = client.counters();
+                (counters.attempts == counters.busy + 2).then_some(counters.attempts)
+            };
+            let before = under_way();
+            std::thread::sleep(ms(100));
+            before.is_some() && under_way() == before
+        });
         proxy.set(Mode::Pass);
+        held.release().unwrap();
         call.join().unwrap().unwrap()
     });
     assert_holds(&server, &lease);

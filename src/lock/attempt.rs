@@ -29,6 +29,8 @@ pub(super) struct Attempts<'a> {
     stands: bool,
     /// The store has answered this call: from then on a wait outlasts an outage.
     answered: bool,
+    /// What the last failed try said.
+    said: Option<Error>,
 }
 
 enum Tried {
@@ -49,6 +51,7 @@ impl<'a> Attempts<'a> {
             ghosts: Vec::new(),
             stands: false,
             answered: false,
+            said: None,
         })
     }
 
@@ -134,6 +137,7 @@ impl<'a> Attempts<'a> {
         // Asked each time: the client may have been closed since.
         self.desk = self.lock.keeper.desk()?;
         self.desk.metrics.attempts.add_one();
+        let cut_short = deadline.left() < self.lock.keeper.io_timeout() / 2;
         let name = &*self.lock.name;
         let ttl = self.terms.first_ttl();
         let take = Request::Take { name, token: self.token, ttl, place };
@@ -154,7 +158,7 @@ impl<'a> Attempts<'a> {
         };
         match outcome {
             Ok(answer) => self.answered(answer, place),
-            Err(failure) => self.failed(failure),
+            Err(failure) => self.failed(failure, cut_short),
         }
     }
 
@@ -196,11 +200,15 @@ impl<'a> Attempts<'a> {
 
     /// A request that may have been carried out leaves a ghost: a token that nobody counts as
     /// held and that is given until that is confirmed, or a ttl has passed.
-    fn failed(&mut self, failure: Failure) -> Result<Tried, Error> {
+    fn failed(&mut self, failure: Failure, cut_short: bool) -> Result<Tried, Error> {
         let Some(sent) = failure.sent else {
             // A server that says "not now" is there.
             self.answered |= failure.error.kind() == ErrorKind::Unavailable;
-            return Ok(Tried::Failed(failure.error));
+            // A try that had no time left says nothing; the one before it said more.
+            let no_time = cut_short && failure.error.kind() == ErrorKind::NoAnswer;
+            let error = self.said.take().filter(|_| no_time).unwrap_or(failure.error);
+            self.said = Some(error.clone());
+            return Ok(Tried::Failed(error));
         };
         self.desk.metrics.unknown.add_one();
         self.owe(self.token, sent.plus(self.terms.ttl));

@@ -126,7 +126,7 @@ fn c5_a_give_that_arrives_late_never_removes_the_lock_of_another() {
 fn c6_a_release_after_a_longer_extension_is_owed_for_as_long_as_that_lasts() {
     let server = Server::start();
     let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=100ms");
+    let client = open(&server, &proxy, "io_timeout=400ms");
     let lease = take(&client, ms(500));
     lease.extend_for(Duration::from_secs(60)).unwrap();
     proxy.set(Mode::Silent);

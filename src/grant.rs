@@ -263,7 +263,9 @@ impl Grant {
         let most = (ttl / 10).clamp(Duration::from_millis(4), Duration::from_secs(2));
         let span = first.saturating_mul(1 << state.failures.min(8)).min(most);
         state.failures += 1;
-        state.next = now.plus(pause(span));
+        // A warning does not wait until something is tried again.
+        let warn = !state.warned && self.remaining(now) <= ttl / 3;
+        state.next = if warn { now } else { now.plus(pause(span)) };
     }
 
     /// What is to be done at `now`.

@@ -152,7 +152,7 @@ fn c9_a_silent_server_puts_leases_at_risk_and_then_loses_them_before_validity_en
             }
             EventKind::Lost(reason) => {
                 assert_eq!(reason, LossReason::Expired);
-                let stalled = metronome.worst() > ms(10);
+                let stalled = !metronome.excuse().is_zero();
                 assert!(*warned || stalled, "lost without a warning: {event:?}");
                 lost += 1;
             }
@@ -261,7 +261,7 @@ fn c9_many_leases_that_end_unrenewed_do_not_keep_one_from_being_renewed() {
                 // Held to their end, one after the other all the time.
                 let take = |turn| {
                     let lock = client.lock(format!("brief-{thread}-{turn}"));
-                    lock.ttl(ms(1000)).renew(false).try_acquire().unwrap()
+                    lock.ttl(ms(1000)).renew(false).try_acquire()
                 };
                 (0..200).map(take).collect::<Vec<_>>()
             });

@@ -30,7 +30,7 @@ fn child_entry() {
 #[track_caller]
 fn assert_plays(role: &str, args: &[&str]) {
     let mut child = Child::start(role, args);
-    child.line(LIMIT);
+    child.line(LIMIT * 2);
     assert!(child.wait(LIMIT).success());
 }
 
@@ -104,7 +104,7 @@ fn alarmed(args: &[String]) {
     }
     assert!(held.is_valid() && client.counters().renewed > 3);
     assert_eq!(client.counters().unknown, 0);
-    assert_eq!(events.next_timeout(ms(50)).unwrap(), None);
+    assert_eq!(events.try_next().unwrap(), None);
     held.release().unwrap();
     assert!(ALARMS.load(Ordering::Relaxed) > 1000, "{ALARMS:?}");
     say("done");
@@ -154,8 +154,7 @@ fn c11_a_connection_that_the_server_closed_raises_no_sigpipe() {
 fn starved(args: &[String]) {
     let [url] = args else { panic!("{args:?}") };
     let client = Client::open(&format!("{url}?io_timeout=400ms")).unwrap();
-    let events = client.events().unwrap();
-    let kept = client.lock("kept").ttl(ms(900)).try_acquire().unwrap().unwrap();
+    let kept = client.lock("kept").ttl(ms(3000)).try_acquire().unwrap().unwrap();
     let [released, dropped] =
         ["released", "dropped"].map(|name| client.lock(name).try_acquire().unwrap().unwrap());
     #[allow(unsafe_code)]
@@ -181,9 +180,9 @@ fn starved(args: &[String]) {
         assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
     }
     let renewed = client.counters().renewed;
-    eventually(LIMIT, || client.counters().renewed >= renewed + 5);
+    eventually(LIMIT, || client.counters().renewed >= renewed + 3);
     assert!(kept.is_valid());
-    assert_eq!(events.try_next().unwrap(), None);
+    assert_eq!(client.counters().lost, 0);
     released.release().unwrap();
     drop(dropped);
     kept.release().unwrap();

@@ -158,12 +158,13 @@ fn assert_retried(server: &Server, swift: bool, end_the_trouble: impl FnOnce()) 
         end_the_trouble();
         let lease = waiter.join().unwrap().unwrap();
         assert!(lease.is_valid());
-        lease.release().unwrap();
+        let released = lease.release();
+        assert!(released.is_ok() || !swift, "{released:?}");
     });
     if swift {
         assert_eq!(client.counters().unknown, 0, "a refusal is no unknown outcome");
     }
-    assert!(free(server, "lock"));
+    eventually(LIMIT, || free(server, "lock"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! between tries.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Lock, Options};
@@ -25,9 +26,10 @@ pub(super) struct Attempts<'a> {
     /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
     /// giving; they are given before the next try too, so that the call does not find itself busy.
     ghosts: Vec<(Token, Moment)>,
-    /// The token stands in the store: among the waiters, or as a holder that came too late.
-    stands: bool,
-    /// The store has answered this call: from then on a wait outlasts an outage.
+    /// The token stands in the store, at the latest until then: among the waiters, or as a holder
+    /// that came too late.
+    stands: Option<Moment>,
+    /// The store has answered this call.
     answered: bool,
     /// What is wrong with the store, as far as the tries since its last answer tell.
     trouble: Option<Error>,
@@ -49,7 +51,7 @@ impl<'a> Attempts<'a> {
             token: Token::random()?,
             ticket: 0,
             ghosts: Vec::new(),
-            stands: false,
+            stands: None,
             answered: false,
             trouble: None,
         })
@@ -92,7 +94,7 @@ impl<'a> Attempts<'a> {
         loop {
             tries += 1;
             let sent = Moment::now();
-            let last = if self.answered { limit.max(first_answer) } else { first_answer };
+            let last = if self.knows_store() { limit.max(first_answer) } else { first_answer };
             let by = Deadline::at(last.min(sent.plus(self.lock.keeper.io_timeout())));
             let place = if once { Place::Try } else { Place::Join(self.ticket) };
             let free_at = match self.once(place, by)? {
@@ -113,7 +115,7 @@ impl<'a> Attempts<'a> {
             // The last try has to be answered before the limit, so it starts a little earlier.
             let latest = limit.minus(round_trip * 2);
             let wake = pace.next(now, free_at).unwrap_or(now).min(latest.max(now));
-            if !self.answered && wake.plus(Duration::from_millis(1)) >= first_answer {
+            if !self.knows_store() && wake.plus(Duration::from_millis(1)) >= first_answer {
                 // Nobody is there; another try could not be answered in time.
                 return Err(self.over(wait));
             }
@@ -130,7 +132,8 @@ impl<'a> Attempts<'a> {
         // Asked each time: the client may have been closed since.
         self.desk = self.lock.keeper.desk()?;
         self.desk.metrics.attempts.add_one();
-        let cut_short = deadline.left() < self.lock.keeper.io_timeout() / 2;
+        // The whole of it, but for what a call does before its first try.
+        let cut_short = deadline.left() + Duration::from_millis(5) < self.lock.keeper.io_timeout();
         let name = &*self.lock.name;
         let ttl = self.terms.first_ttl();
         let take = Request::Take { name, token: self.token, ttl, place };
@@ -170,6 +173,7 @@ impl<'a> Attempts<'a> {
 
     fn answered(&mut self, answer: Answer, place: Place) -> Result<Tried, Error> {
         self.answered = true;
+        self.desk.answered.store(true, Ordering::Relaxed);
         self.trouble = None;
         match answer.reply {
             Reply::Granted { fence } => {
@@ -179,13 +183,13 @@ impl<'a> Attempts<'a> {
                 let now = Moment::now();
                 let Some(grant) = Grant::taken(identity, self.terms, id, answer.sent, now) else {
                     // The same token again: it is granted anew, with validity of its own.
-                    self.stands = true;
+                    self.stands = Some(now.plus(self.terms.ttl));
                     return Ok(Tried::Failed(Error::new(
                         ErrorKind::NoAnswer,
                         "the lock was granted too late to rely on it",
                     )));
                 };
-                self.stands = false;
+                self.stands = None;
                 let grant = Arc::new(grant);
                 let lease = Lease::new(Arc::clone(&self.lock.keeper), Arc::clone(&grant));
                 if !self.desk.keep(&grant) {
@@ -199,7 +203,8 @@ impl<'a> Attempts<'a> {
             Reply::Busy { free_in, ticket } => {
                 self.desk.metrics.busy.add_one();
                 self.ticket = ticket;
-                self.stands = ticket != 0 && place != Place::Try;
+                // Giving it once is enough: this was answered, so nothing is on its way.
+                self.stands = (ticket != 0 && place != Place::Try).then_some(answer.sent);
                 Ok(Tried::Busy { free_at: answer.sent.plus(free_in) })
             }
             reply => Err(Error::new(ErrorKind::Protocol, format!("{reply:?} to a take"))),
@@ -220,7 +225,7 @@ impl<'a> Attempts<'a> {
         self.ghosts.retain(|(_, until)| *until > sent);
         self.ghosts.push((self.token, until));
         self.token = Token::random()?;
-        self.stands = false;
+        self.stands = None;
         if !failure.error.is_retriable() {
             // What answers there will not do better next time; its own kind says more.
             return Ok(failure.error);
@@ -238,6 +243,12 @@ impl<'a> Attempts<'a> {
     /// an answer.
     fn first_answer_by(&self) -> Moment {
         self.start.plus(self.lock.keeper.io_timeout())
+    }
+
+    /// A store that has answered this client is there, and a wait outlasts its outage; one that
+    /// never did may not exist.
+    fn knows_store(&self) -> bool {
+        self.answered || self.desk.answered.load(Ordering::Relaxed)
     }
 
     fn pace(&self) -> Pace {
@@ -274,9 +285,8 @@ impl<'a> Attempts<'a> {
 /// A call that ends without a lease leaves its place among the waiters.
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
-        if self.stands {
-            // Once is enough: every request was answered, so nothing is on its way.
-            self.owe(self.token, Moment::now());
+        if let Some(until) = self.stands {
+            self.owe(self.token, until);
         }
     }
 }

@@ -30,8 +30,8 @@ fn c9_a_renewed_lease_outlives_its_ttl_ten_times(store: &Store) {
     let lease = one.lock("n").ttl(ms(300)).acquire().unwrap();
     let watch = Stopwatch::start();
     while watch.elapsed() < secs(3) {
-        assert!(two.lock("n").try_acquire().unwrap().is_none());
-        assert!(lease.is_valid());
+        assert!(two.lock("n").try_acquire().unwrap().is_none(), "{:?}", one.counters());
+        assert!(lease.is_valid(), "{:?}", one.counters());
         std::thread::sleep(ms(20));
     }
     assert!(one.counters().renewed >= 8, "{:?}", one.counters());

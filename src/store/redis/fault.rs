@@ -64,15 +64,9 @@ pub(super) fn io(what: &str, error: &io::Error) -> Error {
     Error::new(kind, format!("{what}: {error}"))
 }
 
-/// A reply that did not arrive whole, or was none.
+/// A reply that is none.
 pub(super) fn reply(error: &RedisError) -> Error {
-    if error.is_timeout() {
-        Error::new(ErrorKind::NoAnswer, "the reply did not come")
-    } else if error.is_io_error() {
-        Error::new(ErrorKind::Refused, format!("the connection broke: {error}"))
-    } else {
-        Error::new(ErrorKind::Protocol, format!("the reply cannot be read: {error}"))
-    }
+    Error::new(ErrorKind::Protocol, format!("the reply cannot be read: {error}"))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod dial;
 mod dialect;
 mod fault;
+mod frame;
 mod pool;
 mod route;
 #[cfg(feature = "tls")]

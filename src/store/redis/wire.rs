@@ -1,15 +1,15 @@
 //! One connection: bytes out, replies in, each by a deadline.
 //!
-//! The socket is our own and the `redis` crate packs and parses. Its own connection has a timeout
-//! for each read, which a server that sends one byte now and then never reaches, stays open after
-//! a write that stopped halfway, and does not go on after a signal.
+//! The socket is our own. The `redis` crate's connection has a timeout for each read, which a
+//! server that sends one byte now and then never reaches, stays open after a write that stopped
+//! halfway, and does not go on after a signal.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use redis::{Parser, Value};
+use redis::Value;
 
-use super::fault;
+use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 #[cfg(feature = "tls")]
@@ -17,7 +17,9 @@ use crate::error::ErrorKind;
 
 pub(super) struct Wire {
     stream: Stream,
-    parser: Parser,
+    /// What has come and was not read yet, up to `filled`.
+    inbox: Vec<u8>,
+    filled: usize,
     used: Moment,
 }
 
@@ -27,12 +29,15 @@ pub(super) enum Stream {
     Tls(Box<rustls::StreamOwned<rustls::ClientConnection, Socket>>),
 }
 
+/// Room for the replies of every day.
+const INBOX: usize = 1024;
+
 /// How long a connection may lie unused before it is asked whether the server has closed it.
 const FRESH: Duration = Duration::from_millis(100);
 
 impl Wire {
     pub(super) fn new(stream: Stream) -> Wire {
-        Wire { stream, parser: Parser::new(), used: Moment::now() }
+        Wire { stream, inbox: vec![0; INBOX], filled: 0, used: Moment::now() }
     }
 
     /// Sends all of it. On an error, tells how many bytes had gone out: with none, the server has
@@ -65,22 +70,39 @@ impl Wire {
     /// could be the answer to something else.
     pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Value, Error> {
         self.socket().deadline = deadline;
-        let value = match &mut self.stream {
-            Stream::Plain(socket) => {
-                self.parser.parse_value(socket).map_err(|error| fault::reply(&error))
+        loop {
+            if let Some(length) = frame::length(&self.inbox[..self.filled])? {
+                let value = frame::value(&self.inbox[..length])?;
+                self.inbox.copy_within(length..self.filled, 0);
+                self.filled -= length;
+                self.used = Moment::now();
+                return Ok(value);
             }
+            if self.filled == self.inbox.len() {
+                self.inbox.resize(2 * self.filled, 0);
+            }
+            self.filled += self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> Result<usize, Error> {
+        let room = &mut self.inbox[self.filled..];
+        let count = match &mut self.stream {
+            Stream::Plain(socket) => socket.read(room),
+            // A server may tell only after the handshake that it wants a certificate.
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => self.parser.parse_value(&mut *stream).map_err(|error| {
-                // A server may tell only after the handshake that it wants a certificate; the
-                // session remembers what ended it.
-                match stream.conn.process_new_packets() {
-                    Err(ended) => Error::new(ErrorKind::Tls, ended.to_string()),
-                    Ok(_) => fault::reply(&error),
+            Stream::Tls(stream) => match stream.read(room) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(Error::new(ErrorKind::Tls, error.to_string()));
                 }
-            }),
-        }?;
-        self.used = Moment::now();
-        Ok(value)
+                count => count,
+            },
+        };
+        match count {
+            Ok(0) => Err(fault::io("the reply", &io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => Ok(count),
+            Err(error) => Err(fault::io("the reply", &error)),
+        }
     }
 
     /// The connection, unless the server has closed it, or sent something that nobody asked for,

@@ -42,9 +42,15 @@ impl Batch {
         Batch { bytes: Vec::with_capacity(calls * 320), calls: Vec::with_capacity(calls) }
     }
 
-    fn push(&mut self, script: &'static Script, pack: impl FnOnce(&mut Vec<u8>)) {
+    /// Packs a call straight into the bytes: a command of the `redis` crate would be put together
+    /// elsewhere and copied, for every lock that is taken.
+    fn push(&mut self, script: &'static Script, keys: &[&[u8]], args: &[&[u8]]) {
         let start = self.bytes.len();
-        pack(&mut self.bytes);
+        head(&mut self.bytes, b'*', 3 + keys.len() + args.len());
+        bulk(&mut self.bytes, b"EVALSHA");
+        bulk(&mut self.bytes, script.digest().as_bytes());
+        bulk(&mut self.bytes, Decimal::of(keys.len() as u64).digits());
+        keys.iter().chain(args).for_each(|text| bulk(&mut self.bytes, text));
         self.calls.push(Call { script, start, end: self.bytes.len() });
     }
 
@@ -53,8 +59,73 @@ impl Batch {
         let mut batch = Batch::default();
         for index in indices {
             let call = &self.calls[*index];
-            batch.push(call.script, |bytes| bytes.extend(&self.bytes[call.start..call.end]));
+            let start = batch.bytes.len();
+            batch.bytes.extend(&self.bytes[call.start..call.end]);
+            batch.calls.push(Call { script: call.script, start, end: batch.bytes.len() });
         }
         batch
+    }
+}
+
+fn head(bytes: &mut Vec<u8>, sign: u8, count: usize) {
+    bytes.push(sign);
+    bytes.extend_from_slice(Decimal::of(count as u64).digits());
+    bytes.extend_from_slice(b"\r\n");
+}
+
+fn bulk(bytes: &mut Vec<u8>, text: &[u8]) {
+    head(bytes, b'$', text.len());
+    bytes.extend_from_slice(text);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// A number as text, without an allocation.
+struct Decimal {
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Decimal {
+    fn of(mut number: u64) -> Decimal {
+        let mut decimal = Decimal { digits: [0; 20], start: 20 };
+        loop {
+            decimal.start -= 1;
+            decimal.digits[decimal.start] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return decimal;
+            }
+        }
+    }
+
+    fn digits(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_everybody_writes_them() {
+        for number in [0, 7, 10, 86_400_000, u64::MAX] {
+            assert_eq!(Decimal::of(number).digits(), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn calls_are_packed_as_the_crate_packs_them() {
+        static SCRIPT: Script = Script::new("return 1", || "00ff".to_owned());
+        let mut batch = Batch::default();
+        batch.push(&SCRIPT, &[b"key", b"\0{}"], &[b"", b"30000"]);
+        batch.push(&SCRIPT, &[b"other"], &[]);
+        let mut first = redis::cmd("EVALSHA");
+        first.arg("00ff").arg(2).arg(&b"key"[..]).arg(&b"\0{}"[..]).arg("").arg(30000);
+        let mut second = redis::cmd("EVALSHA");
+        second.arg("00ff").arg(1).arg("other");
+        let both = [first.get_packed_command(), second.get_packed_command()].concat();
+        assert_eq!(batch.bytes, both);
+        assert_eq!(batch.only(&[1]).bytes, second.get_packed_command());
     }
 }

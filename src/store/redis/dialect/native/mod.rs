@@ -4,10 +4,10 @@ mod keys;
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::super::fault;
-use super::{Batch, Script};
+use super::{Batch, Decimal, Script};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Held, Look, Place, Reach, Reply, Request, millis};
 use crate::token::HEX;
@@ -46,31 +46,29 @@ impl Native {
             | Request::Extend { name, .. }
             | Request::Give { name, .. }) = *request;
             keys::write(&self.prefix, name, &mut lock, &mut side);
+            let both: [&[u8]; 2] = [&lock, &side];
             match *request {
                 Request::Take { token, ttl, place: Place::Try | Place::Join(_), .. } => {
-                    let token = token.hex(&mut hex);
-                    call(&mut batch, &TAKE, &[&lock, &side], |args| {
-                        args.arg(token).arg(millis(ttl)).arg("try");
-                    });
-                }
-                Request::Extend { token, ttl, reach: Reach::Refresh, .. } => {
-                    let token = token.hex(&mut hex);
-                    call(&mut batch, &TAKE, &[&lock, &side], |args| {
-                        args.arg(token).arg(millis(ttl)).arg("claim");
-                    });
+                    let (token, ttl) = (token.hex(&mut hex).as_bytes(), Decimal::of(millis(ttl)));
+                    batch.push(&TAKE, &both, &[token, ttl.digits(), b"try"]);
                 }
                 Request::Extend { token, ttl, reach, .. } => {
-                    let token = token.hex(&mut hex);
-                    let mode = if reach == Reach::Set { "set" } else { "grow" };
-                    call(&mut batch, &EXTEND, &[&lock], |args| {
-                        args.arg(token).arg(millis(ttl)).arg(mode);
-                    });
+                    let (token, ttl) = (token.hex(&mut hex).as_bytes(), Decimal::of(millis(ttl)));
+                    match reach {
+                        Reach::Grow => {
+                            batch.push(&EXTEND, &both[..1], &[token, ttl.digits(), b"grow"])
+                        }
+                        Reach::Set => {
+                            batch.push(&EXTEND, &both[..1], &[token, ttl.digits(), b"set"])
+                        }
+                        Reach::Refresh => {
+                            batch.push(&TAKE, &both, &[token, ttl.digits(), b"claim"])
+                        }
+                    }
                 }
                 Request::Give { token, fence, .. } => {
-                    let token = token.hex(&mut hex);
-                    call(&mut batch, &GIVE, &[&lock, &side], |args| {
-                        args.arg(token).arg(fence);
-                    });
+                    let (token, fence) = (token.hex(&mut hex).as_bytes(), Decimal::of(fence));
+                    batch.push(&GIVE, &both, &[token, fence.digits()]);
                 }
             }
         }
@@ -98,7 +96,7 @@ impl Native {
     pub(in crate::store::redis) fn pack_look(&self, name: &[u8]) -> Batch {
         let (mut batch, mut lock, mut side) = (Batch::default(), Vec::new(), Vec::new());
         keys::write(&self.prefix, name, &mut lock, &mut side);
-        call(&mut batch, &LOOK, &[&lock, &side], |_| {});
+        batch.push(&LOOK, &[&lock, &side], &[]);
         batch
     }
 
@@ -135,13 +133,6 @@ impl Native {
             last_fence,
         })
     }
-}
-
-fn call(batch: &mut Batch, script: &'static Script, keys: &[&[u8]], args: impl FnOnce(&mut Cmd)) {
-    let mut command = Cmd::with_capacity(10, 256);
-    command.arg("EVALSHA").arg(script.digest()).arg(keys.len()).arg(keys);
-    args(&mut command);
-    batch.push(script, |bytes| command.write_packed_command(bytes));
 }
 
 /// Reads a reply of take.lua; `None` if it is none.

@@ -202,7 +202,7 @@ impl Queue {
 /// Where events are raised; knows the subscriptions.
 #[derive(Default)]
 pub(crate) struct Hub {
-    rings: Mutex<Subscribers>,
+    rings: parking_lot::Mutex<Subscribers>,
 }
 
 #[derive(Default)]

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::events::LossReason;
-use crate::sync::Mutex;
 use crate::token::Token;
 
 /// What a lock asks of the leases that it makes.
@@ -168,7 +169,24 @@ impl Grant {
     /// When the keeper has to say that the lease is lost if nothing has extended it: a little
     /// before validity ends, so that whoever is told can still act on it.
     pub(crate) fn lost_at(&self) -> Moment {
-        self.valid_until().minus((self.terms.ttl / 20).min(Duration::from_millis(100)))
+        self.valid_until().minus(self.notice())
+    }
+
+    fn notice(&self) -> Duration {
+        (self.terms.ttl / 20).min(Duration::from_millis(100))
+    }
+
+    /// By when a request of the keeper that starts at `now` must be over for the sake of this
+    /// grant, which is lost at `lost_at`. A part of the notice may be used up, so that a crowd of
+    /// grants near their end leaves time for requests. Where the grant is renewed, half of its
+    /// time is kept for another try on another connection, and to warn.
+    pub(crate) fn request_end(&self, lost_at: Moment, now: Moment) -> Moment {
+        let told = lost_at.plus(self.notice() / 2);
+        if !self.terms.renew {
+            return told;
+        }
+        let half = now.plus(lost_at.since(now) / 2);
+        half.max(now.plus(self.notice() / 4)).min(told)
     }
 
     /// When the keeper has to look at the grant next, except for its end.
@@ -188,9 +206,10 @@ impl Grant {
         ttl
     }
 
-    /// Until when the store may keep the lock for this grant if nobody gives it.
-    pub(crate) fn kept_until(&self) -> Moment {
-        self.state.lock().kept_until
+    /// Until when the store may keep the lock for this grant if nobody gives it, whatever became
+    /// of a renewal that was under way.
+    pub(crate) fn kept_until(&self, now: Moment) -> Moment {
+        self.state.lock().kept_until.max(now.plus(self.terms.ttl))
     }
 
     /// The store made the lock ours for `ttl` on a request sent at `sent`. False, and nothing is
@@ -224,12 +243,9 @@ impl Grant {
             until.minus(self.terms.ttl / 3).max(now)
         } else {
             state.warned = false;
-            if ttl < self.terms.ttl {
-                // Asked for by the holder: little may be left in spite of it.
-                until.minus(self.terms.ttl * 2 / 3).max(now)
-            } else {
-                sent.plus(self.terms.ttl / 3)
-            }
+            // A short extension does not put off the renewal that is due anyway.
+            let whole = until.plus(drift(self.terms.ttl)).minus(self.terms.ttl * 2 / 3);
+            sent.plus(self.terms.ttl / 3).min(whole).max(now)
         };
         true
     }
@@ -247,7 +263,9 @@ impl Grant {
         let most = (ttl / 10).clamp(Duration::from_millis(4), Duration::from_secs(2));
         let span = first.saturating_mul(1 << state.failures.min(8)).min(most);
         state.failures += 1;
-        state.next = now.plus(pause(span));
+        // A warning does not wait until something is tried again.
+        let warn = !state.warned && self.remaining(now) <= ttl / 3;
+        state.next = if warn { now } else { now.plus(pause(span)) };
     }
 
     /// What is to be done at `now`.

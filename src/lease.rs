@@ -135,7 +135,9 @@ impl Lease {
     /// [`ErrorKind::Lost`]: it was not ours any more, so what was done since may have met somebody
     /// else's work; the fence tells. [`ErrorKind::Unknown`]: the store did not answer by
     /// `io_timeout`; it is asked again in the background until the ttl has passed.
-    /// [`ErrorKind::Closed`]: closing the client has released it before.
+    /// [`ErrorKind::Closed`]: closing the client has released it before. Those that are not
+    /// retriable, such as [`ErrorKind::Permission`]: the store refused, and the lock stays taken
+    /// until its ttl has passed.
     pub fn release(self) -> Result<(), Error> {
         let desk = self.keeper.desk_even_closed()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
@@ -250,7 +252,11 @@ impl Lease {
                 asked_before = true;
             }
             if !again || !failure.error.is_retriable() || deadline.left() < RETRY {
-                desk.owe(Owed { identity: identity.clone(), until: self.grant.kept_until() });
+                let until = self.grant.kept_until(Moment::now());
+                desk.owe(Owed { identity: identity.clone(), until });
+                if !asked_before && !failure.error.is_retriable() {
+                    return Release::Unknown(failure.error);
+                }
                 return Release::Unknown(Error::new(
                     ErrorKind::Unknown,
                     format!("the release was not confirmed ({})", failure.error),

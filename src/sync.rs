@@ -1,17 +1,18 @@
-//! Mutexes and condition variables that a forked child can use as well.
+//! Waiting for one another in a way that a forked child survives.
 //!
-//! Those of `std` are a word in memory each. parking_lot's are not for us: it keeps all sleeping
-//! threads of the process in one table, and a child inherits the table without the threads. Its
-//! own first threads are then given the memory of those that the table still lists, and sooner or
-//! later somebody follows such a list in circles.
+//! A mutex that is held for an instant is parking_lot's. Where somebody *sleeps*, it is not:
+//! parking_lot lists all sleeping threads of the process in one table, and a child inherits the
+//! table without the threads. Its own threads are then given the memory of those that the table
+//! still lists, and sooner or later somebody follows the list in circles: a new client in a child
+//! hung every other time. What `std` sleeps on is a word in memory each.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Moment};
 
-/// A mutex that a panic does not close: whoever held it left every value whole.
+/// A mutex to sleep beside. A panic does not close it: whoever held it left every value whole.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -51,50 +52,82 @@ impl Condvar {
     }
 }
 
-/// A value for one caller at a time, who waits for it no longer than until a deadline.
-#[derive(Default)]
-pub(crate) struct Turnstile<T> {
-    taken: Mutex<bool>,
-    freed: Condvar,
-    /// Only locked by whoever has set `taken`, so never waited for.
-    value: Mutex<T>,
+/// So many callers at a time; the others wait, no longer than until a deadline.
+pub(crate) struct Permits {
+    free: Mutex<u32>,
+    returned: Condvar,
 }
 
-impl<T> Turnstile<T> {
-    pub(crate) fn new(value: T) -> Turnstile<T> {
-        Turnstile { taken: Mutex::new(false), freed: Condvar::default(), value: Mutex::new(value) }
+impl Permits {
+    pub(crate) fn new(count: u32) -> Permits {
+        Permits { free: Mutex::new(count), returned: Condvar::default() }
     }
 
-    /// `None` if somebody else had the value until then.
-    pub(crate) fn enter(&self, deadline: Deadline) -> Option<Turn<'_, T>> {
-        let mut taken = self.taken.lock();
-        while *taken {
+    /// `None` if there was none until then.
+    pub(crate) fn take(&self, deadline: Deadline) -> Option<Permit<'_>> {
+        let mut free = self.free.lock();
+        while *free == 0 {
             let left = deadline.left();
             if left.is_zero() {
                 return None;
             }
-            taken = self.freed.wait_for(taken, left);
+            free = self.returned.wait_for(free, left);
         }
-        *taken = true;
-        drop(taken);
-        Some(Turn { value: self.value.lock(), _exit: Exit(&self.taken, &self.freed) })
+        *free -= 1;
+        Some(Permit(self))
+    }
+
+    /// `None` if there is none at this moment.
+    pub(crate) fn take_now(&self) -> Option<Permit<'_>> {
+        self.take(Deadline::at(Moment::ZERO))
+    }
+}
+
+/// Given back when it is dropped.
+pub(crate) struct Permit<'a>(&'a Permits);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock() += 1;
+        self.0.returned.notify_one();
+    }
+}
+
+/// A value for one caller at a time.
+pub(crate) struct Turnstile<T> {
+    entrance: Permits,
+    /// Only locked by whoever has the permit, so never waited for.
+    value: parking_lot::Mutex<T>,
+}
+
+impl<T> Turnstile<T> {
+    pub(crate) fn new(value: T) -> Turnstile<T> {
+        Turnstile { entrance: Permits::new(1), value: parking_lot::Mutex::new(value) }
+    }
+
+    /// `None` if somebody else had the value until then.
+    pub(crate) fn enter(&self, deadline: Deadline) -> Option<Turn<'_, T>> {
+        let permit = self.entrance.take(deadline)?;
+        Some(Turn { value: self.value.lock(), _permit: permit })
+    }
+
+    /// `None` if somebody else has the value at this moment.
+    pub(crate) fn enter_now(&self) -> Option<Turn<'_, T>> {
+        self.enter(Deadline::at(Moment::ZERO))
+    }
+}
+
+impl<T: Default> Default for Turnstile<T> {
+    fn default() -> Turnstile<T> {
+        Turnstile::new(T::default())
     }
 }
 
 /// The value, until this is dropped.
 pub(crate) struct Turn<'a, T> {
     // Dropped in this order: first the value is free, then the next one is let in.
-    value: MutexGuard<'a, T>,
-    _exit: Exit<'a>,
-}
-
-struct Exit<'a>(&'a Mutex<bool>, &'a Condvar);
-
-impl Drop for Exit<'_> {
-    fn drop(&mut self) {
-        *self.0.lock() = false;
-        self.1.notify_one();
-    }
+    value: parking_lot::MutexGuard<'a, T>,
+    _permit: Permit<'a>,
 }
 
 impl<T> Deref for Turn<'_, T> {

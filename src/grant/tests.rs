@@ -66,6 +66,22 @@ fn a_short_extension_does_not_put_renewal_off_beyond_the_end() {
 }
 
 #[test]
+fn c3_a_short_extension_takes_nothing_even_when_its_reply_is_late() {
+    let grant = grant(terms(1000));
+    assert!(grant.extended(at(10), ms(20), at(200)));
+    assert_eq!(grant.valid_until(), at(988));
+}
+
+#[test]
+fn c9_short_extensions_do_not_put_off_renewal() {
+    let grant = grant(terms(3000));
+    for moment in [300, 600, 900] {
+        assert!(grant.extended(at(moment), ms(50), at(moment)));
+    }
+    assert!(matches!(grant.step(at(1000)), Step::Renew { .. }));
+}
+
+#[test]
 fn renewal_falls_due_at_a_third_of_the_ttl_and_starts_over() {
     let grant = grant(terms(3000));
     assert_eq!(grant.step(at(999)), Step::Rest);

@@ -79,6 +79,19 @@ impl Book {
         self.ends.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment)
     }
 
+    /// By when a request that starts now must be over for the sake of every grant.
+    pub(super) fn request_end(&self, now: Moment) -> Moment {
+        let mut latest = Moment::NEVER;
+        for ((lost_at, _), grant) in &self.ends {
+            // No later grant asks for less than half of its time.
+            if now.plus(lost_at.since(now) / 2) >= latest {
+                break;
+            }
+            latest = latest.min(grant.request_end(*lost_at, now));
+        }
+        latest
+    }
+
     /// When something is next to be done.
     pub(super) fn next_due(&self) -> Moment {
         let step = self.steps.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);

@@ -8,7 +8,7 @@ mod book;
 mod rounds;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub(crate) struct Desk {
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
     pub(crate) gate: Gate,
+    /// The store has answered a take of this client at least once.
+    pub(crate) answered: AtomicBool,
     io_timeout: Duration,
     book: Mutex<Book>,
     wake: Condvar,
@@ -67,6 +69,7 @@ impl Keeper {
             metrics: Metrics::default(),
             hub: Hub::default(),
             gate: Gate::default(),
+            answered: AtomicBool::new(false),
             io_timeout,
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),

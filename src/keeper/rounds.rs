@@ -56,11 +56,11 @@ fn sleep<'a>(desk: &Desk, mut book: MutexGuard<'a, Book>, now: Moment) -> MutexG
     desk.wake.wait_for(book, span)
 }
 
-/// By when a request of the keeper must be over: no loss may be told late because of it.
+/// By when a request of the keeper must be over.
 fn deadline(desk: &Desk) -> Deadline {
     let now = Moment::now();
-    let end = desk.book.lock().next_end();
-    Deadline::at(end.min(now.plus(desk.io_timeout)).max(now.plus(LEAST)))
+    let latest = desk.book.lock().request_end(now);
+    Deadline::at(latest.min(now.plus(desk.io_timeout)).max(now.plus(LEAST)))
 }
 
 /// Renews, warns and tells losses, and files what lives on anew.
@@ -178,7 +178,7 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     let mut book = Book::default();
     for grant in &grants {
         if grant.end(now) != Ended::Before {
-            let until = grant.kept_until();
+            let until = grant.kept_until(now);
             book.owe(Owed { identity: grant.identity.clone(), until }, now);
         }
     }

@@ -2,6 +2,7 @@
 //! between tries.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Lock, Options};
@@ -25,10 +26,13 @@ pub(super) struct Attempts<'a> {
     /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
     /// giving; they are given before the next try too, so that the call does not find itself busy.
     ghosts: Vec<(Token, Moment)>,
-    /// The token stands in the store: among the waiters, or as a holder that came too late.
-    stands: bool,
-    /// The store has answered this call: from then on a wait outlasts an outage.
+    /// The token stands in the store, at the latest until then: among the waiters, or as a holder
+    /// that came too late.
+    stands: Option<Moment>,
+    /// The store has answered this call.
     answered: bool,
+    /// What is wrong with the store, as far as the tries since its last answer tell.
+    trouble: Option<Error>,
 }
 
 enum Tried {
@@ -47,8 +51,9 @@ impl<'a> Attempts<'a> {
             token: Token::random()?,
             ticket: 0,
             ghosts: Vec::new(),
-            stands: false,
+            stands: None,
             answered: false,
+            trouble: None,
         })
     }
 
@@ -57,18 +62,19 @@ impl<'a> Attempts<'a> {
         let deadline = Deadline::at(self.first_answer_by());
         let mut pace = self.pace();
         loop {
-            let error = match self.once(Place::Try, deadline)? {
+            match self.once(Place::Try, deadline)? {
                 Tried::Granted(lease) => return Ok(Some(lease)),
                 Tried::Busy { .. } => return Ok(None),
-                Tried::Failed(error) => error,
-            };
-            let wake = pace.next(Moment::now(), Moment::NEVER).unwrap_or_else(Moment::now);
-            // Nobody listens there: the caller has said that it does not wait.
-            let hopeless = !error.is_retriable() || error.kind() == ErrorKind::Refused;
-            if hopeless || wake >= deadline.moment() {
-                return Err(error);
+                // Nobody listens there, and the caller has said that it does not wait.
+                Tried::Failed(error) if error.kind() == ErrorKind::Refused => return Err(error),
+                Tried::Failed(error) => {
+                    let wake = pace.next(Moment::now(), Moment::NEVER).unwrap_or_else(Moment::now);
+                    if wake >= deadline.moment() {
+                        return Err(self.trouble.take().unwrap_or(error));
+                    }
+                    self.pause(wake, None)?;
+                }
             }
-            self.pause(wake, None)?;
         }
     }
 
@@ -80,53 +86,42 @@ impl<'a> Attempts<'a> {
     ) -> Result<Lease, Error> {
         let Options { attempts, .. } = self.lock.options;
         let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
-        let mut pace = self.pace();
-        let (mut tries, mut may_deadlock) = (0, wait.is_none() && attempts.is_none());
-        let mut trouble = None;
+        let first_answer = self.first_answer_by();
+        // Who asks only once stands in nobody's way afterwards, himself included.
         let once = wait == Some(Duration::ZERO) || attempts == Some(1);
+        let (mut tries, mut may_deadlock) = (0, wait.is_none() && attempts.is_none());
+        let (mut pace, mut round_trip) = (self.pace(), Duration::ZERO);
         loop {
             tries += 1;
             let sent = Moment::now();
-            let last = limit.max(self.first_answer_by());
-            let full = sent.plus(self.lock.keeper.io_timeout());
-            let by = last.min(full);
-            // Who asks only once stands in nobody's way afterwards, himself included.
+            let last = if self.knows_store() { limit.max(first_answer) } else { first_answer };
+            let by = Deadline::at(last.min(sent.plus(self.lock.keeper.io_timeout())));
             let place = if once { Place::Try } else { Place::Join(self.ticket) };
-            let free_at = match self.once(place, Deadline::at(by))? {
+            let free_at = match self.once(place, by)? {
                 Tried::Granted(lease) => return Ok(lease),
                 Tried::Busy { free_at } => {
                     if std::mem::take(&mut may_deadlock) {
                         self.refuse_deadlock()?;
                     }
-                    trouble = None;
+                    round_trip = Moment::now().since(sent);
                     free_at
                 }
-                Tried::Failed(error) => {
-                    let unanswered = !self.answered && Moment::now() >= self.first_answer_by();
-                    if !error.is_retriable() || unanswered {
-                        return Err(error);
-                    }
-                    // What the end of the wait cut short says nothing about the store.
-                    let cut = by == limit && by < full && Moment::now() >= by;
-                    if !cut {
-                        trouble = Some(error);
-                    }
-                    Moment::NEVER
-                }
+                Tried::Failed(_) => Moment::NEVER,
             };
-            let now = Moment::now();
-            let over = || trouble.clone().unwrap_or_else(|| self.timed_out(wait));
             if attempts.is_some_and(|most| tries >= most) {
-                return Err(over());
+                return Err(self.over(wait));
             }
+            let now = Moment::now();
             // The last try has to be answered before the limit, so it starts a little earlier.
-            let round_trips = now.since(sent) * 2;
-            let latest = limit.minus(round_trips.min(wait.unwrap_or_default() / 4));
+            let latest = limit.minus(round_trip * 2);
             let wake = pace.next(now, free_at).unwrap_or(now).min(latest.max(now));
+            if !self.knows_store() && wake.plus(Duration::from_millis(1)) >= first_answer {
+                // Nobody is there; another try could not be answered in time.
+                return Err(self.over(wait));
+            }
             if now >= latest {
-                let over = over();
                 self.pause(limit, check.as_mut())?;
-                return Err(over);
+                return Err(self.over(wait));
             }
             self.pause(wake, check.as_mut())?;
         }
@@ -137,6 +132,8 @@ impl<'a> Attempts<'a> {
         // Asked each time: the client may have been closed since.
         self.desk = self.lock.keeper.desk()?;
         self.desk.metrics.attempts.add_one();
+        // The whole of it, but for what a call does before its first try.
+        let cut_short = deadline.left() + Duration::from_millis(5) < self.lock.keeper.io_timeout();
         let name = &*self.lock.name;
         let ttl = self.terms.first_ttl();
         let take = Request::Take { name, token: self.token, ttl, place };
@@ -149,21 +146,35 @@ impl<'a> Attempts<'a> {
                 fence: 0,
             });
             let requests: Vec<_> = gives.chain([take]).collect();
-            let outcome = self.desk.store.run(Lane::Caller, &requests, deadline).pop();
+            let mut outcomes = self.desk.store.run(Lane::Caller, &requests, deadline);
+            let outcome = outcomes.pop();
+            // An answer is no proof, but enough for this call; the keeper goes on giving.
+            let mut gives = outcomes.into_iter();
+            self.ghosts.retain(|_| gives.next().is_none_or(|outcome| outcome.is_err()));
             outcome.unwrap_or_else(|| {
                 Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
             })
         };
         match outcome {
             Ok(answer) => self.answered(answer, place),
-            Err(failure) => self.failed(failure),
+            Err(failure) => {
+                let error = self.failed(failure)?;
+                // A try that had no time left says nothing about the store; the one before it,
+                // or the answer before it, said more.
+                let no_time =
+                    cut_short && matches!(error.kind(), ErrorKind::NoAnswer | ErrorKind::Unknown);
+                if !no_time || (self.trouble.is_none() && !self.answered) {
+                    self.trouble = Some(error.clone());
+                }
+                if error.is_retriable() { Ok(Tried::Failed(error)) } else { Err(error) }
+            }
         }
     }
 
     fn answered(&mut self, answer: Answer, place: Place) -> Result<Tried, Error> {
         self.answered = true;
-        // What was sent with the take was answered too; what is still on its way is the keeper's.
-        self.ghosts.clear();
+        self.desk.answered.store(true, Ordering::Relaxed);
+        self.trouble = None;
         match answer.reply {
             Reply::Granted { fence } => {
                 let identity =
@@ -172,13 +183,13 @@ impl<'a> Attempts<'a> {
                 let now = Moment::now();
                 let Some(grant) = Grant::taken(identity, self.terms, id, answer.sent, now) else {
                     // The same token again: it is granted anew, with validity of its own.
-                    self.stands = true;
+                    self.stands = Some(now.plus(self.terms.ttl));
                     return Ok(Tried::Failed(Error::new(
                         ErrorKind::NoAnswer,
                         "the lock was granted too late to rely on it",
                     )));
                 };
-                self.stands = false;
+                self.stands = None;
                 let grant = Arc::new(grant);
                 let lease = Lease::new(Arc::clone(&self.lock.keeper), Arc::clone(&grant));
                 if !self.desk.keep(&grant) {
@@ -192,7 +203,8 @@ impl<'a> Attempts<'a> {
             Reply::Busy { free_in, ticket } => {
                 self.desk.metrics.busy.add_one();
                 self.ticket = ticket;
-                self.stands = ticket != 0 && place != Place::Try;
+                // Giving it once is enough: this was answered, so nothing is on its way.
+                self.stands = (ticket != 0 && place != Place::Try).then_some(answer.sent);
                 Ok(Tried::Busy { free_at: answer.sent.plus(free_in) })
             }
             reply => Err(Error::new(ErrorKind::Protocol, format!("{reply:?} to a take"))),
@@ -201,11 +213,11 @@ impl<'a> Attempts<'a> {
 
     /// A request that may have been carried out leaves a ghost: a token that nobody counts as
     /// held and that is given until that is confirmed, or a ttl has passed.
-    fn failed(&mut self, failure: Failure) -> Result<Tried, Error> {
+    fn failed(&mut self, failure: Failure) -> Result<Error, Error> {
         let Some(sent) = failure.sent else {
             // A server that says "not now" is there.
             self.answered |= failure.error.kind() == ErrorKind::Unavailable;
-            return Ok(Tried::Failed(failure.error));
+            return Ok(failure.error);
         };
         self.desk.metrics.unknown.add_one();
         let until = sent.plus(self.terms.ttl);
@@ -213,9 +225,13 @@ impl<'a> Attempts<'a> {
         self.ghosts.retain(|(_, until)| *until > sent);
         self.ghosts.push((self.token, until));
         self.token = Token::random()?;
-        self.stands = false;
+        self.stands = None;
+        if !failure.error.is_retriable() {
+            // What answers there will not do better next time; its own kind says more.
+            return Ok(failure.error);
+        }
         let detail = format!("whether the lock was taken ({})", failure.error);
-        Ok(Tried::Failed(Error::new(ErrorKind::Unknown, detail)))
+        Ok(Error::new(ErrorKind::Unknown, detail))
     }
 
     fn owe(&self, token: Token, until: Moment) {
@@ -227,6 +243,12 @@ impl<'a> Attempts<'a> {
     /// an answer.
     fn first_answer_by(&self) -> Moment {
         self.start.plus(self.lock.keeper.io_timeout())
+    }
+
+    /// A store that has answered this client is there, and a wait outlasts its outage; one that
+    /// never did may not exist.
+    fn knows_store(&self) -> bool {
+        self.answered || self.desk.answered.load(Ordering::Relaxed)
     }
 
     fn pace(&self) -> Pace {
@@ -249,7 +271,11 @@ impl<'a> Attempts<'a> {
         Ok(())
     }
 
-    fn timed_out(&self, wait: Option<Duration>) -> Error {
+    /// Why a wait ends without a lease.
+    fn over(&mut self, wait: Option<Duration>) -> Error {
+        if let Some(trouble) = self.trouble.take() {
+            return trouble;
+        }
         self.desk.metrics.timed_out.add_one();
         let waited = wait.map_or_else(|| "its attempts".to_owned(), |wait| format!("{wait:?}"));
         Error::new(ErrorKind::Timeout, waited)
@@ -259,9 +285,8 @@ impl<'a> Attempts<'a> {
 /// A call that ends without a lease leaves its place among the waiters.
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
-        if self.stands {
-            // Once is enough: every request was answered, so nothing is on its way.
-            self.owe(self.token, Moment::now());
+        if let Some(until) = self.stands {
+            self.owe(self.token, until);
         }
     }
 }

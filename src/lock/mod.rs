@@ -166,7 +166,7 @@ impl Lock {
     /// [`ErrorKind::Timeout`] when the lock stayed taken; [`ErrorKind::WouldDeadlock`] when the
     /// wait has no limit and this thread holds the lock already; [`ErrorKind::Closed`] when the
     /// client is closed meanwhile; others as for [`try_acquire`](Lock::try_acquire). Once the
-    /// store has answered, a wait outlasts an outage of it.
+    /// store has answered this client, a wait outlasts an outage of it.
     pub fn acquire(&self) -> Result<Lease, Error> {
         self.acquire_within(self.options.wait, None)
     }

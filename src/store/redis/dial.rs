@@ -109,7 +109,7 @@ impl Dialer {
             match wire.receive(deadline) {
                 Ok(Value::ServerError(error)) => return Err(fault::server(&error)),
                 Ok(_) => {}
-                Err(error) => return Err(fault::reply(&error)),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -160,9 +160,7 @@ impl Resolver {
             None => look_up(host.to_owned(), port)?,
         };
         match answer.recv_timeout(deadline.left()) {
-            Ok(found) => found.map_err(|error| {
-                Error::new(ErrorKind::Refused, format!("looking up {host}: {error}"))
-            }),
+            Ok(found) => found.map_err(|error| fault::io(&format!("looking up {host}"), &error)),
             Err(RecvTimeoutError::Timeout) => {
                 *under_way = Some(answer);
                 Err(late())

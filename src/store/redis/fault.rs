@@ -44,6 +44,8 @@ fn by_code(code: &str) -> Option<ErrorKind> {
         "OOM" => ErrorKind::OutOfMemory,
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF"
         | "NOREPLICAS" => ErrorKind::Unavailable,
+        // Loaded and sent once more already: somebody keeps flushing the scripts.
+        "NOSCRIPT" => ErrorKind::Unavailable,
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! The Redis store: the only room that names the `redis` crate.
+//! The Redis store: the only room that names the `redis` and `r2d2` crates.
 //!
 //! [`dialect`] knows how locks are written, [`route`] brings what it packed to a server, and
 //! between them stands this.

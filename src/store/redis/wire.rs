@@ -7,9 +7,13 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use redis::{Parser, RedisResult, Value};
+use redis::{Parser, Value};
 
+use super::fault;
 use crate::clock::{Deadline, Moment};
+use crate::error::Error;
+#[cfg(feature = "tls")]
+use crate::error::ErrorKind;
 
 pub(super) struct Wire {
     stream: Stream,
@@ -40,6 +44,8 @@ impl Wire {
     ) -> Result<(), (usize, io::Error)> {
         self.socket().deadline = deadline;
         let whole = bytes.len();
+        // Two kinds only with TLS.
+        #[allow(clippy::infallible_destructuring_match)]
         let stream: &mut dyn Write = match &mut self.stream {
             Stream::Plain(socket) => socket,
             #[cfg(feature = "tls")]
@@ -57,12 +63,21 @@ impl Wire {
 
     /// Reads one reply. After an error the connection is of no use any more: what comes next
     /// could be the answer to something else.
-    pub(super) fn receive(&mut self, deadline: Deadline) -> RedisResult<Value> {
+    pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Value, Error> {
         self.socket().deadline = deadline;
         let value = match &mut self.stream {
-            Stream::Plain(socket) => self.parser.parse_value(socket),
+            Stream::Plain(socket) => {
+                self.parser.parse_value(socket).map_err(|error| fault::reply(&error))
+            }
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => self.parser.parse_value(stream),
+            Stream::Tls(stream) => self.parser.parse_value(&mut *stream).map_err(|error| {
+                // A server may tell only after the handshake that it wants a certificate; the
+                // session remembers what ended it.
+                match stream.conn.process_new_packets() {
+                    Err(ended) => Error::new(ErrorKind::Tls, ended.to_string()),
+                    Ok(_) => fault::reply(&error),
+                }
+            }),
         }?;
         self.used = Moment::now();
         Ok(value)
@@ -173,7 +188,7 @@ impl Write for Socket {
             }
             Ok(())
         };
-        // Without a signal when the peer has gone: this may be anybody's process.
+        // Without the signal: not every program that has this library in it ignores SIGPIPE.
         self.step(arm, |socket| socket.send_with_flags(buffer, libc::MSG_NOSIGNAL))
     }
 

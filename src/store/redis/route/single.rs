@@ -25,7 +25,7 @@ pub(in crate::store::redis) type Carried = Result<(Value, Moment), Failure>;
 
 impl Single {
     pub(in crate::store::redis) fn new(config: &RedisConfig, pool: u32) -> Result<Single, Error> {
-        Ok(Single { pool: Pool::new(pool), dialer: Dialer::new(config)? })
+        Ok(Single { dialer: Dialer::new(config)?, pool: Pool::new(pool)? })
     }
 
     /// Sends a batch over one connection and reads as many replies.
@@ -35,17 +35,24 @@ impl Single {
         batch: &Batch,
         deadline: Deadline,
     ) -> Vec<Carried> {
-        // Being patient for a connection covers the making of one.
-        let connected_by = match lane {
+        // Making a connection is a part of waiting for one.
+        let connect_by = match lane {
             Lane::Give(patience) => deadline.min(Deadline::after(patience)),
             Lane::Caller | Lane::Keeper => deadline,
         };
-        let carried = self.pool.with(lane, connected_by, |slot| {
-            let mut carried = self.send(slot, batch, connected_by, deadline);
+        let lend = |slot: &mut Slot| {
+            let mut carried = self.send(slot, batch, connect_by, deadline);
             self.reload(slot, batch, &mut carried, deadline);
             carried
-        });
-        carried.unwrap_or_else(|error| all(batch, &Failure::not_done(error)))
+        };
+        let carried = self.pool.with(lane, connect_by, lend);
+        let carried = carried.unwrap_or_else(|error| all(batch, &Failure::not_done(error)));
+        if lane != Lane::Caller && lacks_descriptors(&carried) {
+            // There is nothing to make a connection of; what was taken must be kept and given all
+            // the same.
+            return self.pool.with_open(lend).unwrap_or(carried);
+        }
+        carried
     }
 
     pub(in crate::store::redis) fn ping(&self, deadline: Deadline) -> Result<(), Error> {
@@ -53,7 +60,7 @@ impl Single {
             let wire = self.ready(slot, deadline)?;
             let sent = wire.send(&redis::cmd("PING").get_packed_command(), deadline);
             let reply = match sent {
-                Ok(()) => wire.receive(deadline).map_err(|error| fault::reply(&error)),
+                Ok(()) => wire.receive(deadline),
                 Err((_, error)) => Err(fault::io("PING", &error)),
             };
             if reply.is_err() {
@@ -68,13 +75,10 @@ impl Single {
     }
 
     /// The slot's connection, made now if there is none that works.
-    fn ready<'a>(&self, slot: &'a mut Slot, deadline: Deadline) -> Result<&'a mut Wire, Error> {
-        if deadline.has_passed() {
-            return Err(Error::new(ErrorKind::NoAnswer, "the deadline had passed"));
-        }
+    fn ready<'a>(&self, slot: &'a mut Slot, connect_by: Deadline) -> Result<&'a mut Wire, Error> {
         let wire = match slot.wire.take().and_then(Wire::unless_stale) {
             Some(wire) => wire,
-            None => self.dialer.dial(deadline)?,
+            None => self.dialer.dial(connect_by)?,
         };
         Ok(slot.wire.insert(wire))
     }
@@ -83,13 +87,17 @@ impl Single {
         &self,
         slot: &mut Slot,
         batch: &Batch,
-        connected_by: Deadline,
+        connect_by: Deadline,
         deadline: Deadline,
     ) -> Vec<Carried> {
         let was_open = slot.wire.is_some();
         let mut sent;
         loop {
-            let wire = match self.ready(slot, connected_by) {
+            if deadline.has_passed() {
+                let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
+                return all(batch, &Failure::not_done(late));
+            }
+            let wire = match self.ready(slot, connect_by) {
                 Ok(wire) => wire,
                 Err(error) => return all(batch, &Failure::not_done(error)),
             };
@@ -113,7 +121,7 @@ impl Single {
                 Err(error) => {
                     // Poisoned: the next reply on it could be to something else.
                     slot.wire = None;
-                    let failure = Failure::unknown(fault::reply(&error), sent);
+                    let failure = Failure::unknown(error, sent);
                     carried.resize(batch.calls.len(), Err(failure));
                 }
             }
@@ -168,10 +176,17 @@ fn receive_loaded(wire: &mut Wire, count: usize, deadline: Deadline) -> Result<(
         match wire.receive(deadline) {
             Ok(Value::ServerError(error)) => refused = Err((fault::server(&error), false)),
             Ok(_) => {}
-            Err(error) => return Err((fault::reply(&error), true)),
+            Err(error) => return Err((error, true)),
         }
     }
     refused
+}
+
+/// No connection could be made, for want of descriptors or the like. (A pool that was in use is
+/// not meant, and would give nothing either.)
+fn lacks_descriptors(carried: &[Carried]) -> bool {
+    matches!(carried.first(), Some(Err(failure))
+        if failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted)
 }
 
 fn lacks_script(carried: &Carried) -> bool {

@@ -24,9 +24,9 @@ if holder ~= token then
   return 0
 end
 
-local stored = fence ~= '0' and redis.call('GET', side)
+local stored = fence ~= '0' and redis.pcall('GET', side)
 redis.call('DEL', lock)
-if stored then
+if type(stored) == 'string' then
   local last, owner = string.match(stored, '^(%d+) (%x+)$')
   if owner == token and last ~= fence then
     return 0

@@ -108,23 +108,25 @@ fn contend(client: &Client, register: &Path, span: Duration) -> Report {
         let fence = lease.fence();
         let mut number = None;
         register.access(fence, |seen| number = Some(*seen));
-        if report.turns.len() % 4 == 3 {
-            std::thread::sleep(TTL * 2);
+        // The moment is taken first: a lease that is valid after it was valid at it. What a holder
+        // does later must be refused by the register if somebody has come after.
+        let (mut until, stalls) = (from, report.turns.len() % 4 == 3);
+        loop {
+            let moment = now();
+            if lease.is_valid() {
+                until = moment;
+            }
+            if !stalls || moment > from + TTL * 2 {
+                break;
+            }
+            std::thread::sleep(ms(1));
         }
-        // The moment is taken first: a lease that is valid after it was valid at it.
-        let until = now();
-        if lease.is_valid() {
-            report.turns.push(Turn { from, until, fence });
-        } else {
-            // Not a turn that must not overlap: the holder was told in time to stop. It writes all
-            // the same here, and the register has to refuse if somebody has come after.
-            report.turns.push(Turn { from, until: from, fence });
-        }
+        report.turns.push(Turn { from, until, fence });
         let written = number.is_some_and(|number| register.access(fence, |now| *now = number + 1));
         *(if written { &mut report.accepted } else { &mut report.refused }) += 1;
         drop(lease);
     }
-    // Of a lease that was over before its holder first looked, not even the start is sure.
+    // Of a lease that was over when its holder first looked, not even the start is sure.
     report.turns.retain(|turn| turn.until > turn.from);
     report
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::events::LossReason;
+use crate::store::Reach;
 use crate::token::Token;
 
 /// What a lock asks of the leases that it makes.
@@ -96,7 +97,7 @@ pub(crate) enum Ended {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Rest,
-    Renew { ttl: Duration, refresh: bool },
+    Renew { ttl: Duration, reach: Reach },
     Warn,
     Lose(LossReason),
     Forget,
@@ -250,6 +251,12 @@ impl Grant {
         true
     }
 
+    /// How far an extension that is sent now has to reach, so that what the store keeps beside the
+    /// lock lives on.
+    pub(crate) fn reach(&self, now: Moment) -> Reach {
+        reach(self.state.lock().refreshed, now)
+    }
+
     /// The side keys were refreshed by a request sent at `sent`.
     pub(crate) fn refreshed(&self, sent: Moment) {
         self.state.lock().refreshed = sent;
@@ -297,7 +304,7 @@ impl Grant {
         }
         Step::Renew {
             ttl: self.terms.ttl_within(state.hold_end.since(now)),
-            refresh: now.since(state.refreshed) >= REFRESH,
+            reach: reach(state.refreshed, now),
         }
     }
 
@@ -313,6 +320,10 @@ impl Grant {
             }
         }
     }
+}
+
+fn reach(refreshed: Moment, now: Moment) -> Reach {
+    if now.since(refreshed) >= REFRESH { Reach::Refresh } else { Reach::Grow }
 }
 
 /// Stores count whole milliseconds, and nobody may rely on more than was asked for.

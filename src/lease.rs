@@ -103,9 +103,13 @@ impl Lease {
             if self.grant.is_over() {
                 return Err(Error::bare(ErrorKind::Lost));
             }
-            let ttl = self.grant.ttl_from(ttl, Moment::now());
-            let failure = match self.send(desk, ttl, Reach::Grow, deadline) {
+            let now = Moment::now();
+            let (ttl, reach) = (self.grant.ttl_from(ttl, now), self.grant.reach(now));
+            let failure = match self.send(desk, ttl, reach, deadline) {
                 Ok(answer) if answer.reply == Reply::Extended => {
+                    if reach == Reach::Refresh {
+                        self.grant.refreshed(answer.sent);
+                    }
                     if !self.grant.extended(answer.sent, ttl, Moment::now()) {
                         return Err(self.lost(desk, LossReason::Expired));
                     }

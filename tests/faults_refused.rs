@@ -224,7 +224,7 @@ fn c13_without_memory_nothing_is_taken_and_leases_can_still_be_extended_and_rele
     lease.extend_for(LIMIT * 2).unwrap();
     client.lock("warm-up").try_acquire().unwrap().unwrap().release().unwrap();
     server.config_set("maxmemory-policy", "noeviction");
-    server.config_set("maxmemory", "1mb");
+    server.config_set("maxmemory", "100kb");
 
     let watch = Stopwatch::start();
     let error = client.lock("lock").try_acquire().map(drop).unwrap_err();

@@ -85,7 +85,7 @@ fn c9_short_extensions_do_not_put_off_renewal() {
 fn renewal_falls_due_at_a_third_of_the_ttl_and_starts_over() {
     let grant = grant(terms(3000));
     assert_eq!(grant.step(at(999)), Step::Rest);
-    assert_eq!(grant.step(at(1000)), Step::Renew { ttl: ms(3000), refresh: false });
+    assert_eq!(grant.step(at(1000)), Step::Renew { ttl: ms(3000), reach: Reach::Grow });
     assert!(grant.extended(at(1000), ms(3000), at(1001)));
     assert_eq!(grant.next(), at(2000));
 }
@@ -95,10 +95,10 @@ fn side_keys_are_refreshed_once_an_hour() {
     let grant = grant(terms(24 * 3_600_000));
     assert_eq!(
         grant.step(at(8 * 3_600_000)),
-        Step::Renew { ttl: ms(24 * 3_600_000), refresh: true }
+        Step::Renew { ttl: ms(24 * 3_600_000), reach: Reach::Refresh }
     );
     grant.refreshed(at(8 * 3_600_000));
-    assert!(matches!(grant.step(at(8 * 3_600_001)), Step::Renew { refresh: false, .. }));
+    assert!(matches!(grant.step(at(8 * 3_600_001)), Step::Renew { reach: Reach::Grow, .. }));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn c9_one_failure_ends_nothing_then_risk_then_loss_before_validity_ends() {
 fn max_hold_bounds_ttl_validity_and_renewal() {
     let grant = grant(Terms { max_hold: Some(ms(5000)), ..terms(3000) });
     assert!(grant.extended(at(1000), ms(3000), at(1000)));
-    assert_eq!(grant.step(at(2000)), Step::Renew { ttl: ms(3000), refresh: false });
+    assert_eq!(grant.step(at(2000)), Step::Renew { ttl: ms(3000), reach: Reach::Grow });
     assert!(grant.extended(at(2000), ms(3000), at(2000)));
     // The ttl asked for last ends with max_hold, and so does the lease.
     assert_eq!(grant.step(at(3900)), Step::Rest);

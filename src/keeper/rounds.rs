@@ -70,8 +70,8 @@ fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
     let mut rest = Vec::new();
     for grant in due {
         match grant.step(now) {
-            Step::Renew { ttl, refresh } => {
-                renewals.push((grant, ttl, if refresh { Reach::Refresh } else { Reach::Grow }));
+            Step::Renew { ttl, reach } => {
+                renewals.push((grant, ttl, reach));
                 continue;
             }
             Step::Lose(reason) => desk.tell_lost(&grant, reason),

@@ -89,10 +89,10 @@ impl<'a> Attempts<'a> {
         let first_answer = self.first_answer_by();
         // Who asks only once stands in nobody's way afterwards, himself included.
         let once = wait == Some(Duration::ZERO) || attempts == Some(1);
-        let (mut tries, mut may_deadlock) = (0, wait.is_none() && attempts.is_none());
+        let (mut tries, mut may_deadlock) = (0u32, wait.is_none() && attempts.is_none());
         let (mut pace, mut round_trip) = (self.pace(), Duration::ZERO);
         loop {
-            tries += 1;
+            tries = tries.saturating_add(1);
             let sent = Moment::now();
             let last = if self.knows_store() { limit.max(first_answer) } else { first_answer };
             let by = Deadline::at(last.min(sent.plus(self.lock.keeper.io_timeout())));
@@ -109,7 +109,7 @@ impl<'a> Attempts<'a> {
                 Tried::Failed(_) => Moment::NEVER,
             };
             if attempts.is_some_and(|most| tries >= most) {
-                return Err(self.over(wait));
+                return Err(self.over(tries));
             }
             let now = Moment::now();
             // The last try has to be answered before the limit, so it starts a little earlier.
@@ -117,11 +117,11 @@ impl<'a> Attempts<'a> {
             let wake = pace.next(now, free_at).unwrap_or(now).min(latest.max(now));
             if !self.knows_store() && wake.plus(Duration::from_millis(1)) >= first_answer {
                 // Nobody is there; another try could not be answered in time.
-                return Err(self.over(wait));
+                return Err(self.over(tries));
             }
             if now >= latest {
                 self.pause(limit, check.as_mut())?;
-                return Err(self.over(wait));
+                return Err(self.over(tries));
             }
             self.pause(wake, check.as_mut())?;
         }
@@ -272,13 +272,13 @@ impl<'a> Attempts<'a> {
     }
 
     /// Why a wait ends without a lease.
-    fn over(&mut self, wait: Option<Duration>) -> Error {
+    fn over(&mut self, tries: u32) -> Error {
         if let Some(trouble) = self.trouble.take() {
             return trouble;
         }
         self.desk.metrics.timed_out.add_one();
-        let waited = wait.map_or_else(|| "its attempts".to_owned(), |wait| format!("{wait:?}"));
-        Error::new(ErrorKind::Timeout, waited)
+        let waited = Moment::now().since(self.start).as_millis();
+        Error::new(ErrorKind::Timeout, format!("{waited} ms, asked {tries} times"))
     }
 }
 

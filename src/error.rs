@@ -95,9 +95,9 @@ kinds! {
     /// The two ends do not trust each other's certificates, or speak no common TLS.
     Tls "tls" stop "the TLS connection could not be made"
         "check ca, cert, key and the host name in the URL";
-    /// The store forbids a command that a lock needs.
-    Permission "permission" stop "the store forbids a command that is needed"
-        "grant the user that command (README lists all of them)";
+    /// The store forbids a command or a key that a lock needs.
+    Permission "permission" stop "the store forbids what is needed"
+        "grant the user that command or key (README lists all of them)";
     /// The key belongs to something else than Leasehold: another type, or no TTL.
     WrongType "wrong_type" stop "the name is in use by something that is not a lease"
         "choose another name or prefix, or remove the key";

@@ -22,7 +22,10 @@ fn server_kind(code: &str, details: &str) -> ErrorKind {
         details.split([' ', ':']).filter_map(|word| by_code(word.trim_start_matches('-')));
     if let Some(kind) = wrapped.into_iter().next() {
         kind
-    } else if says("can't run this command") || says("ACL failure") || says("no permissions") {
+    } else if ["can't run this command", "can't access", "ACL failure", "no permissions"]
+        .into_iter()
+        .any(says)
+    {
         ErrorKind::Permission
     } else if says("max number of clients") {
         ErrorKind::Unavailable

@@ -19,6 +19,16 @@ impl Script {
     pub(super) fn digest(&self) -> &str {
         &self.digest
     }
+
+    /// The command that an error of this script is about. Servers before 7.2 only tell the line
+    /// (`@user_script:12`) of a command that they forbid.
+    fn command_of(&self, error: &str) -> Option<&'static str> {
+        let (_, place) = error.rsplit_once("user_script:")?;
+        let digits = place.trim_start();
+        let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];
+        let line = self.source.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)?;
+        line.split_once("call('")?.1.split_once('\'').map(|(command, _)| command)
+    }
 }
 
 /// A batch of calls, packed to be sent in one write.
@@ -111,6 +121,18 @@ mod tests {
     fn numbers_are_written_as_everybody_writes_them() {
         for number in [0, 7, 10, 86_400_000, u64::MAX] {
             assert_eq!(Decimal::of(number).digits(), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_forbidden_command_is_found_by_its_line() {
+        static SCRIPT: Script =
+            Script::new("-- why\nlocal t = redis.pcall('TIME')\nreturn 1", || "00ff".to_owned());
+        let found = |error| SCRIPT.command_of(error);
+        assert_eq!(found("can't run this command script: 00ff, on @user_script:2."), Some("TIME"));
+        assert_eq!(found("f_00ff): @user_script:2: @user_script: 2: can't run"), Some("TIME"));
+        for other in ["", "on @user_script:3.", "on @user_script:99.", "on @user_script:x"] {
+            assert_eq!(found(other), None, "{other}");
         }
     }
 

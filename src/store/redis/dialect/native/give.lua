@@ -18,7 +18,8 @@ local token, fence = ARGV[1], ARGV[2]
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  return holder
+  -- Once more, so that the error tells this line and with it the command.
+  return redis.call('GET', lock)
 end
 if holder ~= token then
   return 0

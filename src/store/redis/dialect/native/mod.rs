@@ -4,7 +4,7 @@ mod keys;
 
 use std::time::Duration;
 
-use redis::Value;
+use redis::{ServerError, Value};
 
 use super::super::fault;
 use super::{Batch, Decimal, Script};
@@ -82,7 +82,7 @@ impl Native {
         value: Value,
     ) -> Result<Reply, Error> {
         match (request, value) {
-            (_, Value::ServerError(error)) => Err(fault::server(&error)),
+            (request, Value::ServerError(error)) => Err(explain(script(request), &error)),
             (Request::Give { .. }, Value::Int(1)) => Ok(Reply::Given),
             (Request::Extend { .. }, Value::Int(1)) => Ok(Reply::Extended),
             (Request::Give { .. } | Request::Extend { .. }, Value::Int(0)) => Ok(Reply::NotMine),
@@ -102,7 +102,7 @@ impl Native {
 
     pub(in crate::store::redis) fn read_look(&self, value: Value) -> Result<Look, Error> {
         let values = match value {
-            Value::ServerError(error) => return Err(fault::server(&error)),
+            Value::ServerError(error) => return Err(explain(&LOOK, &error)),
             Value::Array(values) => values,
             value => return Err(unreadable(format!("{value:?}").as_bytes())),
         };
@@ -132,6 +132,25 @@ impl Native {
             }),
             last_fence,
         })
+    }
+}
+
+fn script(request: &Request<'_>) -> &'static Script {
+    match request {
+        Request::Take { .. } | Request::Extend { reach: Reach::Refresh, .. } => &TAKE,
+        Request::Extend { .. } => &EXTEND,
+        Request::Give { .. } => &GIVE,
+    }
+}
+
+/// An error of a script; one about a right says which command lacks it.
+fn explain(script: &Script, error: &ServerError) -> Error {
+    let explained = fault::server(error);
+    match script.command_of(explained.detail()) {
+        Some(command) if explained.kind() == ErrorKind::Permission => {
+            Error::new(ErrorKind::Permission, format!("{command}: {}", explained.detail()))
+        }
+        _ => explained,
     }
 }
 

@@ -30,7 +30,8 @@ if type(holder) == 'table' then
   if string.find(holder.err, 'WRONGTYPE', 1, true) then
     return 'F it is of another type'
   end
-  return holder
+  -- Once more, so that the error tells this line and with it the command.
+  return redis.call('GET', lock)
 end
 
 if holder and holder ~= token then

@@ -12,7 +12,7 @@ use leasehold::{Client, ErrorKind};
 use stores::{
     LIMIT, Store, eventually_free, holder, in_time_on_each_store, ms, on_each_store, open, secs,
 };
-use support::{Child, Server, Stopwatch, child, eventually};
+use support::{Child, Mode, Proxy, Server, Stopwatch, child, eventually};
 
 on_each_store!(
     c14_close_ends_and_releases_every_lease,
@@ -221,6 +221,23 @@ fn c14_close_returns_in_time_from_a_server_that_is_silent() {
     watch.assert_at_most(ms(300), ms(250));
     assert!(!lease.is_valid());
     server.cont();
+}
+
+#[test]
+fn c13_an_extension_that_is_under_way_while_its_client_closes_says_closed() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let client = open(&server.url_through(proxy.port()));
+    let lease = client.lock("n").acquire().unwrap();
+    let sent = proxy.request_bytes();
+    proxy.set(Mode::DelayReplies(ms(300)));
+    std::thread::scope(|scope| {
+        let extend = scope.spawn(|| lease.extend());
+        eventually(LIMIT, || proxy.request_bytes() > sent);
+        client.close().unwrap();
+        assert_eq!(kind(extend.join().unwrap()), ErrorKind::Closed);
+    });
+    assert_eq!(client.counters().lost, 0);
 }
 
 /// A lease that the keeper has not heard of yet: it is in its book from the first extension on.

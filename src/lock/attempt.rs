@@ -24,7 +24,8 @@ pub(super) struct Attempts<'a> {
     token: Token,
     ticket: u64,
     /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
-    /// giving; they are given before the next try too, so that the call does not find itself busy.
+    /// giving; the latest are given before the next try too, so that the call does not find itself
+    /// busy.
     ghosts: Vec<(Token, Moment)>,
     /// The token stands in the store, at the latest until then: among the waiters, or as a holder
     /// that came too late.
@@ -34,6 +35,9 @@ pub(super) struct Attempts<'a> {
     /// What is wrong with the store, as far as the tries since its last answer tell.
     trouble: Option<Error>,
 }
+
+/// A long outage leaves many; a try does not grow with it.
+const MOST_GHOSTS: usize = 32;
 
 enum Tried {
     Granted(Lease),
@@ -223,6 +227,9 @@ impl<'a> Attempts<'a> {
         let until = sent.plus(self.terms.ttl);
         self.owe(self.token, until);
         self.ghosts.retain(|(_, until)| *until > sent);
+        if self.ghosts.len() == MOST_GHOSTS {
+            self.ghosts.remove(0);
+        }
         self.ghosts.push((self.token, until));
         self.token = Token::random()?;
         self.stands = None;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use self::book::Book;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, EventKind, Hub};
+use crate::events::{Event, EventKind, Hub, LossReason};
 use crate::fork::Owned;
 use crate::grant::{Grant, Identity};
 use crate::metrics::Metrics;
@@ -149,8 +149,8 @@ impl Drop for Inside {
 }
 
 impl Desk {
-    /// Takes a grant into the book, or files it anew after its validity changed. False when the client was closed meanwhile: then the grant
-    /// must be given by whoever has it.
+    /// Takes a grant into the book, or files it anew after its validity changed. False when the
+    /// client was closed meanwhile: then the grant must be given by whoever has it.
     pub(crate) fn keep(&self, grant: &Arc<Grant>) -> bool {
         let mut book = self.book.lock();
         if book.closing().is_some() {
@@ -185,7 +185,7 @@ impl Desk {
     }
 
     /// Says that a lease was lost: counted, logged and raised, once.
-    pub(crate) fn tell_lost(&self, grant: &Grant, reason: crate::events::LossReason) {
+    pub(crate) fn tell_lost(&self, grant: &Grant, reason: LossReason) {
         self.metrics.lost.add_one();
         self.tell(grant, EventKind::Lost(reason));
     }

@@ -23,7 +23,10 @@ on_each_store!(
     c14_no_lease_comes_out_of_a_client_that_closes,
 );
 
-in_time_on_each_store!(c14_close_wakes_waiters,);
+in_time_on_each_store!(
+    c14_close_wakes_waiters,
+    c14_whoever_waits_behind_a_client_that_closes_is_not_held_up,
+);
 
 fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
     result.err().expect("an error").kind()
@@ -81,6 +84,26 @@ fn c14_close_wakes_waiters(store: &Store) {
             assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
         }
         watch.assert_at_most(ms(200), Duration::ZERO);
+    });
+}
+
+/// Behind a waiter that is taken for dead only after half a second.
+fn c14_whoever_waits_behind_a_client_that_closes_is_not_held_up(store: &Store) {
+    let (one, two, three) = (store.client(), store.client(), store.client());
+    let held = one.lock("n").acquire().unwrap();
+    std::thread::scope(|scope| {
+        let ahead: Vec<_> = (0..4).map(|_| scope.spawn(|| two.lock("n").acquire())).collect();
+        eventually(LIMIT, || two.counters().busy >= 40);
+        let behind = scope.spawn(|| three.lock("n").acquire().unwrap());
+        eventually(LIMIT, || three.counters().busy >= 10);
+        two.close().unwrap();
+        for waiter in ahead {
+            assert_eq!(kind(waiter.join().unwrap()), ErrorKind::Closed);
+        }
+        let watch = Stopwatch::start();
+        held.release().unwrap();
+        behind.join().unwrap().release().unwrap();
+        watch.assert_at_most(ms(150), Duration::ZERO);
     });
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Book {
     owed: BTreeMap<(Moment, u64), Debt>,
     last_debt: u64,
     closing: Option<Deadline>,
+    /// The thread has taken its last gives.
+    settled: bool,
     /// When the thread will look again by itself.
     pub(super) asleep_until: Moment,
 }
@@ -129,6 +131,16 @@ impl Book {
             debts.push(first.remove());
         }
         debts
+    }
+
+    /// Takes out all gives, the last ones that anybody takes.
+    pub(super) fn settle(&mut self) -> impl Iterator<Item = Debt> {
+        self.settled = true;
+        std::mem::take(&mut self.owed).into_values()
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
     }
 
     pub(super) fn owes_nothing(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::events::{Event, EventKind, Hub, LossReason};
 use crate::fork::Owned;
 use crate::grant::{Grant, Identity};
 use crate::metrics::Metrics;
-use crate::store::Store;
+use crate::store::{Lane, Store};
 use crate::sync::{Condvar, Mutex};
 use crate::wait::Gate;
 
@@ -57,6 +57,9 @@ pub(crate) struct Owed {
     /// taken or extended it.
     pub(crate) until: Moment,
 }
+
+/// How long a waiter that was closed may take to leave.
+const LEAVE_WAIT: Duration = Duration::from_millis(50);
 
 impl Keeper {
     pub(crate) fn start(
@@ -172,6 +175,23 @@ impl Desk {
         let mut book = self.book.lock();
         book.owe(owed, Moment::now());
         self.wake.notify_one();
+    }
+
+    /// Leaves a place among the waiters. The keeper does it, or, when it has ended with its client,
+    /// this thread: whoever stands behind would be held up.
+    pub(crate) fn leave(&self, owed: Owed) {
+        let mut book = self.book.lock();
+        if !book.is_settled() {
+            book.owe(owed, Moment::now());
+            self.wake.notify_one();
+            return;
+        }
+        drop(book);
+        let deadline = Deadline::after(LEAVE_WAIT);
+        let left = self.store.ask(Lane::Give(LEAVE_WAIT), rounds::request(&owed), deadline);
+        if let Err(failure) = left {
+            log::debug!("a waiter of a closed client did not leave: {}", failure.error);
+        }
     }
 
     /// Whether this thread took the name and still has a lease on it.

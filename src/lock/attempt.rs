@@ -225,7 +225,7 @@ impl<'a> Attempts<'a> {
         };
         self.desk.metrics.unknown.add_one();
         let until = sent.plus(self.terms.ttl);
-        self.owe(self.token, until);
+        self.desk.owe(self.owed(until));
         self.ghosts.retain(|(_, until)| *until > sent);
         if self.ghosts.len() == MOST_GHOSTS {
             self.ghosts.remove(0);
@@ -241,9 +241,9 @@ impl<'a> Attempts<'a> {
         Ok(Error::new(ErrorKind::Unknown, detail))
     }
 
-    fn owe(&self, token: Token, until: Moment) {
-        let identity = Identity { name: Arc::clone(&self.lock.name), token, fence: 0 };
-        self.desk.owe(Owed { identity, until });
+    fn owed(&self, until: Moment) -> Owed {
+        let name = Arc::clone(&self.lock.name);
+        Owed { identity: Identity { name, token: self.token, fence: 0 }, until }
     }
 
     /// By when the first answer must have come: a wait that is shorter is a try, and a try gets
@@ -293,7 +293,7 @@ impl<'a> Attempts<'a> {
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
         if let Some(until) = self.stands {
-            self.owe(self.token, until);
+            self.desk.leave(self.owed(until));
         }
     }
 }

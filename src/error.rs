@@ -66,11 +66,11 @@ kinds! {
     Interrupted "interrupted" retry "the wait was interrupted"
         "nothing is held; stop, or acquire again";
     /// The lease was no longer ours: it ran out, was deleted, or somebody else has the lock now.
-    Lost "lost" retry "the lease was lost"
+    Lost "lost" stop "the lease was lost"
         "stop using the resource; the fence keeps a late write out";
     /// The outcome is not known; it is never counted as held.
     Unknown "unknown" retry "the outcome is unknown"
-        "nothing is held here; what may be left is being given back and is free within one ttl at the latest";
+        "a lock that may have been taken is being given back and is free within one ttl; a lease is as valid as it says";
     /// This thread holds the lock already and would wait for itself.
     WouldDeadlock "would_deadlock" stop "this thread holds the lock and would wait for itself for ever"
         "release its lease first, or wait with a limit";

@@ -84,8 +84,9 @@ impl Lease {
     /// It never goes beyond `max_hold`, and never makes a lease shorter.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::Unknown`] and others that are
-    /// retriable: the store did not confirm it; the lease stays valid for as long as it was.
+    /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::Closed`]: the client was closed,
+    /// and the lease has ended with it. [`ErrorKind::Unknown`] and all others: the store did not
+    /// confirm it; the lease stays valid for as long as it was.
     pub fn extend(&self) -> Result<(), Error> {
         self.extend_for(self.grant.terms.ttl)
     }
@@ -101,7 +102,7 @@ impl Lease {
         let deadline = Deadline::after(self.keeper.io_timeout());
         loop {
             if self.grant.is_over() {
-                return Err(Error::bare(ErrorKind::Lost));
+                return Err(self.lost(desk, LossReason::Expired));
             }
             let now = Moment::now();
             let (ttl, reach) = (self.grant.ttl_from(ttl, now), self.grant.reach(now));
@@ -282,6 +283,8 @@ impl Lease {
     fn lost(&self, desk: &Desk, reason: LossReason) -> Error {
         if self.end(desk) != Ended::Before {
             desk.tell_lost(&self.grant, reason);
+        } else if desk.gate.is_closed() {
+            return Error::bare(ErrorKind::Closed);
         }
         Error::bare(ErrorKind::Lost)
     }

@@ -54,26 +54,34 @@ impl Condvar {
 
 /// So many callers at a time; the others wait, no longer than until a deadline.
 pub(crate) struct Permits {
-    free: Mutex<u32>,
+    count: Mutex<Count>,
     returned: Condvar,
 }
 
+struct Count {
+    free: u32,
+    /// Nobody is notified where nobody sleeps: that would be a system call for every request.
+    sleepers: u32,
+}
+
 impl Permits {
-    pub(crate) fn new(count: u32) -> Permits {
-        Permits { free: Mutex::new(count), returned: Condvar::default() }
+    pub(crate) fn new(free: u32) -> Permits {
+        Permits { count: Mutex::new(Count { free, sleepers: 0 }), returned: Condvar::default() }
     }
 
     /// `None` if there was none until then.
     pub(crate) fn take(&self, deadline: Deadline) -> Option<Permit<'_>> {
-        let mut free = self.free.lock();
-        while *free == 0 {
+        let mut count = self.count.lock();
+        while count.free == 0 {
             let left = deadline.left();
             if left.is_zero() {
                 return None;
             }
-            free = self.returned.wait_for(free, left);
+            count.sleepers += 1;
+            count = self.returned.wait_for(count, left);
+            count.sleepers -= 1;
         }
-        *free -= 1;
+        count.free -= 1;
         Some(Permit(self))
     }
 
@@ -88,8 +96,13 @@ pub(crate) struct Permit<'a>(&'a Permits);
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock() += 1;
-        self.0.returned.notify_one();
+        let mut count = self.0.count.lock();
+        count.free += 1;
+        let awaited = count.sleepers > 0;
+        drop(count);
+        if awaited {
+            self.0.returned.notify_one();
+        }
     }
 }
 

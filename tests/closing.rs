@@ -12,7 +12,7 @@ use leasehold::{Client, ErrorKind};
 use stores::{
     LIMIT, Store, eventually_free, holder, in_time_on_each_store, ms, on_each_store, open, secs,
 };
-use support::{Child, Server, Stopwatch, child, eventually};
+use support::{Child, Mode, Proxy, Server, Stopwatch, child, eventually};
 
 on_each_store!(
     c14_close_ends_and_releases_every_lease,
@@ -23,7 +23,10 @@ on_each_store!(
     c14_no_lease_comes_out_of_a_client_that_closes,
 );
 
-in_time_on_each_store!(c14_close_wakes_waiters,);
+in_time_on_each_store!(
+    c14_close_wakes_waiters,
+    c14_whoever_waits_behind_a_client_that_closes_is_not_held_up,
+);
 
 fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
     result.err().expect("an error").kind()
@@ -81,6 +84,26 @@ fn c14_close_wakes_waiters(store: &Store) {
             assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
         }
         watch.assert_at_most(ms(200), Duration::ZERO);
+    });
+}
+
+/// Behind a waiter that is taken for dead only after half a second.
+fn c14_whoever_waits_behind_a_client_that_closes_is_not_held_up(store: &Store) {
+    let (one, two, three) = (store.client(), store.client(), store.client());
+    let held = one.lock("n").acquire().unwrap();
+    std::thread::scope(|scope| {
+        let ahead: Vec<_> = (0..4).map(|_| scope.spawn(|| two.lock("n").acquire())).collect();
+        eventually(LIMIT, || two.counters().busy >= 40);
+        let behind = scope.spawn(|| three.lock("n").acquire().unwrap());
+        eventually(LIMIT, || three.counters().busy >= 10);
+        two.close().unwrap();
+        for waiter in ahead {
+            assert_eq!(kind(waiter.join().unwrap()), ErrorKind::Closed);
+        }
+        let watch = Stopwatch::start();
+        held.release().unwrap();
+        behind.join().unwrap().release().unwrap();
+        watch.assert_at_most(ms(150), Duration::ZERO);
     });
 }
 
@@ -221,6 +244,23 @@ fn c14_close_returns_in_time_from_a_server_that_is_silent() {
     watch.assert_at_most(ms(300), ms(250));
     assert!(!lease.is_valid());
     server.cont();
+}
+
+#[test]
+fn c13_an_extension_that_is_under_way_while_its_client_closes_says_closed() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let client = open(&server.url_through(proxy.port()));
+    let lease = client.lock("n").acquire().unwrap();
+    let sent = proxy.request_bytes();
+    proxy.set(Mode::DelayReplies(ms(300)));
+    std::thread::scope(|scope| {
+        let extend = scope.spawn(|| lease.extend());
+        eventually(LIMIT, || proxy.request_bytes() > sent);
+        client.close().unwrap();
+        assert_eq!(kind(extend.join().unwrap()), ErrorKind::Closed);
+    });
+    assert_eq!(client.counters().lost, 0);
 }
 
 /// A lease that the keeper has not heard of yet: it is in its book from the first extension on.

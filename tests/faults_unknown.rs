@@ -5,9 +5,13 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::{Client, ErrorKind, Lease};
+use leasehold::{Backoff, Client, ErrorKind, Lease};
 use redis::Value;
 use support::*;
 
@@ -237,4 +241,36 @@ fn c6_a_wait_with_many_unknown_outcomes_does_not_give_all_of_them_for_ever() {
         held.release().unwrap();
         call.join().unwrap();
     });
+}
+
+/// A proxy whose server is gone: it takes connections, reads a request and hangs up.
+#[test]
+fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let largest = Arc::new(AtomicUsize::new(0));
+    std::thread::spawn({
+        let largest = Arc::clone(&largest);
+        move || {
+            for (index, mut stream) in listener.incoming().map_while(Result::ok).enumerate() {
+                let mut request = vec![0; 1 << 20];
+                stream.set_read_timeout(Some(LIMIT)).unwrap();
+                let count = stream.read(&mut request).unwrap_or(0);
+                if index == 0 {
+                    // It has answered once, so that a wait outlasts the outage.
+                    let _ = stream.write_all(b"$9\r\nB 60000 1\r\n");
+                } else if request[..count].windows(3).any(|part| part == b"try") {
+                    largest.fetch_max(count, Ordering::SeqCst);
+                }
+            }
+        }
+    });
+    let client = Client::open(&url).unwrap();
+    let backoff = Backoff::default().longest(ms(2));
+    let lock = client.lock("lock").ttl(Duration::from_secs(60)).backoff(backoff);
+    assert!(lock.try_acquire().unwrap().is_none());
+    let ended = lock.wait(LIMIT * 6).acquire_unless(|| client.counters().unknown > 100);
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Interrupted);
+    let largest = largest.load(Ordering::SeqCst);
+    assert!((4_000..8_000).contains(&largest), "{largest} bytes: some are given, and not all");
 }

@@ -176,7 +176,9 @@ fn c5_a_lease_whose_turn_is_over_sends_nothing() {
     let mut next = || leases.next().unwrap();
     drop(next());
     assert_eq!(kind(next().release()), ErrorKind::Lost);
-    assert_eq!(kind(next().extend()), ErrorKind::Lost);
+    let lost = next().extend().unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Lost);
+    assert!(!lost.is_retriable(), "validity that has ended never comes back");
     assert_eq!(kind(next().let_expire_in(secs(1))), ErrorKind::Lost);
     assert_eq!(watch.client_commands(), [""; 0]);
 }

@@ -5,6 +5,8 @@
 mod stores;
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -68,6 +70,23 @@ fn everything_goes_well(server: &Server) {
     assert_eq!(hear_error(client.ping()), ErrorKind::Closed);
 }
 
+/// Says of AUTH what a Redis says of every command that it does not know, or has under another
+/// name: it repeats the arguments.
+fn a_server_without_auth() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = write!(
+                stream,
+                "-ERR unknown command 'AUTH', with args beginning with: 'bob' '{PASSWORD}' \r\n"
+            );
+        }
+    });
+    port
+}
+
 fn everything_goes_wrong(server: &Server) {
     let place = format!("127.0.0.1:{}", server.port());
     let open = |url: String| Client::open(&url).unwrap();
@@ -84,6 +103,10 @@ fn everything_goes_wrong(server: &Server) {
     if let Err(error) = Client::open(&format!("rediss://:{ENCODED}@{place}?ca=/no/such/file")) {
         hear_error::<()>(Err(error));
     }
+
+    let strange = open(format!("redis://bob:{ENCODED}@127.0.0.1:{}", a_server_without_auth()));
+    assert_eq!(hear_error(strange.ping()), ErrorKind::Protocol);
+    assert_eq!(hear_error(strange.lock("n").try_acquire()), ErrorKind::Protocol);
 
     // Renewals that fail are logged.
     let mut proxy = Proxy::start(server.port());

@@ -206,6 +206,7 @@ fn what_can_never_work_is_refused(store: &Store) {
     let lock = client.lock("n");
     for backoff in [Backoff::default().first(ms(0)), Backoff::default().longest(ms(0))] {
         assert_eq!(kind(lock.clone().backoff(backoff).acquire()), ErrorKind::BadArgument);
+        assert_eq!(kind(lock.clone().backoff(backoff).try_acquire()), ErrorKind::BadArgument);
     }
     assert_eq!(kind(lock.clone().attempts(0).acquire()), ErrorKind::BadArgument);
     for ttl in [Duration::ZERO, Duration::from_micros(999), ms(2), secs(86_401), Duration::MAX] {

@@ -18,6 +18,8 @@ pub(super) struct Book {
     owed: BTreeMap<(Moment, u64), Debt>,
     last_debt: u64,
     closing: Option<Deadline>,
+    /// The thread has taken its last gives.
+    settled: bool,
     /// When the thread will look again by itself.
     pub(super) asleep_until: Moment,
 }
@@ -66,9 +68,16 @@ impl Book {
         let past = ..=(now, u64::MAX);
         let ending = self.ends.range(past).map(|(_, grant)| grant);
         let stepping = self.steps.range(past).map(|(_, grant)| grant);
-        // More than are wanted, so that a short lease is not behind a crowd of long ones.
         let mut due: Vec<_> = ending.chain(stepping).take(most * 8).cloned().collect();
-        due.sort_by_key(|grant| (grant.lost_at(), grant.id));
+        if due.len() > most {
+            // A short lease is not to stand behind a crowd of long ones.
+            let soonest = self.ends.values().take(most * 8);
+            let soonest = soonest.filter(|grant| grant.next() <= now);
+            due.extend(soonest.cloned());
+        }
+        // Each moment is read once: it moves on when a caller extends or ends the lease meanwhile,
+        // and sorting panics over an order that changes.
+        due.sort_by_cached_key(|grant| (grant.lost_at(), grant.id));
         due.dedup_by_key(|grant| grant.id);
         due.truncate(most);
         due
@@ -131,6 +140,16 @@ impl Book {
         debts
     }
 
+    /// Takes out all gives, the last ones that anybody takes.
+    pub(super) fn settle(&mut self) -> impl Iterator<Item = Debt> {
+        self.settled = true;
+        std::mem::take(&mut self.owed).into_values()
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
     pub(super) fn owes_nothing(&self) -> bool {
         self.owed.is_empty()
     }
@@ -147,5 +166,58 @@ impl Book {
     pub(super) fn clear(&mut self) -> Vec<Arc<Grant>> {
         self.steps.clear();
         std::mem::take(&mut self.ends).into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::{Identity, Terms};
+
+    const START: Moment = Moment::from_nanos(1_000_000_000_000);
+
+    fn grant(id: u64, ttl: u64, sent: Moment) -> Arc<Grant> {
+        let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+        let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1 };
+        let terms = Terms { ttl: Duration::from_millis(ttl), renew: true, max_hold: None };
+        Arc::new(Grant::taken(identity, terms, id, sent, sent).unwrap())
+    }
+
+    #[test]
+    fn c9_a_short_lease_is_not_behind_a_crowd_of_long_ones() {
+        let mut book = Book::default();
+        for id in 0..5000 {
+            book.insert(grant(id, 30_000, START));
+        }
+        let later = START.plus(Duration::from_millis(11_000));
+        book.insert(grant(5000, 300, later));
+        let now = later.plus(Duration::from_millis(150));
+        let due = book.due(now, 128);
+        assert_eq!((due.len(), due[0].id), (128, 5000));
+        // And not before its time.
+        let due = book.due(later.plus(Duration::from_millis(50)), 128);
+        assert!(due.iter().all(|grant| grant.id != 5000));
+    }
+    #[test]
+    fn c9_leases_that_end_or_are_extended_meanwhile_do_not_upset_the_order() {
+        let mut book = Book::default();
+        let grants: Vec<_> = (0..500).map(|id| grant(id, 30_000, START)).collect();
+        for grant in &grants {
+            book.insert(Arc::clone(grant));
+        }
+        std::thread::scope(|scope| {
+            let extend = scope.spawn(|| {
+                for round in 1..400 {
+                    let sent = START.plus(Duration::from_nanos(round));
+                    for grant in &grants {
+                        grant.extended(sent, Duration::from_secs(30), sent);
+                    }
+                }
+            });
+            while !extend.is_finished() {
+                let due = book.due(START.plus(Duration::from_secs(11)), 128);
+                assert_eq!(due.len(), 128);
+            }
+        });
     }
 }

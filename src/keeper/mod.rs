@@ -15,11 +15,11 @@ use std::time::Duration;
 use self::book::Book;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, EventKind, Hub};
+use crate::events::{Event, EventKind, Hub, LossReason};
 use crate::fork::Owned;
 use crate::grant::{Grant, Identity};
 use crate::metrics::Metrics;
-use crate::store::Store;
+use crate::store::{Lane, Store};
 use crate::sync::{Condvar, Mutex};
 use crate::wait::Gate;
 
@@ -57,6 +57,9 @@ pub(crate) struct Owed {
     /// taken or extended it.
     pub(crate) until: Moment,
 }
+
+/// How long a waiter that was closed may take to leave.
+const LEAVE_WAIT: Duration = Duration::from_millis(50);
 
 impl Keeper {
     pub(crate) fn start(
@@ -149,8 +152,8 @@ impl Drop for Inside {
 }
 
 impl Desk {
-    /// Takes a grant into the book, or files it anew after its validity changed. False when the client was closed meanwhile: then the grant
-    /// must be given by whoever has it.
+    /// Takes a grant into the book, or files it anew after its validity changed. False when the
+    /// client was closed meanwhile: then the grant must be given by whoever has it.
     pub(crate) fn keep(&self, grant: &Arc<Grant>) -> bool {
         let mut book = self.book.lock();
         if book.closing().is_some() {
@@ -174,6 +177,23 @@ impl Desk {
         self.wake.notify_one();
     }
 
+    /// Leaves a place among the waiters. The keeper does it, or, when it has ended with its client,
+    /// this thread: whoever stands behind would be held up.
+    pub(crate) fn leave(&self, owed: Owed) {
+        let mut book = self.book.lock();
+        if !book.is_settled() {
+            book.owe(owed, Moment::now());
+            self.wake.notify_one();
+            return;
+        }
+        drop(book);
+        let deadline = Deadline::after(LEAVE_WAIT);
+        let left = self.store.ask(Lane::Give(LEAVE_WAIT), rounds::request(&owed), deadline);
+        if let Err(failure) = left {
+            log::debug!("a waiter of a closed client did not leave: {}", failure.error);
+        }
+    }
+
     /// Whether this thread took the name and still has a lease on it.
     pub(crate) fn is_held_by(&self, thread: ThreadId, name: &[u8]) -> bool {
         let now = Moment::now();
@@ -185,7 +205,7 @@ impl Desk {
     }
 
     /// Says that a lease was lost: counted, logged and raised, once.
-    pub(crate) fn tell_lost(&self, grant: &Grant, reason: crate::events::LossReason) {
+    pub(crate) fn tell_lost(&self, grant: &Grant, reason: LossReason) {
         self.metrics.lost.add_one();
         self.tell(grant, EventKind::Lost(reason));
     }

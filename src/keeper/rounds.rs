@@ -167,7 +167,7 @@ fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
         .collect()
 }
 
-fn request(owed: &Owed) -> Request<'_> {
+pub(super) fn request(owed: &Owed) -> Request<'_> {
     let identity = &owed.identity;
     Request::Give { name: &identity.name, token: identity.token, fence: identity.fence }
 }
@@ -182,7 +182,7 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
             book.owe(Owed { identity: grant.identity.clone(), until }, now);
         }
     }
-    for debt in desk.book.lock().take_owed(Moment::NEVER, usize::MAX) {
+    for debt in desk.book.lock().settle() {
         book.owe(debt.owed, now);
     }
     // A give that was answered is done with, whatever the answer: there is no time to wait for

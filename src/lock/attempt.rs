@@ -24,7 +24,8 @@ pub(super) struct Attempts<'a> {
     token: Token,
     ticket: u64,
     /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
-    /// giving; they are given before the next try too, so that the call does not find itself busy.
+    /// giving; the latest are given before the next try too, so that the call does not find itself
+    /// busy.
     ghosts: Vec<(Token, Moment)>,
     /// The token stands in the store, at the latest until then: among the waiters, or as a holder
     /// that came too late.
@@ -34,6 +35,9 @@ pub(super) struct Attempts<'a> {
     /// What is wrong with the store, as far as the tries since its last answer tell.
     trouble: Option<Error>,
 }
+
+/// A long outage leaves many; a try does not grow with it.
+const MOST_GHOSTS: usize = 32;
 
 enum Tried {
     Granted(Lease),
@@ -221,8 +225,11 @@ impl<'a> Attempts<'a> {
         };
         self.desk.metrics.unknown.add_one();
         let until = sent.plus(self.terms.ttl);
-        self.owe(self.token, until);
+        self.desk.owe(self.owed(until));
         self.ghosts.retain(|(_, until)| *until > sent);
+        if self.ghosts.len() == MOST_GHOSTS {
+            self.ghosts.remove(0);
+        }
         self.ghosts.push((self.token, until));
         self.token = Token::random()?;
         self.stands = None;
@@ -234,9 +241,9 @@ impl<'a> Attempts<'a> {
         Ok(Error::new(ErrorKind::Unknown, detail))
     }
 
-    fn owe(&self, token: Token, until: Moment) {
-        let identity = Identity { name: Arc::clone(&self.lock.name), token, fence: 0 };
-        self.desk.owe(Owed { identity, until });
+    fn owed(&self, until: Moment) -> Owed {
+        let name = Arc::clone(&self.lock.name);
+        Owed { identity: Identity { name, token: self.token, fence: 0 }, until }
     }
 
     /// By when the first answer must have come: a wait that is shorter is a try, and a try gets
@@ -286,7 +293,7 @@ impl<'a> Attempts<'a> {
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
         if let Some(until) = self.stands {
-            self.owe(self.token, until);
+            self.desk.leave(self.owed(until));
         }
     }
 }

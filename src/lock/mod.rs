@@ -238,16 +238,16 @@ impl Lock {
         if self.options.attempts == Some(0) {
             return Err(bad("no attempts: 1 is the least".to_owned()));
         }
-        self.options.backoff.check()?;
         Attempts::new(self, terms)?.wait(wait, check)
     }
 
     /// Everything that can be refused before anything is sent.
     fn check(&self) -> Result<Terms, Error> {
         self.keeper.desk()?;
-        let Options { ttl, renew, max_hold, .. } = self.options;
+        let Options { ttl, renew, max_hold, backoff, .. } = self.options;
         check_name(&self.name)?;
         check_ttl(ttl)?;
+        backoff.check()?;
         if renew == Some(true) && ttl < MIN_RENEWED_TTL {
             return Err(bad(format!(
                 "a ttl of {ttl:?} is too short to renew; {MIN_RENEWED_TTL:?} is the least"

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use redis::Value;
@@ -13,7 +13,7 @@ use super::fault;
 use super::tls::Tls;
 use super::wire::{Socket, Stream, Wire};
 use crate::clock::Deadline;
-use crate::config::{Address, RedisConfig};
+use crate::config::{Address, RedisConfig, Secret};
 use crate::error::{Error, ErrorKind};
 use crate::sync::Turnstile;
 
@@ -105,15 +105,30 @@ impl Dialer {
         if replies > 0 {
             wire.send(&bytes, deadline).map_err(|(_, error)| fault::io("the greeting", &error))?;
         }
-        for _ in 0..replies {
+        for index in 0..replies {
             match wire.receive(deadline) {
-                Ok(Value::ServerError(error)) => return Err(fault::server(&error)),
+                Ok(Value::ServerError(error)) => {
+                    let error = fault::server(&error);
+                    return Err(match password {
+                        Some(password) if index == 0 => without(password, error),
+                        _ => error,
+                    });
+                }
                 Ok(_) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
+
+/// What a server said to AUTH. One that does not know the command repeats its arguments, perhaps
+/// cut short.
+fn without(password: &Secret, said: Error) -> Error {
+    if said.kind() == ErrorKind::Protocol || said.detail().contains(password.expose()) {
+        return Error::new(said.kind(), "AUTH was refused, in words that may hold the password");
+    }
+    said
 }
 
 /// Connects by `until`, which is not later than the deadline of the whole.
@@ -155,9 +170,13 @@ impl Resolver {
         }
         let late = || Error::new(ErrorKind::NoAnswer, format!("looking up {host}"));
         let mut under_way = self.under_way.enter(deadline).ok_or_else(late)?;
-        let answer = match under_way.take() {
-            Some(answer) => answer,
-            None => look_up(host.to_owned(), port)?,
+        let earlier = under_way.take().map(|answer| (answer.try_recv(), answer));
+        let answer = match earlier {
+            // It takes longer than a caller waits; if this is out of date, the next one asks anew.
+            Some((Ok(Ok(found)), _)) => return Ok(found),
+            Some((Err(TryRecvError::Empty), answer)) => answer,
+            // A failure says nothing about now.
+            _ => look_up(host.to_owned(), port)?,
         };
         match answer.recv_timeout(deadline.left()) {
             Ok(found) => found.map_err(|error| fault::io(&format!("looking up {host}"), &error)),
@@ -182,5 +201,37 @@ fn look_up(host: String, port: u16) -> Result<Receiver<Found>, Error> {
         Err(error) => {
             Err(Error::new(ErrorKind::Exhausted, format!("a thread to look up: {error}")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolver(under_way: Receiver<Found>) -> Resolver {
+        Resolver { under_way: Turnstile::new(Some(under_way)) }
+    }
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_secs(20))
+    }
+
+    #[test]
+    fn a_lookup_that_failed_when_nobody_waited_is_made_again() {
+        let (found, answer) = mpsc::channel();
+        found.send(Err(io::ErrorKind::Other.into())).unwrap();
+        let addresses = resolver(answer).resolve("localhost", 7, soon()).unwrap();
+        assert!(addresses.iter().any(|address| address.ip().is_loopback()), "{addresses:?}");
+    }
+
+    #[test]
+    fn a_lookup_that_takes_longer_than_a_caller_serves_the_next_one() {
+        let (found, answer) = mpsc::channel();
+        let resolver = resolver(answer);
+        let late = resolver.resolve("localhost", 7, Deadline::after(Duration::from_millis(20)));
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::NoAnswer);
+        let there: SocketAddr = "192.0.2.1:7".parse().unwrap();
+        found.send(Ok(vec![there])).unwrap();
+        assert_eq!(resolver.resolve("localhost", 7, soon()).unwrap(), [there]);
     }
 }

@@ -48,6 +48,9 @@ pub enum LossReason {
     Expired,
     /// `max_hold` was reached.
     MaxHold,
+    /// The client's background thread has failed, because the program's logger panicked there for
+    /// example. The client is closed.
+    NotRenewed,
 }
 
 /// A subscription to a client's events, from [`Client::events`](crate::Client::events).

@@ -171,7 +171,8 @@ impl Lease {
         }
     }
 
-    /// The same, with the lock free `after` from now, whatever its ttl was.
+    /// The same, with the lock free `after` from now, whatever its ttl was. (A renewal that is on
+    /// its way at this moment can still keep it for a whole ttl, if that is longer.)
     ///
     /// # Errors
     /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::BadArgument`]: no ttl can be

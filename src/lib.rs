@@ -86,8 +86,7 @@ mod wait;
 pub use client::Client;
 pub use config::{
     Config, DEFAULT_CLOSE_TIMEOUT, DEFAULT_IO_TIMEOUT, DEFAULT_MAX_HOLD, DEFAULT_POOL, DEFAULT_TTL,
-    DEFAULT_WAIT, MAX_FENCE, MAX_NAME, MAX_TTL, MIN_RENEWED_TTL, MIN_TTL, URL_VARIABLE,
-    parse_duration,
+    DEFAULT_WAIT, MAX_FENCE, MAX_NAME, MAX_TTL, MIN_RENEWED_TTL, URL_VARIABLE, parse_duration,
 };
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};

@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind};
 
 pub use span::parse_duration;
 
-/// The shortest ttl that any store takes.
-pub const MIN_TTL: Duration = Duration::from_millis(1);
+/// The shortest ttl that any store could count; the margin for drift makes 3 ms the least.
+const MIN_TTL: Duration = Duration::from_millis(1);
 /// The longest ttl that any store takes.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The ttl of a lock that sets none.

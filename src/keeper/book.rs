@@ -58,6 +58,10 @@ impl Book {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     pub(super) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
         self.ends.values()
     }

@@ -31,6 +31,7 @@ pub(crate) struct Keeper {
 struct Inside {
     desk: Arc<Desk>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    thread_id: ThreadId,
     close_timeout: Duration,
     io_timeout: Duration,
     last_id: AtomicU64,
@@ -87,6 +88,7 @@ impl Keeper {
         })?;
         let inside = Inside {
             desk,
+            thread_id: thread.thread().id(),
             thread: Mutex::new(Some(thread)),
             close_timeout,
             io_timeout,
@@ -127,13 +129,14 @@ impl Keeper {
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         self.inside.birth().check()?;
         self.inside.desk.shut(Deadline::after(timeout));
-        let mut thread = self.inside.thread.lock();
-        // A logger that closes the client may be running on the thread itself.
-        if let Some(thread) = thread.take()
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            log::error!("the keeper ended in a panic; leases run out by their ttl");
+        // A logger that closes the client may be running on the thread itself, which neither
+        // joins itself nor waits for somebody who joins it.
+        if std::thread::current().id() == self.inside.thread_id {
+            return Ok(());
+        }
+        if let Some(thread) = self.inside.thread.lock().take() {
+            // It catches its own panics.
+            let _ = thread.join();
         }
         Ok(())
     }
@@ -210,9 +213,15 @@ impl Desk {
         self.tell(grant, EventKind::Lost(reason));
     }
 
+    /// Raised first: a logger of the host's may panic.
     pub(crate) fn tell(&self, grant: &Grant, kind: EventKind) {
+        self.raise(grant, kind);
         let Identity { name, fence, .. } = &grant.identity;
         log::warn!("{kind:?}: lease {fence} on '{}'", name.escape_ascii());
+    }
+
+    fn raise(&self, grant: &Grant, kind: EventKind) {
+        let Identity { name, fence, .. } = &grant.identity;
         self.hub.raise(&Event { kind, name: Arc::clone(name), fence: *fence });
     }
 

@@ -18,6 +18,26 @@ const PIPELINE: usize = 128;
 const LEAST: Duration = Duration::from_millis(5);
 
 pub(super) fn run(desk: &Desk) {
+    // A logger of the host's may panic here. Going on without a keeper would grant leases that
+    // nobody renews, so the client ends, and says so.
+    let rounds = std::panic::AssertUnwindSafe(|| rounds(desk));
+    if std::panic::catch_unwind(rounds).is_err() {
+        let now = Moment::now();
+        desk.gate.close();
+        let grants = {
+            let mut book = desk.book.lock();
+            book.close(Deadline::at(now));
+            book.clear()
+        };
+        for grant in grants.iter().filter(|grant| grant.end(now) != Ended::Before) {
+            desk.metrics.lost.add_one();
+            desk.raise(grant, EventKind::Lost(LossReason::NotRenewed));
+        }
+        desk.hub.close();
+    }
+}
+
+fn rounds(desk: &Desk) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
     loop {
         let (due, debts) = {
@@ -49,11 +69,12 @@ pub(super) fn run(desk: &Desk) {
 }
 
 fn sleep<'a>(desk: &Desk, mut book: MutexGuard<'a, Book>, now: Moment) -> MutexGuard<'a, Book> {
-    let until = book.next_due();
+    // This sleep stands still while the machine is suspended, and leases do not: whoever holds
+    // some looks again soon after it woke.
+    let longest = if book.is_empty() { Duration::from_secs(3600) } else { Duration::from_secs(1) };
+    let until = book.next_due().min(now.plus(longest));
     book.asleep_until = until;
-    // In hours, because far moments overflow the clock of the condition variable.
-    let span = until.since(now).min(Duration::from_secs(3600));
-    desk.wake.wait_for(book, span)
+    desk.wake.wait_for(book, until.since(now))
 }
 
 /// By when a request of the keeper must be over.
@@ -98,6 +119,12 @@ fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
         desk.store.run(Lane::Keeper, &requests, deadline(desk))
     };
     let now = Moment::now();
+    let failures = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+    if let Some(first) = failures.clone().next() {
+        // One line a round: in an outage there may be as many failures as leases.
+        let (count, all) = (failures.count(), renewals.len());
+        log::warn!("{count} of {all} renewals failed; the first: {}", first.error);
+    }
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
         renewed(desk, grant, *ttl, *reach, outcome, now, jitter);
     }
@@ -133,7 +160,7 @@ fn renewed(
             grant.renewal_failed(now, |span| jitter.around(span));
         }
         Err(failure) => {
-            log::warn!(
+            log::debug!(
                 "renewing the lease on '{}': {}",
                 grant.identity.name.escape_ascii(),
                 failure.error

@@ -12,7 +12,7 @@ use crate::grant::{Grant, Identity, Terms};
 use crate::jitter::Jitter;
 use crate::keeper::{Desk, Owed};
 use crate::lease::Lease;
-use crate::store::{Answer, Failure, Lane, Place, Reply, Request};
+use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
 use crate::token::Token;
 use crate::wait::{Check, Pace, Woken};
 
@@ -188,10 +188,10 @@ impl<'a> Attempts<'a> {
                 let Some(grant) = Grant::taken(identity, self.terms, id, answer.sent, now) else {
                     // The same token again: it is granted anew, with validity of its own.
                     self.stands = Some(now.plus(self.terms.ttl));
-                    return Ok(Tried::Failed(Error::new(
-                        ErrorKind::NoAnswer,
-                        "the lock was granted too late to rely on it",
-                    )));
+                    let late = "the lock was granted too late to rely on it";
+                    let error = Error::new(ErrorKind::Unavailable, late);
+                    self.trouble = Some(error.clone());
+                    return Ok(Tried::Failed(error));
                 };
                 self.stands = None;
                 let grant = Arc::new(grant);
@@ -259,8 +259,10 @@ impl<'a> Attempts<'a> {
     }
 
     fn pace(&self) -> Pace {
-        let longest = self.desk.store.abilities().longest_pause;
-        Pace::new(self.lock.options.backoff, longest, Jitter::seeded(self.token.seed()))
+        let Abilities { longest_pause, place_kept } = self.desk.store.abilities();
+        let backoff = place_kept
+            .map_or(self.lock.options.backoff, |kept| self.lock.options.backoff.at_most(kept));
+        Pace::new(backoff, longest_pause, Jitter::seeded(self.token.seed()))
     }
 
     fn pause(&self, wake: Moment, check: Option<&mut Check<'_>>) -> Result<(), Error> {

@@ -41,8 +41,8 @@ pub(crate) trait Store: Send + Sync {
 /// What a store can and cannot do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Abilities {
-    /// It keeps waiters in order: a waiter joins, polls with its ticket and gives when it leaves.
-    pub(crate) tickets: bool,
+    /// Where it keeps waiters in order: who pauses for longer than this loses its place.
+    pub(crate) place_kept: Option<Duration>,
     /// The longest pause between two polls of a waiter that sets none.
     pub(crate) longest_pause: Duration,
 }

@@ -44,9 +44,16 @@ impl Backoff {
         self
     }
 
-    /// The limit that no pause exceeds.
+    /// The limit that no pause exceeds. An SQLite file keeps the order of its waiters and takes
+    /// those for dead that it does not hear of, so there it is 200 ms at most.
     pub fn longest(mut self, pause: Duration) -> Backoff {
         self.longest = Some(pause);
+        self
+    }
+
+    /// The same with no pause longer than `limit`.
+    pub(crate) fn at_most(mut self, limit: Duration) -> Backoff {
+        self.longest = self.longest.map(|longest| longest.min(limit));
         self
     }
 
@@ -128,6 +135,16 @@ mod tests {
             assert!(pace.next(NOW, free_at).unwrap() <= free_at);
         }
         assert!(pace.next(NOW, NOW).unwrap() > NOW);
+    }
+
+    #[test]
+    fn a_store_that_keeps_places_bounds_what_the_caller_set() {
+        let kept = Duration::from_millis(200);
+        let slow = Backoff::default().spins(0).first(Duration::from_secs(10)).longest(kept * 50);
+        let mut pace = pace(slow.at_most(kept));
+        for _ in 0..100 {
+            assert!(pace.next(NOW, Moment::NEVER).unwrap() <= NOW.plus(kept));
+        }
     }
 
     #[test]

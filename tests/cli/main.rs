@@ -25,7 +25,21 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
+/// A test run in the background of a script ignores ^C, and so would all that it starts.
+fn mind_signals() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+
+    for signal_of_terminal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
+        // SAFETY: the default action runs no code of ours.
+        #[allow(unsafe_code)]
+        unsafe {
+            signal(signal_of_terminal, SigHandler::SigDfl).unwrap();
+        }
+    }
+}
+
 fn leasehold<W: AsRef<OsStr>>(url: &str, words: impl IntoIterator<Item = W>) -> Command {
+    mind_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.env("LEASEHOLD_URL", url).env_remove("RUST_LOG").args(words).stdin(Stdio::null());
     command

@@ -15,6 +15,8 @@ mod wire;
 
 use std::time::Duration;
 
+use redis::Value;
+
 use self::dialect::native::Native;
 use self::route::single::Single;
 use super::{Abilities, Answer, Failure, Lane, Look, Outcome, Request, Store};
@@ -42,10 +44,12 @@ impl Store for RedisStore {
         let carried = self.route.carry(lane, &self.dialect.pack(requests), deadline);
         let outcome = |(request, carried): (&Request<'_>, _)| {
             let (value, sent) = carried?;
+            // The scripts write nothing before they report an error.
+            let refused = matches!(value, Value::ServerError(_));
             match self.dialect.read(request, value) {
                 Ok(reply) => Ok(Answer { reply, sent }),
-                // The scripts write nothing before they report an error.
-                Err(error) => Err(Failure::not_done(error)),
+                Err(error) if refused => Err(Failure::not_done(error)),
+                Err(error) => Err(Failure::unknown(error, sent)),
             }
         };
         requests.iter().zip(carried).map(outcome).collect()
@@ -65,6 +69,6 @@ impl Store for RedisStore {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { tickets: false, longest_pause: Duration::from_millis(64) }
+        Abilities { place_kept: None, longest_pause: Duration::from_millis(64) }
     }
 }

@@ -1,7 +1,7 @@
 //! The embedded store: one SQLite file, shared by the processes of one machine.
 //!
 //! [`open`] makes sure that the file is ours, or refuses it untouched. [`door`] guards a
-//! connection. [`desk`] does what a request asks for, and [`queue`] keeps the waiters. Every
+//! connection. [`clerk`] does what a request asks for, and [`queue`] keeps the waiters. Every
 //! statement is in a file of its own beside them.
 //!
 //! What the promises rest on: a lease is a row with an expiry on the suspend-aware clock, which all
@@ -9,7 +9,7 @@
 //! machine. All changes happen under the file's one write lock. A fence is on the disk before
 //! anybody hears of it.
 
-mod desk;
+mod clerk;
 mod door;
 mod mounts;
 mod open;
@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind};
 use crate::fork::OneProcess;
 use crate::store::{Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, Store};
 use crate::token::Token;
-use desk::{Desk, Glance, Trouble};
+use clerk::{Clerk, Glance, Trouble};
 use door::{Door, explain};
 
 /// SQLite knows by itself which locks of a file its process has, and asks the kernel only for
@@ -78,10 +78,10 @@ impl SqliteStore {
     ) -> Result<Vec<Outcome>, Failure> {
         let transaction = self.durable.begin(patience, deadline).map_err(Failure::not_done)?;
         let sent = transaction.sent();
-        let desk = self.desk(transaction.connection());
+        let clerk = self.clerk(transaction.connection());
         let mut outcomes = Vec::with_capacity(requests.len());
         for request in requests {
-            outcomes.push(match desk.answer(request) {
+            outcomes.push(match clerk.answer(request) {
                 Ok(reply) => Ok(Answer { reply, sent }),
                 Err(Trouble::Refused(error)) => Err(Failure::not_done(error)),
                 Err(Trouble::Sql(error)) => {
@@ -101,7 +101,7 @@ impl SqliteStore {
     ) -> Result<Option<Answer>, Failure> {
         let (seen, sent) = self
             .quick
-            .read(patience, |connection| self.desk(connection).glance(name, token, place))
+            .read(patience, |connection| self.clerk(connection).glance(name, token, place))
             .map_err(Failure::not_done)?;
         let (free_in, ticket) = match seen {
             Glance::Write => return Ok(None),
@@ -109,8 +109,8 @@ impl SqliteStore {
             Glance::Stand { free_in } => {
                 let transaction =
                     self.quick.begin(patience, patience).map_err(Failure::not_done)?;
-                let desk = self.desk(transaction.connection());
-                let ticket = desk
+                let clerk = self.clerk(transaction.connection());
+                let ticket = clerk
                     .show(name, token, place)
                     .map_err(|error| Failure::not_done(explain(&error, &self.path)))?;
                 transaction.commit()?;
@@ -120,8 +120,8 @@ impl SqliteStore {
         Ok(Some(Answer { reply: Reply::Busy { free_in, ticket }, sent }))
     }
 
-    fn desk<'a>(&'a self, connection: &'a rusqlite::Connection) -> Desk<'a> {
-        Desk { connection, prefix: &self.prefix, boot: &self.boot, now: Moment::now() }
+    fn clerk<'a>(&'a self, connection: &'a rusqlite::Connection) -> Clerk<'a> {
+        Clerk { connection, prefix: &self.prefix, boot: &self.boot, now: Moment::now() }
     }
 
     /// Whoever goes on with a file that was deleted shares its locks with nobody.
@@ -157,7 +157,7 @@ impl Store for SqliteStore {
     }
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        self.quick.read(deadline, |connection| self.desk(connection).look(name)).map(|seen| seen.0)
+        self.quick.read(deadline, |connection| self.clerk(connection).look(name)).map(|seen| seen.0)
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
@@ -166,6 +166,6 @@ impl Store for SqliteStore {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { tickets: true, longest_pause: queue::LONGEST_PAUSE }
+        Abilities { place_kept: Some(queue::PLACE_KEPT), longest_pause: queue::LONGEST_PAUSE }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
 
-use super::desk::{Desk, nanos};
+use super::clerk::{Clerk, nanos};
 use crate::clock::wall_micros;
 use crate::store::Place;
 
@@ -21,6 +21,10 @@ pub(super) const DEAD_AFTER: Duration = Duration::from_millis(500);
 /// A stamp of this age is written anew: at most four times a second, and not at every look.
 const FRESH_FOR: Duration = Duration::from_millis(240);
 
+/// A waiter that pauses no longer than this keeps its place: its stamp is not older than the two
+/// together when it comes back.
+pub(super) const PLACE_KEPT: Duration = Duration::from_millis(200);
+
 /// A place among the waiters; the row may be missing where the ticket is an old one.
 pub(super) struct Spot {
     pub(super) ticket: i64,
@@ -28,7 +32,7 @@ pub(super) struct Spot {
     pub(super) fresh: bool,
 }
 
-impl Desk<'_> {
+impl Clerk<'_> {
     /// Where a take stands already.
     pub(super) fn spot(
         &self,

@@ -8,6 +8,7 @@ use redis::{ServerError, Value};
 
 use super::super::fault;
 use super::{Batch, Decimal, Script};
+use crate::config::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Held, Look, Place, Reach, Reply, Request, millis};
 use crate::token::HEX;
@@ -162,7 +163,7 @@ fn read_taken(request: &Request<'_>, text: &[u8]) -> Option<Result<Reply, Error>
     let claim = matches!(request, Request::Extend { .. });
     Some(Ok(match sign {
         "G" if claim => Reply::Extended,
-        "G" => Reply::Granted { fence: first? },
+        "G" => Reply::Granted { fence: first.filter(|fence| (1..=MAX_FENCE).contains(fence))? },
         "B" => Reply::Busy { free_in: Duration::from_millis(first?), ticket: 0 },
         "L" => Reply::NotMine,
         "F" if claim => Reply::NotMine,

@@ -15,8 +15,8 @@ use crate::token::Token;
 /// A released row is kept so long after its last grant or extension, for the sake of its fence.
 const UNUSED_HOURS: i64 = 25;
 
-/// One look at the clock, and the tables as they are in one transaction or snapshot.
-pub(super) struct Desk<'a> {
+/// Answers requests at one moment, on a connection that is in a transaction or only reads.
+pub(super) struct Clerk<'a> {
     pub(super) connection: &'a Connection,
     pub(super) prefix: &'a [u8],
     pub(super) boot: &'a str,
@@ -62,7 +62,7 @@ pub(super) enum Glance {
     Stand { free_in: Duration },
 }
 
-impl Desk<'_> {
+impl Clerk<'_> {
     pub(super) fn answer(&self, request: &Request<'_>) -> Result<Reply, Trouble> {
         match *request {
             Request::Take { name, token, ttl, place } => {

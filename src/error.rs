@@ -157,10 +157,10 @@ impl fmt::Display for Error {
     }
 }
 
-/// The kind and the whole sentence, because this is what a `main` that returns an error prints.
+/// The whole sentence and the kind, because this is what a `main` that returns an error prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.0.kind)
+        write!(f, "{self} ({:?})", self.0.kind)
     }
 }
 

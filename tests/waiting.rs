@@ -8,7 +8,7 @@ mod support;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use leasehold::{Backoff, Client, ErrorKind, Lease, Lock};
+use leasehold::{Backoff, Client, Config, ErrorKind, Lease, Lock};
 use stores::{LIMIT, STALL, Store, in_time_on_each_store, ms, on_each_store, open, secs};
 use support::{Mode, Proxy, Server, Stopwatch, eventually, unless_starved};
 
@@ -27,6 +27,7 @@ in_time_on_each_store!(
     a_check_runs_on_the_waiting_thread_and_ends_the_wait,
     a_thread_that_would_wait_for_itself_for_ever_is_refused,
     a_wait_ends_after_its_attempts,
+    c10_a_wait_longer_than_io_timeout_runs_out_in_a_timeout,
 );
 
 fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
@@ -53,6 +54,16 @@ fn c7_a_wait_ends_by_its_time_and_not_before(store: &Store) {
     assert_eq!(kind(two.lock("n").wait(ms(300)).backoff(slow).acquire()), ErrorKind::Timeout);
     watch.assert_at_least(ms(300));
     watch.assert_at_most(ms(300), ms(50));
+}
+
+/// The last try has less than the io_timeout left; that is no trouble of the store's.
+fn c10_a_wait_longer_than_io_timeout_runs_out_in_a_timeout(store: &Store) {
+    let _held = taken(&store.client());
+    let config = Config::from_url(&store.url()).unwrap().io_timeout(ms(60));
+    let client = Client::with_config(config).unwrap();
+    for wait in [ms(60), ms(61), ms(120), ms(150)].repeat(6) {
+        assert_eq!(kind(client.lock("n").acquire_timeout(wait)), ErrorKind::Timeout, "{wait:?}");
+    }
 }
 
 fn a_wait_of_zero_is_one_try(store: &Store) {

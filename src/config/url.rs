@@ -62,7 +62,9 @@ pub(super) fn parse(url: &str) -> Result<Config, Error> {
         // The scheme may be all of a password somebody pasted; it is not repeated either.
         _ => {
             return Err(bad(
-                "the URL's scheme is unknown; there are redis, rediss, unix and sqlite".to_owned(),
+                "the URL's scheme is unknown; there are redis, rediss, unix and sqlite, as in \
+                 redis://127.0.0.1:6379"
+                    .to_owned(),
             ));
         }
     };
@@ -117,7 +119,11 @@ fn redis(text: &str, tls: Option<TlsConfig>) -> Result<RedisConfig, Error> {
         },
     };
     if host.is_empty() {
-        return Err(bad("the URL has no host; write for example redis://127.0.0.1".to_owned()));
+        return Err(bad(
+            "the URL has no host; write for example redis://127.0.0.1, and a '/' in a password \
+             as %2F"
+                .to_owned(),
+        ));
     }
     if host.contains([',', ' ', '\0']) {
         return Err(bad("the URL's host has a character that no host has".to_owned()));
@@ -219,7 +225,15 @@ impl Query {
             None => Ok(()),
             Some((key, _)) => Err(Error::new(
                 ErrorKind::BadArgument,
-                format!("the URL's key '{key}' is not known for {scheme}"),
+                format!(
+                    "the URL's key '{key}' is not known for {scheme}; known are io_timeout, pool, \
+                     close_timeout, prefix{}",
+                    match scheme {
+                        "rediss" => ", ca, cert and key",
+                        "unix" | "redis+unix" => ", user, password and db",
+                        _ => "",
+                    }
+                ),
             )),
         }
     }

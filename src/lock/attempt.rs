@@ -32,12 +32,17 @@ pub(super) struct Attempts<'a> {
     stands: Option<Moment>,
     /// The store has answered this call.
     answered: bool,
+    /// The store has said that it is there, if only to say "not now".
+    there: bool,
     /// What is wrong with the store, as far as the tries since its last answer tell.
     trouble: Option<Error>,
 }
 
 /// A long outage leaves many; a try does not grow with it.
 const MOST_GHOSTS: usize = 32;
+
+/// A try that starts with less than this left would often be cut short, and its outcome unknown.
+const LAST_CHANCE: Duration = Duration::from_millis(5);
 
 enum Tried {
     Granted(Lease),
@@ -57,6 +62,7 @@ impl<'a> Attempts<'a> {
             ghosts: Vec::new(),
             stands: None,
             answered: false,
+            there: false,
             trouble: None,
         })
     }
@@ -73,7 +79,7 @@ impl<'a> Attempts<'a> {
                 Tried::Failed(error) if error.kind() == ErrorKind::Refused => return Err(error),
                 Tried::Failed(error) => {
                     let wake = pace.next(Moment::now(), Moment::NEVER).unwrap_or_else(Moment::now);
-                    if wake >= deadline.moment() {
+                    if wake.plus(LAST_CHANCE) >= deadline.moment() {
                         return Err(self.trouble.take().unwrap_or(error));
                     }
                     self.pause(wake, None)?;
@@ -117,9 +123,10 @@ impl<'a> Attempts<'a> {
             }
             let now = Moment::now();
             // The last try has to be answered before the limit, so it starts a little earlier.
-            let latest = limit.minus(round_trip * 2);
+            let margin = LAST_CHANCE.min(wait.unwrap_or_default() / 10);
+            let latest = limit.minus(margin.max(round_trip * 2));
             let wake = pace.next(now, free_at).unwrap_or(now).min(latest.max(now));
-            if !self.knows_store() && wake.plus(Duration::from_millis(1)) >= first_answer {
+            if !self.knows_store() && wake.plus(LAST_CHANCE) >= first_answer {
                 // Nobody is there; another try could not be answered in time.
                 return Err(self.over(tries));
             }
@@ -165,8 +172,12 @@ impl<'a> Attempts<'a> {
                 let error = self.failed(failure)?;
                 // A try that had no time left says nothing about the store; the one before it,
                 // or the answer before it, said more.
-                let no_time =
-                    cut_short && matches!(error.kind(), ErrorKind::NoAnswer | ErrorKind::Unknown);
+                let no_time = cut_short
+                    && deadline.has_passed()
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::NoAnswer | ErrorKind::Unknown | ErrorKind::Unavailable
+                    );
                 if !no_time || (self.trouble.is_none() && !self.answered) {
                     self.trouble = Some(error.clone());
                 }
@@ -220,7 +231,7 @@ impl<'a> Attempts<'a> {
     fn failed(&mut self, failure: Failure) -> Result<Error, Error> {
         let Some(sent) = failure.sent else {
             // A server that says "not now" is there.
-            self.answered |= failure.error.kind() == ErrorKind::Unavailable;
+            self.there |= failure.error.kind() == ErrorKind::Unavailable;
             return Ok(failure.error);
         };
         self.desk.metrics.unknown.add_one();
@@ -255,7 +266,7 @@ impl<'a> Attempts<'a> {
     /// A store that has answered this client is there, and a wait outlasts its outage; one that
     /// never did may not exist.
     fn knows_store(&self) -> bool {
-        self.answered || self.desk.answered.load(Ordering::Relaxed)
+        self.answered || self.there || self.desk.answered.load(Ordering::Relaxed)
     }
 
     fn pace(&self) -> Pace {

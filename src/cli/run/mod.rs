@@ -59,13 +59,13 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "try", conflicts_with = "wait")]
     no_wait: bool,
     /// Give up after this long: 10s, 5m, or seconds; without it, never
-    #[arg(short, long, value_name = "TIME", value_parser = wait)]
+    #[arg(short, long, value_name = "TIME", value_parser = span)]
     wait: Option<Duration>,
     /// Exit status when the lock is taken
     #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
     conflict_exit_code: u8,
     /// How soon the lock is free if this machine dies; 100ms to 24h
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span)]
     ttl: Duration,
     #[command(flatten)]
     store: Store,
@@ -78,12 +78,12 @@ pub(crate) struct Args {
         long,
         value_name = "TIME",
         conflicts_with = "ttl",
-        value_parser = duration,
+        value_parser = span,
         verbatim_doc_comment
     )]
     once_per: Option<Duration>,
     /// Time to end in when the lock is in danger, between SIGTERM and SIGKILL
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     grace: Duration,
     /// The lock; any name
     #[arg(value_name = "NAME")]
@@ -98,7 +98,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// As flock(1) has it, a bare number is seconds.
-fn wait(text: &str) -> Result<Duration, String> {
+fn span(text: &str) -> Result<Duration, String> {
     let bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if bare { duration(&format!("{text}s")) } else { duration(text) }
 }

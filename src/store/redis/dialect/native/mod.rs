@@ -151,6 +151,7 @@ fn explain(script: &Script, error: &ServerError) -> Error {
         Some(command) if explained.kind() == ErrorKind::Permission => {
             Error::new(ErrorKind::Permission, format!("{command}: {}", explained.detail()))
         }
+        _ if explained.kind() == ErrorKind::WrongType => foreign("it is of another type"),
         _ => explained,
     }
 }

@@ -33,7 +33,6 @@ struct Inside {
     thread: Mutex<Option<JoinHandle<()>>>,
     thread_id: ThreadId,
     close_timeout: Duration,
-    io_timeout: Duration,
     last_id: AtomicU64,
 }
 
@@ -91,7 +90,6 @@ impl Keeper {
             thread_id: thread.thread().id(),
             thread: Mutex::new(Some(thread)),
             close_timeout,
-            io_timeout,
             last_id: AtomicU64::new(0),
         };
         Ok(Keeper { inside: Owned::new(inside) })
@@ -117,7 +115,7 @@ impl Keeper {
     }
 
     pub(crate) fn io_timeout(&self) -> Duration {
-        self.inside.io_timeout
+        self.inside.desk.io_timeout
     }
 
     pub(crate) fn next_id(&self) -> u64 {

@@ -66,6 +66,8 @@
 //! The README has the promises and what they rest on, the limits, and the rights that a Redis user
 //! needs. The folder `examples` has the usual cases.
 
+#[cfg(feature = "capi")]
+pub mod capi;
 mod client;
 mod clock;
 mod config;

@@ -156,7 +156,7 @@ static int interrupt(void *user_data)
 
 /* What a log function writes to. It is freed as soon as the library says that this may be done. */
 struct log_data {
-    atomic_long records;
+    atomic_long records, ended;
 };
 
 static void log_record(void *user_data, leasehold_log_level level, const char *message)
@@ -171,6 +171,9 @@ static void log_record(void *user_data, leasehold_log_level level, const char *m
     leasehold_lease_is_valid(open_handles[LEASE][records % PLACES]);
     if (records % 100 == 99)
         leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, NULL);
+    /* Long enough for somebody to set another function meanwhile: who has to wait. */
+    nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    atomic_fetch_add(&data->ended, 1);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------ */
@@ -276,10 +279,12 @@ static void check_refusal(const struct function *function, const struct call *ca
         report(function, call, "a wrong handle gave a text");
 }
 
-static void prepare_log(struct call *call)
+static void prepare_log(struct call *call, struct chance *chance)
 {
     call->user_data = NULL;
-    if (call->number % 3 != 0) {
+    if (percent(chance, 70)) {
+        if (percent(chance, 90))
+            call->number = LEASEHOLD_LOG_TRACE;
         call->log = log_record;
         call->user_data = calloc(1, sizeof(struct log_data));
     }
@@ -316,7 +321,7 @@ static void run(struct thread *thread, const struct function *function, void *ha
     if (percent(chance, 80))
         call.error = &error;
     if (logs)
-        prepare_log(&call);
+        prepare_log(&call, chance);
 
     function->run(&call);
     thread->calls++;
@@ -358,7 +363,7 @@ static const struct {
     {"lease_let_expire", 10},  {"lease_let_expire_in_ms", 10}, {"lease_detach", 10},
     {"lease_free", 30},        {"events_next", 60},           {"events_free", 10},
     {"event_kind", 30},        {"event_reason", 30},          {"event_name", 30},
-    {"event_fence", 30},       {"event_free", 30},            {"log_set", 2},
+    {"event_fence", 30},       {"event_free", 30},            {"log_set", 20},
 };
 
 static unsigned weights[128], all_weights;

@@ -1,5 +1,6 @@
 #include "world.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,8 @@ const char *end_world(struct world *world)
     library->shown_free(made[SHOWN]);
     library->event_free(made[EVENT]);
     library->events_free(made[EVENTS]);
+    if (wrong == NULL && fcntl(world->descriptor, F_GETFD) != -1)
+        wrong = "the descriptor of a freed subscription is still open";
     library->lease_free(made[LEASE]);
     library->lock_free(made[LOCK]);
     library->client_free(made[CLIENT]);

@@ -125,10 +125,27 @@ static struct freed make_freed(const struct world *world, enum type type)
     made.freed_and_reused = make(world, type);
     free_handle(type, made.freed_and_reused);
     made.in_its_place = make(world, type);
+    if (made.in_its_place == made.freed_and_reused)
+        fail(free_names[type], "a handle of its type", "the next object has the same handle");
     right(made.in_its_place);
     made.freed = make(world, type);
     free_handle(type, made.freed);
     return made;
+}
+
+/* A library that nobody uses lets go of its table: what came from there is wrong all the same. */
+static void forget_everything(const struct library *library)
+{
+    leasehold_error *first = NULL, *second = NULL;
+
+    library->client_ping(NULL, &first);
+    library->error_free(first);
+    if (library->handle_count() != 0)
+        fail("handle_count", "everything freed", "handles are left");
+    library->client_ping(NULL, &second);
+    if (first == second || library->error_status(first) != LEASEHOLD_ERR_HANDLE)
+        fail("error_status", "a freed handle", "it is valid again when all were freed meanwhile");
+    library->error_free(second);
 }
 
 static void collect_wrongs(enum type type, const struct world *here, const struct world *foreign,
@@ -300,6 +317,7 @@ static void compare_with_list(const char *path)
 
 int main(int count, char **arguments)
 {
+    struct library linked, loaded;
     struct world here, foreign;
     struct freed freed[TYPES];
     size_t misused = 0;
@@ -310,9 +328,16 @@ int main(int count, char **arguments)
         return 2;
     }
     compare_with_list(arguments[1]);
-    make_world(&here, linked_library(), arguments[2], NAME_HERE);
-    make_world(&foreign, load_library(arguments[3]), arguments[4], NAME_HERE);
+    /* Both copies go the same way up to here, so that equal handles would be equal in each bit. */
+    linked = linked_library();
+    loaded = load_library(arguments[3]);
+    forget_everything(&linked);
+    forget_everything(&loaded);
+    make_world(&here, linked, arguments[2], NAME_HERE);
+    make_world(&foreign, loaded, arguments[4], NAME_HERE);
     for (enum type type = 0; type < TYPES; type++) {
+        if (here.handles[type] == foreign.handles[type])
+            fail(free_names[type], "a foreign handle", "it is the same as one of ours");
         right(here.handles[type]);
         freed[type] = make_freed(&here, type);
     }

@@ -57,6 +57,18 @@ const struct function *function_named(const char *name)
     exit(2);
 }
 
+const char *const free_names[TYPES] = {
+    "error_free", "config_free", "client_free", "lock_free",
+    "shown_free", "lease_free",  "events_free", "event_free",
+};
+
+void free_handle(enum type type, void *handle)
+{
+    struct call call = {.handle = handle};
+
+    function_named(free_names[type])->run(&call);
+}
+
 struct library linked_library(void)
 {
     return (struct library){

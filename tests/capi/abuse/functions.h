@@ -137,6 +137,10 @@ bool takes(const struct function *function, const char *word);
 /* By the name without leasehold_; ends the program when there is none. */
 const struct function *function_named(const char *name);
 
+/* Frees a handle with the function for its type, whose name free_names has. */
+void free_handle(enum type type, void *handle);
+extern const char *const free_names[TYPES];
+
 /* The functions of one copy of the library; a process can have several. */
 struct library {
 #define FUNCTION(result, name, handle, output, bytes, arguments)                                   \

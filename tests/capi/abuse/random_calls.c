@@ -7,26 +7,17 @@
  * COPY is a file with another copy of the library, whose handles are foreign here. The seed decides
  * what is called; which thread comes first, it does not.
  */
-#include "arguments.h"
+#include "handles.h"
 #include "world.h"
 
 #include <dirent.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define THREADS 4
-#define PLACES 8
-#define FORMER 64
-
-/* Handles that are open, as far as nobody is about to free them. */
-static _Atomic(void *) open_handles[TYPES][PLACES];
-/* Handles that were freed. */
-static _Atomic(void *) former_handles[TYPES][FORMER];
-static atomic_uint former_count[TYPES];
 
 static struct world foreign;
 static atomic_int failures;
@@ -41,101 +32,6 @@ struct thread {
     /* How often each function has succeeded. */
     long succeeded[128];
 };
-
-/* ---- handles ---------------------------------------------------------------------------------- */
-
-static void remember_former(enum type type, void *handle)
-{
-    if (handle != NULL)
-        former_handles[type][atomic_fetch_add(&former_count[type], 1) % FORMER] = handle;
-}
-
-static void free_handle(enum type type, void *handle)
-{
-    static const char *const names[TYPES] = {
-        "error_free", "config_free", "client_free", "lock_free",
-        "shown_free", "lease_free",  "events_free", "event_free",
-    };
-    struct call call = {.handle = handle};
-
-    function_named(names[type])->run(&call);
-    remember_former(type, handle);
-}
-
-/* From here on all threads have it. One that was in its place is freed. */
-static void share(enum type type, void *handle, struct chance *chance)
-{
-    void *before = atomic_exchange(&open_handles[type][below(chance, PLACES)], handle);
-
-    if (before != NULL)
-        free_handle(type, before);
-}
-
-/* Some handle that is open, or NULL when there is none. */
-static void *shared(enum type type, struct chance *chance)
-{
-    const uint64_t start = below(chance, PLACES);
-
-    for (uint64_t i = 0; i < PLACES; i++) {
-        void *handle = open_handles[type][(start + i) % PLACES];
-
-        if (handle != NULL)
-            return handle;
-    }
-    return NULL;
-}
-
-/* After a call that frees: nobody finds it any more. */
-static void forget(enum type type, void *handle)
-{
-    for (size_t i = 0; i < PLACES; i++) {
-        void *expected = handle;
-
-        atomic_compare_exchange_strong(&open_handles[type][i], &expected, NULL);
-    }
-    remember_former(type, handle);
-}
-
-static void *made_up(struct chance *chance)
-{
-    static const char text[] = "neither";
-
-    switch (below(chance, 6)) {
-    case 0:
-        return (void *)(number(chance) | 1);
-    case 1:
-        return (void *)(number(chance) & ~1ull);
-    case 2:
-        return (void *)(number(chance) >> (20 + below(chance, 40)));
-    case 3:
-        return chance;
-    case 4:
-        return (void *)&text[below(chance, sizeof text)];
-    default:
-        return (void *)UINTPTR_MAX;
-    }
-}
-
-/* A handle that the function must find wrong. */
-static void *wrong_handle(enum type type, struct chance *chance)
-{
-    const enum type other = (type + 1 + below(chance, TYPES - 1)) % TYPES;
-
-    switch (below(chance, 6)) {
-    case 0:
-        return NULL;
-    case 1:
-        return foreign.handles[percent(chance, 70) ? type : other];
-    case 2:
-        return former_handles[other][below(chance, FORMER)];
-    case 3:
-        return shared(other, chance);
-    case 4:
-        return made_up(chance);
-    default:
-        return former_handles[type][below(chance, FORMER)];
-    }
-}
 
 /* ---- callbacks -------------------------------------------------------------------------------- */
 
@@ -406,7 +302,7 @@ static void random_call(struct thread *thread)
     void *handle = NULL;
 
     if (function->handle != NONE && percent(chance, 25)) {
-        handle = wrong_handle(function->handle, chance);
+        handle = wrong_handle(function->handle, foreign.handles, chance);
         run(thread, function, handle, true);
         return;
     }
@@ -479,9 +375,7 @@ static void free_all(struct thread *threads)
     leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, NULL);
     for (int t = 0; t < THREADS; t++)
         free(threads[t].log_data);
-    for (enum type type = 0; type < TYPES; type++)
-        for (size_t i = 0; i < PLACES; i++)
-            free_handle(type, open_handles[type][i]);
+    free_all_handles();
 }
 
 static double seconds(void)

@@ -100,18 +100,6 @@ static void *make(const struct world *world, enum type type)
     return made;
 }
 
-static const char *const free_names[TYPES] = {
-    "error_free", "config_free", "client_free", "lock_free",
-    "shown_free", "lease_free",  "events_free", "event_free",
-};
-
-static void free_handle(enum type type, void *handle)
-{
-    struct call call = {.handle = handle};
-
-    function_named(free_names[type])->run(&call);
-}
-
 /* Freed handles of each type, and what has come into their slots. */
 struct freed {
     void *freed, *freed_and_reused, *in_its_place;

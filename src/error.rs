@@ -1,5 +1,7 @@
 //! What can go wrong, each with a sentence that says what to do.
 
+#[cfg(feature = "capi")]
+use std::ffi::CStr;
 use std::fmt;
 
 /// Why a call failed. Two everyday results are not errors:
@@ -51,6 +53,18 @@ macro_rules! kinds {
             /// What to do about it.
             pub fn advice(self) -> &'static str {
                 match self { $(ErrorKind::$kind => $advice,)* }
+            }
+
+            /// The code, what it is, and what to do about it, for C.
+            #[cfg(feature = "capi")]
+            pub(crate) fn c_texts(self) -> [&'static CStr; 3] {
+                match self {
+                    $(ErrorKind::$kind => [
+                        c_text(concat!($code, "\0")),
+                        c_text(concat!($what, "\0")),
+                        c_text(concat!($advice, "\0")),
+                    ],)*
+                }
             }
         }
     };
@@ -121,6 +135,11 @@ kinds! {
         "check that the URL leads to a Redis 6.2 or later, or a Valkey";
 }
 
+#[cfg(feature = "capi")]
+fn c_text(text: &'static str) -> &'static CStr {
+    CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
+}
+
 impl Error {
     pub(crate) fn new(kind: ErrorKind, detail: impl Into<String>) -> Error {
         Error(Box::new(Inner { kind, detail: detail.into() }))
@@ -178,6 +197,11 @@ mod tests {
         for kind in ErrorKind::ALL {
             let said = Error::new(*kind, "detail").to_string();
             assert!(said.contains("detail") && said.ends_with(kind.advice()), "{said}");
+            #[cfg(feature = "capi")]
+            assert_eq!(
+                kind.c_texts().map(|text| text.to_str().unwrap()),
+                [kind.code(), kind.what(), kind.advice()]
+            );
         }
     }
 }

@@ -25,6 +25,12 @@ impl Birth {
         Birth(generation())
     }
 
+    /// Another one in every process that comes of forking this one; never 0, and small.
+    #[cfg(feature = "capi")]
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn is_here(self) -> bool {
         self.0 == generation()
     }
@@ -72,10 +78,10 @@ impl<T> Drop for Owned<T> {
 
 /// Remembers in which process something was first used that no fork of it may use again, not even
 /// anew, because it keeps hidden state of the process that a child inherits.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "capi"))]
 pub(crate) struct OneProcess(AtomicU64);
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "capi"))]
 impl OneProcess {
     pub(crate) const fn new() -> OneProcess {
         OneProcess(AtomicU64::new(0))

@@ -67,7 +67,7 @@
 //! needs. The folder `examples` has the usual cases.
 
 #[cfg(feature = "capi")]
-pub mod capi;
+mod capi;
 mod client;
 mod clock;
 mod config;

@@ -1,5 +1,36 @@
-//! The C interface: what `include/leasehold.h` declares, on the public Rust interface.
-#![allow(unsafe_code)]
-#![allow(non_camel_case_types)]
+//! The C interface: one file for each type that `include/leasehold.h` declares.
+//!
+//! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, limits and error
+//! kinds); it knows nothing of stores, grants or the keeper. The comments on its functions are the
+//! header's, and so the manual of C programmers.
+//!
+//! - A body runs in [`boundary`], which turns errors, misuse and panics into a status.
+//! - What C holds is a number in the shape of a pointer: see [`table`].
+//! - Outputs come last and are written only on success; strings that go out belong to a handle.
+//!
+//! `unsafe` is needed for what no type can promise: that a pointer of the caller leads to as many
+//! bytes as he says, or to room for an output. Each function says so in its comment.
+#![allow(unsafe_code, non_camel_case_types, unreachable_pub)]
+// The safety of each function is its documentation in the header: pointers are NULL or valid.
+#![allow(clippy::missing_safety_doc)]
 
+#[cfg(target_pointer_width = "32")]
+compile_error!("handles of the C interface need pointers of 64 bits");
+
+mod boundary;
+mod bytes;
+mod settings;
+mod table;
+
+pub mod client;
+pub mod config;
+pub mod duration;
+pub mod error;
+pub mod event;
+pub mod events;
+pub mod lease;
+pub mod lock;
+pub mod log;
+pub mod shown;
+pub mod status;
 pub mod version;

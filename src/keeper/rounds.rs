@@ -34,6 +34,9 @@ pub(super) fn run(desk: &Desk) {
             desk.raise(grant, EventKind::Lost(LossReason::NotRenewed));
         }
         desk.hub.close();
+        // Last, and caught: it may be the logger that panicked.
+        let say = || log::error!("a client's thread has failed; the client is closed");
+        let _ = std::panic::catch_unwind(say);
     }
 }
 

@@ -1,0 +1,903 @@
+/*
+ * Leasehold: one lock for programs on many machines, or for the processes of one.
+ *
+ * Take it, know how long you may rely on it, prove to the resource that you are the latest holder
+ * (the fence), give it back. Locks are kept on one Redis or Valkey server, or in an SQLite file.
+ *
+ *     leasehold_client *client; leasehold_lock *lock; leasehold_lease *lease;
+ *     leasehold_error *error = NULL;
+ *
+ *     if (leasehold_client_open("redis://127.0.0.1", LEASEHOLD_NUL, &client, &error) < 0 ||
+ *         leasehold_client_lock(client, "stock:sku-17", LEASEHOLD_NUL, &lock, &error) < 0) {
+ *         fprintf(stderr, "%s\n", leasehold_error_message(error));
+ *         exit(1);
+ *     }
+ *     switch (leasehold_lock_try_acquire(lock, &lease, &error)) {
+ *     case LEASEHOLD_OK:                               // mine: renewed until it is released
+ *         charge(order, leasehold_lease_fence(lease)); // the database refuses a smaller fence
+ *         if (leasehold_lease_release(lease, &error) != LEASEHOLD_OK) warn(error); // it was lost
+ *         leasehold_lease_free(lease);                 // frees it, and releases it if still held
+ *         break;
+ *     case LEASEHOLD_BUSY: reject(order); break;       // somebody else has it
+ *     default: warn(error);
+ *     }
+ *     leasehold_error_free(error);
+ *     leasehold_lock_free(lock);
+ *     leasehold_client_free(client);                   // closes it
+ *
+ * Compile with `cc program.c $(pkg-config --cflags --libs leasehold)`. The library is for Linux on
+ * machines of 64 bits.
+ *
+ * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or an
+ * error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
+ * caller frees, or NULL where the status says everything (LEASEHOLD_OK, LEASEHOLD_BUSY,
+ * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
+ * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
+ *
+ * Handles. All types are incomplete: what a program holds are handles, which look like pointers and
+ * are never followed. Whoever gets one frees it, in any order; freeing NULL does nothing. A handle
+ * that is NULL, was freed, is of another type or was made up is LEASEHOLD_ERR_HANDLE, and no more
+ * than that happens. (Handles are not memory: a tool that looks for leaks does not see them, but
+ * leasehold_handle_count() counts them.)
+ *
+ * Outputs come before the error. They are written on success only, and must not be NULL.
+ *
+ * Bytes go in as a pointer and a length; the length LEASEHOLD_NUL says that they end with a zero
+ * byte. They are copied. Names may hold any byte. Text is UTF-8.
+ *
+ * Strings come out borrowed: the caller never frees one. They are static, or they belong to the
+ * handle that they came from and end with it. They end with a zero byte.
+ *
+ * Times are milliseconds in an int64_t. A negative one is refused.
+ *
+ * Threads. Any thread may use any handle at any time, freeing included: a call in progress goes on
+ * with what it has, later ones get LEASEHOLD_ERR_HANDLE. Only borrowed strings end with their
+ * handle. A lease may be released by another thread than took it. Calls block; none may be made in
+ * a signal handler.
+ *
+ * Fork. A forked child owns nothing of its parent's: every call with a handle of the parent's says
+ * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (An SQLite file
+ * that the parent had open cannot be opened in a child before an exec.)
+ *
+ * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
+ * all handles are freed, it has no thread, descriptor or memory left.
+ */
+
+#ifndef LEASEHOLD_H
+#define LEASEHOLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header. leasehold_version() is that of the library that runs. */
+#define LEASEHOLD_VERSION "0.1.0"
+
+/** As the length of bytes, says that they end with a zero byte. */
+#define LEASEHOLD_NUL SIZE_MAX
+
+/* ---- What a program holds -------------------------------------------------------------------- */
+
+/**
+ * An open store with its connections and one background thread, which renews leases. Open one for
+ * a process and share it between threads. Free it with leasehold_client_free().
+ */
+typedef struct leasehold_client leasehold_client;
+
+/**
+ * How a client is set up: a URL, and what a program would rather set in code. Free it with
+ * leasehold_config_free().
+ */
+typedef struct leasehold_config leasehold_config;
+
+/**
+ * The particulars of a failure, from the last argument of the call that failed. Free it with
+ * leasehold_error_free().
+ */
+typedef struct leasehold_error leasehold_error;
+
+/**
+ * Something that happened to a lease without its holder's doing, from leasehold_events_next().
+ * Free it with leasehold_event_free().
+ */
+typedef struct leasehold_event leasehold_event;
+
+/**
+ * A subscription to what happens to a client's leases, from leasehold_client_events(). Free it
+ * with leasehold_events_free().
+ *
+ * Each subscription keeps its own events for a reader that is slow: it may miss
+ * LEASEHOLD_EVENT_AT_RISK (they are counted), never LEASEHOLD_EVENT_LOST.
+ */
+typedef struct leasehold_events leasehold_events;
+
+/**
+ * One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
+ * the background unless that was switched off. Free it with leasehold_lease_free(), which releases
+ * it if nothing else has ended it.
+ */
+typedef struct leasehold_lease leasehold_lease;
+
+/**
+ * A lock that can be taken: a name and options. It holds nothing itself, any number of threads
+ * may use it at once, and any number of leases can come from it. Free it with
+ * leasehold_lock_free().
+ */
+typedef struct leasehold_lock leasehold_lock;
+
+/**
+ * What was to be seen of a lock, from leasehold_lock_show(). It does not change any more. Free it
+ * with leasehold_shown_free().
+ */
+typedef struct leasehold_shown leasehold_shown;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status ---------------------------------------------------------------------------------- */
+
+/**
+ * What a call came to: LEASEHOLD_OK, an outcome above 0, or an error below 0. More of both may
+ * come: treat what you do not know by its sign.
+ */
+typedef int32_t leasehold_status;
+
+/** Done. */
+#define LEASEHOLD_OK 0
+/** Outcome: somebody else has the lock. */
+#define LEASEHOLD_BUSY 1
+/** Outcome: the wait ran out. */
+#define LEASEHOLD_TIMEOUT 2
+/** Outcome: the caller's interrupt function ended the wait; nothing is held. */
+#define LEASEHOLD_INTERRUPTED 3
+/**
+ * Outcome: the lease was not held any more: it was released before, ran out, was deleted, or
+ * somebody else has the lock now.
+ */
+#define LEASEHOLD_NOT_HELD 4
+/**
+ * Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
+ * lock that may have been taken is being given back.
+ */
+#define LEASEHOLD_UNKNOWN 5
+/** An argument that can never work: a bad name, option or URL, or NULL for an output. */
+#define LEASEHOLD_ERR_BAD_ARGUMENT (-1)
+/** A handle that is NULL, freed, of another type, or not from this library. */
+#define LEASEHOLD_ERR_HANDLE (-2)
+/** The client is closed, or the handle was freed while the call was waiting. */
+#define LEASEHOLD_ERR_CLOSED (-3)
+/** The handle was made before this process was forked. Open a new client in the child. */
+#define LEASEHOLD_ERR_FORKED (-4)
+/** A configuration that a client was opened with is not changed any more. */
+#define LEASEHOLD_ERR_SEALED (-5)
+/** A defect of this library: the call was abandoned. The handles stay usable. */
+#define LEASEHOLD_ERR_PANIC (-6)
+/** This thread holds the lock and would wait for itself for ever. */
+#define LEASEHOLD_ERR_WOULD_DEADLOCK (-7)
+/** The store cannot be reached. */
+#define LEASEHOLD_ERR_REFUSED (-8)
+/** The store did not answer in time; nothing was asked of it yet. */
+#define LEASEHOLD_ERR_NO_ANSWER (-9)
+/** The store did not accept the user or the password. */
+#define LEASEHOLD_ERR_AUTH (-10)
+/** The TLS connection could not be made. */
+#define LEASEHOLD_ERR_TLS (-11)
+/** The store forbids a command or a key that a lock needs. */
+#define LEASEHOLD_ERR_PERMISSION (-12)
+/** The name is in use by something that is not a lease. */
+#define LEASEHOLD_ERR_WRONG_TYPE (-13)
+/** The store is read-only. */
+#define LEASEHOLD_ERR_READ_ONLY (-14)
+/** The store is out of memory. */
+#define LEASEHOLD_ERR_OUT_OF_MEMORY (-15)
+/** The store is up and cannot serve at the moment: loading, busy, failing over. */
+#define LEASEHOLD_ERR_UNAVAILABLE (-16)
+/** Something that this process needs has run out: connections, descriptors, threads. */
+#define LEASEHOLD_ERR_EXHAUSTED (-17)
+/** The file of an embedded store cannot be used. */
+#define LEASEHOLD_ERR_STORAGE (-18)
+/** The store answered something that this library does not understand. */
+#define LEASEHOLD_ERR_PROTOCOL (-19)
+
+/**
+ * The short, stable name of a status, such as "busy" or "bad_argument". It is static: never free
+ * it. Never NULL, also for a number that is no status. Any thread.
+ */
+const char *leasehold_status_name(leasehold_status status);
+
+/**
+ * What a status means, as a part of a sentence. It is static: never free it. Never NULL. Any
+ * thread.
+ */
+const char *leasehold_status_message(leasehold_status status);
+
+/**
+ * What to do about a status, as a part of a sentence. It is static: never free it. Never NULL. Any
+ * thread.
+ */
+const char *leasehold_status_advice(leasehold_status status);
+
+/** Whether the same call can succeed later without anybody changing anything. Any thread. */
+bool leasehold_status_is_retriable(leasehold_status status);
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+/** The status that the failed call returned; LEASEHOLD_OK for NULL. Any thread. */
+leasehold_status leasehold_error_status(const leasehold_error *error);
+
+/**
+ * What went wrong and what to do about it, as one sentence of UTF-8 without a line end. It never
+ * shows a password. Borrowed: it is valid until the error is freed. Never NULL: for NULL, and for
+ * what is no error, it says so. Any thread.
+ */
+const char *leasehold_error_message(const leasehold_error *error);
+
+/**
+ * Only what is special about this failure, without the sentences that
+ * leasehold_status_message() and leasehold_status_advice() have for its status; may be empty.
+ * Borrowed: it is valid until the error is freed. Never NULL. Any thread.
+ */
+const char *leasehold_error_detail(const leasehold_error *error);
+
+/**
+ * Frees an error and its strings. Does nothing for NULL, and for a handle that is wrong. Any
+ * thread.
+ */
+void leasehold_error_free(leasehold_error *error);
+
+/* ---- Setting up a client --------------------------------------------------------------------- */
+
+/**
+ * Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
+ *
+ *     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
+ *     rediss://...                                       the same over TLS
+ *     unix:///path/to/socket                             one Redis on a unix socket
+ *     sqlite:///path/to/file, sqlite:file                an SQLite file
+ *     sqlite:                                            the embedded store, one per user
+ *
+ * Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
+ * "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=, which name PEM files.
+ * A user's name, a password or a parameter may hold any character, written as % and two hex
+ * digits.
+ *
+ * Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+ */
+leasehold_status leasehold_config_from_url(const char *url,
+                                           size_t url_length,
+                                           leasehold_config **config,
+                                           leasehold_error **error);
+
+/**
+ * Does as the shell does: takes the URL from the environment variable LEASEHOLD_URL, or else the
+ * embedded store, "sqlite:".
+ *
+ * Writes `*config` on success; free it with leasehold_config_free(). Any thread, as long as none
+ * changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+ */
+leasehold_status leasehold_config_from_env(leasehold_config **config, leasehold_error **error);
+
+/**
+ * Sets what is put before every name in the store: any bytes, none by default.
+ *
+ * The setters of a configuration return LEASEHOLD_OK, LEASEHOLD_ERR_BAD_ARGUMENT (then opening a
+ * client with it fails too, until the setting is made well), or LEASEHOLD_ERR_SEALED: a client
+ * has been opened with it, which goes on with what it was opened with. Values that are out of
+ * range are refused by leasehold_client_open_config(), with the reason. Any thread.
+ */
+leasehold_status leasehold_config_set_prefix(leasehold_config *config,
+                                             const char *prefix,
+                                             size_t prefix_length);
+
+/**
+ * Sets how long the store may take to answer one request, connecting included: 1000 ms by
+ * default, from 1 ms to an hour. Any thread; returns as leasehold_config_set_prefix().
+ */
+leasehold_status leasehold_config_set_io_timeout_ms(leasehold_config *config, int64_t timeout_ms);
+
+/**
+ * Sets how many requests may be under way at once: 8 by default, from 1 to 1024. Any thread;
+ * returns as leasehold_config_set_prefix().
+ */
+leasehold_status leasehold_config_set_pool(leasehold_config *config, uint32_t connections);
+
+/**
+ * Sets how long closing a client goes on releasing leases: 1000 ms by default, an hour at most.
+ * Any thread; returns as leasehold_config_set_prefix().
+ */
+leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
+                                                       int64_t timeout_ms);
+
+/**
+ * The store as people may see it, without user and password. Borrowed: it is valid until the
+ * configuration is freed. Never NULL; empty for a wrong handle. Any thread.
+ */
+const char *leasehold_config_store(const leasehold_config *config);
+
+/**
+ * Frees a configuration. Clients that were opened with it go on. Does nothing for NULL, and for a
+ * handle that is wrong. Any thread.
+ */
+void leasehold_config_free(leasehold_config *config);
+
+/* ---- Clients --------------------------------------------------------------------------------- */
+
+/** What a client counts: one of LEASEHOLD_COUNTER_... */
+typedef int32_t leasehold_counter;
+
+/** Requests to a store for a lock, every try of a wait included. */
+#define LEASEHOLD_COUNTER_ATTEMPTS 1
+/** Leases taken. */
+#define LEASEHOLD_COUNTER_GRANTED 2
+/** Tries that found the lock taken. */
+#define LEASEHOLD_COUNTER_BUSY 3
+/** Waits that ran out. */
+#define LEASEHOLD_COUNTER_TIMED_OUT 4
+/** Requests whose outcome stayed unknown. */
+#define LEASEHOLD_COUNTER_UNKNOWN 5
+/** Renewals that the store confirmed. */
+#define LEASEHOLD_COUNTER_RENEWED 6
+/** Leases that were lost while held. */
+#define LEASEHOLD_COUNTER_LOST 7
+/** Releases that found the lease gone, or could not tell. */
+#define LEASEHOLD_COUNTER_RELEASED_LATE 8
+
+/**
+ * Opens the store that a URL names, of `url_length` bytes or LEASEHOLD_NUL;
+ * leasehold_config_from_url() lists the URLs.
+ *
+ * A Redis store connects when it is first asked, so a client can be opened before its server;
+ * leasehold_client_ping() asks at once. An SQLite file is opened here.
+ *
+ * Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
+ */
+leasehold_status leasehold_client_open(const char *url,
+                                       size_t url_length,
+                                       leasehold_client **client,
+                                       leasehold_error **error);
+
+/**
+ * Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
+ * file of the user's, which needs no server.
+ *
+ * Writes `*client` on success; free it with leasehold_client_free(). Any thread, as long as none
+ * changes the environment. Errors: as leasehold_client_open().
+ */
+leasehold_status leasehold_client_open_env(leasehold_client **client, leasehold_error **error);
+
+/**
+ * Opens a store that was set up in code. The configuration stays the caller's to free; it can open
+ * more clients, and cannot be changed any more.
+ *
+ * Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors: as
+ * leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out of range.
+ */
+leasehold_status leasehold_client_open_config(leasehold_config *config,
+                                              leasehold_client **client,
+                                              leasehold_error **error);
+
+/**
+ * Makes a lock: a name of `name_length` bytes (any bytes, 65536 at most) or LEASEHOLD_NUL, and
+ * options, which the functions leasehold_lock_set_...() change. It holds nothing and asks nobody.
+ *
+ * Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+ */
+leasehold_status leasehold_client_lock(leasehold_client *client,
+                                       const char *name,
+                                       size_t name_length,
+                                       leasehold_lock **lock,
+                                       leasehold_error **error);
+
+/**
+ * Reaches the store, credentials included, without doing anything there. Any thread. Errors:
+ * whatever is in the way, by io_timeout.
+ */
+leasehold_status leasehold_client_ping(leasehold_client *client, leasehold_error **error);
+
+/**
+ * Subscribes to what happens to the leases of this client from now on. Each subscription gets
+ * every event.
+ *
+ * Writes `*events` on success; free it with leasehold_events_free(). Any thread. Errors:
+ * LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
+ */
+leasehold_status leasehold_client_events(leasehold_client *client,
+                                         leasehold_events **events,
+                                         leasehold_error **error);
+
+/**
+ * What the client has counted since it was opened, for graphs: `counter` is one of
+ * LEASEHOLD_COUNTER_... It still answers when the client is closed.
+ *
+ * Writes `*count` on success. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a counter that
+ * there is not.
+ */
+leasehold_status leasehold_client_counter(const leasehold_client *client,
+                                          leasehold_counter counter,
+                                          uint64_t *count,
+                                          leasehold_error **error);
+
+/**
+ * The store as people may see it, without user and password. Borrowed: it is valid until the
+ * client is freed. Never NULL; empty for a wrong handle. Any thread.
+ */
+const char *leasehold_client_store(const leasehold_client *client);
+
+/**
+ * Closes the client: every lease becomes invalid at once and is released, calls that wait return
+ * LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
+ * background thread has ended when this returns. It takes as long as close_timeout at most, if
+ * the request under way is answered in that time, else io_timeout; what was not released by then
+ * is free by its ttl. Closing twice does no harm.
+ *
+ * The handle, and those of its locks, leases and subscriptions, still have to be freed. Without
+ * closing, a program may just exit: that does no I/O, and the ttl frees its locks. Any thread.
+ */
+leasehold_status leasehold_client_close(leasehold_client *client, leasehold_error **error);
+
+/**
+ * The same with another limit than close_timeout. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
+ * negative one; then nothing is closed. Any thread.
+ */
+leasehold_status leasehold_client_close_within(leasehold_client *client,
+                                               int64_t timeout_ms,
+                                               leasehold_error **error);
+
+/**
+ * Closes the client as leasehold_client_close() does, and frees its handle. Locks, leases and
+ * subscriptions that came from it keep their handles, which are to be freed too; their calls
+ * return LEASEHOLD_ERR_CLOSED. Does nothing for NULL, and for a handle that is wrong; in a forked
+ * child, nothing that is the parent's. Any thread.
+ */
+void leasehold_client_free(leasehold_client *client);
+
+/* ---- Locks ----------------------------------------------------------------------------------- */
+
+/**
+ * Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of the
+ * library held: other than zero ends the wait. It may call this library. While it runs, the wait
+ * goes on for as long as it takes. It must return, not longjmp() or throw.
+ */
+typedef int (*leasehold_interrupt_fn)(void *user_data);
+
+/** As a time in milliseconds, says that there is no limit. */
+#define LEASEHOLD_FOREVER INT64_MAX
+
+/**
+ * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h. It
+ * does not end a lease that is renewed.
+ *
+ * The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
+ * then taking the lock fails too, until the option is set well. Values that are out of range are
+ * refused when the lock is taken, with the reason. Leases that were taken before stay as they
+ * are. Any thread.
+ */
+leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock, int64_t ttl_ms);
+
+/**
+ * Sets how long leasehold_lock_acquire() waits: 60000 ms by default; 0 tries once,
+ * LEASEHOLD_FOREVER waits without limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+ */
+leasehold_status leasehold_lock_set_wait_ms(leasehold_lock *lock, int64_t wait_ms);
+
+/**
+ * Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
+ * default. Whichever of this and the time comes first ends the wait. Any thread; returns as
+ * leasehold_lock_set_ttl_ms().
+ */
+leasehold_status leasehold_lock_set_attempts(leasehold_lock *lock, uint32_t most);
+
+/**
+ * Sets whether leases are renewed in the background. By default they are where the ttl is at least
+ * 100 ms; without renewal the ttl is the limit. Any thread; returns as
+ * leasehold_lock_set_ttl_ms().
+ */
+leasehold_status leasehold_lock_set_renew(leasehold_lock *lock, bool renew);
+
+/**
+ * Sets how long a living holder may keep a renewed lease: 3600000 ms by default;
+ * LEASEHOLD_FOREVER sets no limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+ */
+leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t most_ms);
+
+/**
+ * Sets how a wait asks again: `spins` more times at once, then after pauses of random length, the
+ * first one up to `first_ms` and the others up to twice as much each time, none longer than
+ * `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
+ * Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
+ */
+leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
+                                               uint32_t spins,
+                                               int64_t first_ms,
+                                               int64_t longest_ms);
+
+/**
+ * The name, and its length in `*length` unless that is NULL. A zero byte follows it, and it may
+ * hold others. Borrowed: it is valid until the lock is freed. Never NULL; empty for a wrong
+ * handle. Any thread.
+ */
+const char *leasehold_lock_name(const leasehold_lock *lock, size_t *length);
+
+/**
+ * Takes the lock if it is free, without waiting.
+ *
+ * Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
+ * LEASEHOLD_BUSY when somebody else has it; or LEASEHOLD_UNKNOWN, with nothing held; or what kept
+ * the store from answering, by io_timeout. Options that can never work are
+ * LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
+ */
+leasehold_status leasehold_lock_try_acquire(leasehold_lock *lock,
+                                            leasehold_lease **lease,
+                                            leasehold_error **error);
+
+/**
+ * Takes the lock, waiting for it as long as leasehold_lock_set_wait_ms() says.
+ *
+ * Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
+ * LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
+ * the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
+ * thread took the lock that is held; others as leasehold_lock_try_acquire(). The call ends by the
+ * wait or by io_timeout, whichever is later, whatever the network does. Once the store has
+ * answered this client, a wait outlasts an outage of it. Any thread.
+ */
+leasehold_status leasehold_lock_acquire(leasehold_lock *lock,
+                                        leasehold_lease **lease,
+                                        leasehold_error **error);
+
+/**
+ * The same with a limit of its own, and a function that can end the wait, which may be NULL.
+ * `user_data` is handed to it.
+ *
+ *     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
+ *     status = leasehold_lock_acquire_within(lock, 5000, stop, &flag, &lease, &error);
+ *
+ * Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
+ * leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by
+ * io_timeout. Any thread.
+ */
+leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
+                                               int64_t wait_ms,
+                                               leasehold_interrupt_fn interrupt,
+                                               void *user_data,
+                                               leasehold_lease **lease,
+                                               leasehold_error **error);
+
+/**
+ * Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
+ * web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
+ * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on after its
+ * first successful leasehold_lease_extend().
+ *
+ * Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
+ */
+leasehold_status leasehold_lock_attach(leasehold_lock *lock,
+                                       const char *token,
+                                       size_t token_length,
+                                       uint64_t fence,
+                                       leasehold_lease **lease,
+                                       leasehold_error **error);
+
+/**
+ * Looks who has the lock, without touching it.
+ *
+ * Writes `*shown` on success; free it with leasehold_shown_free(). Any thread. Errors: what kept
+ * the store from answering, by io_timeout.
+ */
+leasehold_status leasehold_lock_show(leasehold_lock *lock,
+                                     leasehold_shown **shown,
+                                     leasehold_error **error);
+
+/**
+ * Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within
+ * 200 ms (those whose request is under way by io_timeout). Does nothing for NULL, and for a handle
+ * that is wrong. Any thread.
+ */
+void leasehold_lock_free(leasehold_lock *lock);
+
+/* ---- What is to be seen of a lock ------------------------------------------------------------ */
+
+/** Whether somebody had the lock; false for a wrong handle. Any thread. */
+bool leasehold_shown_is_held(const leasehold_shown *shown);
+
+/**
+ * The first digits of the holder's token: enough to tell holders apart, too few to release with.
+ * Empty when the lock was free. Borrowed: it is valid until `shown` is freed. Never NULL. Any
+ * thread.
+ */
+const char *leasehold_shown_token_prefix(const leasehold_shown *shown);
+
+/**
+ * In how many milliseconds the lock would be free if nobody renewed it; 0 when it was free. Any
+ * thread.
+ */
+int64_t leasehold_shown_ttl_ms(const leasehold_shown *shown);
+
+/**
+ * The holder's fence; 0 when the lock was free, or another program holds it without a fence. Any
+ * thread.
+ */
+uint64_t leasehold_shown_fence(const leasehold_shown *shown);
+
+/** The last fence that was given out; 0 where the store does not know it any more. Any thread. */
+uint64_t leasehold_shown_last_fence(const leasehold_shown *shown);
+
+/**
+ * Frees what was shown, and its strings. Does nothing for NULL, and for a handle that is wrong.
+ * Any thread.
+ */
+void leasehold_shown_free(leasehold_shown *shown);
+
+/* ---- Leases ---------------------------------------------------------------------------------- */
+
+/**
+ * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
+ * the resource with each write, and let the resource refuse a smaller one. It stays when the lease
+ * is over. 0 for a wrong handle. Asks nobody. Any thread.
+ */
+uint64_t leasehold_lease_fence(const leasehold_lease *lease);
+
+/**
+ * The token that marks the grant in the store: 32 hexadecimal digits. Whoever has it can release
+ * the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong handle.
+ * Any thread.
+ */
+const char *leasehold_lease_token(const leasehold_lease *lease);
+
+/**
+ * The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
+ * and it may hold others. Borrowed: it is valid until the lease is freed. Never NULL; empty for a
+ * wrong handle. Any thread.
+ */
+const char *leasehold_lease_name(const leasehold_lease *lease, size_t *length);
+
+/**
+ * For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it
+ * is over or lost, and for a wrong handle. Any thread.
+ */
+int64_t leasehold_lease_remaining_ms(const leasehold_lease *lease);
+
+/**
+ * Whether the lease may be relied on at this moment, without asking anybody; false for a wrong
+ * handle. Any thread.
+ */
+bool leasehold_lease_is_valid(const leasehold_lease *lease);
+
+/**
+ * Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
+ * beyond max_hold, and never makes a lease shorter.
+ *
+ * Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when it was not ours any more, or an error: then the
+ * store did not confirm it, and the lease stays valid for as long as it was. Any thread.
+ */
+leasehold_status leasehold_lease_extend(leasehold_lease *lease, leasehold_error **error);
+
+/**
+ * The same for another ttl than the lock's. Errors: as leasehold_lease_extend(), and
+ * LEASEHOLD_ERR_BAD_ARGUMENT for a ttl that no lock could have. Any thread.
+ */
+leasehold_status leasehold_lease_extend_for_ms(leasehold_lease *lease,
+                                               int64_t ttl_ms,
+                                               leasehold_error **error);
+
+/**
+ * Gives the lock back. The lease is over at once and whatever comes of it; its handle still has to
+ * be freed.
+ *
+ * Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
+ * ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
+ * it is given back in the background, or by its ttl. A release that meets an extension under way
+ * in another thread waits for that one first. Any thread, also another one than took it.
+ */
+leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error **error);
+
+/**
+ * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
+ * "once per interval". Asks nobody. The handle still has to be freed.
+ *
+ * Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+ */
+leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_error **error);
+
+/**
+ * The same, with the lock free `after_ms` from now, whatever its ttl was.
+ *
+ * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more;
+ * LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
+ * did not confirm it: then the lease is over, and the lock runs out by the ttl that it had. Any
+ * thread.
+ */
+leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
+                                                  int64_t after_ms,
+                                                  leasehold_error **error);
+
+/**
+ * Ends the lease here for another process to go on with it: hand that one the token and the
+ * fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
+ * Asks nobody. The handle still has to be freed, and its token and fence stay until then.
+ *
+ * Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+ */
+leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error **error);
+
+/**
+ * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
+ * connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
+ * not do is done in the background. Does nothing for NULL, and for a handle that is wrong; in a
+ * forked child, nothing that is the parent's. Any thread.
+ */
+void leasehold_lease_free(leasehold_lease *lease);
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+/** No event: what leasehold_event_kind() says of a wrong handle. */
+#define LEASEHOLD_EVENT_NONE 0
+/**
+ * Renewal has not got through for a while, or max_hold is near: less than a third of the ttl is
+ * left. Time to finish.
+ */
+#define LEASEHOLD_EVENT_AT_RISK 1
+/**
+ * The lease is over; it says so itself from now on. Told before its validity ends, unless this
+ * process itself did not run.
+ */
+#define LEASEHOLD_EVENT_LOST 2
+/** A lease that was freed without a release was gone already, or the store did not say. */
+#define LEASEHOLD_EVENT_RELEASED_LATE 3
+/** No reason: the event is not LEASEHOLD_EVENT_LOST. */
+#define LEASEHOLD_LOSS_NONE 0
+/** The store says that the lock is not ours: deleted, flushed, or somebody else's by now. */
+#define LEASEHOLD_LOSS_NOT_HELD 1
+/** Its ttl ran out: the store could not be reached, or renewal was off. */
+#define LEASEHOLD_LOSS_EXPIRED 2
+/** max_hold was reached. */
+#define LEASEHOLD_LOSS_MAX_HOLD 3
+/** The client's background thread has failed. The client is closed. */
+#define LEASEHOLD_LOSS_NOT_RENEWED 4
+
+/** What happened: one of LEASEHOLD_EVENT_... More may come. Any thread. */
+int32_t leasehold_event_kind(const leasehold_event *event);
+
+/** Why a lease was lost: one of LEASEHOLD_LOSS_... More may come. Any thread. */
+int32_t leasehold_event_reason(const leasehold_event *event);
+
+/**
+ * The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
+ * and it may hold others. Borrowed: it is valid until the event is freed. Never NULL; empty for a
+ * wrong handle. Any thread.
+ */
+const char *leasehold_event_name(const leasehold_event *event, size_t *length);
+
+/**
+ * The fence of the lease: with the name, it says which lease it was. 0 for a wrong handle. Any
+ * thread.
+ */
+uint64_t leasehold_event_fence(const leasehold_event *event);
+
+/**
+ * Frees an event and its strings. Does nothing for NULL, and for a handle that is wrong. Any
+ * thread.
+ */
+void leasehold_event_free(leasehold_event *event);
+
+/**
+ * A descriptor that is readable while events wait in the subscription, and when the client is
+ * closed: for poll(2) and the like. Only poll it; do not read from it or close it. It is valid
+ * until the subscription is freed. -1 for a wrong handle, and in a forked child. Any thread.
+ */
+int leasehold_events_descriptor(const leasehold_events *events);
+
+/**
+ * The next event, waiting for it `wait_ms` at most: 0 does not wait, LEASEHOLD_FOREVER has no
+ * limit.
+ *
+ * Returns LEASEHOLD_OK and writes `*event`, to be freed with leasehold_event_free(); or
+ * LEASEHOLD_TIMEOUT when there was none; or LEASEHOLD_ERR_CLOSED when the client is closed and
+ * nothing is left to read, or the subscription was freed meanwhile. Any thread; threads that wait
+ * at once share the events.
+ */
+leasehold_status leasehold_events_next(leasehold_events *events,
+                                       int64_t wait_ms,
+                                       leasehold_event **event,
+                                       leasehold_error **error);
+
+/**
+ * How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because nobody read them in
+ * time; 0 for a wrong handle. Any thread.
+ */
+uint64_t leasehold_events_dropped(const leasehold_events *events);
+
+/**
+ * Ends a subscription and frees it; its descriptor is closed. A thread that waits in
+ * leasehold_events_next() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read
+ * before stay. Does nothing for NULL, and for a handle that is wrong. Any thread.
+ */
+void leasehold_events_free(leasehold_events *events);
+
+/* ---- The log --------------------------------------------------------------------------------- */
+
+/** How important a record of the log is: one of LEASEHOLD_LOG_... */
+typedef int32_t leasehold_log_level;
+
+/**
+ * Gets a record of the log: UTF-8 without a line end, valid during the call, never with a password.
+ * It is called on any thread, the library's own included, and on several at once. It may call this
+ * library; what the library logs meanwhile on the same thread is dropped. It must return, not
+ * longjmp() or throw.
+ */
+typedef void (*leasehold_log_fn)(void *user_data, leasehold_log_level level, const char *message);
+
+/** No records at all. */
+#define LEASEHOLD_LOG_OFF 0
+/** A defect, or a server that makes no sense. */
+#define LEASEHOLD_LOG_ERROR 1
+/** A lease that was lost or is at risk, renewals that fail. */
+#define LEASEHOLD_LOG_WARN 2
+/** Milestones. */
+#define LEASEHOLD_LOG_INFO 3
+/** What helps to find a fault. */
+#define LEASEHOLD_LOG_DEBUG 4
+/** Everything. */
+#define LEASEHOLD_LOG_TRACE 5
+
+/**
+ * Sends the library's log to `function`, from `level` on (LEASEHOLD_LOG_WARN suits most programs).
+ * NULL, or LEASEHOLD_LOG_OFF, ends that. There is one for the process; without it, nothing is
+ * written anywhere.
+ *
+ * When this returns, no other thread is in the former function any more, so that what its
+ * `user_data` leads to can be freed. Within the function itself, it can only be ended, and that
+ * does not wait for others. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a level that there
+ * is not.
+ */
+leasehold_status leasehold_log_set(leasehold_log_fn function,
+                                   void *user_data,
+                                   leasehold_log_level level,
+                                   leasehold_error **error);
+
+/* ---- Durations, versions, handles ------------------------------------------------------------ */
+
+/**
+ * The version of the binary interface that this header describes. Within one, functions and
+ * constants may be added, and nothing changes. The shared library has it in its name:
+ * libleasehold.so.0.
+ */
+#define LEASEHOLD_ABI_VERSION 0
+
+/**
+ * Reads a duration as people write it, of `text_length` bytes or LEASEHOLD_NUL: "250ms", "10s",
+ * "1.5s", "5m", "1h" or "1d". A bare "0" is a duration too; any other number needs its unit.
+ *
+ * Writes `*ms` on success, in milliseconds, rounded up. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for anything else.
+ */
+leasehold_status leasehold_duration_parse(const char *text,
+                                          size_t text_length,
+                                          int64_t *ms,
+                                          leasehold_error **error);
+
+/** The version of the library that runs, as "0.1.0". It is static: never free it. Any thread. */
+const char *leasehold_version(void);
+
+/**
+ * The LEASEHOLD_ABI_VERSION of the library that runs. A program that loads the library itself
+ * compares it with the header's. Any thread.
+ */
+uint32_t leasehold_abi_version(void);
+
+/**
+ * How many handles of all types are open in this process: what has been made and not freed. Tools
+ * that look for leaks cannot see handles, so tests count them. 0 in a forked child that has
+ * opened nothing itself. Any thread.
+ */
+size_t leasehold_handle_count(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

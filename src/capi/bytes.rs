@@ -1,0 +1,113 @@
+//! Bytes and numbers that come in from C, and strings that go out.
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use super::boundary::Failure;
+use crate::error::{Error, ErrorKind};
+
+/// As a length, says that the bytes end with a zero byte.
+pub(super) const NUL: usize = usize::MAX;
+
+/// As a time in milliseconds, says that there is no limit.
+pub const LEASEHOLD_FOREVER: i64 = i64::MAX;
+
+/// The longest URL, token or duration that is looked at.
+pub(super) const MAX_TEXT: usize = 64 * 1024;
+
+pub(super) fn bad(detail: impl Into<String>) -> Failure {
+    Error::new(ErrorKind::BadArgument, detail).into()
+}
+
+/// The bytes of an argument, no more than `most` of them: a length that cannot be meant is refused
+/// before a byte is read.
+///
+/// # Safety
+/// Unless it is NULL, `start` leads to `length` bytes, or, if that is [`NUL`], to bytes that end
+/// with zero; nobody changes them during the call.
+pub(super) unsafe fn bytes<'a>(
+    what: &str,
+    start: *const c_char,
+    length: usize,
+    most: usize,
+) -> Result<&'a [u8], Failure> {
+    if start.is_null() {
+        if length == 0 {
+            return Ok(&[]);
+        }
+        return Err(bad(format!("the {what} is NULL")));
+    }
+    let length = match length {
+        // SAFETY: the caller's promise; no more than `most` + 1 bytes are looked at, and none
+        // after the zero.
+        NUL => unsafe { libc::strnlen(start, most + 1) },
+        length => length,
+    };
+    if length > most {
+        return Err(bad(format!("the {what} has more than {most} bytes")));
+    }
+    // SAFETY: the caller's promise; `most` keeps the length far below isize::MAX.
+    Ok(unsafe { std::slice::from_raw_parts(start.cast(), length) })
+}
+
+/// The same where it must be text.
+///
+/// # Safety
+/// As for [`bytes`].
+pub(super) unsafe fn text<'a>(
+    what: &str,
+    start: *const c_char,
+    length: usize,
+) -> Result<&'a str, Failure> {
+    // SAFETY: the caller's promise is the same.
+    let bytes = unsafe { bytes(what, start, length, MAX_TEXT)? };
+    // The bytes are not repeated: a URL may hold a password.
+    std::str::from_utf8(bytes).map_err(|_| bad(format!("the {what} is not UTF-8")))
+}
+
+/// A span of time; a negative one can never be meant.
+pub(super) fn span(what: &str, ms: i64) -> Result<Duration, Failure> {
+    let ms =
+        u64::try_from(ms).map_err(|_| bad(format!("the {what} is {ms} ms; 0 is the least")))?;
+    Ok(Duration::from_millis(ms))
+}
+
+/// The same where [`LEASEHOLD_FOREVER`] is allowed, and is `None`.
+pub(super) fn limit(what: &str, ms: i64) -> Result<Option<Duration>, Failure> {
+    if ms == LEASEHOLD_FOREVER { Ok(None) } else { span(what, ms).map(Some) }
+}
+
+/// Whole milliseconds of a span, none more than there are.
+pub(super) fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A string that C may borrow for as long as its owner is there. It may hold zero bytes; one more
+/// follows it.
+pub(super) struct Lent(Box<[u8]>);
+
+impl Lent {
+    pub(super) fn new(bytes: impl AsRef<[u8]>) -> Lent {
+        let bytes = bytes.as_ref();
+        let mut lent = Vec::with_capacity(bytes.len() + 1);
+        lent.extend_from_slice(bytes);
+        lent.push(0);
+        Lent(lent.into())
+    }
+
+    pub(super) fn start(&self) -> *const c_char {
+        self.0.as_ptr().cast()
+    }
+
+    /// Writes the length, if somebody wants it.
+    ///
+    /// # Safety
+    /// `length` is NULL or leads to room for a `size_t`.
+    pub(super) unsafe fn lend(&self, length: *mut usize) -> *const c_char {
+        if !length.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { length.write(self.0.len() - 1) };
+        }
+        self.start()
+    }
+}

@@ -1,0 +1,275 @@
+//! An open store.
+
+use std::ffi::c_char;
+
+use super::boundary::{self, put, wanted};
+use super::bytes::{Lent, bad, bytes, span, text};
+use super::config::{ConfigObject, leasehold_config};
+use super::error::leasehold_error;
+use super::events::{EventsObject, leasehold_events};
+use super::lock::{LockObject, leasehold_lock};
+use super::status::{LEASEHOLD_OK, leasehold_status};
+use super::table::{self, Handled, Kind};
+use crate::config::{MAX_NAME, check_name};
+use crate::{Client, Config, Counters};
+
+/// An open store with its connections and one background thread, which renews leases. Open one for
+/// a process and share it between threads. Free it with leasehold_client_free().
+pub struct leasehold_client(());
+
+/// What a client counts: one of LEASEHOLD_COUNTER_...
+pub type leasehold_counter = i32;
+/// Requests to a store for a lock, every try of a wait included.
+pub const LEASEHOLD_COUNTER_ATTEMPTS: leasehold_counter = 1;
+/// Leases taken.
+pub const LEASEHOLD_COUNTER_GRANTED: leasehold_counter = 2;
+/// Tries that found the lock taken.
+pub const LEASEHOLD_COUNTER_BUSY: leasehold_counter = 3;
+/// Waits that ran out.
+pub const LEASEHOLD_COUNTER_TIMED_OUT: leasehold_counter = 4;
+/// Requests whose outcome stayed unknown.
+pub const LEASEHOLD_COUNTER_UNKNOWN: leasehold_counter = 5;
+/// Renewals that the store confirmed.
+pub const LEASEHOLD_COUNTER_RENEWED: leasehold_counter = 6;
+/// Leases that were lost while held.
+pub const LEASEHOLD_COUNTER_LOST: leasehold_counter = 7;
+/// Releases that found the lease gone, or could not tell.
+pub const LEASEHOLD_COUNTER_RELEASED_LATE: leasehold_counter = 8;
+
+pub(super) struct ClientObject {
+    client: Client,
+    store: Lent,
+}
+
+impl ClientObject {
+    fn new(client: Client) -> ClientObject {
+        let store = Lent::new(client.store());
+        ClientObject { client, store }
+    }
+}
+
+impl Handled for ClientObject {
+    type Handle = leasehold_client;
+    const KIND: Kind = Kind::Client;
+}
+
+/// Opens the store that a URL names, of `url_length` bytes or LEASEHOLD_NUL;
+/// leasehold_config_from_url() lists the URLs.
+///
+/// A Redis store connects when it is first asked, so a client can be opened before its server;
+/// leasehold_client_ping() asks at once. An SQLite file is opened here.
+///
+/// Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_open(
+    url: *const c_char,
+    url_length: usize,
+    client: *mut *mut leasehold_client,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(client)?;
+        // SAFETY: the header asks for a URL of that length.
+        let opened = Client::open(unsafe { text("URL", url, url_length)? })?;
+        let handle = table::open(ClientObject::new(opened))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(client, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
+/// file of the user's, which needs no server.
+///
+/// Writes `*client` on success; free it with leasehold_client_free(). Any thread, as long as none
+/// changes the environment. Errors: as leasehold_client_open().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_open_env(
+    client: *mut *mut leasehold_client,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(client)?;
+        let handle = table::open(ClientObject::new(Client::with_config(Config::from_env()?)?))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(client, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Opens a store that was set up in code. The configuration stays the caller's to free; it can open
+/// more clients, and cannot be changed any more.
+///
+/// Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors: as
+/// leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out of range.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_open_config(
+    config: *mut leasehold_config,
+    client: *mut *mut leasehold_client,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(client)?;
+        let config = table::get::<ConfigObject>(config)?;
+        let opened = Client::with_config(config.read()?)?;
+        config.seal();
+        let handle = table::open(ClientObject::new(opened))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(client, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Makes a lock: a name of `name_length` bytes (any bytes, 65536 at most) or LEASEHOLD_NUL, and
+/// options, which the functions leasehold_lock_set_...() change. It holds nothing and asks nobody.
+///
+/// Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_lock(
+    client: *mut leasehold_client,
+    name: *const c_char,
+    name_length: usize,
+    lock: *mut *mut leasehold_lock,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(lock)?;
+        let client = table::get::<ClientObject>(client)?;
+        // SAFETY: the header asks for a name of that length.
+        let name = unsafe { bytes("name", name, name_length, MAX_NAME)? };
+        check_name(name)?;
+        let handle = table::open(LockObject::new(client.client.lock(name)))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(lock, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Reaches the store, credentials included, without doing anything there. Any thread. Errors:
+/// whatever is in the way, by io_timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_ping(
+    client: *mut leasehold_client,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        table::get::<ClientObject>(client)?.client.ping()?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Subscribes to what happens to the leases of this client from now on. Each subscription gets
+/// every event.
+///
+/// Writes `*events` on success; free it with leasehold_events_free(). Any thread. Errors:
+/// LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_events(
+    client: *mut leasehold_client,
+    events: *mut *mut leasehold_events,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(events)?;
+        let subscribed = table::get::<ClientObject>(client)?.client.events()?;
+        let handle = table::open(EventsObject::new(subscribed))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(events, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// What the client has counted since it was opened, for graphs: `counter` is one of
+/// LEASEHOLD_COUNTER_... It still answers when the client is closed.
+///
+/// Writes `*count` on success. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a counter that
+/// there is not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_counter(
+    client: *const leasehold_client,
+    counter: leasehold_counter,
+    count: *mut u64,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(count)?;
+        let client = table::get::<ClientObject>(client)?;
+        let counted = counted(&client.client.counters(), counter)
+            .ok_or_else(|| bad(format!("there is no counter {counter}")))?;
+        // SAFETY: the header asks for room for a number.
+        unsafe { put(count, counted) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+fn counted(counters: &Counters, counter: leasehold_counter) -> Option<u64> {
+    // All of them, so that a new one is not forgotten here.
+    let Counters { attempts, granted, busy, timed_out, unknown, renewed, lost, released_late } =
+        counters;
+    Some(match counter {
+        LEASEHOLD_COUNTER_ATTEMPTS => *attempts,
+        LEASEHOLD_COUNTER_GRANTED => *granted,
+        LEASEHOLD_COUNTER_BUSY => *busy,
+        LEASEHOLD_COUNTER_TIMED_OUT => *timed_out,
+        LEASEHOLD_COUNTER_UNKNOWN => *unknown,
+        LEASEHOLD_COUNTER_RENEWED => *renewed,
+        LEASEHOLD_COUNTER_LOST => *lost,
+        LEASEHOLD_COUNTER_RELEASED_LATE => *released_late,
+        _ => return None,
+    })
+}
+
+/// The store as people may see it, without user and password. Borrowed: it is valid until the
+/// client is freed. Never NULL; empty for a wrong handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_store(client: *const leasehold_client) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(table::get::<ClientObject>(client)?.store.start()))
+}
+
+/// Closes the client: every lease becomes invalid at once and is released, calls that wait return
+/// LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
+/// background thread has ended when this returns. It takes as long as close_timeout at most, if
+/// the request under way is answered in that time, else io_timeout; what was not released by then
+/// is free by its ttl. Closing twice does no harm.
+///
+/// The handle, and those of its locks, leases and subscriptions, still have to be freed. Without
+/// closing, a program may just exit: that does no I/O, and the ttl frees its locks. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_close(
+    client: *mut leasehold_client,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        table::get::<ClientObject>(client)?.client.close()?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// The same with another limit than close_timeout. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
+/// negative one; then nothing is closed. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_close_within(
+    client: *mut leasehold_client,
+    timeout_ms: i64,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        let client = table::get::<ClientObject>(client)?;
+        client.client.close_timeout(span("close_timeout", timeout_ms)?)?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Closes the client as leasehold_client_close() does, and frees its handle. Locks, leases and
+/// subscriptions that came from it keep their handles, which are to be freed too; their calls
+/// return LEASEHOLD_ERR_CLOSED. Does nothing for NULL, and for a handle that is wrong; in a forked
+/// child, nothing that is the parent's. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_free(client: *mut leasehold_client) {
+    boundary::silent(|| {
+        let object = table::take::<ClientObject>(client)?;
+        Ok(object.client.close()?)
+    });
+}

@@ -1,0 +1,192 @@
+//! How a client is set up.
+
+use std::ffi::c_char;
+
+use parking_lot::Mutex;
+
+use super::boundary::{self, Failure, put, wanted};
+use super::bytes::{Lent, bytes, span, text};
+use super::error::leasehold_error;
+use super::settings::Refusals;
+use super::status::{LEASEHOLD_ERR_SEALED, LEASEHOLD_OK, leasehold_status};
+use super::table::{self, Handled, Kind};
+use crate::Config;
+use crate::config::MAX_NAME;
+
+/// How a client is set up: a URL, and what a program would rather set in code. Free it with
+/// leasehold_config_free().
+pub struct leasehold_config(());
+
+pub(super) struct ConfigObject {
+    settings: Mutex<Settings>,
+    store: Lent,
+}
+
+struct Settings {
+    config: Config,
+    refusals: Refusals,
+    /// A client has been opened with it.
+    sealed: bool,
+}
+
+impl Handled for ConfigObject {
+    type Handle = leasehold_config;
+    const KIND: Kind = Kind::Config;
+}
+
+impl ConfigObject {
+    fn new(config: Config) -> ConfigObject {
+        let store = Lent::new(config.display_store());
+        let settings = Settings { config, refusals: Refusals::default(), sealed: false };
+        ConfigObject { settings: Mutex::new(settings), store }
+    }
+
+    /// The settings, for opening a client.
+    pub(super) fn read(&self) -> Result<Config, Failure> {
+        let settings = self.settings.lock();
+        settings.refusals.check()?;
+        Ok(settings.config.clone())
+    }
+
+    pub(super) fn seal(&self) {
+        self.settings.lock().sealed = true;
+    }
+
+    fn set(
+        &self,
+        what: &'static str,
+        set: impl FnOnce(&'static str, Config) -> Result<Config, Failure>,
+    ) -> Result<leasehold_status, Failure> {
+        let mut settings = self.settings.lock();
+        if settings.sealed {
+            return Err(Failure::of(LEASEHOLD_ERR_SEALED));
+        }
+        let config = settings.config.clone();
+        settings.config = settings.refusals.note(what, |what| set(what, config))?;
+        Ok(LEASEHOLD_OK)
+    }
+}
+
+/// Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
+///
+///     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
+///     rediss://...                                       the same over TLS
+///     unix:///path/to/socket                             one Redis on a unix socket
+///     sqlite:///path/to/file, sqlite:file                an SQLite file
+///     sqlite:                                            the embedded store, one per user
+///
+/// Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
+/// "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=, which name PEM files.
+/// A user's name, a password or a parameter may hold any character, written as % and two hex
+/// digits.
+///
+/// Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_from_url(
+    url: *const c_char,
+    url_length: usize,
+    config: *mut *mut leasehold_config,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(config)?;
+        // SAFETY: the header asks for a URL of that length.
+        let read = Config::from_url(unsafe { text("URL", url, url_length)? })?;
+        let handle = table::open(ConfigObject::new(read))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(config, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Does as the shell does: takes the URL from the environment variable LEASEHOLD_URL, or else the
+/// embedded store, "sqlite:".
+///
+/// Writes `*config` on success; free it with leasehold_config_free(). Any thread, as long as none
+/// changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_from_env(
+    config: *mut *mut leasehold_config,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(config)?;
+        let handle = table::open(ConfigObject::new(Config::from_env()?))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(config, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Sets what is put before every name in the store: any bytes, none by default.
+///
+/// The setters of a configuration return LEASEHOLD_OK, LEASEHOLD_ERR_BAD_ARGUMENT (then opening a
+/// client with it fails too, until the setting is made well), or LEASEHOLD_ERR_SEALED: a client
+/// has been opened with it, which goes on with what it was opened with. Values that are out of
+/// range are refused by leasehold_client_open_config(), with the reason. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_prefix(
+    config: *mut leasehold_config,
+    prefix: *const c_char,
+    prefix_length: usize,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<ConfigObject>(config)?.set("prefix", |what, config| {
+            // SAFETY: the header asks for bytes of that length.
+            Ok(config.prefix(unsafe { bytes(what, prefix, prefix_length, MAX_NAME)? }))
+        })
+    })
+}
+
+/// Sets how long the store may take to answer one request, connecting included: 1000 ms by
+/// default, from 1 ms to an hour. Any thread; returns as leasehold_config_set_prefix().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_io_timeout_ms(
+    config: *mut leasehold_config,
+    timeout_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<ConfigObject>(config)?
+            .set("io_timeout", |what, config| Ok(config.io_timeout(span(what, timeout_ms)?)))
+    })
+}
+
+/// Sets how many requests may be under way at once: 8 by default, from 1 to 1024. Any thread;
+/// returns as leasehold_config_set_prefix().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_pool(
+    config: *mut leasehold_config,
+    connections: u32,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<ConfigObject>(config)?.set("pool", |_, config| Ok(config.pool(connections)))
+    })
+}
+
+/// Sets how long closing a client goes on releasing leases: 1000 ms by default, an hour at most.
+/// Any thread; returns as leasehold_config_set_prefix().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_close_timeout_ms(
+    config: *mut leasehold_config,
+    timeout_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<ConfigObject>(config)?
+            .set("close_timeout", |what, config| Ok(config.close_timeout(span(what, timeout_ms)?)))
+    })
+}
+
+/// The store as people may see it, without user and password. Borrowed: it is valid until the
+/// configuration is freed. Never NULL; empty for a wrong handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_store(config: *const leasehold_config) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(table::get::<ConfigObject>(config)?.store.start()))
+}
+
+/// Frees a configuration. Clients that were opened with it go on. Does nothing for NULL, and for a
+/// handle that is wrong. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_free(config: *mut leasehold_config) {
+    boundary::silent(|| table::take::<ConfigObject>(config).map(drop));
+}

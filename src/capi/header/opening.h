@@ -1,0 +1,78 @@
+/*
+ * Leasehold: one lock for programs on many machines, or for the processes of one.
+ *
+ * Take it, know how long you may rely on it, prove to the resource that you are the latest holder
+ * (the fence), give it back. Locks are kept on one Redis or Valkey server, or in an SQLite file.
+ *
+ *     leasehold_client *client; leasehold_lock *lock; leasehold_lease *lease;
+ *     leasehold_error *error = NULL;
+ *
+ *     if (leasehold_client_open("redis://127.0.0.1", LEASEHOLD_NUL, &client, &error) < 0 ||
+ *         leasehold_client_lock(client, "stock:sku-17", LEASEHOLD_NUL, &lock, &error) < 0) {
+ *         fprintf(stderr, "%s\n", leasehold_error_message(error));
+ *         exit(1);
+ *     }
+ *     switch (leasehold_lock_try_acquire(lock, &lease, &error)) {
+ *     case LEASEHOLD_OK:                               // mine: renewed until it is released
+ *         charge(order, leasehold_lease_fence(lease)); // the database refuses a smaller fence
+ *         if (leasehold_lease_release(lease, &error) != LEASEHOLD_OK) warn(error); // it was lost
+ *         leasehold_lease_free(lease);                 // frees it, and releases it if still held
+ *         break;
+ *     case LEASEHOLD_BUSY: reject(order); break;       // somebody else has it
+ *     default: warn(error);
+ *     }
+ *     leasehold_error_free(error);
+ *     leasehold_lock_free(lock);
+ *     leasehold_client_free(client);                   // closes it
+ *
+ * Compile with `cc program.c $(pkg-config --cflags --libs leasehold)`. The library is for Linux on
+ * machines of 64 bits.
+ *
+ * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or an
+ * error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
+ * caller frees, or NULL where the status says everything (LEASEHOLD_OK, LEASEHOLD_BUSY,
+ * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
+ * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
+ *
+ * Handles. All types are incomplete: what a program holds are handles, which look like pointers and
+ * are never followed. Whoever gets one frees it, in any order; freeing NULL does nothing. A handle
+ * that is NULL, was freed, is of another type or was made up is LEASEHOLD_ERR_HANDLE, and no more
+ * than that happens. (Handles are not memory: a tool that looks for leaks does not see them, but
+ * leasehold_handle_count() counts them.)
+ *
+ * Outputs come before the error. They are written on success only, and must not be NULL.
+ *
+ * Bytes go in as a pointer and a length; the length LEASEHOLD_NUL says that they end with a zero
+ * byte. They are copied. Names may hold any byte. Text is UTF-8.
+ *
+ * Strings come out borrowed: the caller never frees one. They are static, or they belong to the
+ * handle that they came from and end with it. They end with a zero byte.
+ *
+ * Times are milliseconds in an int64_t. A negative one is refused.
+ *
+ * Threads. Any thread may use any handle at any time, freeing included: a call in progress goes on
+ * with what it has, later ones get LEASEHOLD_ERR_HANDLE. Only borrowed strings end with their
+ * handle. A lease may be released by another thread than took it. Calls block; none may be made in
+ * a signal handler.
+ *
+ * Fork. A forked child owns nothing of its parent's: every call with a handle of the parent's says
+ * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (An SQLite file
+ * that the parent had open cannot be opened in a child before an exec.)
+ *
+ * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
+ * all handles are freed, it has no thread, descriptor or memory left.
+ */
+
+#ifndef LEASEHOLD_H
+#define LEASEHOLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header. leasehold_version() is that of the library that runs. */
+#define LEASEHOLD_VERSION "@VERSION@"
+
+/** As the length of bytes, says that they end with a zero byte. */
+#define LEASEHOLD_NUL SIZE_MAX
+

@@ -1,0 +1,268 @@
+//! One holder's turn.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use super::boundary::{self, Failure};
+use super::bytes::{Lent, millis, span};
+use super::error::leasehold_error;
+use super::status::{LEASEHOLD_OK, leasehold_status};
+use super::table::{self, Handled, Kind};
+use crate::config::check_ttl;
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Condvar, Mutex};
+use crate::{Lease, Token};
+
+/// One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
+/// the background unless that was switched off. Free it with leasehold_lease_free(), which releases
+/// it if nothing else has ended it.
+pub struct leasehold_lease(());
+
+/// Ending a lease takes the lease itself. So it lies in a place that is empty afterwards; calls
+/// that talk to the store borrow it from there, and whoever ends it waits for them.
+pub(super) struct LeaseObject {
+    held: Mutex<Held>,
+    returned: Condvar,
+    fence: u64,
+    token: Lent,
+    name: Lent,
+}
+
+struct Held {
+    lease: Option<Arc<Lease>>,
+    borrowers: u32,
+}
+
+impl Handled for LeaseObject {
+    type Handle = leasehold_lease;
+    const KIND: Kind = Kind::Lease;
+}
+
+impl LeaseObject {
+    pub(super) fn new(lease: Lease) -> LeaseObject {
+        let token: Token = lease.token();
+        LeaseObject {
+            fence: lease.fence(),
+            token: Lent::new(token.to_string()),
+            name: Lent::new(lease.name()),
+            held: Mutex::new(Held { lease: Some(Arc::new(lease)), borrowers: 0 }),
+            returned: Condvar::default(),
+        }
+    }
+
+    /// Looks at the lease, which takes an instant; `None` when it was ended.
+    fn look<T>(&self, look: impl FnOnce(&Lease) -> T) -> Option<T> {
+        self.held.lock().lease.as_deref().map(look)
+    }
+
+    /// Lets a call that may take long use the lease.
+    fn borrow<T>(&self, talk: impl FnOnce(&Lease) -> Result<T, Error>) -> Result<T, Failure> {
+        let mut held = self.held.lock();
+        let lease = held.lease.clone().ok_or_else(over)?;
+        held.borrowers += 1;
+        drop(held);
+        // Comes back after a panic, too.
+        let borrowed = Borrowed { lease: Some(lease), from: self };
+        match &borrowed.lease {
+            Some(lease) => Ok(talk(lease)?),
+            None => Err(over()),
+        }
+    }
+
+    /// Takes the lease out, when nobody uses it any more.
+    fn end(&self) -> Option<Lease> {
+        let mut held = self.held.lock();
+        let lease = held.lease.take()?;
+        while held.borrowers > 0 {
+            held = self.returned.wait(held);
+        }
+        drop(held);
+        Arc::into_inner(lease)
+    }
+}
+
+struct Borrowed<'a> {
+    lease: Option<Arc<Lease>>,
+    from: &'a LeaseObject,
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let mut held = self.from.held.lock();
+        // Before the count: whoever waits for it needs to be the only one who has the lease.
+        self.lease = None;
+        held.borrowers -= 1;
+        drop(held);
+        self.from.returned.notify_all();
+    }
+}
+
+/// In a child the object's mutex may be in any state; the table has refused the handle before.
+fn over() -> Failure {
+    Error::new(ErrorKind::Lost, "it was ended before: released, or left to expire").into()
+}
+
+/// The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
+/// the resource with each write, and let the resource refuse a smaller one. It stays when the lease
+/// is over. 0 for a wrong handle. Asks nobody. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) -> u64 {
+    boundary::value(0, || Ok(table::get::<LeaseObject>(lease)?.fence))
+}
+
+/// The token that marks the grant in the store: 32 hexadecimal digits. Whoever has it can release
+/// the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong handle.
+/// Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_token(lease: *const leasehold_lease) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(table::get::<LeaseObject>(lease)?.token.start()))
+}
+
+/// The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
+/// and it may hold others. Borrowed: it is valid until the lease is freed. Never NULL; empty for a
+/// wrong handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_name(
+    lease: *const leasehold_lease,
+    length: *mut usize,
+) -> *const c_char {
+    boundary::value(c"".as_ptr(), || {
+        let object = table::get::<LeaseObject>(lease)?;
+        // SAFETY: the header asks for NULL or room for a length.
+        Ok(unsafe { object.name.lend(length) })
+    })
+}
+
+/// For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it
+/// is over or lost, and for a wrong handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_remaining_ms(lease: *const leasehold_lease) -> i64 {
+    boundary::value(0, || {
+        let remaining = table::get::<LeaseObject>(lease)?.look(Lease::remaining);
+        Ok(remaining.map_or(0, millis))
+    })
+}
+
+/// Whether the lease may be relied on at this moment, without asking anybody; false for a wrong
+/// handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease) -> bool {
+    boundary::value(false, || {
+        Ok(table::get::<LeaseObject>(lease)?.look(Lease::is_valid).unwrap_or(false))
+    })
+}
+
+/// Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
+/// beyond max_hold, and never makes a lease shorter.
+///
+/// Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when it was not ours any more, or an error: then the
+/// store did not confirm it, and the lease stays valid for as long as it was. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_extend(
+    lease: *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        table::get::<LeaseObject>(lease)?.borrow(Lease::extend)?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// The same for another ttl than the lock's. Errors: as leasehold_lease_extend(), and
+/// LEASEHOLD_ERR_BAD_ARGUMENT for a ttl that no lock could have. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
+    lease: *mut leasehold_lease,
+    ttl_ms: i64,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        let ttl = span("ttl", ttl_ms)?;
+        table::get::<LeaseObject>(lease)?.borrow(|lease| lease.extend_for(ttl))?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Gives the lock back. The lease is over at once and whatever comes of it; its handle still has to
+/// be freed.
+///
+/// Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
+/// ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
+/// it is given back in the background, or by its ttl. A release that meets an extension under way
+/// in another thread waits for that one first. Any thread, also another one than took it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_release(
+    lease: *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.release()?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
+/// "once per interval". Asks nobody. The handle still has to be freed.
+///
+/// Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_let_expire(
+    lease: *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.let_expire();
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// The same, with the lock free `after_ms` from now, whatever its ttl was.
+///
+/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more;
+/// LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
+/// did not confirm it: then the lease is over, and the lock runs out by the ttl that it had. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
+    lease: *mut leasehold_lease,
+    after_ms: i64,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        let object = table::get::<LeaseObject>(lease)?;
+        let after = span("ttl", after_ms)?;
+        // Before the lease is taken out: one that is dropped here would be released.
+        check_ttl(after)?;
+        object.end().ok_or_else(over)?.let_expire_in(after)?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Ends the lease here for another process to go on with it: hand that one the token and the
+/// fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
+/// Asks nobody. The handle still has to be freed, and its token and fence stay until then.
+///
+/// Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_detach(
+    lease: *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        let _ = table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.detach();
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
+/// connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
+/// not do is done in the background. Does nothing for NULL, and for a handle that is wrong; in a
+/// forked child, nothing that is the parent's. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
+    boundary::silent(|| {
+        let object = table::take::<LeaseObject>(lease)?;
+        drop(object.end());
+        Ok(())
+    });
+}

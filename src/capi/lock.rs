@@ -1,0 +1,344 @@
+//! A lock: a name, options, and the ways to take it.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::boundary::{self, Failure, put, wanted};
+use super::bytes::{Lent, limit, span, text};
+use super::error::leasehold_error;
+use super::lease::{LeaseObject, leasehold_lease};
+use super::settings::Refusals;
+use super::shown::{ShownObject, leasehold_shown};
+use super::status::{LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, LEASEHOLD_OK, leasehold_status};
+use super::table::{self, Handled, Kind};
+use crate::{Backoff, ErrorKind, Lock, Token};
+
+/// A lock that can be taken: a name and options. It holds nothing itself, any number of threads
+/// may use it at once, and any number of leases can come from it. Free it with
+/// leasehold_lock_free().
+pub struct leasehold_lock(());
+
+/// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of the
+/// library held: other than zero ends the wait. It may call this library. While it runs, the wait
+/// goes on for as long as it takes. It must return, not longjmp() or throw.
+pub type leasehold_interrupt_fn = Option<unsafe extern "C" fn(user_data: *mut c_void) -> c_int>;
+
+pub(super) struct LockObject {
+    settings: Mutex<Settings>,
+    name: Lent,
+    freed: AtomicBool,
+}
+
+struct Settings {
+    lock: Lock,
+    refusals: Refusals,
+}
+
+impl Handled for LockObject {
+    type Handle = leasehold_lock;
+    const KIND: Kind = Kind::Lock;
+}
+
+impl LockObject {
+    pub(super) fn new(lock: Lock) -> LockObject {
+        let name = Lent::new(lock.name());
+        let settings = Settings { lock, refusals: Refusals::default() };
+        LockObject { settings: Mutex::new(settings), name, freed: AtomicBool::new(false) }
+    }
+
+    /// The lock with its options as they are now.
+    fn read(&self) -> Result<Lock, Failure> {
+        let settings = self.settings.lock();
+        settings.refusals.check()?;
+        Ok(settings.lock.clone())
+    }
+
+    fn set(
+        &self,
+        what: &'static str,
+        set: impl FnOnce(&'static str, Lock) -> Result<Lock, Failure>,
+    ) -> Result<leasehold_status, Failure> {
+        let mut settings = self.settings.lock();
+        let lock = settings.lock.clone();
+        settings.lock = settings.refusals.note(what, |what| set(what, lock))?;
+        Ok(LEASEHOLD_OK)
+    }
+
+    fn acquire(&self, lock: &Lock, mut stop: impl FnMut() -> bool) -> Result<LeaseObject, Failure> {
+        let freed = || self.freed.load(Ordering::Acquire);
+        match lock.acquire_unless(|| freed() || stop()) {
+            Ok(lease) => Ok(LeaseObject::new(lease)),
+            Err(error) if error.kind() == ErrorKind::Interrupted && freed() => {
+                Err(Failure::of(LEASEHOLD_ERR_CLOSED))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How C's functions to interrupt with are asked.
+fn asker(interrupt: leasehold_interrupt_fn, user_data: *mut c_void) -> impl FnMut() -> bool {
+    move || match interrupt {
+        None => false,
+        // SAFETY: the header asks for a function that may be called so, on this thread and until
+        // this call ends.
+        Some(ask) => unsafe { ask(user_data) != 0 },
+    }
+}
+
+/// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h. It
+/// does not end a lease that is renewed.
+///
+/// The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
+/// then taking the lock fails too, until the option is set well. Values that are out of range are
+/// refused when the lock is taken, with the reason. Leases that were taken before stay as they
+/// are. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_ttl_ms(
+    lock: *mut leasehold_lock,
+    ttl_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.set("ttl", |what, lock| Ok(lock.ttl(span(what, ttl_ms)?)))
+    })
+}
+
+/// Sets how long leasehold_lock_acquire() waits: 60000 ms by default; 0 tries once,
+/// LEASEHOLD_FOREVER waits without limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_wait_ms(
+    lock: *mut leasehold_lock,
+    wait_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.set("wait", |what, lock| waiting(lock, what, wait_ms))
+    })
+}
+
+fn waiting(lock: Lock, what: &str, wait_ms: i64) -> Result<Lock, Failure> {
+    Ok(match limit(what, wait_ms)? {
+        Some(wait) => lock.wait(wait),
+        None => lock.wait_forever(),
+    })
+}
+
+/// Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
+/// default. Whichever of this and the time comes first ends the wait. Any thread; returns as
+/// leasehold_lock_set_ttl_ms().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_attempts(
+    lock: *mut leasehold_lock,
+    most: u32,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.set("attempts", |_, lock| Ok(lock.attempts(most)))
+    })
+}
+
+/// Sets whether leases are renewed in the background. By default they are where the ttl is at least
+/// 100 ms; without renewal the ttl is the limit. Any thread; returns as
+/// leasehold_lock_set_ttl_ms().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_renew(
+    lock: *mut leasehold_lock,
+    renew: bool,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.set("renew", |_, lock| Ok(lock.renew(renew)))
+    })
+}
+
+/// Sets how long a living holder may keep a renewed lease: 3600000 ms by default;
+/// LEASEHOLD_FOREVER sets no limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
+    lock: *mut leasehold_lock,
+    most_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.set("max_hold", |what, lock| {
+            Ok(match limit(what, most_ms)? {
+                Some(most) => lock.max_hold(most),
+                None => lock.no_max_hold(),
+            })
+        })
+    })
+}
+
+/// Sets how a wait asks again: `spins` more times at once, then after pauses of random length, the
+/// first one up to `first_ms` and the others up to twice as much each time, none longer than
+/// `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
+/// Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
+    lock: *mut leasehold_lock,
+    spins: u32,
+    first_ms: i64,
+    longest_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.set("backoff", |what, lock| {
+            let backoff = Backoff::default().spins(spins).first(span(what, first_ms)?);
+            Ok(lock.backoff(match limit(what, longest_ms)? {
+                Some(longest) => backoff.longest(longest),
+                None => backoff,
+            }))
+        })
+    })
+}
+
+/// The name, and its length in `*length` unless that is NULL. A zero byte follows it, and it may
+/// hold others. Borrowed: it is valid until the lock is freed. Never NULL; empty for a wrong
+/// handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_name(
+    lock: *const leasehold_lock,
+    length: *mut usize,
+) -> *const c_char {
+    boundary::value(c"".as_ptr(), || {
+        let object = table::get::<LockObject>(lock)?;
+        // SAFETY: the header asks for NULL or room for a length.
+        Ok(unsafe { object.name.lend(length) })
+    })
+}
+
+/// Takes the lock if it is free, without waiting.
+///
+/// Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
+/// LEASEHOLD_BUSY when somebody else has it; or LEASEHOLD_UNKNOWN, with nothing held; or what kept
+/// the store from answering, by io_timeout. Options that can never work are
+/// LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_try_acquire(
+    lock: *mut leasehold_lock,
+    lease: *mut *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(lease)?;
+        let Some(taken) = table::get::<LockObject>(lock)?.read()?.try_acquire()? else {
+            return Ok(LEASEHOLD_BUSY);
+        };
+        let handle = table::open(LeaseObject::new(taken))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(lease, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Takes the lock, waiting for it as long as leasehold_lock_set_wait_ms() says.
+///
+/// Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
+/// LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
+/// the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
+/// thread took the lock that is held; others as leasehold_lock_try_acquire(). The call ends by the
+/// wait or by io_timeout, whichever is later, whatever the network does. Once the store has
+/// answered this client, a wait outlasts an outage of it. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_acquire(
+    lock: *mut leasehold_lock,
+    lease: *mut *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(lease)?;
+        let object = table::get::<LockObject>(lock)?;
+        let handle = table::open(object.acquire(&object.read()?, || false)?)?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(lease, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// The same with a limit of its own, and a function that can end the wait, which may be NULL.
+/// `user_data` is handed to it.
+///
+///     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
+///     status = leasehold_lock_acquire_within(lock, 5000, stop, &flag, &lease, &error);
+///
+/// Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
+/// leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by
+/// io_timeout. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_acquire_within(
+    lock: *mut leasehold_lock,
+    wait_ms: i64,
+    interrupt: leasehold_interrupt_fn,
+    user_data: *mut c_void,
+    lease: *mut *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(lease)?;
+        let object = table::get::<LockObject>(lock)?;
+        let waiting = waiting(object.read()?, "wait", wait_ms)?;
+        let handle = table::open(object.acquire(&waiting, asker(interrupt, user_data))?)?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(lease, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
+/// web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
+/// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on after its
+/// first successful leasehold_lease_extend().
+///
+/// Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_attach(
+    lock: *mut leasehold_lock,
+    token: *const c_char,
+    token_length: usize,
+    fence: u64,
+    lease: *mut *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(lease)?;
+        let object = table::get::<LockObject>(lock)?;
+        // SAFETY: the header asks for a token of that length.
+        let token: Token = unsafe { text("token", token, token_length)? }.parse()?;
+        let attached = object.read()?.attach(token, fence)?;
+        let handle = table::open(LeaseObject::new(attached))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(lease, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Looks who has the lock, without touching it.
+///
+/// Writes `*shown` on success; free it with leasehold_shown_free(). Any thread. Errors: what kept
+/// the store from answering, by io_timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_show(
+    lock: *mut leasehold_lock,
+    shown: *mut *mut leasehold_shown,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(shown)?;
+        // Options do not matter for looking, refused ones neither.
+        let lock = table::get::<LockObject>(lock)?.settings.lock().lock.clone();
+        let handle = table::open(ShownObject::new(&lock.show()?))?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(shown, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within
+/// 200 ms (those whose request is under way by io_timeout). Does nothing for NULL, and for a handle
+/// that is wrong. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_free(lock: *mut leasehold_lock) {
+    boundary::silent(|| {
+        let object = table::take::<LockObject>(lock)?;
+        object.freed.store(true, Ordering::Release);
+        Ok(())
+    });
+}

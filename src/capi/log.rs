@@ -1,0 +1,218 @@
+//! Where the library's log goes.
+
+use std::cell::Cell;
+use std::ffi::{CString, c_char, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::Duration;
+
+use log::{LevelFilter, Log, Metadata, Record};
+
+use super::boundary::{self, Failure, take_place};
+use super::bytes::bad;
+use super::error::leasehold_error;
+use super::status::{LEASEHOLD_OK, leasehold_status};
+use crate::fork::Birth;
+
+/// How important a record of the log is: one of LEASEHOLD_LOG_...
+pub type leasehold_log_level = i32;
+/// No records at all.
+pub const LEASEHOLD_LOG_OFF: leasehold_log_level = 0;
+/// A defect, or a server that makes no sense.
+pub const LEASEHOLD_LOG_ERROR: leasehold_log_level = 1;
+/// A lease that was lost or is at risk, renewals that fail.
+pub const LEASEHOLD_LOG_WARN: leasehold_log_level = 2;
+/// Milestones.
+pub const LEASEHOLD_LOG_INFO: leasehold_log_level = 3;
+/// What helps to find a fault.
+pub const LEASEHOLD_LOG_DEBUG: leasehold_log_level = 4;
+/// Everything.
+pub const LEASEHOLD_LOG_TRACE: leasehold_log_level = 5;
+
+/// Gets a record of the log: UTF-8 without a line end, valid during the call, never with a password.
+/// It is called on any thread, the library's own included, and on several at once. It may call this
+/// library; what the library logs meanwhile on the same thread is dropped. It must return, not
+/// longjmp() or throw.
+pub type leasehold_log_fn = Option<
+    unsafe extern "C" fn(
+        user_data: *mut c_void,
+        level: leasehold_log_level,
+        message: *const c_char,
+    ),
+>;
+
+/// Sends the library's log to `function`, from `level` on (LEASEHOLD_LOG_WARN suits most programs).
+/// NULL, or LEASEHOLD_LOG_OFF, ends that. There is one for the process; without it, nothing is
+/// written anywhere.
+///
+/// When this returns, no other thread is in the former function any more, so that what its
+/// `user_data` leads to can be freed. Within the function itself, it can only be ended, and that
+/// does not wait for others. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a level that there
+/// is not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_log_set(
+    function: leasehold_log_fn,
+    user_data: *mut c_void,
+    level: leasehold_log_level,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        let filter = filter(level).ok_or_else(|| bad(format!("there is no log level {level}")))?;
+        let receiver = function.filter(|_| filter != LevelFilter::Off);
+        if receiver.is_some() && INSIDE.get() {
+            return Err(bad("a log function can be ended from within, not replaced"));
+        }
+        if INSIDE.get() {
+            // Whoever sets another one at this moment waits for this very call to end.
+            FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
+            return Ok(LEASEHOLD_OK);
+        }
+        install()?;
+        let _setter = Setter::enter();
+        log::set_max_level(LevelFilter::Off);
+        FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
+        while CALLS.count() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(receiver) = receiver {
+            // Nobody reads it now: whoever comes finds no function yet.
+            USER_DATA.store(user_data, Ordering::SeqCst);
+            FUNCTION.store(receiver as *mut (), Ordering::SeqCst);
+            log::set_max_level(filter);
+        }
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+fn filter(level: leasehold_log_level) -> Option<LevelFilter> {
+    Some(match level {
+        LEASEHOLD_LOG_OFF => LevelFilter::Off,
+        LEASEHOLD_LOG_ERROR => LevelFilter::Error,
+        LEASEHOLD_LOG_WARN => LevelFilter::Warn,
+        LEASEHOLD_LOG_INFO => LevelFilter::Info,
+        LEASEHOLD_LOG_DEBUG => LevelFilter::Debug,
+        LEASEHOLD_LOG_TRACE => LevelFilter::Trace,
+        _ => return None,
+    })
+}
+
+// There is no mutex here: a forked child could inherit it locked, and logs too. A call counts
+// itself before it looks for the function; whoever sets one takes the old one away first and waits
+// until nobody is counted.
+
+type Function = unsafe extern "C" fn(*mut c_void, leasehold_log_level, *const c_char);
+
+static FUNCTION: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static USER_DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static CALLS: Calls = Calls(AtomicU64::new(0));
+
+thread_local! {
+    /// This thread is in the log function.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How many threads are in the log function: in the upper half the process that counts, so that a
+/// child does not wait for threads of its parent.
+struct Calls(AtomicU64);
+
+impl Calls {
+    fn enter(&self) -> Call<'_> {
+        let birth = Birth::here();
+        let here = birth.number() << 32;
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |calls| {
+            Some(if calls & UPPER == here { calls + 1 } else { here + 1 })
+        });
+        Call { calls: self, birth }
+    }
+
+    fn count(&self) -> u64 {
+        let calls = self.0.load(Ordering::SeqCst);
+        if calls & UPPER == Birth::here().number() << 32 { calls & !UPPER } else { 0 }
+    }
+}
+
+const UPPER: u64 = !0 << 32;
+
+struct Call<'a> {
+    calls: &'a Calls,
+    birth: Birth,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        // Whoever forked within the function is not counted in the child.
+        if self.birth.is_here() {
+            self.calls.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// One thread at a time sets; a setter that was a thread of the parent's is none.
+struct Setter;
+
+static SETTER: AtomicU64 = AtomicU64::new(0);
+
+impl Setter {
+    fn enter() -> Setter {
+        let here = Birth::here().number();
+        loop {
+            let before = SETTER.load(Ordering::SeqCst);
+            let free = before != here;
+            if free
+                && SETTER.compare_exchange(before, here, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            {
+                return Setter;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Setter {
+    fn drop(&mut self) {
+        SETTER.store(0, Ordering::SeqCst);
+    }
+}
+
+fn install() -> Result<(), Failure> {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    if *INSTALLED.get_or_init(|| log::set_logger(&Logger).is_ok()) {
+        return Ok(());
+    }
+    Err(bad("this program logs in Rust already, and has a logger for that"))
+}
+
+struct Logger;
+
+impl Log for Logger {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        !INSIDE.get()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let _call = CALLS.enter();
+        let function = FUNCTION.load(Ordering::SeqCst);
+        if function.is_null() {
+            return;
+        }
+        // SAFETY: what is stored there and is not null was a Function.
+        let function = unsafe { std::mem::transmute::<*mut (), Function>(function) };
+        let mut text = record.args().to_string();
+        if let Some(place) = take_place() {
+            text.push_str(&format!(" (panicked at {place})"));
+        }
+        let text = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
+        INSIDE.set(true);
+        // SAFETY: the header asks for a function that may be called so, from any thread, until it
+        // is ended; `_call` is what ending waits for.
+        unsafe {
+            function(USER_DATA.load(Ordering::SeqCst), record.level() as i32, text.as_ptr());
+        }
+        INSIDE.set(false);
+    }
+
+    fn flush(&self) {}
+}

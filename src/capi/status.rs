@@ -1,0 +1,163 @@
+//! What a call says: 0, an outcome, or an error.
+
+use std::ffi::{CStr, c_char};
+
+use super::boundary;
+use crate::error::ErrorKind;
+
+/// What a call came to: LEASEHOLD_OK, an outcome above 0, or an error below 0. More of both may
+/// come: treat what you do not know by its sign.
+pub type leasehold_status = i32;
+
+/// Done.
+pub const LEASEHOLD_OK: leasehold_status = 0;
+
+/// Outcome: somebody else has the lock.
+pub const LEASEHOLD_BUSY: leasehold_status = 1;
+/// Outcome: the wait ran out.
+pub const LEASEHOLD_TIMEOUT: leasehold_status = 2;
+/// Outcome: the caller's interrupt function ended the wait; nothing is held.
+pub const LEASEHOLD_INTERRUPTED: leasehold_status = 3;
+/// Outcome: the lease was not held any more: it was released before, ran out, was deleted, or
+/// somebody else has the lock now.
+pub const LEASEHOLD_NOT_HELD: leasehold_status = 4;
+/// Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
+/// lock that may have been taken is being given back.
+pub const LEASEHOLD_UNKNOWN: leasehold_status = 5;
+
+/// An argument that can never work: a bad name, option or URL, or NULL for an output.
+pub const LEASEHOLD_ERR_BAD_ARGUMENT: leasehold_status = -1;
+/// A handle that is NULL, freed, of another type, or not from this library.
+pub const LEASEHOLD_ERR_HANDLE: leasehold_status = -2;
+/// The client is closed, or the handle was freed while the call was waiting.
+pub const LEASEHOLD_ERR_CLOSED: leasehold_status = -3;
+/// The handle was made before this process was forked. Open a new client in the child.
+pub const LEASEHOLD_ERR_FORKED: leasehold_status = -4;
+/// A configuration that a client was opened with is not changed any more.
+pub const LEASEHOLD_ERR_SEALED: leasehold_status = -5;
+/// A defect of this library: the call was abandoned. The handles stay usable.
+pub const LEASEHOLD_ERR_PANIC: leasehold_status = -6;
+/// This thread holds the lock and would wait for itself for ever.
+pub const LEASEHOLD_ERR_WOULD_DEADLOCK: leasehold_status = -7;
+/// The store cannot be reached.
+pub const LEASEHOLD_ERR_REFUSED: leasehold_status = -8;
+/// The store did not answer in time; nothing was asked of it yet.
+pub const LEASEHOLD_ERR_NO_ANSWER: leasehold_status = -9;
+/// The store did not accept the user or the password.
+pub const LEASEHOLD_ERR_AUTH: leasehold_status = -10;
+/// The TLS connection could not be made.
+pub const LEASEHOLD_ERR_TLS: leasehold_status = -11;
+/// The store forbids a command or a key that a lock needs.
+pub const LEASEHOLD_ERR_PERMISSION: leasehold_status = -12;
+/// The name is in use by something that is not a lease.
+pub const LEASEHOLD_ERR_WRONG_TYPE: leasehold_status = -13;
+/// The store is read-only.
+pub const LEASEHOLD_ERR_READ_ONLY: leasehold_status = -14;
+/// The store is out of memory.
+pub const LEASEHOLD_ERR_OUT_OF_MEMORY: leasehold_status = -15;
+/// The store is up and cannot serve at the moment: loading, busy, failing over.
+pub const LEASEHOLD_ERR_UNAVAILABLE: leasehold_status = -16;
+/// Something that this process needs has run out: connections, descriptors, threads.
+pub const LEASEHOLD_ERR_EXHAUSTED: leasehold_status = -17;
+/// The file of an embedded store cannot be used.
+pub const LEASEHOLD_ERR_STORAGE: leasehold_status = -18;
+/// The store answered something that this library does not understand.
+pub const LEASEHOLD_ERR_PROTOCOL: leasehold_status = -19;
+
+/// The status that tells C of an error of this kind.
+pub(super) fn of(kind: ErrorKind) -> leasehold_status {
+    match kind {
+        ErrorKind::Timeout => LEASEHOLD_TIMEOUT,
+        ErrorKind::Interrupted => LEASEHOLD_INTERRUPTED,
+        ErrorKind::Lost => LEASEHOLD_NOT_HELD,
+        ErrorKind::Unknown => LEASEHOLD_UNKNOWN,
+        ErrorKind::WouldDeadlock => LEASEHOLD_ERR_WOULD_DEADLOCK,
+        ErrorKind::Closed => LEASEHOLD_ERR_CLOSED,
+        ErrorKind::Forked => LEASEHOLD_ERR_FORKED,
+        ErrorKind::BadArgument => LEASEHOLD_ERR_BAD_ARGUMENT,
+        ErrorKind::Refused => LEASEHOLD_ERR_REFUSED,
+        ErrorKind::NoAnswer => LEASEHOLD_ERR_NO_ANSWER,
+        ErrorKind::Auth => LEASEHOLD_ERR_AUTH,
+        ErrorKind::Tls => LEASEHOLD_ERR_TLS,
+        ErrorKind::Permission => LEASEHOLD_ERR_PERMISSION,
+        ErrorKind::WrongType => LEASEHOLD_ERR_WRONG_TYPE,
+        ErrorKind::ReadOnly => LEASEHOLD_ERR_READ_ONLY,
+        ErrorKind::OutOfMemory => LEASEHOLD_ERR_OUT_OF_MEMORY,
+        ErrorKind::Unavailable => LEASEHOLD_ERR_UNAVAILABLE,
+        ErrorKind::Exhausted => LEASEHOLD_ERR_EXHAUSTED,
+        ErrorKind::Storage => LEASEHOLD_ERR_STORAGE,
+        ErrorKind::Protocol => LEASEHOLD_ERR_PROTOCOL,
+    }
+}
+
+/// What there is to say about a status.
+pub(super) struct Texts {
+    pub(super) name: &'static CStr,
+    pub(super) what: &'static CStr,
+    pub(super) advice: &'static CStr,
+    retriable: bool,
+}
+
+pub(super) fn texts(status: leasehold_status) -> Texts {
+    if let Some(kind) = ErrorKind::ALL.iter().find(|kind| of(**kind) == status) {
+        let [name, what, advice] = kind.c_texts();
+        return Texts { name, what, advice, retriable: kind.is_retriable() };
+    }
+    // What only C can meet.
+    let (name, what, advice) = match status {
+        LEASEHOLD_OK => (c"ok", c"done", c"nothing is to be done"),
+        LEASEHOLD_BUSY => {
+            (c"busy", c"somebody else has the lock", c"try again later, wait for it, or do without")
+        }
+        LEASEHOLD_ERR_HANDLE => (
+            c"handle",
+            c"a handle is NULL, freed, of another type, or not from this library",
+            c"look for a use after free, or for an earlier status that was not checked",
+        ),
+        LEASEHOLD_ERR_SEALED => (
+            c"sealed",
+            c"a client has been opened with this configuration",
+            c"make another configuration, and open another client with it",
+        ),
+        LEASEHOLD_ERR_PANIC => (
+            c"panic",
+            c"the library met a defect of its own and abandoned the call",
+            c"report it, please, with the place that the log callback was told",
+        ),
+        _ => (c"unlisted", c"no status that this library knows", c"treat it by its sign"),
+    };
+    Texts { name, what, advice, retriable: status == LEASEHOLD_BUSY }
+}
+
+/// The short, stable name of a status, such as "busy" or "bad_argument". It is static: never free
+/// it. Never NULL, also for a number that is no status. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_name(status: leasehold_status) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(texts(status).name.as_ptr()))
+}
+
+/// What a status means, as a part of a sentence. It is static: never free it. Never NULL. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_message(status: leasehold_status) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(texts(status).what.as_ptr()))
+}
+
+/// What to do about a status, as a part of a sentence. It is static: never free it. Never NULL. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_advice(status: leasehold_status) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(texts(status).advice.as_ptr()))
+}
+
+/// Whether the same call can succeed later without anybody changing anything. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_is_retriable(status: leasehold_status) -> bool {
+    boundary::value(false, || Ok(texts(status).retriable))
+}
+
+/// The whole sentence, where nothing more is known.
+pub(super) fn sentence(status: leasehold_status) -> String {
+    let Texts { what, advice, .. } = texts(status);
+    format!("{}; {}", what.to_string_lossy(), advice.to_string_lossy())
+}

@@ -7,6 +7,7 @@
 #   make clean
 #
 # FEATURES=sqlite,tls is what the library knows beyond plain Redis; without them it is smaller.
+# CARGO="cargo +1.89" or CARGO=/where/it/is names another cargo than the one in PATH.
 
 PREFIX = /usr/local
 LIBDIR = $(PREFIX)/lib
@@ -22,7 +23,7 @@ INSTALL ?= install
 
 BUILD := target/c
 CARGO_DIR = $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR)/leasehold-c,$(BUILD)/cargo)
-CARGO_OUT = $(CARGO_DIR)/$(CARGO_BUILD_TARGET)/release
+CARGO_OUT = $(CARGO_DIR)$(CARGO_BUILD_TARGET:%=/%)/release
 
 in_manifest = $(shell sed -n 's/^$(1) = "\(.*\)"$$/\1/p' Cargo.toml)
 VERSION := $(call in_manifest,version)
@@ -56,11 +57,11 @@ $(BUILD)/features: FORCE
 	@echo '$(FEATURES)' | cmp -s - $@ || echo '$(FEATURES)' >$@
 
 define need_rust
-command -v "$(CARGO)" >/dev/null || { \
+command -v $(firstword $(CARGO)) >/dev/null || { \
 	echo "cargo is missing: get Rust $(RUST) or later from https://rustup.rs, or say CARGO=/where/it/is." >&2; \
 	echo "To install as another user than the one who has it, run 'make' as that one first." >&2; \
 	exit 1; }; \
-found=$$("$(CARGO)" --version | cut -d' ' -f2); \
+found=$$($(CARGO) --version | cut -d' ' -f2); \
 printf '%s\n' $(RUST) "$$found" | sort -VC || { \
 	echo "Rust $$found is too old: get $(RUST) or later from https://rustup.rs." >&2; exit 1; }
 endef

@@ -100,6 +100,7 @@ static_needs = $(filter-out -lgcc_s -lc,$(shell cat $(BUILD)/native-static-libs)
 # The loader finds a new library in /usr/local/lib only when its cache knows it.
 define refresh_loader
 if [ -z "$(DESTDIR)" ]; then \
+	PATH=$$PATH:/usr/sbin:/sbin; \
 	if [ "$$(id -u)" = 0 ]; then ldconfig || true; fi; \
 	ldconfig -p 2>/dev/null | grep -qF "$(LIBDIR)/$(SONAME)" || \
 		echo "Programs find the library in $(LIBDIR) with LD_LIBRARY_PATH or an rpath."; \

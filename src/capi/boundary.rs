@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::{ErrorObject, leasehold_error};
 use super::status::{
@@ -148,21 +148,20 @@ pub(super) fn take_place() -> Option<String> {
 /// Keeps panics of this library off the standard error. In a C library all panics are; in a Rust
 /// program, which never gets here, others would go to the hook that was there before.
 fn quieten() {
-    static ONCE: Once = Once::new();
-    if ONCE.is_completed() {
+    // Not a Once: a child that is forked while another thread is in it would wait for ever.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Ordering::Relaxed) || DONE.swap(true, Ordering::Relaxed) {
         return;
     }
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            let thread = std::thread::current();
-            let ours = thread.name().is_some_and(|name| name.starts_with("leasehold"));
-            if DEPTH.get() == 0 && !ours {
-                return before(panic);
-            }
-            // Not logged here: whoever panics may hold what the log callback asks for.
-            let place = panic.location().map(ToString::to_string);
-            let _ = PLACE.try_with(|cell| cell.try_borrow_mut().map(|mut cell| *cell = place));
-        }));
-    });
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let thread = std::thread::current();
+        let ours = thread.name().is_some_and(|name| name.starts_with("leasehold"));
+        if DEPTH.get() == 0 && !ours {
+            return before(panic);
+        }
+        // Not logged here: whoever panics may hold what the log callback asks for.
+        let place = panic.location().map(ToString::to_string);
+        let _ = PLACE.try_with(|cell| cell.try_borrow_mut().map(|mut cell| *cell = place));
+    }));
 }

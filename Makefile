@@ -37,7 +37,8 @@ all: $(BUILD)/$(SHARED)
 
 # Cargo says which libraries of the system a static link needs.
 # The static library is made one object that shows nothing but leasehold_*: else a program that has
-# its own SQLite, or another library in Rust, would meet the names of ours.
+# its own SQLite, or another library in Rust, would meet the names of ours. The bitcode that comes
+# with Rust's own library goes too: tools with an older LLVM plugin do not get past it.
 $(BUILD)/$(SHARED): Makefile Cargo.toml Cargo.lock $(BUILD)/features $(shell find src -type f)
 	@$(need_rust)
 	$(CARGO) rustc --locked --release --lib --no-default-features --features "capi,$(FEATURES)" \
@@ -49,6 +50,7 @@ $(BUILD)/$(SHARED): Makefile Cargo.toml Cargo.lock $(BUILD)/features $(shell fin
 		--remove-section=.llvmbc --remove-section=.llvmcmd $(BUILD)/leasehold.o
 	rm -f $(BUILD)/$(STATIC)
 	$(AR) rcs $(BUILD)/$(STATIC) $(BUILD)/leasehold.o
+	rm $(BUILD)/leasehold.o
 	cp "$(CARGO_DIR)/native-static-libs" $(BUILD)/native-static-libs
 	cp "$(CARGO_OUT)/$(LINK)" $@
 

@@ -50,6 +50,8 @@
     FUNCTION(TEXT, lock_name, LOCK, LENGTH, NO, (HANDLE, OUTPUT))                                  \
     FUNCTION(STATUS, lock_try_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
     FUNCTION(STATUS, lock_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))                   \
+    FUNCTION(STATUS, lock_acquire_unless, LOCK, LEASE, NO,                                         \
+             (HANDLE, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                    \
     FUNCTION(STATUS, lock_acquire_within, LOCK, LEASE, NO,                                         \
              (HANDLE, MS, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                \
     FUNCTION(STATUS, lock_attach, LOCK, LEASE, TOKEN, (HANDLE, BYTES, FENCE, OUTPUT, ERROR_OUT))   \

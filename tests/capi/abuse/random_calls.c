@@ -247,19 +247,20 @@ static const struct {
     const char *name;
     unsigned weight;
 } rare[] = {
-    {"client_open", 3},        {"client_open_env", 2},        {"client_open_config", 2},
-    {"client_close", 1},       {"client_close_within", 1},    {"client_free", 3},
-    {"client_ping", 10},       {"client_events", 30},         {"client_lock", 200},
-    {"config_from_url", 30},   {"config_from_env", 30},       {"config_free", 30},
-    {"lock_set_ttl_ms", 20},   {"lock_set_wait_ms", 20},      {"lock_set_attempts", 20},
-    {"lock_set_renew", 20},    {"lock_set_max_hold_ms", 20},  {"lock_set_backoff_ms", 20},
-    {"lock_try_acquire", 150}, {"lock_acquire", 30},          {"lock_acquire_within", 30},
-    {"lock_attach", 20},       {"lock_show", 10},             {"lock_free", 10},
-    {"lease_extend", 30},      {"lease_extend_for_ms", 30},   {"lease_release", 30},
-    {"lease_let_expire", 10},  {"lease_let_expire_in_ms", 10}, {"lease_detach", 10},
-    {"lease_free", 30},        {"events_next", 60},           {"events_free", 10},
-    {"event_kind", 30},        {"event_reason", 30},          {"event_name", 30},
-    {"event_fence", 30},       {"event_free", 30},            {"log_set", 20},
+    {"client_open", 3},             {"client_open_env", 2},         {"client_open_config", 2},
+    {"client_close", 1},            {"client_close_within", 1},     {"client_free", 3},
+    {"client_ping", 10},            {"client_events", 30},          {"client_lock", 200},
+    {"config_from_url", 30},        {"config_from_env", 30},        {"config_free", 30},
+    {"lock_set_ttl_ms", 20},        {"lock_set_wait_ms", 20},       {"lock_set_attempts", 20},
+    {"lock_set_renew", 20},         {"lock_set_max_hold_ms", 20},   {"lock_set_backoff_ms", 20},
+    {"lock_try_acquire", 150},      {"lock_acquire", 30},           {"lock_acquire_within", 30},
+    {"lock_acquire_unless", 30},    {"lock_attach", 20},            {"lock_show", 10},
+    {"lock_free", 10},              {"lease_extend", 30},           {"lease_extend_for_ms", 30},
+    {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
+    {"lease_detach", 10},           {"lease_free", 30},             {"events_next", 60},
+    {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
+    {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},
+    {"log_set", 20},
 };
 
 static unsigned weights[128], all_weights;

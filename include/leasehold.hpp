@@ -56,7 +56,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -465,7 +464,7 @@ class mutex {
 public:
     mutex(const client &store, std::string_view name) : mutex{store.lock(name)} {}
     /**
-     * With the options of a lock, but for wait() and attempts(), which the functions below replace:
+     * With the options of a lock, but for wait(), which the functions below replace:
      *
      *     leasehold::mutex stock{client.lock("stock:sku-17").ttl(10s)};
      */
@@ -476,8 +475,8 @@ public:
     ~mutex();
 
     /**
-     * Waits without limit. Throws leasehold::error when it cannot be taken: a store that was never
-     * reached, for example, or LEASEHOLD_ERR_CLOSED.
+     * Waits without limit. Throws leasehold::error when it cannot be taken: the store was never
+     * reached, for example, the client is closed, or attempts() are used up.
      */
     void lock();
     /** Takes it if it is free. */
@@ -870,7 +869,6 @@ inline std::optional<event> events::next_for(time_span most) {
 inline mutex::mutex(leasehold::lock options)
     : options_{std::move(options)}, turns_{std::make_unique<turns>()} {
     check_here();
-    options_.attempts(std::numeric_limits<std::uint32_t>::max());
 }
 
 inline mutex::~mutex() {
@@ -916,7 +914,8 @@ template <class Take> bool mutex::take(Take take_it) {
 }
 
 inline void mutex::lock() {
-    while (!take([this] { return options_.acquire_for(forever); })) {
+    if (!take([this] { return options_.acquire_for(forever); })) {
+        throw error{LEASEHOLD_TIMEOUT, "its attempts are used up"};
     }
 }
 
@@ -939,8 +938,11 @@ bool mutex::try_lock_until(std::chrono::time_point<Clock, Duration> when) {
     const auto is_over = [&] { return !(left() > span::zero()); };
     if (is_over()) return try_lock();
     do {
+        const auto start = std::chrono::steady_clock::now();
         const span most = std::max(left(), span::zero());
         if (take([&] { return options_.acquire_for(most, is_over); })) return true;
+        // Its attempts are used up, or the clock was set forward.
+        if (std::chrono::steady_clock::now() - start < most) return false;
     } while (!is_over()); // the clock was set back
     return false;
 }

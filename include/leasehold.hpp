@@ -49,6 +49,13 @@
 #ifndef LEASEHOLD_HPP
 #define LEASEHOLD_HPP
 
+#if __cplusplus < 201703L
+#error "leasehold.hpp needs C++17; leasehold.h does not"
+#endif
+#ifndef __cpp_exceptions
+#error "leasehold.hpp needs exceptions; leasehold.h does not"
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -69,13 +76,6 @@
 #include <utility>
 
 #include "leasehold.h"
-
-#if __cplusplus < 201703L
-#error "leasehold.hpp needs C++17; leasehold.h does not"
-#endif
-#ifndef __cpp_exceptions
-#error "leasehold.hpp needs exceptions; leasehold.h does not"
-#endif
 
 namespace leasehold {
 

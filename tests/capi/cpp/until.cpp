@@ -24,6 +24,8 @@ struct taken {
     std::uint64_t tries() const { return client.counters().attempts; }
 };
 
+} // namespace
+
 /** A clock that stands where it was set, and then jumps. */
 struct set_clock {
     using duration = milliseconds;
@@ -50,8 +52,6 @@ struct set_back_clock {
         return time_point{passed < 20ms ? passed : passed - 40ms};
     }
 };
-
-} // namespace
 
 TEST(try_for_no_time_tries_once) {
     taken held;

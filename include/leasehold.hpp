@@ -313,12 +313,15 @@ public:
     /** The same with a limit of its own. */
     [[nodiscard]] std::optional<lease> acquire_for(time_span most) const;
     /**
-     * The same with a function that can end the wait: it is asked on this thread, at least every
-     * 100 ms while the lock is taken; empty if it returned true. What it throws ends the wait and
-     * is thrown from here, with nothing held.
+     * As acquire(), with a function that can end the wait: it is asked on this thread, at least
+     * every 100 ms while the lock is taken; empty if it returned true, too. What it throws ends the
+     * wait and is thrown from here, with nothing held.
      *
-     *     stock.acquire_for(5s, [&] { return stop.load(); });
+     *     stock.acquire_unless([&] { return stop.load(); });
      */
+    template <class Interrupt>
+    [[nodiscard]] std::optional<lease> acquire_unless(Interrupt &&interrupt) const;
+    /** The same with a limit of its own. */
     template <class Interrupt>
     [[nodiscard]] std::optional<lease> acquire_for(time_span most, Interrupt &&interrupt) const;
     /**
@@ -641,16 +644,34 @@ template <class Interrupt> struct asking {
     std::exception_ptr thrown{};
 
     static int ask(void *self) noexcept {
-        auto &asking_ = *static_cast<asking *>(self);
-        if (asking_.thrown) return 1;
+        auto &asked = *static_cast<asking *>(self);
+        if (asked.thrown) return 1;
         try {
-            return asking_.interrupt() ? 1 : 0;
+            return asked.interrupt() ? 1 : 0;
         } catch (...) {
-            asking_.thrown = std::current_exception();
+            asked.thrown = std::current_exception();
             return 1;
         }
     }
 };
+
+/** Waits with such a function. */
+template <class Interrupt, class Acquire>
+std::optional<lease> unless(Interrupt &interrupt, Acquire acquire) {
+    static_assert(std::is_invocable_r_v<bool, Interrupt &>, "it is asked: bool interrupt()");
+    asking<Interrupt> asked{interrupt};
+    std::optional<lease> taken;
+    try {
+        taken = acquire(&asking<Interrupt>::ask, &asked);
+    } catch (const error &) {
+        if (!asked.thrown) throw;
+    }
+    if (asked.thrown) {
+        taken.reset(); // the lock may have come meanwhile
+        std::rethrow_exception(asked.thrown);
+    }
+    return taken;
+}
 
 /** A name, which may hold zero bytes. */
 template <class Handle>
@@ -784,22 +805,17 @@ inline std::optional<lease> lock::acquire_for(time_span most) const {
 }
 
 template <class Interrupt>
+std::optional<lease> lock::acquire_unless(Interrupt &&interrupt) const {
+    return detail::unless(interrupt, [this](leasehold_interrupt_fn ask, void *asked) {
+        return detail::acquired(leasehold_lock_acquire_unless, handle(), ask, asked);
+    });
+}
+
+template <class Interrupt>
 std::optional<lease> lock::acquire_for(time_span most, Interrupt &&interrupt) const {
-    static_assert(std::is_invocable_r_v<bool, Interrupt &>, "asked without arguments: end it?");
-    using asking = detail::asking<std::remove_reference_t<Interrupt>>;
-    asking asked{interrupt};
-    std::optional<lease> taken;
-    try {
-        taken = detail::acquired(leasehold_lock_acquire_within, handle(), most.ms(), &asking::ask,
-                                 &asked);
-    } catch (const error &) {
-        if (!asked.thrown) throw;
-    }
-    if (asked.thrown) {
-        taken.reset(); // the lock may have come meanwhile
-        std::rethrow_exception(asked.thrown);
-    }
-    return taken;
+    return detail::unless(interrupt, [&](leasehold_interrupt_fn ask, void *asked) {
+        return detail::acquired(leasehold_lock_acquire_within, handle(), most.ms(), ask, asked);
+    });
 }
 
 inline lease lock::attach(std::string_view token, std::uint64_t fence) const {

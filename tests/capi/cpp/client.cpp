@@ -58,8 +58,8 @@ TEST(error_keeps_its_words_when_it_is_copied) {
     std::optional<leasehold::error> copy;
     try {
         throw leasehold::error{LEASEHOLD_ERR_AUTH, "as nobody"};
-    } catch (const std::runtime_error &error) {
-        copy = dynamic_cast<const leasehold::error &>(error);
+    } catch (const leasehold::error &error) {
+        copy = error;
     }
     EQUAL(copy->status(), LEASEHOLD_ERR_AUTH);
     EQUAL(copy->detail(), "as nobody");

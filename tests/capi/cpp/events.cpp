@@ -36,7 +36,7 @@ TEST(events_tell_of_a_lost_lease) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, events.next_for(-1s));
 
     const auto name = unused_name();
-    const auto lease = client.lock(name).ttl(300ms).acquire();
+    const auto lease = client.lock(name).ttl(3s).acquire();
     server().ask("DEL " + name);
     EVENTUALLY(is_readable(events));
     const auto lost = next(events, event_kind::lost);
@@ -54,7 +54,7 @@ TEST_ON_BOTH(events_say_why_a_lease_was_lost) {
     auto events = client.events();
     const auto brief = client.lock(unused_name()).ttl(150ms).renew(false).acquire();
     CHECK(next(events, event_kind::lost).reason == loss_reason::expired);
-    const auto bounded = client.lock(unused_name()).ttl(300ms).max_hold(350ms).acquire();
+    const auto bounded = client.lock(unused_name()).ttl(1500ms).max_hold(1600ms).acquire();
     CHECK(next(events, event_kind::at_risk).reason == loss_reason::none);
     CHECK(next(events, event_kind::lost).reason == loss_reason::max_hold);
 }

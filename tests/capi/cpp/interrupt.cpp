@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #if __cplusplus >= 202002L
@@ -60,6 +61,26 @@ TEST_ON_BOTH(interrupt_that_never_says_so_changes_nothing) {
     const auto lease = lock.acquire_for(1s, never);
     CHECK(lease);
     CHECK(!lock.acquire_for(50ms, never));
+}
+
+TEST_ON_BOTH(interrupt_goes_with_the_locks_own_wait) {
+    const leasehold::client client{url};
+    auto lock = client.lock(unused_name()).wait(1h);
+    int asked = 0;
+    const auto twice = [&] { return ++asked == 2; };
+    auto held = lock.acquire_unless(twice);
+    CHECK(held);
+    asked = 0;
+    CHECK(!lock.acquire_unless(twice));
+    EQUAL(asked, 2);
+    CHECK(!lock.wait(50ms).acquire_unless([] { return false; }));
+    const auto throws = []() -> bool { throw std::runtime_error{"mine"}; };
+    try {
+        static_cast<void>(lock.wait(1h).acquire_unless(throws));
+        CHECK(false);
+    } catch (const std::runtime_error &thrown) {
+        EQUAL(std::string{thrown.what()}, "mine");
+    }
 }
 
 TEST_ON_BOTH(interrupt_may_throw) {

@@ -112,12 +112,12 @@ TEST_ON_BOTH(wait_for_oneself_without_limit_is_refused) {
 
 TEST_ON_BOTH(lease_is_extended) {
     const leasehold::client client{url};
-    auto lock = client.lock(unused_name()).ttl(5s).renew(false);
+    auto lock = client.lock(unused_name()).ttl(20s).renew(false);
     auto lease = lock.acquire();
     CHECK(lease->extend() == outcome::done);
-    CHECK(lease->remaining() <= 5s);
-    CHECK(lease->extend_for(60s) == outcome::done);
-    CHECK(lease->remaining() > 40s);
+    CHECK(lease->remaining() <= 20s);
+    CHECK(lease->extend_for(2min) == outcome::done);
+    CHECK(lease->remaining() > 1min);
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lease->extend_for(48h));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lease->extend_for(-1s));
     CHECK(lease->is_valid());
@@ -139,7 +139,7 @@ TEST(lease_ends_with_its_key) {
 
 TEST(outcomes_are_unknown_when_the_store_falls_silent) {
     check::redis own;
-    const leasehold::client client{own.url("?io_timeout=150ms")};
+    const leasehold::client client{own.url()};
     auto lease = client.lock("held").acquire();
     auto extended = client.lock("extended").acquire();
     own.stop();
@@ -155,7 +155,7 @@ TEST(outcomes_are_unknown_when_the_store_falls_silent) {
 
 TEST(a_try_whose_outcome_is_unknown_is_thrown) {
     check::redis own;
-    const leasehold::client client{own.url("?io_timeout=150ms")};
+    const leasehold::client client{own.url()};
     client.ping();
     own.stop();
     const auto unknown = THROWS(LEASEHOLD_UNKNOWN, client.lock("name").try_acquire());
@@ -239,7 +239,6 @@ TEST_ON_BOTH(options_are_set_in_place_and_in_a_chain) {
                        .max_hold(400ms)
                        .backoff(1, 1ms, 5ms);
     auto lease = chained.acquire();
-    CHECK(lease->is_valid());
     EVENTUALLY(!lease->is_valid()); // by max_hold
 
     auto set = client.lock(unused_name());

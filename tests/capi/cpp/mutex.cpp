@@ -231,7 +231,7 @@ TEST_ON_BOTH(unlocking_what_is_not_locked_is_told) {
 
 TEST(unlock_that_nobody_confirms_is_remembered) {
     check::redis own;
-    const leasehold::client client{own.url("?io_timeout=150ms")};
+    const leasehold::client client{own.url()};
     leasehold::mutex mutex{client, "name"};
     mutex.lock();
     own.stop();

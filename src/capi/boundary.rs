@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::{ErrorObject, leasehold_error};
 use super::status::{
@@ -60,8 +60,9 @@ pub(super) fn call(
         Err(failure) => (failure.status, Some(failure)),
     };
     if !error.is_null() {
-        let object = failure.filter(|_| needs_particulars(status)).map(ErrorObject::new);
-        let handle = guarded(|| object.map(table::open).transpose()).ok().flatten();
+        let particular = failure.filter(|_| needs_particulars(status));
+        let told = |failure| guarded(|| table::open(ErrorObject::new(failure))).ok();
+        let handle = particular.and_then(told);
         // SAFETY: not NULL, so by the contract of every function it leads to room for a handle.
         unsafe { error.write(handle.unwrap_or(std::ptr::null_mut())) };
     }
@@ -110,13 +111,26 @@ fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     quieten();
     DEPTH.set(DEPTH.get() + 1);
     // What a body can leave half done is behind mutexes that do not poison, and whole at any time.
+    let body = || {
+        panic_point();
+        body()
+    };
     let result = catch_unwind(AssertUnwindSafe(body));
-    DEPTH.set(DEPTH.get() - 1);
-    result.unwrap_or_else(|payload| {
-        discard(payload);
+    let result = result.unwrap_or_else(|payload| {
         let _ = catch_unwind(|| ::log::error!("a call was abandoned"));
+        discard(payload);
         Err(Failure::of(LEASEHOLD_ERR_PANIC))
-    })
+    });
+    DEPTH.set(DEPTH.get() - 1);
+    result
+}
+
+/// Where a test can have the library panic; nothing anywhere else.
+#[track_caller]
+#[inline(always)]
+pub(super) fn panic_point() {
+    #[cfg(test)]
+    super::tests::panics::inject();
 }
 
 /// Dropping what was panicked with runs its code, which may panic again.
@@ -134,21 +148,20 @@ pub(super) fn take_place() -> Option<String> {
 /// Keeps panics of this library off the standard error. In a C library all panics are; in a Rust
 /// program, which never gets here, others would go to the hook that was there before.
 fn quieten() {
-    static ONCE: Once = Once::new();
-    if ONCE.is_completed() {
+    // Not a Once: a child that is forked while another thread is in it would wait for ever.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Ordering::Relaxed) || DONE.swap(true, Ordering::Relaxed) {
         return;
     }
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            let thread = std::thread::current();
-            let ours = thread.name().is_some_and(|name| name.starts_with("leasehold"));
-            if DEPTH.get() == 0 && !ours {
-                return before(panic);
-            }
-            // Not logged here: whoever panics may hold what the log callback asks for.
-            let place = panic.location().map(ToString::to_string);
-            let _ = PLACE.try_with(|cell| cell.try_borrow_mut().map(|mut cell| *cell = place));
-        }));
-    });
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let thread = std::thread::current();
+        let ours = thread.name().is_some_and(|name| name.starts_with("leasehold"));
+        if DEPTH.get() == 0 && !ours {
+            return before(panic);
+        }
+        // Not logged here: whoever panics may hold what the log callback asks for.
+        let place = panic.location().map(ToString::to_string);
+        let _ = PLACE.try_with(|cell| cell.try_borrow_mut().map(|mut cell| *cell = place));
+    }));
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use super::boundary::Failure;
+use super::boundary::{Failure, panic_point};
 use crate::error::{Error, ErrorKind};
 
 /// As a length, says that the bytes end with a zero byte.
@@ -88,6 +88,7 @@ pub(super) struct Lent(Box<[u8]>);
 
 impl Lent {
     pub(super) fn new(bytes: impl AsRef<[u8]>) -> Lent {
+        panic_point();
         let bytes = bytes.as_ref();
         let mut lent = Vec::with_capacity(bytes.len() + 1);
         lent.extend_from_slice(bytes);

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use super::boundary::{self, Failure};
 use super::bytes::Lent;
-use super::status::{LEASEHOLD_ERR_HANDLE, LEASEHOLD_OK, leasehold_status};
+use super::status::{LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 
 /// The particulars of a failure, from the last argument of the call that failed. Free it with
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn leasehold_error_status(error: *const leasehold_error) -
     if error.is_null() {
         return LEASEHOLD_OK;
     }
-    boundary::value(LEASEHOLD_ERR_HANDLE, || Ok(table::get::<ErrorObject>(error)?.status))
+    boundary::call(std::ptr::null_mut(), || Ok(table::get::<ErrorObject>(error)?.status))
 }
 
 /// What went wrong and what to do about it, as one sentence of UTF-8 without a line end. It never

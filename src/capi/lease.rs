@@ -61,12 +61,11 @@ impl LeaseObject {
         let lease = held.lease.clone().ok_or_else(over)?;
         held.borrowers += 1;
         drop(held);
-        // Comes back after a panic, too.
-        let borrowed = Borrowed { lease: Some(lease), from: self };
-        match &borrowed.lease {
-            Some(lease) => Ok(talk(lease)?),
-            None => Err(over()),
-        }
+        // Declared before the clone's owner, so dropped after it, when there is a panic too: who
+        // waits for the return needs to be the only one that has the lease.
+        let _loan = Loan { of: self };
+        let lease = lease;
+        Ok(talk(&lease)?)
     }
 
     /// Takes the lease out, when nobody uses it any more.
@@ -81,23 +80,17 @@ impl LeaseObject {
     }
 }
 
-struct Borrowed<'a> {
-    lease: Option<Arc<Lease>>,
-    from: &'a LeaseObject,
+struct Loan<'a> {
+    of: &'a LeaseObject,
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        let mut held = self.from.held.lock();
-        // Before the count: whoever waits for it needs to be the only one who has the lease.
-        self.lease = None;
-        held.borrowers -= 1;
-        drop(held);
-        self.from.returned.notify_all();
+        self.of.held.lock().borrowers -= 1;
+        self.of.returned.notify_all();
     }
 }
 
-/// In a child the object's mutex may be in any state; the table has refused the handle before.
 fn over() -> Failure {
     Error::new(ErrorKind::Lost, "it was ended before: released, or left to expire").into()
 }

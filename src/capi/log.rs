@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
@@ -67,8 +66,8 @@ pub unsafe extern "C" fn leasehold_log_set(
             FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
             return Ok(LEASEHOLD_OK);
         }
-        install()?;
         let _setter = Setter::enter();
+        install()?;
         log::set_max_level(LevelFilter::Off);
         FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
         while CALLS.count() > 0 {
@@ -174,12 +173,15 @@ impl Drop for Setter {
     }
 }
 
+/// Only called by whoever sets.
 fn install() -> Result<(), Failure> {
-    static INSTALLED: OnceLock<bool> = OnceLock::new();
-    if *INSTALLED.get_or_init(|| log::set_logger(&Logger).is_ok()) {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.load(Ordering::SeqCst) {
         return Ok(());
     }
-    Err(bad("this program logs in Rust already, and has a logger for that"))
+    log::set_logger(&Logger).map_err(|_| bad("this program has a logger already, in Rust"))?;
+    INSTALLED.store(true, Ordering::SeqCst);
+    Ok(())
 }
 
 struct Logger;

@@ -34,3 +34,6 @@ pub mod log;
 pub mod shown;
 pub mod status;
 pub mod version;
+
+#[cfg(test)]
+mod tests;

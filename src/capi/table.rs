@@ -22,7 +22,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::boundary::Failure;
+use super::boundary::{Failure, panic_point};
 use super::status::LEASEHOLD_ERR_HANDLE;
 use crate::error::{Error, ErrorKind};
 use crate::fork::OneProcess;
@@ -239,6 +239,7 @@ fn own() -> &'static Table {
 
 /// Hands an object out to C.
 pub(super) fn open<T: Handled>(object: T) -> Result<*mut T::Handle, Failure> {
+    panic_point();
     let table = own();
     let object: Object = Arc::new(object);
     // An object that finds no place is dropped when the mutex is free again: it may be a lease.
@@ -249,6 +250,7 @@ pub(super) fn open<T: Handled>(object: T) -> Result<*mut T::Handle, Failure> {
 
 /// The object that a handle stands for, shared with whoever else uses or frees it meanwhile.
 pub(super) fn get<T: Handled>(handle: *const T::Handle) -> Result<Arc<T>, Failure> {
+    panic_point();
     let table = current();
     let bits = table.check::<T>(handle)?;
     let object = table.slots.lock().slot(table.first, bits).and_then(|slot| slot.object.clone());
@@ -257,6 +259,7 @@ pub(super) fn get<T: Handled>(handle: *const T::Handle) -> Result<Arc<T>, Failur
 
 /// Takes the object out of the table: its handle is wrong from now on.
 pub(super) fn take<T: Handled>(handle: *const T::Handle) -> Result<Arc<T>, Failure> {
+    panic_point();
     let table = current();
     let bits = table.check::<T>(handle)?;
     let object = table.slots.lock().take(table.first, bits);

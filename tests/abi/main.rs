@@ -4,6 +4,8 @@
 //! After a change of the interface, `LEASEHOLD_REWRITE=1 cargo test --test abi` writes the header
 //! and the list anew.
 
+#![allow(clippy::unwrap_used)]
+
 mod header;
 
 use std::collections::BTreeSet;

@@ -174,8 +174,25 @@ static void durations_are_read_as_people_write_them(void)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
                leasehold_duration_parse(bad[i], LEASEHOLD_NUL, &ms, &problem));
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_duration_parse("1\0s", 3, &ms, &problem));
     CHECK_INT(10000, ms);
+}
+
+/* EXPECT sees to it that every sentence is whole, and has no line end. */
+static void an_error_that_repeats_what_it_was_given_is_still_one_sentence(void)
+{
+    int64_t ms;
+    leasehold_client *client;
+    char folder[200], url[300];
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_duration_parse("1\0s", 3, &ms, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_duration_parse("1\n\r2", 4, &ms, &problem));
+    CHECK_CONTAINS("'1\\n\\r2'", said);
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
+           leasehold_client_open("redis://h?co\nlour=\0red", 20, &client, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
+           leasehold_client_open("redis://h?io_timeout=%0a%00", LEASEHOLD_NUL, &client, &problem));
+    new_folder(folder, sizeof folder);
+    snprintf(url, sizeof url, "sqlite://%s/a%%0ab/../..", folder);
+    EXPECT(LEASEHOLD_ERR_STORAGE, leasehold_client_open(url, LEASEHOLD_NUL, &client, &problem));
 }
 
 static void the_library_is_the_one_that_the_header_describes(void)
@@ -249,6 +266,7 @@ int main(int argc, char **argv)
     TEST(no_error_says_so);
     ON_EACH_STORE(an_error_is_written_by_every_call_and_never_read);
     TEST(durations_are_read_as_people_write_them);
+    TEST(an_error_that_repeats_what_it_was_given_is_still_one_sentence);
     TEST(the_library_is_the_one_that_the_header_describes);
     ON_EACH_STORE(every_type_of_handle_is_counted_until_it_is_freed);
     return runner_report();

@@ -110,6 +110,11 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether this call was made by the log function.
+pub(super) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
 /// How many threads are in the log function: in the upper half the process that counts, so that a
 /// child does not wait for threads of its parent.
 struct Calls(AtomicU64);

@@ -244,7 +244,7 @@ static void c11_null_for_an_output_is_refused_before_anything_is_done(struct sto
 {
     set_up(store);
     leasehold_events *events = subscribe(client);
-    leasehold_lease *lost = take_name_for(client, "lost", 30);
+    leasehold_lease *lost = take_to_lose(client, "lost", 30);
     EVENTUALLY(count(client, LEASEHOLD_COUNTER_LOST) == 1);
     uint64_t attempts = count(client, LEASEHOLD_COUNTER_ATTEMPTS);
     size_t handles = leasehold_handle_count();

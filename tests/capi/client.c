@@ -213,7 +213,7 @@ static void each_counter_counts_what_it_says(struct store *store)
     lease = take_name_for(client, "renewed", 300);
     EVENTUALLY(count(client, LEASEHOLD_COUNTER_RENEWED) > 0);
     leasehold_lease_free(lease);
-    lease = take_name_for(client, "lost", 30);
+    lease = take_to_lose(client, "lost", 30);
     EVENTUALLY(count(client, LEASEHOLD_COUNTER_LOST) == 1);
     CHECK_INT(0, count(client, LEASEHOLD_COUNTER_RELEASED_LATE));
     EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));

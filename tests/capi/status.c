@@ -226,7 +226,7 @@ static void every_type_of_handle_is_counted_until_it_is_freed(struct store *stor
     CHECK_INT(6, leasehold_handle_count());
     CHECK(leasehold_client_ping(NULL, &error) == LEASEHOLD_ERR_HANDLE);
     CHECK_INT(7, leasehold_handle_count());
-    lost = take_name_for(client, "lost", 30);
+    lost = take_to_lose(client, "lost", 30);
     CHECK_INT(8, leasehold_handle_count());
     event = next_event(events);
     CHECK_INT(9, leasehold_handle_count());

@@ -125,7 +125,7 @@ static void c5_a_release_tells_whether_the_lease_was_held_to_the_end(struct stor
     give_back(theirs);
 
     /* One that ran out. */
-    leasehold_lease *late = take_name_for(client, "late", 30);
+    leasehold_lease *late = take_to_lose(client, "late", 30);
     EVENTUALLY(!leasehold_lease_is_valid(late));
     EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(late, &problem));
     leasehold_lease_free(late);

@@ -51,6 +51,16 @@ leasehold_lease *take_name_for(leasehold_client *client, const char *name, int64
     return lease;
 }
 
+leasehold_lease *take_to_lose(leasehold_client *client, const char *name, int64_t ttl_ms)
+{
+    leasehold_lock *lock = make_lock(client, name);
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, ttl_ms));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_renew(lock, false));
+    leasehold_lease *lease = take(lock);
+    leasehold_lock_free(lock);
+    return lease;
+}
+
 void give_back(leasehold_lease *lease)
 {
     EXPECT(LEASEHOLD_OK, leasehold_lease_release(lease, &problem));

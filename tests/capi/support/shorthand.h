@@ -19,6 +19,9 @@ leasehold_lease *take(leasehold_lock *lock);
 leasehold_lease *take_name(leasehold_client *client, const char *name);
 leasehold_lease *take_name_for(leasehold_client *client, const char *name, int64_t ttl_ms);
 
+/* One that is not renewed: it is lost in `ttl_ms`. */
+leasehold_lease *take_to_lose(leasehold_client *client, const char *name, int64_t ttl_ms);
+
 /* Releases, which must find the lease held, and frees. */
 void give_back(leasehold_lease *lease);
 

@@ -78,10 +78,8 @@ impl<T> Drop for Owned<T> {
 
 /// Remembers in which process something was first used that no fork of it may use again, not even
 /// anew, because it keeps hidden state of the process that a child inherits.
-#[cfg(any(feature = "sqlite", feature = "capi"))]
 pub(crate) struct OneProcess(AtomicU64);
 
-#[cfg(any(feature = "sqlite", feature = "capi"))]
 impl OneProcess {
     pub(crate) const fn new() -> OneProcess {
         OneProcess(AtomicU64::new(0))

@@ -9,10 +9,16 @@
 //! question, where getpid would be a system call. It also sees a bare `clone`, which
 //! `pthread_atfork` would miss.
 
+mod thread;
+
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(feature = "capi")]
+pub(crate) use thread::is_ours;
+pub(crate) use thread::{Thread, ThreadId};
 
 use crate::error::{Error, ErrorKind};
 

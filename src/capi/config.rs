@@ -2,8 +2,6 @@
 
 use std::ffi::c_char;
 
-use parking_lot::Mutex;
-
 use super::boundary::{self, Failure, put, wanted};
 use super::bytes::{Lent, bytes, span, text};
 use super::error::leasehold_error;
@@ -12,6 +10,7 @@ use super::status::{LEASEHOLD_ERR_SEALED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::Config;
 use crate::config::MAX_NAME;
+use crate::sync::Mutex;
 
 /// How a client is set up: a URL, and what a program would rather set in code. Free it with
 /// leasehold_config_free().

@@ -1,7 +1,7 @@
 //! Waiting for one another in a way that a forked child survives.
 //!
-//! None of this is parking_lot's, not even a mutex that is held for an instant: where two threads
-//! meet, one of them sleeps. parking_lot lists all sleeping threads of the process in one table, and
+//! parking_lot's mutexes are only for what two threads never want at once, as what stands behind a
+//! permit. Where they meet, even for an instant, one of them sleeps. parking_lot lists all sleeping threads of the process in one table, and
 //! a child inherits the table locked, or without the threads. Its own threads are then given the
 //! memory of those that the table still lists, and sooner or later somebody follows the list in
 //! circles: a new client in a child hung every other time. What `std` sleeps on is a word in memory
@@ -111,12 +111,12 @@ impl Drop for Permit<'_> {
 pub(crate) struct Turnstile<T> {
     entrance: Permits,
     /// Only locked by whoever has the permit, so never waited for.
-    value: Mutex<T>,
+    value: parking_lot::Mutex<T>,
 }
 
 impl<T> Turnstile<T> {
     pub(crate) fn new(value: T) -> Turnstile<T> {
-        Turnstile { entrance: Permits::new(1), value: Mutex::new(value) }
+        Turnstile { entrance: Permits::new(1), value: parking_lot::Mutex::new(value) }
     }
 
     /// `None` if somebody else had the value until then.
@@ -140,7 +140,7 @@ impl<T: Default> Default for Turnstile<T> {
 /// The value, until this is dropped.
 pub(crate) struct Turn<'a, T> {
     // Dropped in this order: first the value is free, then the next one is let in.
-    value: MutexGuard<'a, T>,
+    value: parking_lot::MutexGuard<'a, T>,
     _permit: Permit<'a>,
 }
 

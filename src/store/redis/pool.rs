@@ -10,7 +10,7 @@ use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::store::Lane;
-use crate::sync::{Mutex, Permit, Permits, Turnstile};
+use crate::sync::{Permit, Permits, Turnstile};
 
 /// A place for one connection, empty at first and after every fault.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(super) struct Pool {
     callers: Shelf,
     giver: Turnstile<Slot>,
     /// Only the keeper's thread comes here.
-    keeper: Mutex<Slot>,
+    keeper: parking_lot::Mutex<Slot>,
 }
 
 /// A slot of the pool in use.
@@ -42,7 +42,7 @@ impl Pool {
             entrance: Permits::new(size),
             callers: Shelf::new(size)?,
             giver: Turnstile::default(),
-            keeper: Mutex::default(),
+            keeper: parking_lot::Mutex::default(),
         })
     }
 

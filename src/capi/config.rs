@@ -68,11 +68,13 @@ impl ConfigObject {
 
 /// Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
 ///
+/// ```text
 ///     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
 ///     rediss://...                                       the same over TLS
 ///     unix:///path/to/socket                             one Redis on a unix socket
 ///     sqlite:///path/to/file, sqlite:file                an SQLite file
 ///     sqlite:                                            the embedded store, one per user
+/// ```
 ///
 /// Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
 /// "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=, which name PEM files.

@@ -253,8 +253,10 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
 
 /// The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
 ///
+/// ```c
 ///     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
 ///     status = leasehold_lock_acquire_unless(lock, stop, &flag, &lease, &error);
+/// ```
 ///
 /// Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
 /// leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by

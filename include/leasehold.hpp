@@ -204,7 +204,7 @@ private:
 
 /** What a client has counted since it was opened. */
 struct counters {
-    std::uint64_t attempts;      /**< Requests to a store for a lock, every try of a wait included. */
+    std::uint64_t attempts;      /**< Requests for a lock, every try of a wait included. */
     std::uint64_t granted;       /**< Leases taken. */
     std::uint64_t busy;          /**< Tries that found the lock taken. */
     std::uint64_t timed_out;     /**< Waits that ran out. */
@@ -362,8 +362,8 @@ public:
     bool is_valid() const noexcept { return leasehold_lease_is_valid(handle()); }
 
     /**
-     * Makes it valid for its ttl from now on. Renewed leases do not need it. After anything but
-     * outcome::done and outcome::not_held it stays valid for as long as it was.
+     * Makes it valid for its ttl from now on. Renewed leases do not need it. When the store did not
+     * confirm it, which is outcome::unknown or an error, it stays valid for as long as it was.
      */
     [[nodiscard]] outcome extend();
     /** The same for another ttl than the lock's. */
@@ -448,14 +448,14 @@ private:
 /* ---- A mutex for the standard library -------------------------------------------------------- */
 
 /**
- * A lock as the standard library knows them: it meets Lockable and TimedLockable, for std::
- * unique_lock, lock_guard and scoped_lock (several at once, too).
+ * A lock as the standard library knows them: it meets Lockable and TimedLockable, so it goes with
+ * std::unique_lock, std::lock_guard, std::scoped_lock (of several, too) and
+ * std::condition_variable_any.
  *
- * Threads may share one object, and have to exclude each other by it as with a std::mutex. Each
- * keeps its own lease in here, so that unlock() ends only the caller's. A thread that locks again
+ * Threads may share one object, as they do with a std::mutex. Each has its own lease in here, so
+ * that unlock() ends only the caller's: unlock in the thread that locked. A thread that locks again
  * what it holds gets std::system_error, resource_deadlock_would_occur, from the functions that
- * only try, too. Two objects of one name are two names for one lock, and do not both belong into
- * one scoped_lock.
+ * only try, too. Two objects of one name are one lock: std::scoped_lock of both would never end.
  *
  * A held mutex can be lost, which no std::mutex can. Look at is_valid() before what cannot be
  * undone, and give fence() to the resource. To learn how it ended, ask unlock_error() after
@@ -681,8 +681,6 @@ std::string name_of(const char *(*name)(const Handle *, std::size_t *), const Ha
     return {bytes, length};
 }
 
-inline outcome ended(leasehold_status status) { return static_cast<outcome>(status); }
-
 } // namespace detail
 
 /* ---- config ---- */
@@ -838,27 +836,28 @@ inline std::string lease::name() const {
 }
 
 inline outcome lease::extend() {
-    return detail::ended(detail::ask(leasehold_lease_extend, handle()));
+    return static_cast<outcome>(detail::ask(leasehold_lease_extend, handle()));
 }
 
 inline outcome lease::extend_for(time_span ttl) {
-    return detail::ended(detail::ask(leasehold_lease_extend_for_ms, handle(), ttl.ms()));
+    return static_cast<outcome>(detail::ask(leasehold_lease_extend_for_ms, handle(), ttl.ms()));
 }
 
 inline outcome lease::release() {
-    return detail::ended(detail::ask(leasehold_lease_release, handle()));
+    return static_cast<outcome>(detail::ask(leasehold_lease_release, handle()));
 }
 
 inline outcome lease::let_expire() {
-    return detail::ended(detail::ask(leasehold_lease_let_expire, handle()));
+    return static_cast<outcome>(detail::ask(leasehold_lease_let_expire, handle()));
 }
 
 inline outcome lease::let_expire_in(time_span after) {
-    return detail::ended(detail::ask(leasehold_lease_let_expire_in_ms, handle(), after.ms()));
+    return static_cast<outcome>(
+        detail::ask(leasehold_lease_let_expire_in_ms, handle(), after.ms()));
 }
 
 inline outcome lease::detach() {
-    return detail::ended(detail::ask(leasehold_lease_detach, handle()));
+    return static_cast<outcome>(detail::ask(leasehold_lease_detach, handle()));
 }
 
 /* ---- events ---- */

@@ -2,7 +2,9 @@
 
 #include "check.hpp"
 
+#include <atomic>
 #include <exception>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -79,6 +81,28 @@ TEST_ON_BOTH(forked_child_does_not_hold_its_parents_mutex) {
     CHECK(mutex->is_valid());
     held.unlock();
     CHECK(!mutex->unlock_error());
+}
+
+TEST(forked_child_does_not_wait_for_its_parents_threads) {
+    const leasehold::client client{server().url()};
+    auto mutex = std::make_unique<leasehold::mutex>(client, unused_name());
+    std::atomic<bool> stop{false};
+    const auto busy = std::async(std::launch::async, [&] {
+        while (!stop) static_cast<void>(mutex->is_valid());
+    });
+    const struct stopping {
+        std::atomic<bool> &stop;
+        ~stopping() { stop = true; }
+    } at_the_end{stop};
+    for (int turn = 0; turn < 40; ++turn) {
+        in_a_child([&] {
+            alarm(20); // instead of waiting for ever
+            static_cast<void>(mutex->fence());
+            mutex->unlock();
+            CHECK(mutex->unlock_error());
+            mutex.reset();
+        });
+    }
 }
 
 TEST(forked_child_has_a_client_of_its_own) {

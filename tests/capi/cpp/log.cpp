@@ -98,8 +98,11 @@ TEST(log_is_ended_but_not_replaced_from_within) {
     loss loss;
     std::atomic<int> called{0};
     std::atomic<int> refused{0};
+    std::atomic<bool> still_there{false};
     std::promise<void> done;
-    leasehold::set_log([&](log_level, std::string_view) {
+    auto owned = std::make_shared<int>(1);
+    const std::weak_ptr<int> watched = owned;
+    leasehold::set_log([&, mine = std::move(owned)](log_level, std::string_view) {
         if (++called > 1) return;
         try {
             leasehold::set_log([](log_level, std::string_view) {});
@@ -107,16 +110,19 @@ TEST(log_is_ended_but_not_replaced_from_within) {
             refused = error.status();
         }
         leasehold::set_log(nullptr);
+        still_there = !watched.expired();
         done.set_value();
     });
     loss.happens();
     done.get_future().get();
     EQUAL(refused.load(), LEASEHOLD_ERR_BAD_ARGUMENT);
+    CHECK(still_there); // what runs is not destroyed
     loss.happens();
     EQUAL(called.load(), 1);
     leasehold::set_log([&](log_level, std::string_view) { ++called; });
     loss.happens();
     EVENTUALLY(called.load() >= 2);
+    CHECK(watched.expired());
 }
 
 TEST(log_is_set_by_many_threads_while_it_is_written) {

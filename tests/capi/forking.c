@@ -273,6 +273,69 @@ static void c8_several_threads_of_a_child_may_be_the_first_to_make_something(voi
     leasehold_error_free(error);
 }
 
+/* ---- While something is done for the first time ----------------------------------------------- */
+
+/* What the first thread does, and the child too. The library has not been used before. */
+struct first {
+    void (*use)(void *);
+    void *with;
+    int spin;
+    pthread_barrier_t start;
+};
+
+static void *use_it_first(void *with)
+{
+    struct first *first = with;
+    pthread_barrier_wait(&first->start);
+    first->use(first->with);
+    return NULL;
+}
+
+static void fork_during_the_first_use(void *with)
+{
+    struct first *first = with;
+    pthread_barrier_init(&first->start, NULL, 2);
+    pthread_t thread = begin(use_it_first, first);
+    pthread_barrier_wait(&first->start);
+    for (volatile int i = 0; i < first->spin; i++) continue;
+    CHECK_INT(0, in_fork(first->use, first->with));
+    finish(thread);
+}
+
+static void make_something(void *with)
+{
+    leasehold_config *config;
+    (void)with;
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url("redis://h", 9, &config, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, &problem));
+    CHECK(leasehold_handle_count() >= 1);
+    leasehold_config_free(config);
+}
+
+static void c8_a_fork_may_meet_the_first_call_of_all(void)
+{
+    for (int round = 0; round < 400; round++) {
+        struct first first = {.use = make_something, .spin = round * 25};
+        CHECK_INT(0, in_fork(fork_during_the_first_use, &first));
+    }
+}
+
+static void take_something(void *url)
+{
+    leasehold_client *client = open_client(url);
+    /* With a brace that belongs to no hash tag: there is most to be made for these. */
+    give_back(take_name(client, "}n"));
+    leasehold_client_free(client);
+}
+
+static void c8_a_fork_may_meet_the_first_lock_of_all(struct store *store)
+{
+    for (int round = 0; round < 20; round++) {
+        struct first first = {.use = take_something, .with = store->url, .spin = round * 200000};
+        CHECK_INT(0, in_fork(fork_during_the_first_use, &first));
+    }
+}
+
 /* ---- An SQLite file that only children open --------------------------------------------------- */
 
 static void open_a_file(void *url)
@@ -299,6 +362,8 @@ int main(int argc, char **argv)
     ON_EACH_STORE(c8_a_forked_child_is_told_by_every_function_and_its_parent_loses_nothing);
     ON_REDIS(c8_a_child_of_a_child_is_told_of_both);
     TEST(c8_several_threads_of_a_child_may_be_the_first_to_make_something);
+    TEST(c8_a_fork_may_meet_the_first_call_of_all);
+    ON_REDIS(c8_a_fork_may_meet_the_first_lock_of_all);
     ON_FILE(c8_children_may_share_a_file_that_their_parent_has_not_opened);
     return runner_report();
 }

@@ -81,10 +81,13 @@ struct test {
     bool on_redis;
 };
 
+/* A program that loads the library itself has none of its functions. */
+#pragma weak leasehold_handle_count
+
 /* What a test that frees all of its handles leaves: nothing. */
 static void check_nothing_is_left(int descriptors)
 {
-    CHECK_INT(0, leasehold_handle_count());
+    if (leasehold_handle_count) CHECK_INT(0, leasehold_handle_count());
     /* The last thread of a client that was freed ends by itself, a moment later. */
     EVENTUALLY(thread_count() == 1);
     CHECK_INT(descriptors, descriptor_count());

@@ -57,6 +57,7 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -74,6 +75,8 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
+
+#include <unistd.h>
 
 #include "leasehold.h"
 
@@ -1026,10 +1029,17 @@ namespace detail {
 struct log_target {
     std::mutex gate;
     std::unique_ptr<log_function> function;
+    pid_t process = getpid();
 
+    /** In a forked child another one: a thread of the parent's may have had the gate. */
     static log_target &here() {
-        static log_target *const target = new log_target;
-        return *target;
+        static std::atomic<log_target *> target{nullptr};
+        log_target *found = target.load();
+        while (found == nullptr || found->process != getpid()) {
+            auto made = std::make_unique<log_target>();
+            if (target.compare_exchange_strong(found, made.get())) found = made.release();
+        }
+        return *found;
     }
 };
 

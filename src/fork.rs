@@ -17,9 +17,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub(crate) use first::First;
-#[cfg(feature = "capi")]
-pub(crate) use thread::is_ours;
-pub(crate) use thread::{Thread, ThreadId};
+pub(crate) use thread::{Thread, is_ours, without_signals};
 
 use crate::error::{Error, ErrorKind};
 

@@ -22,7 +22,7 @@ impl ErrorObject {
         ErrorObject {
             status: failure.status,
             message: Lent::new(one_line(&failure.message())),
-            detail: Lent::new(one_line(failure.detail())),
+            detail: Lent::new(one_line(&failure.detail)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use super::boundary::{self, Failure};
+use super::boundary::{self, Failure, put};
 use super::bytes::{Lent, bad, millis, span};
 use super::error::leasehold_error;
 use super::log;
@@ -104,7 +104,7 @@ impl Drop for Loan<'_> {
 }
 
 fn over() -> Failure {
-    Error::new(ErrorKind::Lost, "it was ended before: released, or left to expire").into()
+    Error::new(ErrorKind::Lost, "a call has ended it before").into()
 }
 
 /// The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
@@ -131,6 +131,8 @@ pub unsafe extern "C" fn leasehold_lease_name(
     lease: *const leasehold_lease,
     length: *mut usize,
 ) -> *const c_char {
+    // SAFETY: the header asks for NULL or room for a length.
+    unsafe { put(length, 0) };
     boundary::value(c"".as_ptr(), || {
         let object = table::get::<LeaseObject>(lease)?;
         // SAFETY: the header asks for NULL or room for a length.
@@ -160,8 +162,9 @@ pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease)
 /// Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
 /// beyond max_hold, and never makes a lease shorter.
 ///
-/// Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when it was not ours any more, or an error: then the
-/// store did not confirm it, and the lease stays valid for as long as it was. Any thread.
+/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more; LEASEHOLD_ERR_CLOSED
+/// when its client is closed: then the lease has ended; LEASEHOLD_UNKNOWN or another error when
+/// the store did not confirm it: then the lease stays valid for as long as it was. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_extend(
     lease: *mut leasehold_lease,
@@ -193,8 +196,11 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
 ///
 /// Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
 /// ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
-/// it is given back in the background, or by its ttl. A release that meets an extension under way
-/// in another thread waits for that one first. Any thread, also another one than took it.
+/// it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
+/// closed, which has released it; another error when the store refused, such as
+/// LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets an extension under way
+/// in another thread waits for that one first (within a log function it does not: there it is
+/// LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one than took it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_release(
     lease: *mut leasehold_lease,
@@ -209,14 +215,15 @@ pub unsafe extern "C" fn leasehold_lease_release(
 /// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
 /// "once per interval". Asks nobody. The handle still has to be freed.
 ///
-/// Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+/// Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
+/// LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_let_expire(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end()?.let_expire();
+        table::get::<LeaseObject>(lease)?.end()?.let_go()?;
         Ok(LEASEHOLD_OK)
     })
 }
@@ -247,14 +254,15 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
 /// fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
 /// Asks nobody. The handle still has to be freed, and its token and fence stay until then.
 ///
-/// Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+/// Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
+/// LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_detach(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        let _ = table::get::<LeaseObject>(lease)?.end()?.detach();
+        table::get::<LeaseObject>(lease)?.end()?.let_go()?;
         Ok(LEASEHOLD_OK)
     })
 }

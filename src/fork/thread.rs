@@ -18,9 +18,28 @@ thread_local! {
 }
 
 /// Whether this thread was started here.
-#[cfg(any(feature = "capi", test))]
 pub(crate) fn is_ours() -> bool {
     OURS.get()
+}
+
+/// Starts threads that take no signals: those are for the program's own, which may block them all
+/// to wait for them in its own way. (What a thread does wrong itself still reaches it.)
+#[allow(unsafe_code)]
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: each set is initialised by the first call that gets it; the mask that is set last is
+    // the one that this thread had.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let started = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        started
+    }
 }
 
 /// A thread that was started; dropping this lets it go.
@@ -46,7 +65,7 @@ impl Thread {
         let mut thread = MaybeUninit::uninit();
         // SAFETY: the attributes are initialised before they are used and destroyed after that;
         // `run` takes back what `work` leads to.
-        let failed = unsafe {
+        let failed = without_signals(|| unsafe {
             libc::pthread_attr_init(attributes.as_mut_ptr());
             libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
             let failed = libc::pthread_create(
@@ -57,7 +76,7 @@ impl Thread {
             );
             libc::pthread_attr_destroy(attributes.as_mut_ptr());
             failed
-        };
+        });
         if failed != 0 {
             // SAFETY: it comes from Box::into_raw, and no thread has taken it.
             drop(unsafe { Box::from_raw(work) });
@@ -65,10 +84,6 @@ impl Thread {
         }
         // SAFETY: it succeeded, so it wrote which thread that is.
         Ok(Thread(unsafe { thread.assume_init() }))
-    }
-
-    pub(crate) fn id(&self) -> ThreadId {
-        ThreadId(self.0)
     }
 
     /// Waits until it has ended.
@@ -85,18 +100,6 @@ impl Drop for Thread {
     fn drop(&mut self) {
         // SAFETY: as for `join`.
         unsafe { libc::pthread_detach(self.0) };
-    }
-}
-
-/// Which thread; of one that has ended, it may be that of another one.
-#[derive(Clone, Copy)]
-pub(crate) struct ThreadId(libc::pthread_t);
-
-impl ThreadId {
-    #[allow(unsafe_code)]
-    pub(crate) fn is_this(self) -> bool {
-        // SAFETY: it looks at the two numbers only.
-        unsafe { libc::pthread_equal(self.0, libc::pthread_self()) != 0 }
     }
 }
 
@@ -124,9 +127,23 @@ mod tests {
             sender.send((is_ours(), name.unwrap())).unwrap();
         });
         let thread = thread.unwrap();
-        assert!(!thread.id().is_this() && !is_ours());
+        assert!(!is_ours());
         thread.join();
         assert_eq!(receiver.recv().unwrap(), (true, "a name\n".to_owned()));
+    }
+
+    #[test]
+    fn a_thread_takes_no_signals_and_its_starter_goes_on_to() {
+        let blocked = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
+            u64::from_str_radix(line.unwrap(), 16).unwrap()
+        };
+        let term = 1 << (libc::SIGTERM - 1);
+        let (sender, receiver) = mpsc::channel();
+        Thread::start(c"deaf", move || sender.send(blocked()).unwrap()).unwrap().join();
+        assert_ne!(receiver.recv().unwrap() & term, 0);
+        assert_eq!(blocked() & term, 0);
     }
 
     #[test]

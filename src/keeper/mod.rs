@@ -31,7 +31,6 @@ pub(crate) struct Keeper {
 struct Inside {
     desk: Arc<Desk>,
     thread: Mutex<Option<Thread>>,
-    thread_id: fork::ThreadId,
     close_timeout: Duration,
     last_id: AtomicU64,
 }
@@ -86,7 +85,6 @@ impl Keeper {
         })?;
         let inside = Inside {
             desk,
-            thread_id: thread.id(),
             thread: Mutex::new(Some(thread)),
             close_timeout,
             last_id: AtomicU64::new(0),
@@ -126,9 +124,10 @@ impl Keeper {
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         self.inside.birth().check()?;
         self.inside.desk.shut(Deadline::after(timeout));
-        // A logger that closes the client may be running on the thread itself, which neither
-        // joins itself nor waits for somebody who joins it.
-        if self.inside.thread_id.is_this() {
+        // A logger that closes the client may be running on the thread itself, or on that of
+        // another client while a logger there closes the other way round: such threads neither join
+        // themselves nor one another.
+        if fork::is_ours() {
             return Ok(());
         }
         if let Some(thread) = self.inside.thread.lock().take() {

@@ -13,7 +13,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::pool::Slot;
 use crate::error::{Error, ErrorKind};
-use crate::fork::OneProcess;
+use crate::fork::{OneProcess, without_signals};
 use crate::sync::Mutex;
 
 static R2D2_USED_IN: OneProcess = OneProcess::new();
@@ -35,12 +35,13 @@ impl Shelf {
     fn pool(size: u32) -> Result<Shelf, Error> {
         let failed = |what: &str| Error::new(ErrorKind::Exhausted, format!("the pool: {what}"));
         // It panics where no thread can be had.
-        let executor = std::panic::catch_unwind(|| {
+        let build = || {
             ScheduledThreadPool::builder()
                 .num_threads(1)
                 .thread_name_pattern("leasehold-pool")
                 .build()
-        });
+        };
+        let executor = std::panic::catch_unwind(|| without_signals(build));
         let executor = Arc::new(executor.map_err(|_| failed("no thread can be started"))?);
         let slots = r2d2::Pool::builder()
             .max_size(size)

@@ -140,31 +140,31 @@ static bool waits(const struct function *function, const struct call *call)
            strcmp(function->name, "client_close_within") == 0;
 }
 
-/* Where 3 ms are the least, and a lease that is soon lost is welcome. */
-static bool is_ttl(const struct function *function)
+/* Where less than some milliseconds would fail each time. */
+static bool takes_a_while(const struct function *function)
 {
-    return strcmp(function->name, "lock_set_ttl_ms") == 0 ||
+    return strcmp(function->name, "config_set_io_timeout_ms") == 0 ||
+           strcmp(function->name, "lock_set_ttl_ms") == 0 ||
            strcmp(function->name, "lease_extend_for_ms") == 0 ||
            strcmp(function->name, "lease_let_expire_in_ms") == 0;
 }
 
-static int64_t some_ms(bool waits, bool is_ttl, struct chance *chance)
+static int64_t some_ms(bool waits, bool a_while, struct chance *chance)
 {
-    static const int64_t long_ones[] = {1000, 30000, (int64_t)1 << 50, LEASEHOLD_FOREVER};
     const uint64_t way = below(chance, 100);
 
     if (way < 4)
         return percent(chance, 50) ? -1 : INT64_MIN;
     if (way < 14 && !waits)
-        return long_ones[below(chance, sizeof long_ones / sizeof *long_ones)];
-    return (int64_t)(is_ttl ? 3 + below(chance, 60) : below(chance, 3));
+        return percent(chance, 50) ? (int64_t)1 << 50 : LEASEHOLD_FOREVER;
+    return (int64_t)(a_while ? 3 + below(chance, 60) : below(chance, 3));
 }
 
 bool fill_in(struct call *call, const struct function *function, struct chance *chance)
 {
     bool refused = fill_in_bytes(call, function->bytes, chance);
 
-    call->ms = some_ms(waits(function, call), is_ttl(function), chance);
+    call->ms = some_ms(waits(function, call), takes_a_while(function), chance);
     call->more_ms = some_ms(false, false, chance);
     call->count = percent(chance, 90) ? 1 + (uint32_t)below(chance, 5) : (uint32_t)number(chance);
     call->number = percent(chance, 95) ? (int32_t)below(chance, 10) - 1 : (int32_t)number(chance);

@@ -151,10 +151,11 @@ impl Table {
 
     /// What a handle says, once it is clear that it can be of this process.
     fn check<T: Handled>(&self, handle: *const T::Handle) -> Result<Bits, Failure> {
-        let Some(bits) = Bits::read(handle.addr()).filter(|bits| bits.kind == T::KIND as u64)
-        else {
-            return Err(wrong::<T>("was never one of this process"));
-        };
+        if handle.is_null() {
+            return Err(wrong::<T>("is NULL"));
+        }
+        let bits = Bits::read(handle.addr()).filter(|bits| bits.kind == T::KIND as u64);
+        let bits = bits.ok_or_else(|| wrong::<T>("is of another type, or no handle at all"))?;
         let inherited = match self.process.is_this() {
             true => bits.slot < self.first,
             // Nothing was opened here yet, so whatever can be a handle is an ancestor's.

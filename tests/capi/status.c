@@ -101,12 +101,17 @@ static void an_error_tells_what_happened_and_what_to_do(void)
     leasehold_error_free(error);
     CHECK_INT(0, leasehold_handle_count());
 
-    /* What has nothing special about it is the status's own sentence. */
+    /* It says which handle is wrong, and how. */
     CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &error));
-    snprintf(expected, sizeof expected, "%s; %s", leasehold_status_message(LEASEHOLD_ERR_HANDLE),
+    snprintf(expected, sizeof expected, "%s: %s; %s",
+             leasehold_status_message(LEASEHOLD_ERR_HANDLE),
+             "what was given for the client is NULL",
              leasehold_status_advice(LEASEHOLD_ERR_HANDLE));
     CHECK_TEXT(expected, leasehold_error_message(error));
-    CHECK_TEXT("", leasehold_error_detail(error));
+    leasehold_error_free(error);
+    CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping((leasehold_client *)&error, &error));
+    CHECK_TEXT("what was given for the client is of another type, or no handle at all",
+               leasehold_error_detail(error));
     leasehold_error_free(error);
 }
 

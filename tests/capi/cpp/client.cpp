@@ -154,7 +154,9 @@ TEST_ON_BOTH(close_ends_everything) {
     EQUAL(client.counters().granted, 1u);
     client.close();
     client.close_within(1s);
-    CHECK(leasehold::client{url}.lock(name).try_acquire());
+    // Who waited may keep a place among the waiters for a moment.
+    const leasehold::client next{url};
+    EVENTUALLY(next.lock(name).try_acquire().has_value());
 }
 
 TEST(close_within_refuses_a_negative_time) {

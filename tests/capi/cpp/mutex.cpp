@@ -51,7 +51,8 @@ TEST_ON_BOTH(mutex_is_held_by_one_thread_at_a_time) {
     CHECK(!mutex.unlock_error());
     EQUAL(mutex.fence(), 0u);
     elsewhere([&] {
-        CHECK(mutex.try_lock());
+        // The wait that ran out may keep a place among the waiters for a moment.
+        EVENTUALLY(mutex.try_lock());
         CHECK(mutex.fence() > fence);
         mutex.unlock();
     });

@@ -229,6 +229,9 @@ static void misuse(const struct function *function, const struct wrong *wrong, b
 
     memset(output, PATTERN, sizeof output);
     memset(before, PATTERN, sizeof before);
+    /* What is empty has a length of zero. */
+    if (function->output == LENGTH)
+        memset(before, 0, sizeof(size_t));
     call.handle = wrong->handle;
     call.output = output;
     if (with_error)

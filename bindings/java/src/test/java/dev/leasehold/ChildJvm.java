@@ -68,6 +68,9 @@ final class ChildJvm {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(List.of("-Xcheck:jni", "-Xshare:auto", "-cp", classPath));
+        if (Runtime.version().feature() >= 24) {
+            command.add("--enable-native-access=ALL-UNNAMED");
+        }
         command.addAll(options);
         command.add(main.getName());
         command.addAll(arguments);

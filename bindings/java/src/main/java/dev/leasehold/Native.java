@@ -16,6 +16,9 @@ final class Native {
 
     static {
         NativeLibrary.load();
+        // Needed again when an application goes: its class loader may be closed by then, while the
+        // threads of listeners still have to learn that their client is.
+        LeaseholdException.closed();
     }
 
     private Native() {}
@@ -95,18 +98,23 @@ final class Native {
     private static void raise(int code, byte[] message) throws InterruptedException, LeaseTimeoutException {
         String text = new String(message, StandardCharsets.UTF_8);
         Status status = Status.of(code);
-        switch (status) {
-            case TIMEOUT -> throw new LeaseTimeoutException(text);
-            case NOT_HELD -> throw new LeaseLostException(text);
-            case INTERRUPTED -> {
-                // Whoever throws this exception clears the flag.
-                Thread.interrupted();
-                throw new InterruptedException(text);
-            }
-            // Java keeps the handles, so one that is wrong was freed by another thread meanwhile.
-            case HANDLE -> throw new LeaseholdException(Status.CLOSED, "closed by another thread");
-            default -> throw new LeaseholdException(status, text);
+        // Without a switch, which would need a class of its own.
+        if (status == Status.TIMEOUT) {
+            throw new LeaseTimeoutException(text);
         }
+        if (status == Status.NOT_HELD) {
+            throw new LeaseLostException(text);
+        }
+        if (status == Status.INTERRUPTED) {
+            // Whoever throws this exception clears the flag.
+            Thread.interrupted();
+            throw new InterruptedException(text);
+        }
+        if (status == Status.HANDLE) {
+            // Java keeps the handles, so one that is wrong was freed by another thread meanwhile.
+            throw new LeaseholdException(Status.CLOSED, "closed by another thread");
+        }
+        throw new LeaseholdException(status, text);
     }
 
     /** Called from C, on the thread that waits: true ends the wait. */

@@ -59,7 +59,7 @@ class EventsTest {
     @Test
     void maxHoldIsAReason() throws Exception {
         try (var events = client.events()) {
-            Lease lease = client.lock(name).ttl(ofMillis(300)).maxHold(ofMillis(400)).acquire();
+            Lease lease = client.lock(name).ttl(ofMillis(1000)).maxHold(ofMillis(1200)).acquire();
             LeaseEvent event;
             do {
                 event = events.next(LIMIT);

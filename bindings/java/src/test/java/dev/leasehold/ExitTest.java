@@ -24,9 +24,18 @@ class ExitTest {
             client.onEvent(event -> {});
             var waiting = new CountDownLatch(5);
             for (int i = 0; i < 5; i++) {
+                boolean interruptible = i % 2 == 0;
                 var thread = new Thread(() -> {
                     waiting.countDown();
-                    client.lock(name).asLock().lock();
+                    try {
+                        if (interruptible) {
+                            client.lock(name).asLock().lockInterruptibly();
+                        } else {
+                            client.lock(name).asLock().lock();
+                        }
+                    } catch (InterruptedException | LeaseholdException e) {
+                        return; // the client was closed
+                    }
                 });
                 thread.setDaemon(true);
                 thread.start();

@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import org.junit.jupiter.api.Test;
@@ -99,7 +98,7 @@ class ForgottenTest {
             for (Path task : tasks) {
                 try {
                     count += Files.readString(task.resolve("comm")).equals("leasehold\n") ? 1 : 0;
-                } catch (NoSuchFileException e) {
+                } catch (IOException e) {
                     continue; // it has ended meanwhile
                 }
             }

@@ -24,7 +24,7 @@ class RedisStoreTest extends StoreContract {
         String name = Names.fresh();
         try (var client = LeaseholdClient.connect(url());
                 var events = client.events()) {
-            Lease lease = client.lock(name).ttl(ofSeconds(1)).acquire();
+            Lease lease = client.lock(name).ttl(ofSeconds(3)).acquire();
             assertEquals(":1", redis.command("DEL", name));
             LeaseEvent event = events.next(ofSeconds(20));
             assertEquals(LeaseEvent.Kind.LOST, event.kind());

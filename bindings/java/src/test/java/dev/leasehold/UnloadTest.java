@@ -1,6 +1,7 @@
 package dev.leasehold;
 
 import static java.time.Duration.ofSeconds;
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -8,7 +9,6 @@ import java.lang.ref.WeakReference;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -23,10 +23,11 @@ class UnloadTest {
     Path scratch;
 
     private void run(String guest, String name) throws Exception {
-        ChildJvm.of(Host.class, guest, redis.url(), name)
+        String output = ChildJvm.of(Host.class, guest, redis.url(), name)
                 .option("-Djava.io.tmpdir=" + scratch)
                 .run()
                 .succeeded();
+        assertEquals("", output);
     }
 
     @Test
@@ -96,7 +97,7 @@ class UnloadTest {
                         if (name.startsWith("leasehold")) {
                             found.add(name);
                         }
-                    } catch (NoSuchFileException e) {
+                    } catch (IOException e) {
                         continue; // it has ended meanwhile
                     }
                 }

@@ -16,7 +16,13 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved)
 
     if ((*vm)->GetEnv(vm, (void **)&env, JNI_VERSION_10) != JNI_OK)
         return JNI_ERR;
-    /* Each failure here has left an exception, which System.load throws. */
+    /* Each failure here leaves an exception, which System.load throws. */
+    if (leasehold_abi_version() != LEASEHOLD_ABI_VERSION) {
+        jclass error = (*env)->FindClass(env, "java/lang/UnsatisfiedLinkError");
+        if (error != NULL)
+            (*env)->ThrowNew(env, error, "it was linked with another version of Leasehold");
+        return JNI_ERR;
+    }
     jclass native = (*env)->FindClass(env, "dev/leasehold/Native");
     if (native == NULL)
         return JNI_ERR;

@@ -14,7 +14,10 @@ import java.time.Duration;
  * noticed, and not released either: its ttl frees the lock.
  */
 public final class Lease implements AutoCloseable {
-    /** Keeps the client, which renews the lease, from being forgotten. */
+    /**
+     * Keeps the client, which renews the lease, from being forgotten. So that this lasts until a
+     * native call has returned, each one is followed by a fence.
+     */
     private final NamedLock lock;
 
     private final long fence;
@@ -153,7 +156,11 @@ public final class Lease implements AutoCloseable {
      *     is given back in the background, or by its ttl; others when the store refused
      */
     public void release() {
-        Native.release(end());
+        try {
+            Native.release(end());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /**
@@ -181,6 +188,8 @@ public final class Lease implements AutoCloseable {
             if (!reliable) {
                 throw new LeaseLostException("the lease was over before it was released: " + e.getMessage(), e);
             }
+        } finally {
+            Reference.reachabilityFence(this);
         }
     }
 
@@ -191,7 +200,11 @@ public final class Lease implements AutoCloseable {
      * @throws LeaseLostException it had ended before
      */
     public void letExpire() {
-        Native.letExpire(end());
+        try {
+            Native.letExpire(end());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /**
@@ -217,6 +230,7 @@ public final class Lease implements AutoCloseable {
             if (handle.get() == 0) {
                 watch.clean();
             }
+            Reference.reachabilityFence(this);
         }
     }
 
@@ -229,9 +243,13 @@ public final class Lease implements AutoCloseable {
      */
     public Handover detach() {
         long lease = end();
-        var handover = new Handover(Name.decode(Native.token(lease)), fence);
-        Native.detach(lease);
-        return handover;
+        try {
+            var handover = new Handover(Name.decode(Native.token(lease)), fence);
+            Native.detach(lease);
+            return handover;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /** Takes the handle for a call that ends the lease and frees it. */

@@ -1,5 +1,6 @@
 package dev.leasehold;
 
+import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.Set;
@@ -118,7 +119,11 @@ public final class LeaseholdClient implements AutoCloseable {
      * @throws LeaseholdException whatever is in the way, by {@code io_timeout}
      */
     public void ping() {
-        Native.ping(open());
+        try {
+            Native.ping(open());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /**
@@ -141,7 +146,12 @@ public final class LeaseholdClient implements AutoCloseable {
      * @return the subscription; closing it is optional
      */
     public Subscription onEvent(Consumer<LeaseEvent> listener) {
-        return new EventListener(Native.subscribe(open()), Objects.requireNonNull(listener, "listener"));
+        Objects.requireNonNull(listener, "listener");
+        try {
+            return new EventListener(Native.subscribe(open()), listener);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /**
@@ -157,6 +167,8 @@ public final class LeaseholdClient implements AutoCloseable {
                 return last; // closed by another thread meanwhile
             }
             throw e;
+        } finally {
+            Reference.reachabilityFence(this);
         }
     }
 

@@ -30,6 +30,8 @@ final class LentThread<T> implements Runnable {
     /** The thread while it works on this call. */
     private Thread lent;
 
+    private boolean interrupted;
+
     private LentThread(Callable<T> call) {
         this.call = call;
     }
@@ -55,32 +57,32 @@ final class LentThread<T> implements Runnable {
 
     private T await(boolean interruptible) throws InterruptedException, LeaseTimeoutException {
         THREADS.execute(this);
-        boolean interrupted = false;
+        boolean flag = false;
         while (true) {
             try {
                 T value = result.get();
-                if (interrupted) {
+                if (flag) {
                     Thread.currentThread().interrupt();
                 }
                 return value;
             } catch (InterruptedException e) {
                 // The call itself says how it ends: it may have got the lock just now.
-                interrupted = true;
+                flag = true;
                 if (interruptible) {
                     interrupt();
                 }
             } catch (ExecutionException e) {
-                throw rethrown(e.getCause(), interrupted);
+                throw rethrown(e.getCause(), flag);
             }
         }
     }
 
-    private static InterruptedException rethrown(Throwable cause, boolean interrupted)
+    private static InterruptedException rethrown(Throwable cause, boolean flag)
             throws LeaseTimeoutException, InterruptedException {
         if (cause instanceof InterruptedException ended) {
             throw ended; // which clears the flag
         }
-        if (interrupted) {
+        if (flag) {
             Thread.currentThread().interrupt();
         }
         if (cause instanceof LeaseTimeoutException timeout) {
@@ -93,6 +95,7 @@ final class LentThread<T> implements Runnable {
     }
 
     private synchronized void interrupt() {
+        interrupted = true;
         if (lent != null) {
             lent.interrupt();
         }
@@ -100,6 +103,9 @@ final class LentThread<T> implements Runnable {
 
     private synchronized void begin() {
         lent = Thread.currentThread();
+        if (interrupted) {
+            lent.interrupt();
+        }
     }
 
     /** An interrupt that came too late must not meet the next call on this thread. */

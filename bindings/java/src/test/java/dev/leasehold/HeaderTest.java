@@ -28,6 +28,17 @@ class HeaderTest {
         return found;
     }
 
+    /** One version for all: a jar says of which library it is. */
+    @Test
+    void theVersionIsTheHeaders() throws IOException {
+        String header = Files.readString(HEADER);
+        String version = header.replaceAll("(?s).*#define LEASEHOLD_VERSION \"([^\"]*)\".*", "$1");
+        for (String pom : new String[] {"pom.xml", "bench/pom.xml", "../../examples/java/pom.xml"}) {
+            String project = Files.readString(Path.of(pom));
+            assertEquals(version, project.replaceAll("(?s).*?<version>(.*?)</version>.*", "$1"), pom);
+        }
+    }
+
     @Test
     void statusesAreTheHeaders() throws IOException {
         var expected = constants("ERR_");

@@ -12,6 +12,7 @@ import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -78,14 +79,14 @@ class VirtualThreadTest {
     }
 
     private void endsInTime(Wait wait) throws Exception {
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 10; i++) {
             Eventually.unlessStarved(InterruptTest.STALL, () -> {
                 var task = new FutureTask<>(() -> {
                     assertThrows(InterruptedException.class, wait::call);
                     return System.nanoTime();
                 });
                 Thread thread = start(task);
-                Thread.sleep(30);
+                Thread.sleep(ThreadLocalRandom.current().nextInt(30));
                 long start = System.nanoTime();
                 thread.interrupt();
                 var took = Duration.ofNanos(task.get() - start);

@@ -58,9 +58,11 @@ pub(super) fn interleave(
 
 /// How many cycles make a block.
 fn warm_up(timed: &mut dyn Timed, time: Duration, watch: &Watch) -> Result<u32, Failure> {
-    let started = Instant::now();
     let mut cycles = 0;
     let mut unmeasured = Vec::new();
+    // A program may have to start first, which says nothing about its cycles.
+    timed.block(BLOCK_CYCLES.0, &mut unmeasured, watch)?;
+    let started = Instant::now();
     while cycles == 0 || started.elapsed() < time {
         watch.check()?;
         timed.block(BLOCK_CYCLES.0, &mut unmeasured, watch)?;

@@ -1,0 +1,49 @@
+/*
+ * Subscriptions and their events.
+ */
+#include "shim.h"
+
+/* The name of the lock, or NULL without an exception when no event came in time; fills `figures`
+ * with kind, reason and fence. */
+static jbyteArray next_event(JNIEnv *env, jclass native, jlong events, jlong wait_ms,
+                             jlongArray figures)
+{
+    leasehold_event *event;
+    leasehold_error *error = NULL;
+    leasehold_status status =
+        leasehold_events_next(HANDLE(leasehold_events, events), wait_ms, &event, &error);
+
+    if (status == LEASEHOLD_TIMEOUT)
+        return NULL;
+    if (status != LEASEHOLD_OK) {
+        raise_status(env, native, status, error);
+        return NULL;
+    }
+    size_t length;
+    const char *start = leasehold_event_name(event, &length);
+    const jlong said[] = {leasehold_event_kind(event), leasehold_event_reason(event),
+                          (jlong)leasehold_event_fence(event)};
+    jbyteArray name = bytes_to_java(env, start, length);
+
+    if (name != NULL)
+        (*env)->SetLongArrayRegion(env, figures, 0, sizeof said / sizeof *said, said);
+    leasehold_event_free(event);
+    return name;
+}
+
+static jlong dropped(JNIEnv *env, jclass native, jlong events)
+{
+    return (jlong)leasehold_events_dropped(HANDLE(leasehold_events, events));
+}
+
+static void free_events(JNIEnv *env, jclass native, jlong events)
+{
+    leasehold_events_free(HANDLE(leasehold_events, events));
+}
+
+static const JNINativeMethod methods[] = {
+    {"nextEvent", "(JJ[J)[B", next_event},
+    {"dropped", "(J)J", dropped},
+    {"freeEvents", "(J)V", free_events},
+};
+const struct methods event_methods = METHODS(methods);

@@ -1,0 +1,98 @@
+/*
+ * Loading, unloading, and what the native methods share: bytes and exceptions.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+static jmethodID raise_method, interrupted_method;
+
+JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved)
+{
+    const struct methods *tables[] = {&client_methods, &lock_methods, &lease_methods,
+                                      &event_methods};
+    JNIEnv *env;
+
+    if ((*vm)->GetEnv(vm, (void **)&env, JNI_VERSION_10) != JNI_OK)
+        return JNI_ERR;
+    /* Each failure here leaves an exception, which System.load throws. */
+    if (leasehold_abi_version() != LEASEHOLD_ABI_VERSION) {
+        jclass error = (*env)->FindClass(env, "java/lang/UnsatisfiedLinkError");
+        if (error != NULL)
+            (*env)->ThrowNew(env, error, "it was linked with another version of Leasehold");
+        return JNI_ERR;
+    }
+    jclass native = (*env)->FindClass(env, "dev/leasehold/Native");
+    if (native == NULL)
+        return JNI_ERR;
+    raise_method = (*env)->GetStaticMethodID(env, native, "raise", "(I[B)V");
+    if (raise_method == NULL)
+        return JNI_ERR;
+    interrupted_method = (*env)->GetStaticMethodID(env, native, "interrupted", "()Z");
+    if (interrupted_method == NULL)
+        return JNI_ERR;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        if ((*env)->RegisterNatives(env, native, tables[i]->list, tables[i]->count) != JNI_OK)
+            return JNI_ERR;
+    }
+    (*env)->DeleteLocalRef(env, native);
+    return JNI_VERSION_10;
+}
+
+/* The class loader is gone, and with it everybody who could use a client. */
+JNIEXPORT void JNICALL JNI_OnUnload(JavaVM *vm, void *reserved)
+{
+    clients_abandon();
+}
+
+bool bytes_read(JNIEnv *env, jclass native, jbyteArray array, struct bytes *bytes)
+{
+    jsize length = (*env)->GetArrayLength(env, array);
+
+    bytes->length = (size_t)length;
+    bytes->start = bytes->length < sizeof bytes->brief ? bytes->brief : malloc(bytes->length + 1);
+    if (bytes->start == NULL) {
+        raise_status(env, native, LEASEHOLD_ERR_EXHAUSTED, NULL);
+        return false;
+    }
+    (*env)->GetByteArrayRegion(env, array, 0, length, (jbyte *)bytes->start);
+    bytes->start[bytes->length] = 0;
+    return true;
+}
+
+void bytes_free(struct bytes *bytes)
+{
+    if (bytes->start != bytes->brief)
+        free(bytes->start);
+}
+
+jbyteArray bytes_to_java(JNIEnv *env, const char *start, size_t length)
+{
+    jbyteArray array = (*env)->NewByteArray(env, (jsize)length);
+
+    if (array != NULL)
+        (*env)->SetByteArrayRegion(env, array, 0, (jsize)length, (const jbyte *)start);
+    return array;
+}
+
+void raise_status(JNIEnv *env, jclass native, leasehold_status status, leasehold_error *error)
+{
+    /* The function that interrupts a wait may have left one. */
+    if (!(*env)->ExceptionCheck(env)) {
+        const char *message =
+            error != NULL ? leasehold_error_message(error) : leasehold_status_message(status);
+        jbyteArray text = bytes_to_java(env, message, strlen(message));
+
+        if (text != NULL)
+            (*env)->CallStaticVoidMethod(env, native, raise_method, (jint)status, text);
+    }
+    leasehold_error_free(error);
+}
+
+bool thread_interrupted(JNIEnv *env, jclass native)
+{
+    jboolean interrupted = (*env)->CallStaticBooleanMethod(env, native, interrupted_method);
+
+    return (*env)->ExceptionCheck(env) || interrupted;
+}

@@ -1,0 +1,147 @@
+/*
+ * Locks: their options, and the ways to take them.
+ */
+#include <string.h>
+
+#include "shim.h"
+
+/* What a wait asks whether to go on. It lives on the stack of the waiting thread. */
+struct waiter {
+    JNIEnv *env;
+    jclass native;
+};
+
+static int interrupted(void *user_data)
+{
+    struct waiter *waiter = user_data;
+
+    return thread_interrupted(waiter->env, waiter->native);
+}
+
+/* The lease that came, or none with an exception pending. */
+static jlong lease_of(JNIEnv *env, jclass native, leasehold_status status, leasehold_lease *lease,
+                      leasehold_error *error)
+{
+    if (status == LEASEHOLD_OK)
+        return NUMBER(lease);
+    raise_status(env, native, status, error);
+    return 0;
+}
+
+/* Java has refused what these refuse at once; the rest is said when the lock is taken. */
+static void set_times(JNIEnv *env, jclass native, jlong lock, jlong ttl_ms, jlong wait_ms,
+                      jlong max_hold_ms)
+{
+    leasehold_lock *setting = HANDLE(leasehold_lock, lock);
+
+    if (ttl_ms >= 0)
+        leasehold_lock_set_ttl_ms(setting, ttl_ms);
+    if (wait_ms >= 0)
+        leasehold_lock_set_wait_ms(setting, wait_ms);
+    if (max_hold_ms >= 0)
+        leasehold_lock_set_max_hold_ms(setting, max_hold_ms);
+}
+
+static void set_attempts(JNIEnv *env, jclass native, jlong lock, jint most)
+{
+    leasehold_lock_set_attempts(HANDLE(leasehold_lock, lock), (uint32_t)most);
+}
+
+static void set_renew(JNIEnv *env, jclass native, jlong lock, jboolean renew)
+{
+    leasehold_lock_set_renew(HANDLE(leasehold_lock, lock), renew);
+}
+
+static void set_backoff(JNIEnv *env, jclass native, jlong lock, jint spins, jlong first_ms,
+                        jlong longest_ms)
+{
+    leasehold_lock_set_backoff_ms(HANDLE(leasehold_lock, lock), (uint32_t)spins, first_ms,
+                                  longest_ms);
+}
+
+/* 0 without an exception when somebody else has it. */
+static jlong try_acquire(JNIEnv *env, jclass native, jlong lock)
+{
+    leasehold_lease *lease = NULL;
+    leasehold_error *error = NULL;
+    leasehold_status status =
+        leasehold_lock_try_acquire(HANDLE(leasehold_lock, lock), &lease, &error);
+
+    if (status == LEASEHOLD_BUSY)
+        return 0;
+    return lease_of(env, native, status, lease, error);
+}
+
+/* Waits for as long as the lock says, if `wait_ms` is negative. */
+static jlong acquire(JNIEnv *env, jclass native, jlong lock, jlong wait_ms, jboolean interruptible)
+{
+    struct waiter waiter = {env, native};
+    leasehold_interrupt_fn ask = interruptible ? interrupted : NULL;
+    leasehold_lock *waited_for = HANDLE(leasehold_lock, lock);
+    leasehold_lease *lease = NULL;
+    leasehold_error *error = NULL;
+    leasehold_status status =
+        wait_ms < 0
+            ? leasehold_lock_acquire_unless(waited_for, ask, &waiter, &lease, &error)
+            : leasehold_lock_acquire_within(waited_for, wait_ms, ask, &waiter, &lease, &error);
+
+    return lease_of(env, native, status, lease, error);
+}
+
+static jlong attach(JNIEnv *env, jclass native, jlong lock, jbyteArray token, jlong fence)
+{
+    leasehold_lease *lease = NULL;
+    leasehold_error *error = NULL;
+    leasehold_status status;
+    struct bytes bytes;
+
+    if (!bytes_read(env, native, token, &bytes))
+        return 0;
+    /* A negative fence becomes one that is too large, and is refused as such. */
+    status = leasehold_lock_attach(HANDLE(leasehold_lock, lock), bytes.start, bytes.length,
+                                   (uint64_t)fence, &lease, &error);
+    bytes_free(&bytes);
+    return lease_of(env, native, status, lease, error);
+}
+
+/* The first digits of the holder's token; fills `figures` with whether it is held, the ttl, the
+ * fence and the last fence. */
+static jbyteArray show(JNIEnv *env, jclass native, jlong lock, jlongArray figures)
+{
+    leasehold_shown *shown;
+    leasehold_error *error = NULL;
+    leasehold_status status = leasehold_lock_show(HANDLE(leasehold_lock, lock), &shown, &error);
+
+    if (status != LEASEHOLD_OK) {
+        raise_status(env, native, status, error);
+        return NULL;
+    }
+    const char *prefix = leasehold_shown_token_prefix(shown);
+    const jlong seen[] = {leasehold_shown_is_held(shown), leasehold_shown_ttl_ms(shown),
+                          (jlong)leasehold_shown_fence(shown),
+                          (jlong)leasehold_shown_last_fence(shown)};
+    jbyteArray text = bytes_to_java(env, prefix, strlen(prefix));
+
+    if (text != NULL)
+        (*env)->SetLongArrayRegion(env, figures, 0, sizeof seen / sizeof *seen, seen);
+    leasehold_shown_free(shown);
+    return text;
+}
+
+static void free_lock(JNIEnv *env, jclass native, jlong lock)
+{
+    leasehold_lock_free(HANDLE(leasehold_lock, lock));
+}
+
+static const JNINativeMethod methods[] = {
+    {"setTimes", "(JJJJ)V", set_times},
+    {"setAttempts", "(JI)V", set_attempts},
+    {"setRenew", "(JZ)V", set_renew},
+    {"setBackoff", "(JIJJ)V", set_backoff},
+    {"tryAcquire", "(J)J", try_acquire},
+    {"acquire", "(JJZ)J", acquire},
+    {"attach", "(J[BJ)J", attach},
+    {"show", "(J[J)[B", show},
+    {"freeLock", "(J)V", free_lock},
+};
+const struct methods lock_methods = METHODS(methods);

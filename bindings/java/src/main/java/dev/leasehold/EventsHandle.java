@@ -1,0 +1,30 @@
+package dev.leasehold;
+
+/** A native subscription. Freeing it ends whoever waits for its events. */
+final class EventsHandle extends Handle {
+    private static final long serialVersionUID = 1;
+
+    EventsHandle(long handle) {
+        super(handle);
+    }
+
+    /**
+     * The next event; null when there was none in time.
+     *
+     * @throws LeaseholdException {@link Status#CLOSED}
+     */
+    LeaseEvent next(long waitMs) {
+        long events = get();
+        if (events == 0) {
+            throw new LeaseholdException(Status.CLOSED, "the subscription is closed");
+        }
+        long[] figures = new long[3];
+        byte[] name = Native.nextEvent(events, waitMs, figures);
+        return name == null ? null : new LeaseEvent(figures[0], figures[1], name, figures[2]);
+    }
+
+    @Override
+    void abandon(long handle) {
+        Native.freeEvents(handle);
+    }
+}

@@ -1,0 +1,114 @@
+package dev.leasehold;
+
+import java.lang.ref.Cleaner;
+import java.lang.ref.Reference;
+import java.time.Duration;
+
+/**
+ * A subscription to what happens to the leases of a client: from {@link LeaseholdClient#events()},
+ * for programs that have a thread to ask with. {@link LeaseholdClient#onEvent} brings its own.
+ *
+ * <p>It keeps events for a reader that is slow: it may miss {@link LeaseEvent.Kind#AT_RISK} (they are
+ * counted), never {@link LeaseEvent.Kind#LOST}. Threads that ask at once share the events.
+ */
+public final class LeaseEvents implements AutoCloseable {
+    /** How soon a thread that waits notices that it was interrupted. */
+    private static final long SLICE_MS = 100;
+
+    /** Keeps the client from being forgotten while somebody waits for its events. */
+    private final LeaseholdClient client;
+
+    private final EventsHandle handle;
+    private final Cleaner.Cleanable watch;
+
+    LeaseEvents(LeaseholdClient client, long handle) {
+        this.client = client;
+        this.handle = new EventsHandle(handle);
+        this.watch = this.handle.follow(this);
+    }
+
+    /**
+     * The next event, if there is one already.
+     *
+     * @return an event, or {@code null}
+     * @throws LeaseholdException {@link Status#CLOSED} when the client is closed and nothing is left
+     *     to read, or this was closed
+     */
+    public LeaseEvent poll() {
+        try {
+            return handle.next(0);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * The next event, waiting for it.
+     *
+     * @param wait for how long at most
+     * @return an event, or {@code null} when there was none
+     * @throws InterruptedException the thread was interrupted before or while it waited
+     * @throws LeaseholdException as for {@link #poll()}
+     */
+    public LeaseEvent next(Duration wait) throws InterruptedException {
+        long leftMs = Times.toMillis("the wait", wait);
+        long start = System.nanoTime();
+        try {
+            while (true) {
+                if (Thread.interrupted()) {
+                    throw new InterruptedException("interrupted while waiting for an event");
+                }
+                long slice = Math.min(leftMs - elapsedMs(start), SLICE_MS);
+                LeaseEvent event = next(Math.max(slice, 0));
+                if (event != null || slice <= 0) {
+                    return event;
+                }
+            }
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    private LeaseEvent next(long waitMs) throws InterruptedException {
+        if (waitMs == 0 || !LentThread.isNeeded()) {
+            return handle.next(waitMs);
+        }
+        try {
+            return LentThread.lend(() -> handle.next(waitMs));
+        } catch (LeaseTimeoutException e) {
+            throw new AssertionError(e); // a wait for events does not throw it
+        }
+    }
+
+    private static long elapsedMs(long start) {
+        return (System.nanoTime() - start) / 1_000_000;
+    }
+
+    /**
+     * How many {@link LeaseEvent.Kind#AT_RISK} were dropped, because nobody read them in time.
+     *
+     * @return 0 when this was closed
+     */
+    public long dropped() {
+        try {
+            long events = handle.get();
+            return events == 0 ? 0 : Native.dropped(events);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Ends the subscription. Threads that wait for its events get a {@link LeaseholdException} with
+     * {@link Status#CLOSED} within 200 ms.
+     */
+    @Override
+    public void close() {
+        watch.clean();
+    }
+
+    @Override
+    public String toString() {
+        return "LeaseEvents(" + client.store() + ")";
+    }
+}

@@ -1,0 +1,263 @@
+package dev.leasehold;
+
+import java.lang.ref.Reference;
+import java.time.Duration;
+import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
+
+/**
+ * An open store, with its connections and one background thread, which renews leases. Open one for
+ * a process and share it between threads.
+ *
+ * <pre>{@code
+ * try (var client = LeaseholdClient.connect("redis://127.0.0.1")) {
+ *     try (var lease = client.lock("nightly").acquire()) {
+ *         backUp(lease.fence());
+ *     }
+ * }
+ * }</pre>
+ *
+ * <p>A program may also just end: that does no I/O, and the ttl frees its locks. A client that was
+ * forgotten, with all its locks and leases, is closed in the background without asking the store.
+ */
+public final class LeaseholdClient implements AutoCloseable {
+    private final Handle handle;
+    private final String store;
+    /** The native locks of this client, to be freed with it. */
+    private final Set<Handle> locks = ConcurrentHashMap.newKeySet();
+    /** What each thread holds by a {@link LeaseholdLock}. */
+    private final Holds holds = new Holds();
+    /** What was counted until the client was closed. */
+    private volatile Counters last;
+
+    LeaseholdClient(long handle) {
+        this.handle = new ClientHandle(handle);
+        this.handle.follow(this);
+        this.store = Name.decode(Native.store(handle));
+    }
+
+    /**
+     * Opens the store that a URL names.
+     *
+     * <pre>
+     * redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
+     * rediss://...                                       the same over TLS
+     * unix:///path/to/socket                             one Redis on a unix socket
+     * sqlite:///path/to/file, sqlite:file                an SQLite file
+     * sqlite:                                            the embedded store, one per user
+     * </pre>
+     *
+     * <p>Any of them takes {@code ?prefix=}, {@code io_timeout=}, {@code pool=} and
+     * {@code close_timeout=}; {@code rediss} also {@code ca=}, {@code cert=} and {@code key=}.
+     * A Redis store connects when it is first asked, so a client can be opened before its server;
+     * {@link #ping()} asks at once. An SQLite file is opened here.
+     *
+     * @param url where the locks are kept
+     * @return an open client
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for the URL, {@link Status#STORAGE} for
+     *     the file
+     */
+    public static LeaseholdClient connect(String url) {
+        return configure(url).connect();
+    }
+
+    /**
+     * Opens the store that the environment variable {@code LEASEHOLD_URL} names, or else the
+     * embedded one: a file of the user's, which needs no server. The command line does the same.
+     *
+     * @return an open client
+     * @throws LeaseholdException as {@link #connect(String)}
+     */
+    public static LeaseholdClient fromEnvironment() {
+        return configureFromEnvironment().connect();
+    }
+
+    /**
+     * Begins to set up a client in code.
+     *
+     * @param url where the locks are kept
+     * @return options to be set, and then to connect with
+     */
+    public static ClientBuilder configure(String url) {
+        return new ClientBuilder(Objects.requireNonNull(url, "url"));
+    }
+
+    /**
+     * The same with the store that {@link #fromEnvironment()} opens.
+     *
+     * @return options to be set, and then to connect with
+     */
+    public static ClientBuilder configureFromEnvironment() {
+        return new ClientBuilder(null);
+    }
+
+    /**
+     * A lock on a name. Making one asks nobody and holds nothing.
+     *
+     * @param name any text but an empty one; its UTF-8 has 65536 bytes at most
+     * @return a lock with the default options
+     */
+    public NamedLock lock(String name) {
+        return new NamedLock(this, new Name(name), Options.DEFAULT);
+    }
+
+    /**
+     * A lock on a name that need not be text.
+     *
+     * @param name any bytes, from 1 to 65536
+     * @return a lock with the default options
+     */
+    public NamedLock lock(byte[] name) {
+        return new NamedLock(this, new Name(name), Options.DEFAULT);
+    }
+
+    /**
+     * Reaches the store, credentials included, without doing anything there.
+     *
+     * @throws LeaseholdException whatever is in the way, by {@code io_timeout}
+     */
+    public void ping() {
+        try {
+            Native.ping(open());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Subscribes to what happens to the leases of this client from now on. Each subscription gets
+     * every event.
+     *
+     * @return a subscription, to be closed
+     */
+    public LeaseEvents events() {
+        return new LeaseEvents(this, Native.subscribe(open()));
+    }
+
+    /**
+     * Has a thread of its own, a daemon, tell {@code listener} what happens to the leases of this
+     * client from now on. It ends with the client, or when the subscription is closed. What the
+     * listener throws goes to the thread's
+     * {@linkplain Thread#setDefaultUncaughtExceptionHandler handler}, and the next event still comes.
+     *
+     * @param listener is called with one event at a time
+     * @return the subscription; closing it is optional
+     */
+    public Subscription onEvent(Consumer<LeaseEvent> listener) {
+        Objects.requireNonNull(listener, "listener");
+        try {
+            return new EventListener(Native.subscribe(open()), listener);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * What was counted since the client was opened, for graphs; also when it is closed.
+     *
+     * @return the figures as they are now
+     */
+    public Counters counters() {
+        try {
+            return last != null ? last : Counters.read(open());
+        } catch (LeaseholdException e) {
+            if (last != null) {
+                return last; // closed by another thread meanwhile
+            }
+            throw e;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * The store as people may see it.
+     *
+     * @return a URL without user and password
+     */
+    public String store() {
+        return store;
+    }
+
+    /**
+     * Closes the client: every lease becomes invalid at once and is released, threads that wait
+     * get a {@link LeaseholdException} with {@link Status#CLOSED}, and the background thread has
+     * ended when this returns. That takes 1 s at most, unless {@code close_timeout} says otherwise;
+     * what was not released by then is free by its ttl. Closing twice does no harm.
+     */
+    @Override
+    public void close() {
+        close(Native.NOT_SET);
+    }
+
+    /**
+     * The same with a limit of its own.
+     *
+     * @param timeout how long to go on releasing leases; with zero, the store is not asked
+     */
+    public void close(Duration timeout) {
+        close(Times.toMillis("the timeout", timeout));
+    }
+
+    private void close(long timeoutMs) {
+        long client = handle.get();
+        if (client == 0) {
+            return;
+        }
+        try {
+            Native.close(client, timeoutMs);
+            last = Counters.read(client);
+        } catch (LeaseholdException e) {
+            if (handle.get() == 0) {
+                return; // closed by another thread meanwhile
+            }
+            throw e;
+        }
+        if (handle.take() != 0) {
+            Native.freeClient(client);
+        }
+        // Whatever still belongs to the client keeps its connections open.
+        locks.forEach(Handle::run);
+    }
+
+    /** The native handle, as long as the client is open. */
+    long open() {
+        long client = handle.get();
+        if (client == 0) {
+            throw LeaseholdException.closed();
+        }
+        return client;
+    }
+
+    boolean isClosed() {
+        return handle.get() == 0;
+    }
+
+    Set<Handle> locks() {
+        return locks;
+    }
+
+    Holds holds() {
+        return holds;
+    }
+
+    @Override
+    public String toString() {
+        return "LeaseholdClient(" + store + ")";
+    }
+
+    private static final class ClientHandle extends Handle {
+        private static final long serialVersionUID = 1;
+
+        ClientHandle(long handle) {
+            super(handle);
+        }
+
+        @Override
+        void abandon(long handle) {
+            Native.abandonClient(handle);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+package dev.leasehold;
+
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.Lock;
+
+/**
+ * A {@link Lock} that excludes threads of all processes: from {@link NamedLock#asLock()}.
+ *
+ * <pre>{@code
+ * LeaseholdLock stock = client.lock("stock:sku-17").asLock();
+ * stock.lock();
+ * try {
+ *     charge(order, stock.fence());
+ * } finally {
+ *     stock.unlock();
+ * }
+ * }</pre>
+ *
+ * <p>It belongs to the thread that takes it, and that one may take it again; it is free when it was
+ * unlocked as often. What counts is client and name: two objects of one name are one lock.
+ *
+ * <p>Unlike a lock inside of one process, it can be lost: the store forgets it, or renewal does not
+ * get through. Then {@link #unlock()} throws {@link LeaseLostException}, and so does taking it
+ * again. {@link LeaseholdClient#onEvent} tells sooner. A thread that ends while it holds the lock
+ * leaves it to its ttl.
+ *
+ * <p>All methods that take it also throw {@link LeaseholdException} when the store cannot be
+ * asked.
+ */
+public final class LeaseholdLock implements Lock {
+    private final NamedLock lock;
+    private final Holds holds;
+    /** The lock with the last ttl that {@link #tryLock(long, long, TimeUnit)} was called with. */
+    private volatile Ending ending;
+
+    private record Ending(long ttlMs, NamedLock lock) {}
+
+    LeaseholdLock(NamedLock lock) {
+        this.lock = lock;
+        this.holds = lock.client().holds();
+    }
+
+    /**
+     * Takes the lock, waiting for it without limit. Interrupting the thread does not end the wait;
+     * its flag stays set.
+     *
+     * @throws LeaseLostException this thread took it before, and has lost it
+     * @throws LeaseholdException {@link Status#WOULD_DEADLOCK} when this thread holds the lock by a
+     *     {@link Lease}; {@link Status#TIMEOUT} when {@link NamedLock#attempts(int)} ran out
+     */
+    @Override
+    public void lock() {
+        if (!enterAgain()) {
+            enter(lock.takeUninterruptibly());
+        }
+    }
+
+    /**
+     * The same; interrupting the thread ends the wait.
+     *
+     * @throws InterruptedException the thread was interrupted before or while it waited; nothing
+     *     was taken
+     */
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+        checkInterrupt();
+        if (enterAgain()) {
+            return;
+        }
+        try {
+            enter(lock.take(Native.FOREVER));
+        } catch (LeaseTimeoutException e) {
+            throw new LeaseholdException(Status.TIMEOUT, e.getMessage());
+        }
+    }
+
+    /**
+     * Takes the lock if it is free, or held by this thread, without waiting.
+     *
+     * @return whether this thread holds it now
+     */
+    @Override
+    public boolean tryLock() {
+        return enterAgain() || enter(lock.tryAcquire());
+    }
+
+    /**
+     * Takes the lock, waiting for it for a limited time.
+     *
+     * @param wait how long to wait; zero and less try once
+     * @return whether this thread holds it now
+     * @throws InterruptedException the thread was interrupted before or while it waited; nothing
+     *     was taken
+     */
+    @Override
+    public boolean tryLock(long wait, TimeUnit unit) throws InterruptedException {
+        return tryLock(lock, wait, unit);
+    }
+
+    /**
+     * The same for a limited time of holding: the lock is free {@code ttl} after it was taken,
+     * whether it was unlocked or not. It is not renewed. Where this thread holds it already, that
+     * hold stays as it is.
+     *
+     * @param wait how long to wait; zero and less try once
+     * @param ttl how long to hold it at most; -1: renewed until it is unlocked, as by
+     *     {@link #tryLock(long, TimeUnit)}
+     * @param unit of both
+     * @return whether this thread holds it now
+     * @throws InterruptedException the thread was interrupted before or while it waited; nothing
+     *     was taken
+     */
+    public boolean tryLock(long wait, long ttl, TimeUnit unit) throws InterruptedException {
+        return tryLock(ttl == -1 ? lock : endingAfter(toMillis(ttl, unit)), wait, unit);
+    }
+
+    private boolean tryLock(NamedLock with, long wait, TimeUnit unit) throws InterruptedException {
+        checkInterrupt();
+        if (enterAgain()) {
+            return true;
+        }
+        if (wait <= 0) {
+            return enter(with.tryAcquire());
+        }
+        try {
+            return enter(with.take(toMillis(wait, unit)));
+        } catch (LeaseTimeoutException e) {
+            return false;
+        }
+    }
+
+    /**
+     * Gives the lock back, when it was called as often as the lock was taken.
+     *
+     * @throws LeaseLostException the lock was lost before: what was done under it may have met
+     *     somebody else's work
+     * @throws IllegalMonitorStateException this thread does not hold the lock
+     */
+    @Override
+    public void unlock() {
+        Holds.Hold hold = held();
+        hold.count--;
+        if (hold.count == 0) {
+            holds.remove(hold);
+            hold.lease.close();
+        } else {
+            checkNotLost(hold);
+        }
+    }
+
+    /**
+     * Is not supported: nobody could signal across processes.
+     *
+     * @throws UnsupportedOperationException always
+     */
+    @Override
+    public Condition newCondition() {
+        throw new UnsupportedOperationException("a lock of many processes has no conditions");
+    }
+
+    /**
+     * The fence of this thread's turn, for the resource: see {@link Lease#fence()}.
+     *
+     * @return a larger number than that of every turn on the name before it
+     * @throws IllegalMonitorStateException this thread does not hold the lock
+     */
+    public long fence() {
+        return held().lease.fence();
+    }
+
+    /**
+     * Whether this thread holds the lock, and may rely on that at this moment. Asks nobody.
+     *
+     * @return false also when the lock was lost
+     */
+    public boolean isHeldByCurrentThread() {
+        Holds.Hold hold = holds.find(lock.key());
+        return hold != null && hold.lease.isValid();
+    }
+
+    /**
+     * How often this thread has taken the lock and not unlocked it, lost or not.
+     *
+     * @return 0 when it has not taken it
+     */
+    public int getHoldCount() {
+        Holds.Hold hold = holds.find(lock.key());
+        return hold == null ? 0 : hold.count;
+    }
+
+    private boolean enterAgain() {
+        Holds.Hold hold = holds.find(lock.key());
+        if (hold == null) {
+            return false;
+        }
+        checkNotLost(hold);
+        if (hold.count == Integer.MAX_VALUE) {
+            throw new Error("Maximum lock count exceeded");
+        }
+        hold.count++;
+        return true;
+    }
+
+    private boolean enter(Lease lease) {
+        if (lease == null) {
+            return false;
+        }
+        holds.add(lock.key(), lease);
+        return true;
+    }
+
+    private Holds.Hold held() {
+        Holds.Hold hold = holds.find(lock.key());
+        if (hold == null) {
+            throw new IllegalMonitorStateException("this thread does not hold " + lock.name());
+        }
+        return hold;
+    }
+
+    private void checkNotLost(Holds.Hold hold) {
+        if (!hold.lease.isValid()) {
+            throw new LeaseLostException("this thread has lost " + lock.name() + "; unlock it as often as it was taken");
+        }
+    }
+
+    private static void checkInterrupt() throws InterruptedException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException();
+        }
+    }
+
+    private NamedLock endingAfter(long ttlMs) {
+        Ending last = ending;
+        if (last == null || last.ttlMs != ttlMs) {
+            last = new Ending(ttlMs, lock.endingAfter(ttlMs));
+            ending = last;
+        }
+        return last.lock;
+    }
+
+    /** Rounded up, as elsewhere: a wait is never shorter than was asked for. */
+    private static long toMillis(long time, TimeUnit unit) {
+        if (time < 0) {
+            throw LeaseholdException.badArgument("the ttl is negative: " + time);
+        }
+        long millis = unit.toMillis(time);
+        return unit.convert(millis, TimeUnit.MILLISECONDS) < time ? millis + 1 : millis;
+    }
+
+    @Override
+    public String toString() {
+        return "LeaseholdLock(" + lock.name() + ")";
+    }
+}

@@ -1,0 +1,15 @@
+package dev.leasehold;
+
+import java.time.Duration;
+
+/**
+ * What was to be seen of a lock, from {@link NamedLock#show()}.
+ *
+ * @param isHeld whether somebody had it
+ * @param tokenPrefix the first digits of the holder's token: enough to tell holders apart, too few
+ *     to release with; empty when the lock was free
+ * @param ttl in how long the lock would be free if nobody renewed it; zero when it was free
+ * @param fence the holder's fence; 0 when the lock was free, or another program holds it without one
+ * @param lastFence the last fence that was given out; 0 where the store does not know it any more
+ */
+public record LockView(boolean isHeld, String tokenPrefix, Duration ttl, long fence, long lastFence) {}

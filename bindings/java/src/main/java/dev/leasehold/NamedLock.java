@@ -1,0 +1,344 @@
+package dev.leasehold;
+
+import java.lang.ref.Reference;
+import java.time.Duration;
+import java.util.Objects;
+import java.util.Set;
+
+/**
+ * A lock that can be taken: a name and options, from {@link LeaseholdClient#lock(String)}. It holds
+ * nothing itself, any number of threads may use it at once, and any number of leases can come from
+ * it. It does not change: each option gives another one, so keep the one that you have set up.
+ *
+ * <pre>{@code
+ * NamedLock stock = client.lock("stock:sku-17").ttl(ofSeconds(10)).waitAtMost(ofSeconds(5));
+ *
+ * try (Lease lease = stock.tryAcquire()) {   // never waits
+ *     if (lease == null) {
+ *         return reject(order);              // somebody else has it
+ *     }
+ *     charge(order, lease.fence());          // the database refuses a smaller fence
+ * }
+ * }</pre>
+ *
+ * <p>Options that can never work are refused when the lock is taken, negative ones at once: a
+ * {@link LeaseholdException} with {@link Status#BAD_ARGUMENT}.
+ */
+public final class NamedLock {
+    private final LeaseholdClient client;
+    private final Name name;
+    private final Options options;
+    /** The native lock, made when it is first needed. */
+    private volatile LockHandle handle;
+
+    NamedLock(LeaseholdClient client, Name name, Options options) {
+        this.client = client;
+        this.name = name;
+        this.options = options;
+    }
+
+    // ---- options ---------------------------------------------------------------------------------
+
+    /**
+     * Sets how soon the lock is free after its holder died: 30 s by default. It does not end a
+     * lease that is renewed.
+     *
+     * @param ttl from 3 ms to 24 h
+     * @return a lock with this option
+     */
+    public NamedLock ttl(Duration ttl) {
+        return with(options.withTtl(Times.toMillis("ttl", ttl)));
+    }
+
+    /**
+     * Sets how long {@link #acquire()} waits: 60 s by default.
+     *
+     * @param wait zero tries once
+     * @return a lock with this option
+     */
+    public NamedLock waitAtMost(Duration wait) {
+        return with(options.withWait(Times.toMillis("waitAtMost", wait)));
+    }
+
+    /**
+     * Makes {@link #acquire()} wait without limit.
+     *
+     * @return a lock with this option
+     */
+    public NamedLock waitForever() {
+        return with(options.withWait(Native.FOREVER));
+    }
+
+    /**
+     * Sets how often a wait asks for the lock at most. Whichever of this and the time comes first
+     * ends the wait.
+     *
+     * @param most 1 is the least, and there is no limit by default
+     * @return a lock with this option
+     */
+    public NamedLock attempts(int most) {
+        if (most < 0) {
+            throw LeaseholdException.badArgument("attempts is negative: " + most);
+        }
+        return with(options.withAttempts(most));
+    }
+
+    /**
+     * Sets whether leases are renewed in the background. By default they are where the ttl is at
+     * least 100 ms; without renewal the ttl is the limit.
+     *
+     * @param renew false: the holder has to be done within the ttl
+     * @return a lock with this option
+     */
+    public NamedLock renew(boolean renew) {
+        return with(options.withRenew(renew));
+    }
+
+    /**
+     * Sets how long a living holder may keep a renewed lease: an hour by default.
+     *
+     * @param most how long
+     * @return a lock with this option
+     */
+    public NamedLock maxHold(Duration most) {
+        return with(options.withMaxHold(Times.toMillis("maxHold", most)));
+    }
+
+    /**
+     * Lets a living holder keep a renewed lease without limit.
+     *
+     * @return a lock with this option
+     */
+    public NamedLock noMaxHold() {
+        return with(options.withMaxHold(Native.FOREVER));
+    }
+
+    /**
+     * Sets how a wait asks again.
+     *
+     * @param backoff how often, and with which pauses
+     * @return a lock with this option
+     */
+    public NamedLock backoff(Backoff backoff) {
+        return with(options.withBackoff(Objects.requireNonNull(backoff, "backoff")));
+    }
+
+    private NamedLock with(Options changed) {
+        return new NamedLock(client, name, changed);
+    }
+
+    // ---- taking it -------------------------------------------------------------------------------
+
+    /**
+     * Takes the lock if it is free, without waiting.
+     *
+     * @return a lease, or {@code null} when somebody else has it; {@code try (Lease lease = ...)}
+     *     accepts both
+     * @throws LeaseholdException {@link Status#UNKNOWN}, with nothing held, or what kept the store
+     *     from answering, by {@code io_timeout}
+     */
+    public Lease tryAcquire() {
+        try {
+            long lease = Native.tryAcquire(open());
+            return lease == 0 ? null : Lease.of(this, lease);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Takes the lock, waiting for it as long as {@link #waitAtMost(Duration)} says. Interrupting
+     * the thread ends the wait within 150 ms, or {@code io_timeout} while the store does not answer.
+     *
+     * @return a lease
+     * @throws InterruptedException the thread was interrupted; nothing is held
+     * @throws LeaseTimeoutException the lock stayed taken
+     * @throws LeaseholdException {@link Status#CLOSED} when the client was closed meanwhile;
+     *     {@link Status#WOULD_DEADLOCK} when the wait has no limit and this thread took the lock
+     *     that is held; others as for {@link #tryAcquire()}. Once the store has answered this
+     *     client, a wait outlasts an outage of it.
+     */
+    public Lease acquire() throws InterruptedException, LeaseTimeoutException {
+        return take(options.waitMs() == Native.FOREVER ? Native.FOREVER : Native.NOT_SET);
+    }
+
+    /**
+     * The same with a limit of its own.
+     *
+     * @param wait zero tries once
+     * @return a lease
+     * @throws InterruptedException the thread was interrupted; nothing is held
+     * @throws LeaseTimeoutException the lock stayed taken
+     * @throws LeaseholdException as for {@link #acquire()}
+     */
+    public Lease acquire(Duration wait) throws InterruptedException, LeaseTimeoutException {
+        return take(Times.toMillis("the wait", wait));
+    }
+
+    /** Waits until the thread is interrupted, the lock is ours, or {@code waitMs} is over. */
+    Lease take(long waitMs) throws InterruptedException, LeaseTimeoutException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException("interrupted before the wait for " + name);
+        }
+        try {
+            long lock = open();
+            return Lease.of(
+                    this,
+                    LentThread.isNeeded()
+                            ? LentThread.lend(() -> Native.acquire(lock, withEnd(waitMs), true))
+                            : Native.acquire(lock, waitMs, true));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /** Waits until the lock is ours, interrupted or not; leaves the flag as it is. */
+    Lease takeUninterruptibly() {
+        try {
+            long lock = open();
+            return Lease.of(
+                    this,
+                    LentThread.isNeeded()
+                            ? LentThread.lendUninterruptibly(
+                                    () -> Native.acquire(lock, withEnd(Native.FOREVER), false))
+                            : Native.acquire(lock, Native.FOREVER, false));
+        } catch (InterruptedException | LeaseTimeoutException e) {
+            // Only attempts can run out here, and they count as time does.
+            throw new LeaseholdException(Status.TIMEOUT, e.getMessage());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * A thread that is lent to one virtual thread after another is not the one that holds what it
+     * took. Only waits without any end are refused because a thread would wait for itself.
+     */
+    private static long withEnd(long waitMs) {
+        return waitMs == Native.FOREVER ? Native.FOREVER - 1 : waitMs;
+    }
+
+    /**
+     * Goes on with a lease that another process took and let go of with {@link Lease#detach()}: a
+     * web request takes it, a worker releases it. Asks nobody; the lease may be relied on after
+     * its first successful {@link Lease#extend()}.
+     *
+     * @param token the token there
+     * @param fence the fence there
+     * @return a lease, not valid yet
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for what can be no token or fence
+     */
+    public Lease attach(String token, long fence) {
+        try {
+            return Lease.of(this, Native.attach(open(), Name.encode("the token", token), fence));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Looks who has the lock, without touching it.
+     *
+     * @return what was to be seen
+     * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}
+     */
+    public LockView show() {
+        long[] figures = new long[4];
+        try {
+            String prefix = Name.decode(Native.show(open(), figures));
+            return new LockView(
+                    figures[0] != 0, prefix, Duration.ofMillis(figures[1]), figures[2], figures[3]);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * This lock for code that is written against {@link java.util.concurrent.locks.Lock}.
+     *
+     * @return a lock that belongs to the thread that takes it
+     */
+    public LeaseholdLock asLock() {
+        return new LeaseholdLock(this);
+    }
+
+    // ---- what it is ------------------------------------------------------------------------------
+
+    /**
+     * The name; where it is not UTF-8, with replacement characters.
+     *
+     * @return the name as text
+     */
+    public String name() {
+        return name.toString();
+    }
+
+    /**
+     * The name as it is.
+     *
+     * @return a copy
+     */
+    public byte[] nameBytes() {
+        return name.bytes().clone();
+    }
+
+    LeaseholdClient client() {
+        return client;
+    }
+
+    Name key() {
+        return name;
+    }
+
+    /** The same name without renewal, for {@link LeaseholdLock}. */
+    NamedLock endingAfter(long ttlMs) {
+        return with(options.withTtl(ttlMs).withRenew(false));
+    }
+
+    @Override
+    public String toString() {
+        return "NamedLock(" + name + ")";
+    }
+
+    // ---- the native lock -------------------------------------------------------------------------
+
+    private long open() {
+        LockHandle opened = handle;
+        long lock = (opened == null ? openFirst() : opened).get();
+        if (lock == 0) {
+            throw LeaseholdException.closed();
+        }
+        return lock;
+    }
+
+    private synchronized LockHandle openFirst() {
+        if (handle == null) {
+            LockHandle opened = new LockHandle(Native.lock(client.open(), name.bytes()), client.locks());
+            opened.follow(this);
+            options.apply(opened.get());
+            handle = opened;
+            if (client.isClosed()) {
+                opened.run();
+            }
+        }
+        return handle;
+    }
+
+    private static final class LockHandle extends Handle {
+        private static final long serialVersionUID = 1;
+
+        private final transient Set<Handle> all;
+
+        LockHandle(long handle, Set<Handle> all) {
+            super(handle);
+            this.all = all;
+            all.add(this);
+        }
+
+        @Override
+        void abandon(long handle) {
+            all.remove(this);
+            Native.freeLock(handle);
+        }
+    }
+}

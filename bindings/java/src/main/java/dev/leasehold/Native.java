@@ -1,0 +1,124 @@
+package dev.leasehold;
+
+import java.nio.charset.StandardCharsets;
+
+/**
+ * The native methods, and what they call in turn. They are written in C, in {@code src/main/c}.
+ *
+ * <p>Handles are numbers here, and 0 is none. A wrong one does no harm: it is an exception. What a
+ * method is for is said by those who call it.
+ */
+final class Native {
+    /** An option that was not set, or a wait of the length that was set. */
+    static final long NOT_SET = -1;
+    /** A time without limit. */
+    static final long FOREVER = Long.MAX_VALUE;
+
+    static {
+        NativeLibrary.load();
+        // Needed again when an application goes: its class loader may be closed by then, while the
+        // threads of listeners still have to learn that their client is.
+        LeaseholdException.closed();
+    }
+
+    private Native() {}
+
+    // client.c
+    static native long open(byte[] url, byte[] prefix, long ioTimeoutMs, int pool, long closeTimeoutMs);
+
+    static native byte[] store(long client);
+
+    static native void ping(long client);
+
+    static native long counter(long client, int which);
+
+    static native long lock(long client, byte[] name);
+
+    static native long subscribe(long client);
+
+    static native void close(long client, long timeoutMs);
+
+    static native void freeClient(long client);
+
+    static native void abandonClient(long client);
+
+    static native boolean isRetriable(int status);
+
+    static native long handleCount();
+
+    // lock.c
+    static native void setTimes(long lock, long ttlMs, long waitMs, long maxHoldMs);
+
+    static native void setAttempts(long lock, int most);
+
+    static native void setRenew(long lock, boolean renew);
+
+    static native void setBackoff(long lock, int spins, long firstMs, long longestMs);
+
+    static native long tryAcquire(long lock);
+
+    static native long acquire(long lock, long waitMs, boolean interruptible)
+            throws InterruptedException, LeaseTimeoutException;
+
+    static native long attach(long lock, byte[] token, long fence);
+
+    static native byte[] show(long lock, long[] figures);
+
+    static native void freeLock(long lock);
+
+    // lease.c
+    static native long fence(long lease);
+
+    static native byte[] token(long lease);
+
+    static native long remaining(long lease);
+
+    static native boolean isValid(long lease);
+
+    static native void extend(long lease, long ttlMs);
+
+    static native void release(long lease);
+
+    static native void letExpire(long lease);
+
+    static native void letExpireIn(long lease, long afterMs);
+
+    static native void detach(long lease);
+
+    static native void abandonLease(long lease);
+
+    // events.c
+    static native byte[] nextEvent(long events, long waitMs, long[] figures);
+
+    static native long dropped(long events);
+
+    static native void freeEvents(long events);
+
+    /** Called from C when a call did not succeed: throws what Java sees of that. */
+    private static void raise(int code, byte[] message) throws InterruptedException, LeaseTimeoutException {
+        String text = new String(message, StandardCharsets.UTF_8);
+        Status status = Status.of(code);
+        // Without a switch, which would need a class of its own.
+        if (status == Status.TIMEOUT) {
+            throw new LeaseTimeoutException(text);
+        }
+        if (status == Status.NOT_HELD) {
+            throw new LeaseLostException(text);
+        }
+        if (status == Status.INTERRUPTED) {
+            // Whoever throws this exception clears the flag.
+            Thread.interrupted();
+            throw new InterruptedException(text);
+        }
+        if (status == Status.HANDLE) {
+            // Java keeps the handles, so one that is wrong was freed by another thread meanwhile.
+            throw new LeaseholdException(Status.CLOSED, "closed by another thread");
+        }
+        throw new LeaseholdException(status, text);
+    }
+
+    /** Called from C, on the thread that waits: true ends the wait. */
+    private static boolean interrupted() {
+        return Thread.currentThread().isInterrupted();
+    }
+}

@@ -1,0 +1,49 @@
+package dev.leasehold;
+
+/** The options of a lock; null or {@link Native#NOT_SET} is the default of the native library. */
+record Options(long ttlMs, long waitMs, long maxHoldMs, Integer attempts, Boolean renew, Backoff backoff) {
+    static final Options DEFAULT =
+            new Options(Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, null, null, null);
+
+    Options withTtl(long ms) {
+        return new Options(ms, waitMs, maxHoldMs, attempts, renew, backoff);
+    }
+
+    Options withWait(long ms) {
+        return new Options(ttlMs, ms, maxHoldMs, attempts, renew, backoff);
+    }
+
+    Options withMaxHold(long ms) {
+        return new Options(ttlMs, waitMs, ms, attempts, renew, backoff);
+    }
+
+    Options withAttempts(int most) {
+        return new Options(ttlMs, waitMs, maxHoldMs, most, renew, backoff);
+    }
+
+    Options withRenew(boolean on) {
+        return new Options(ttlMs, waitMs, maxHoldMs, attempts, on, backoff);
+    }
+
+    Options withBackoff(Backoff pauses) {
+        return new Options(ttlMs, waitMs, maxHoldMs, attempts, renew, pauses);
+    }
+
+    /** Gives a native lock these options. */
+    void apply(long lock) {
+        if (ttlMs >= 0 || waitMs >= 0 || maxHoldMs >= 0) {
+            Native.setTimes(lock, ttlMs, waitMs, maxHoldMs);
+        }
+        if (attempts != null) {
+            Native.setAttempts(lock, attempts);
+        }
+        if (renew != null) {
+            Native.setRenew(lock, renew);
+        }
+        if (backoff != null) {
+            long longest =
+                    backoff.longest() == null ? Native.FOREVER : Times.toMillis("longest", backoff.longest());
+            Native.setBackoff(lock, backoff.spins(), Times.toMillis("first", backoff.first()), longest);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+/**
+ * Leasehold: one lock for programs on many machines, or for the processes of one.
+ *
+ * <p>Begin with {@link dev.leasehold.LeaseholdClient}.
+ */
+module dev.leasehold {
+    exports dev.leasehold;
+}

@@ -1,0 +1,132 @@
+package dev.leasehold;
+
+import static java.time.Duration.ZERO;
+import static java.time.Duration.ofMillis;
+import static java.time.Duration.ofSeconds;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+class EventsTest {
+    private static final Duration LIMIT = ofSeconds(20);
+
+    private final RedisServer redis = RedisServer.shared();
+    private final LeaseholdClient client = LeaseholdClient.connect(redis.url());
+    private final String name = Names.fresh();
+
+    @AfterEach
+    void close() {
+        client.close();
+    }
+
+    /** A lease that runs out, because nobody renews it. */
+    private Lease loseSoon() throws Exception {
+        return client.lock(name).ttl(ofMillis(150)).renew(false).acquire();
+    }
+
+    @Test
+    void theEndOfALeaseIsTold() throws Exception {
+        try (var events = client.events();
+                var others = client.events()) {
+            assertNull(events.poll());
+            assertNull(events.next(ZERO));
+            assertNull(events.next(ofMillis(120)));
+            Lease lease = loseSoon();
+            LeaseEvent event;
+            do {
+                event = events.next(LIMIT);
+            } while (event.kind() == LeaseEvent.Kind.AT_RISK);
+            assertEquals(LeaseEvent.Kind.LOST, event.kind());
+            assertEquals(LeaseEvent.Reason.EXPIRED, event.reason());
+            assertEquals(lease.fence(), event.fence());
+            assertEquals(name, event.name());
+            assertEquals(name, new String(event.nameBytes()));
+            assertTrue(event.toString().contains("LOST EXPIRED, " + name), event.toString());
+            // Each subscription has every event.
+            assertEquals(lease.fence(), others.next(LIMIT).fence());
+            assertEquals(0, events.dropped());
+        }
+    }
+
+    @Test
+    void maxHoldIsAReason() throws Exception {
+        try (var events = client.events()) {
+            Lease lease = client.lock(name).ttl(ofMillis(1000)).maxHold(ofMillis(1200)).acquire();
+            LeaseEvent event;
+            do {
+                event = events.next(LIMIT);
+            } while (event.kind() == LeaseEvent.Kind.AT_RISK);
+            assertEquals(LeaseEvent.Reason.MAX_HOLD, event.reason());
+            assertThrows(LeaseLostException.class, lease::close);
+        }
+    }
+
+    @Test
+    void aSubscriptionThatIsClosedEndsItsWaits() throws Exception {
+        var events = client.events();
+        var waiter = CompletableFuture.supplyAsync(
+                () -> assertThrows(LeaseholdException.class, () -> events.next(ofSeconds(3600))).status());
+        events.close();
+        events.close();
+        assertEquals(Status.CLOSED, waiter.get());
+        assertThrows(LeaseholdException.class, events::poll);
+        assertEquals(0, events.dropped());
+    }
+
+    @Test
+    void whatCameBeforeTheCloseCanStillBeRead() throws Exception {
+        try (var events = client.events()) {
+            Lease lease = loseSoon();
+            Eventually.holds(LIMIT, () -> client.counters().lost() == 1);
+            client.close();
+            LeaseEvent event = events.next(LIMIT);
+            assertEquals(lease.fence(), event.fence());
+        }
+    }
+
+    @Test
+    void aListenerIsTold() throws Exception {
+        var told = new LinkedBlockingQueue<LeaseEvent>();
+        var uncaught = new LinkedBlockingQueue<Throwable>();
+        Thread.setDefaultUncaughtExceptionHandler((thread, e) -> uncaught.add(e));
+        try (var failing = client.onEvent(event -> {
+                    throw new IllegalStateException("of the listener");
+                });
+                var subscription = client.onEvent(told::add)) {
+            for (int i = 0; i < 2; i++) {
+                Lease lease = loseSoon();
+                LeaseEvent event;
+                do {
+                    event = told.poll(20, TimeUnit.SECONDS);
+                } while (event.kind() == LeaseEvent.Kind.AT_RISK);
+                assertEquals(lease.fence(), event.fence());
+                assertEquals("of the listener", uncaught.poll(20, TimeUnit.SECONDS).getMessage());
+            }
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(null);
+        }
+        Eventually.holds(LIMIT, () -> listeners() == 0);
+    }
+
+    @Test
+    void aListenerEndsWithItsClient() {
+        client.onEvent(event -> {});
+        assertEquals(1, listeners());
+        client.close();
+        Eventually.holds(LIMIT, () -> listeners() == 0);
+    }
+
+    private static long listeners() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().equals("leasehold-events"))
+                .count();
+    }
+}

@@ -1,0 +1,148 @@
+package dev.leasehold;
+
+import static java.time.Duration.ofMillis;
+import static java.time.Duration.ofSeconds;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.junit.jupiter.api.Test;
+
+/** The contract on Redis, and what only a server can do. */
+class RedisStoreTest extends StoreContract {
+    private final RedisServer redis = RedisServer.shared();
+
+    @Override
+    String url() {
+        return redis.url();
+    }
+
+    @Test
+    void aLockThatSomebodyDeletedIsLost() throws Exception {
+        String name = Names.fresh();
+        try (var client = LeaseholdClient.connect(url());
+                var events = client.events()) {
+            Lease lease = client.lock(name).ttl(ofSeconds(3)).acquire();
+            assertEquals(":1", redis.command("DEL", name));
+            LeaseEvent event = events.next(ofSeconds(20));
+            assertEquals(LeaseEvent.Kind.LOST, event.kind());
+            assertEquals(LeaseEvent.Reason.NOT_HELD, event.reason());
+            assertEquals(name, event.name());
+            assertEquals(lease.fence(), event.fence());
+            assertFalse(lease.isValid());
+            assertThrows(LeaseLostException.class, lease::close);
+            assertEquals(1, client.counters().lost());
+        }
+    }
+
+    @Test
+    void theSetUpInCodeCounts() throws Exception {
+        String name = Names.fresh();
+        try (var client = LeaseholdClient.configure(url())
+                        .prefix("ü:")
+                        .ioTimeout(ofMillis(700))
+                        .pool(2)
+                        .closeTimeout(ofMillis(300))
+                        .connect();
+                var lease = client.lock(name).acquire()) {
+            assertTrue(lease.isValid());
+            assertTrue(redis.exists("ü:" + name));
+        }
+        try (var client = LeaseholdClient.configure(url()).prefix(new byte[] {'b', ':'}).connect();
+                var lease = client.lock(name).acquire()) {
+            assertTrue(lease.isValid());
+            assertTrue(redis.exists("b:" + name));
+        }
+        var tooMany = LeaseholdClient.configure(url()).pool(5000);
+        assertEquals(Status.BAD_ARGUMENT, assertThrows(LeaseholdException.class, tooMany::connect).status());
+        assertThrows(LeaseholdException.class, () -> LeaseholdClient.configure(url()).pool(-1));
+    }
+
+    @Test
+    void nobodyThereIsAnErrorThatSaysSo() throws Exception {
+        String url = "redis://127.0.0.1:" + RedisServer.freePort();
+        try (var client = LeaseholdClient.connect(url)) {
+            var refused = assertThrows(LeaseholdException.class, client::ping);
+            assertEquals(Status.REFUSED, refused.status());
+            assertTrue(refused.isRetriable());
+            assertTrue(refused.getMessage().contains("check that it runs"), refused.getMessage());
+        }
+    }
+
+    @Test
+    void badUrlsAreRefusedWithoutTheirPassword() {
+        var bad = assertThrows(
+                LeaseholdException.class, () -> LeaseholdClient.connect("redis://u:hunter2@localhost?colour=red"));
+        assertEquals(Status.BAD_ARGUMENT, bad.status());
+        assertFalse(bad.isRetriable());
+        assertTrue(bad.getMessage().contains("colour"));
+        assertFalse(bad.getMessage().contains("hunter2"));
+        assertThrows(NullPointerException.class, () -> LeaseholdClient.connect(null));
+    }
+
+    @Test
+    void aPasswordIsNeededAndNeverShown() {
+        try (var server = RedisServer.start("--requirepass", "hunter2")) {
+            String right = server.url().replace("//", "//:hunter2@");
+            try (var client = LeaseholdClient.connect(right)) {
+                client.ping();
+                assertFalse(client.store().contains("hunter2"));
+                assertFalse(client.toString().contains("hunter2"));
+            }
+            try (var client = LeaseholdClient.connect(right.replace("hunter2", "hunter3"))) {
+                var refused = assertThrows(LeaseholdException.class, client::ping);
+                assertEquals(Status.AUTH, refused.status());
+                assertFalse(refused.getMessage().contains("hunter3"));
+            }
+        }
+    }
+
+    @Test
+    void aKeyOfSomethingElseIsLeftAlone() {
+        String name = Names.fresh();
+        redis.command("LPUSH", name, "x");
+        try (var client = LeaseholdClient.connect(url())) {
+            var refused = assertThrows(LeaseholdException.class, () -> client.lock(name).tryAcquire());
+            assertEquals(Status.WRONG_TYPE, refused.status());
+        }
+        redis.command("DEL", name);
+    }
+
+    @Test
+    void aReleaseThatIsNotConfirmedIsUnknown() throws Exception {
+        try (var server = RedisServer.start();
+                var client = LeaseholdClient.configure(server.url())
+                        .ioTimeout(ofMillis(200))
+                        .closeTimeout(ofMillis(100))
+                        .connect()) {
+            Lease asked = client.lock(Names.fresh()).acquire();
+            Lease closed = client.lock(Names.fresh()).acquire();
+            server.stop(true);
+            var unknown = assertThrows(LeaseholdException.class, asked::release);
+            assertEquals(Status.UNKNOWN, unknown.status());
+            // It was relied on until now, and rightly.
+            closed.close();
+            assertFalse(closed.isValid());
+            server.stop(false);
+        }
+    }
+
+    @Test
+    void theEnvironmentNamesTheStore() throws Exception {
+        String output = ChildJvm.of(Environment.class).env("LEASEHOLD_URL", url()).run().succeeded();
+        assertTrue(output.contains(url()), output);
+    }
+
+    /** Prints where it keeps locks. */
+    static final class Environment {
+        public static void main(String[] arguments) {
+            try (var client = LeaseholdClient.fromEnvironment()) {
+                client.ping();
+                assertNotNull(client.lock("x"));
+                System.out.println(client.store());
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+package dev.leasehold;
+
+import static java.time.Duration.ZERO;
+import static java.time.Duration.ofDays;
+import static java.time.Duration.ofMillis;
+import static java.time.Duration.ofSeconds;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** What holds on every store. */
+abstract class StoreContract {
+    private static final Duration LIMIT = ofSeconds(20);
+
+    private final String name = Names.fresh();
+    private LeaseholdClient client;
+    private LeaseholdClient other;
+    private NamedLock lock;
+
+    abstract String url();
+
+    @BeforeEach
+    void open() {
+        client = LeaseholdClient.connect(url());
+        other = LeaseholdClient.connect(url());
+        lock = client.lock(name).ttl(ofSeconds(10));
+    }
+
+    @AfterEach
+    void close() {
+        client.close();
+        other.close();
+    }
+
+    private static Status statusOf(org.junit.jupiter.api.function.Executable call) {
+        return assertThrows(LeaseholdException.class, call).status();
+    }
+
+    // ---- taking ----------------------------------------------------------------------------------
+
+    @Test
+    void aLeaseExcludesOthersUntilItIsReleased() throws Exception {
+        long before;
+        try (Lease lease = lock.acquire()) {
+            before = lease.fence();
+            assertTrue(before > 0);
+            assertTrue(lease.isValid());
+            assertTrue(lease.remaining().compareTo(ofSeconds(5)) > 0);
+            assertTrue(lease.remaining().compareTo(ofSeconds(10)) <= 0);
+            assertNull(other.lock(name).tryAcquire());
+        }
+        try (Lease lease = other.lock(name).tryAcquire()) {
+            assertTrue(lease.fence() > before);
+        }
+    }
+
+    @Test
+    void aWaitThatRunsOutIsATimeout() throws Exception {
+        try (Lease lease = lock.acquire()) {
+            assertTrue(lease.isValid());
+            long start = System.nanoTime();
+            var timeout = assertThrows(
+                    LeaseTimeoutException.class,
+                    () -> other.lock(name).waitAtMost(ofMillis(200)).acquire());
+            assertEquals(Status.TIMEOUT, timeout.status());
+            assertTrue(System.nanoTime() - start >= ofMillis(200).toNanos());
+            assertThrows(LeaseTimeoutException.class, () -> other.lock(name).acquire(ofMillis(50)));
+            assertThrows(LeaseTimeoutException.class, () -> other.lock(name).acquire(ZERO));
+            assertThrows(
+                    LeaseTimeoutException.class,
+                    () -> other.lock(name).waitForever().attempts(2).acquire());
+        }
+    }
+
+    @Test
+    void aWaiterGetsTheLockWhenItIsReleased() throws Exception {
+        Lease first = lock.acquire();
+        var waiter = CompletableFuture.supplyAsync(() -> {
+            try (Lease second = other.lock(name).acquire()) {
+                return second.fence();
+            } catch (Exception e) {
+                throw new AssertionError(e);
+            }
+        });
+        Eventually.holds(LIMIT, () -> other.counters().busy() > 0);
+        first.release();
+        assertTrue(waiter.get() > first.fence());
+    }
+
+    @Test
+    void waitingForOneselfWithoutEndIsRefused() throws Exception {
+        try (Lease lease = lock.acquire()) {
+            assertEquals(Status.WOULD_DEADLOCK, statusOf(() -> lock.waitForever().acquire()));
+            assertEquals(Status.WOULD_DEADLOCK, statusOf(() -> lock.asLock().lock()));
+            assertTrue(lease.isValid());
+        }
+    }
+
+    // ---- ending ----------------------------------------------------------------------------------
+
+    @Test
+    void aLeaseEndsOnce() throws Exception {
+        Lease lease = lock.acquire();
+        assertEquals(32, lease.token().length());
+        lease.release();
+        assertFalse(lease.isValid());
+        assertEquals(ZERO, lease.remaining());
+        assertTrue(lease.fence() > 0);
+        assertThrows(IllegalStateException.class, lease::token);
+        var lost = assertThrows(LeaseLostException.class, lease::release);
+        assertEquals(Status.NOT_HELD, lost.status());
+        assertThrows(LeaseLostException.class, lease::extend);
+        assertThrows(LeaseLostException.class, lease::letExpire);
+        assertThrows(LeaseLostException.class, () -> lease.letExpireIn(ofSeconds(1)));
+        assertThrows(LeaseLostException.class, lease::detach);
+        lease.close();
+    }
+
+    @Test
+    void aLeaseThatRanOutIsLost() throws Exception {
+        NamedLock brief = lock.ttl(ofMillis(150)).renew(false);
+        Lease first = brief.acquire();
+        Lease second = brief.acquire();
+        Eventually.holds(LIMIT, () -> !second.isValid());
+        assertThrows(LeaseLostException.class, first::release);
+        assertThrows(LeaseLostException.class, second::close);
+        second.close();
+
+        var thrown = assertThrows(IllegalArgumentException.class, () -> {
+            try (Lease third = brief.acquire()) {
+                Eventually.holds(LIMIT, () -> !third.isValid());
+                throw new IllegalArgumentException("of the body");
+            }
+        });
+        assertEquals(LeaseLostException.class, thrown.getSuppressed()[0].getClass());
+    }
+
+    @Test
+    void renewalKeepsALease() throws Exception {
+        try (Lease lease = lock.ttl(ofMillis(1500)).acquire()) {
+            Eventually.holds(LIMIT, () -> client.counters().renewed() >= 1);
+            assertTrue(lease.isValid());
+        }
+    }
+
+    @Test
+    void extendingMakesALeaseLonger() throws Exception {
+        try (Lease lease = lock.acquire()) {
+            lease.extend();
+            lease.extend(ofSeconds(60));
+            assertTrue(lease.remaining().compareTo(ofSeconds(40)) > 0);
+            assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lease.extend(ofDays(2))));
+            assertTrue(lease.isValid());
+        }
+    }
+
+    @Test
+    void aLeaseCanBeLeftToExpire() throws Exception {
+        lock.acquire().letExpire();
+        assertTrue(lock.show().isHeld());
+
+        String another = Names.fresh();
+        Lease lease = client.lock(another).acquire();
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lease.letExpireIn(ofDays(2))));
+        assertTrue(lease.isValid());
+        lease.letExpireIn(ofMillis(300));
+        assertFalse(lease.isValid());
+        assertTrue(client.lock(another).show().isHeld());
+        client.lock(another).acquire().close();
+    }
+
+    @Test
+    void aLeaseCanBeHandedToAnotherProcess() throws Exception {
+        Lease lease = lock.acquire();
+        Handover handover = lease.detach();
+        assertFalse(lease.isValid());
+        assertFalse(handover.toString().contains(handover.token()));
+        try (Lease there = other.lock(name).attach(handover.token(), handover.fence())) {
+            assertFalse(there.isValid());
+            there.extend();
+            assertTrue(there.isValid());
+            assertEquals(handover.fence(), there.fence());
+            assertEquals(handover.token(), there.token());
+        }
+        assertFalse(lock.show().isHeld());
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attach("xyz", 1)));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attach(handover.token(), -1)));
+    }
+
+    // ---- looking ---------------------------------------------------------------------------------
+
+    @Test
+    void aLockCanBeLookedAt() throws Exception {
+        assertEquals(new LockView(false, "", ZERO, 0, 0), lock.show());
+        try (Lease lease = lock.acquire()) {
+            LockView view = other.lock(name).show();
+            assertTrue(view.isHeld());
+            assertTrue(lease.token().startsWith(view.tokenPrefix()));
+            assertFalse(view.tokenPrefix().isEmpty());
+            assertTrue(view.ttl().compareTo(ofSeconds(5)) > 0);
+            assertEquals(lease.fence(), view.fence());
+            assertSame(lock, lease.lock());
+            assertFalse(lease.toString().contains(lease.token()));
+        }
+        assertTrue(lock.show().lastFence() > 0);
+    }
+
+    @Test
+    void whatHappensIsCounted() throws Exception {
+        try (Lease lease = lock.acquire()) {
+            assertTrue(lease.isValid());
+            assertNull(lock.tryAcquire());
+            assertThrows(LeaseTimeoutException.class, () -> lock.acquire(ofMillis(10)));
+        }
+        Counters counters = client.counters();
+        assertEquals(1, counters.granted());
+        assertEquals(1, counters.timedOut());
+        assertTrue(counters.busy() >= 2);
+        assertTrue(counters.attempts() >= 3);
+        assertEquals(0, counters.unknown() + counters.lost() + counters.releasedLate());
+        client.ping();
+        assertTrue(client.store().startsWith(url()), client.store());
+    }
+
+    // ---- names and options -----------------------------------------------------------------------
+
+    @Test
+    void namesAreAnyBytes() throws Exception {
+        byte[] binary = {0, -1, 'a', '\r', '\n', (byte) 0xc3, 0};
+        String text = name + "\0ü\uD83D\uDE00";
+        try (Lease first = client.lock(binary).acquire();
+                Lease second = client.lock(text).acquire()) {
+            assertTrue(first.isValid() && second.isValid());
+            assertNull(other.lock(binary.clone()).tryAcquire());
+            assertNull(other.lock(text).tryAcquire());
+            assertNull(other.lock(text.getBytes(java.nio.charset.StandardCharsets.UTF_8)).tryAcquire());
+            assertArrayEquals(binary, first.lock().nameBytes());
+            assertEquals(text, second.lock().name());
+        }
+    }
+
+    @Test
+    void aNameIsTheCallersToChange() throws Exception {
+        byte[] mine = name.getBytes();
+        NamedLock taken = client.lock(mine);
+        mine[0] = 'X';
+        assertEquals(name, taken.name());
+        taken.nameBytes()[0] = 'X';
+        assertEquals(name, taken.name());
+    }
+
+    @Test
+    void badNamesAreRefused() {
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> client.lock("").tryAcquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> client.lock(new byte[65537]).tryAcquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> client.lock("half \uD83D of a pair")));
+        assertThrows(NullPointerException.class, () -> client.lock((String) null));
+    }
+
+    @Test
+    void badOptionsAreRefused() {
+        Duration negative = ofMillis(-1);
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(negative)));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.waitAtMost(negative)));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.maxHold(negative)));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(-1)));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(0).acquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ZERO).tryAcquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofDays(2)).tryAcquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofMillis(50)).renew(true).tryAcquire()));
+        assertEquals(
+                Status.BAD_ARGUMENT, statusOf(() -> lock.backoff(new Backoff(0, ZERO, null)).tryAcquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> new Backoff(-1, negative, null)));
+        assertThrows(NullPointerException.class, () -> lock.ttl(null));
+    }
+
+    @Test
+    void optionsAreTakenAsTheyAre() throws Exception {
+        NamedLock all = lock.ttl(ofSeconds(7))
+                .waitAtMost(ofSeconds(2))
+                .attempts(3)
+                .renew(true)
+                .noMaxHold()
+                .maxHold(ofSeconds(5))
+                .backoff(new Backoff(1, ofMillis(2), ofMillis(20)));
+        try (Lease lease = all.acquire()) {
+            // max_hold is the shorter one.
+            assertTrue(lease.remaining().compareTo(ofSeconds(5)) <= 0, lease.remaining().toString());
+            assertThrows(LeaseTimeoutException.class, all::acquire);
+            assertTrue(client.counters().attempts() <= 4);
+        }
+        // Other locks of that name are not concerned.
+        try (Lease lease = lock.ttl(ofSeconds(Long.MAX_VALUE)).ttl(ofSeconds(10)).acquire()) {
+            assertTrue(lease.remaining().compareTo(ofSeconds(5)) > 0);
+        }
+    }
+
+    // ---- closing ---------------------------------------------------------------------------------
+
+    @Test
+    void closingReleasesAndEndsEverything() throws Exception {
+        Lease lease = lock.acquire();
+        NamedLock unused = client.lock(Names.fresh());
+        LeaseEvents events = client.events();
+        client.close();
+        client.close();
+        assertFalse(lease.isValid());
+        assertFalse(other.lock(name).show().isHeld());
+        assertEquals(Status.CLOSED, statusOf(() -> lock.tryAcquire()));
+        assertEquals(Status.CLOSED, statusOf(() -> lock.acquire()));
+        assertEquals(Status.CLOSED, statusOf(() -> unused.tryAcquire()));
+        assertEquals(Status.CLOSED, statusOf(() -> lock.show()));
+        assertEquals(Status.CLOSED, statusOf(client::ping));
+        assertEquals(Status.CLOSED, statusOf(client::events));
+        assertEquals(Status.CLOSED, statusOf(events::poll));
+        assertEquals(Status.CLOSED, statusOf(lease::extend));
+        assertEquals(1, client.counters().granted());
+        assertNotNull(client.store());
+        events.close();
+        // The holder learns that he did not hold it to the end.
+        assertThrows(LeaseLostException.class, lease::close);
+    }
+
+    @Test
+    void closingEndsWaits() throws Exception {
+        try (Lease lease = lock.acquire()) {
+            assertTrue(lease.isValid());
+            var waiter = CompletableFuture.supplyAsync(
+                    () -> statusOf(() -> other.lock(name).waitForever().acquire()));
+            Eventually.holds(LIMIT, () -> other.counters().busy() > 0);
+            other.close();
+            assertEquals(Status.CLOSED, waiter.get());
+        }
+    }
+
+    @Test
+    void closingInNoTimeAsksNobody() throws Exception {
+        assertNotNull(lock.acquire());
+        client.close(ZERO);
+        assertTrue(other.lock(name).show().isHeld());
+    }
+}

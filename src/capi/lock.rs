@@ -252,15 +252,37 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
     })
 }
 
-/// The same with a limit of its own, and a function that can end the wait, which may be NULL.
-/// `user_data` is handed to it.
+/// The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
 ///
 ///     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
-///     status = leasehold_lock_acquire_within(lock, 5000, stop, &flag, &lease, &error);
+///     status = leasehold_lock_acquire_unless(lock, stop, &flag, &lease, &error);
 ///
 /// Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
 /// leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by
 /// io_timeout. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_acquire_unless(
+    lock: *mut leasehold_lock,
+    interrupt: leasehold_interrupt_fn,
+    user_data: *mut c_void,
+    lease: *mut *mut leasehold_lease,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        wanted(lease)?;
+        let object = table::get::<LockObject>(lock)?;
+        let taken = object.acquire(&object.read()?, asker(interrupt, user_data))?;
+        let handle = table::open(taken)?;
+        // SAFETY: the header asks for room for a handle.
+        unsafe { put(lease, handle) };
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
+/// LEASEHOLD_FOREVER waits without limit. The function may be NULL.
+///
+/// Returns as leasehold_lock_acquire_unless(). Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_acquire_within(
     lock: *mut leasehold_lock,

@@ -191,6 +191,8 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_client_ping, (client)),
         call!(leasehold_lock_try_acquire, (other), null_mut() => free!(leasehold_lease_free)),
         call!(leasehold_lock_acquire, (other), null_mut() => free!(leasehold_lease_free)),
+        call!(leasehold_lock_acquire_unless, (other, None, null_mut()), null_mut()
+            => free!(leasehold_lease_free)),
         call!(leasehold_lock_acquire_within, (other, 20_000, None, null_mut()), null_mut()
             => free!(leasehold_lease_free)),
         call!(leasehold_lock_attach, (other, start(token), token.len(), 7), null_mut()

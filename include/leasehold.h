@@ -549,15 +549,26 @@ leasehold_status leasehold_lock_acquire(leasehold_lock *lock,
                                         leasehold_error **error);
 
 /**
- * The same with a limit of its own, and a function that can end the wait, which may be NULL.
- * `user_data` is handed to it.
+ * The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
  *
  *     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
- *     status = leasehold_lock_acquire_within(lock, 5000, stop, &flag, &lease, &error);
+ *     status = leasehold_lock_acquire_unless(lock, stop, &flag, &lease, &error);
  *
  * Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
  * leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by
  * io_timeout. Any thread.
+ */
+leasehold_status leasehold_lock_acquire_unless(leasehold_lock *lock,
+                                               leasehold_interrupt_fn interrupt,
+                                               void *user_data,
+                                               leasehold_lease **lease,
+                                               leasehold_error **error);
+
+/**
+ * The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
+ * LEASEHOLD_FOREVER waits without limit. The function may be NULL.
+ *
+ * Returns as leasehold_lock_acquire_unless(). Any thread.
  */
 leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
                                                int64_t wait_ms,

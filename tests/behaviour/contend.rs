@@ -86,3 +86,18 @@ fn turn(
         _ => panic!("{who} says {said}"),
     }
 }
+
+/// That the resource does notice what it is there for.
+pub(crate) fn resource_notices_intruders() {
+    let (names, resources) = (["n".to_owned()], [Mutex::<Resource>::default()]);
+    let faults = Mutex::new(Vec::new());
+    let say = |said: &str| {
+        turn("x", said, &names, &resources, &faults);
+        std::mem::take(&mut *faults.lock().unwrap()).len()
+    };
+    assert_eq!(say("enter n 5"), 0);
+    assert_eq!(say("leave n 5 1"), 0);
+    assert_eq!(say("enter n 5"), 1, "the same fence again");
+    assert_eq!(say("enter n 7"), 1, "two inside");
+    assert_eq!(say("leave n 5 2"), 1, "a write that comes too late");
+}

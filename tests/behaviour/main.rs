@@ -54,6 +54,10 @@ fn main() -> ExitCode {
         name: "all languages contend for the same locks".to_owned(),
         run: Box::new(|| contend::contend(&languages, &server)),
     });
+    tests.push(Test {
+        name: "the resource notices intruders".to_owned(),
+        run: Box::new(contend::resource_notices_intruders),
+    });
     let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
     tests.retain(|test| wanted.is_none_or(|wanted| test.name.contains(wanted.as_str())));
     if run(&tests) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -212,8 +212,7 @@ static leasehold_status do_it(char **word, int words, char *answer)
         return keep(word[1], status, lease, answer);
     }
     if (is(word, words, "acquire", 2)) {
-        /* Each lock has its own wait, so that what interrupts is all that is special here. */
-        status = leasehold_lock_acquire_interruptible(*lock_of(word[2]), stop, NULL, &lease, NULL);
+        status = leasehold_lock_acquire_unless(*lock_of(word[2]), stop, NULL, &lease, NULL);
         return keep(word[1], status, lease, answer);
     }
     if (is(word, words, "attach", 4)) {

@@ -9,10 +9,16 @@
 //! question, where getpid would be a system call. It also sees a bare `clone`, which
 //! `pthread_atfork` would miss.
 
+mod thread;
+
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(feature = "capi")]
+pub(crate) use thread::is_ours;
+pub(crate) use thread::{Thread, ThreadId};
 
 use crate::error::{Error, ErrorKind};
 
@@ -78,10 +84,8 @@ impl<T> Drop for Owned<T> {
 
 /// Remembers in which process something was first used that no fork of it may use again, not even
 /// anew, because it keeps hidden state of the process that a child inherits.
-#[cfg(any(feature = "sqlite", feature = "capi"))]
 pub(crate) struct OneProcess(AtomicU64);
 
-#[cfg(any(feature = "sqlite", feature = "capi"))]
 impl OneProcess {
     pub(crate) const fn new() -> OneProcess {
         OneProcess(AtomicU64::new(0))

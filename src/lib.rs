@@ -62,6 +62,7 @@
 //! - `sqlite`, on by default: the embedded store. Needs a C compiler.
 //! - `tls`: `rediss://` URLs.
 //! - `cli`: the command `leasehold`.
+//! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!
 //! The README has the promises and what they rest on, the limits, and the rights that a Redis user
 //! needs. The folder `examples` has the usual cases.

@@ -16,6 +16,7 @@ use super::status::{
 };
 use super::table;
 use crate::error::Error;
+use crate::fork;
 
 /// Why a body has nothing to hand out.
 #[derive(Clone)]
@@ -156,8 +157,8 @@ fn quieten() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
-        let ours = thread.name().is_some_and(|name| name.starts_with("leasehold"));
-        if DEPTH.get() == 0 && !ours {
+        let pool = thread.name().is_some_and(|name| name.starts_with("leasehold"));
+        if DEPTH.get() == 0 && !pool && !fork::is_ours() {
             return before(panic);
         }
         // Not logged here: whoever panics may hold what the log callback asks for.

@@ -2,8 +2,6 @@
 
 use std::ffi::c_char;
 
-use parking_lot::Mutex;
-
 use super::boundary::{self, Failure, put, wanted};
 use super::bytes::{Lent, bytes, span, text};
 use super::error::leasehold_error;
@@ -12,6 +10,7 @@ use super::status::{LEASEHOLD_ERR_SEALED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::Config;
 use crate::config::MAX_NAME;
+use crate::sync::Mutex;
 
 /// How a client is set up: a URL, and what a program would rather set in code. Free it with
 /// leasehold_config_free().
@@ -69,11 +68,13 @@ impl ConfigObject {
 
 /// Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
 ///
+/// ```text
 ///     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
 ///     rediss://...                                       the same over TLS
 ///     unix:///path/to/socket                             one Redis on a unix socket
 ///     sqlite:///path/to/file, sqlite:file                an SQLite file
 ///     sqlite:                                            the embedded store, one per user
+/// ```
 ///
 /// Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
 /// "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=, which name PEM files.

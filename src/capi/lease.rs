@@ -4,8 +4,9 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use super::boundary::{self, Failure};
-use super::bytes::{Lent, millis, span};
+use super::bytes::{Lent, bad, millis, span};
 use super::error::leasehold_error;
+use super::log;
 use super::status::{LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::config::check_ttl;
@@ -69,14 +70,25 @@ impl LeaseObject {
     }
 
     /// Takes the lease out, when nobody uses it any more.
-    fn end(&self) -> Option<Lease> {
+    fn end(&self) -> Result<Lease, Failure> {
         let mut held = self.held.lock();
-        let lease = held.lease.take()?;
+        if held.borrowers > 0 && log::is_inside() {
+            // Whoever uses it may be waiting for this very call of the log function. What it was
+            // told of is over, so that there is nothing to wait for.
+            if held.lease.as_deref().is_some_and(Lease::is_valid) {
+                return Err(bad("a lease that is being extended is not ended by a log function"));
+            }
+            let over_already = held.lease.take();
+            drop(held);
+            drop(over_already);
+            return Err(over());
+        }
+        let lease = held.lease.take().ok_or_else(over)?;
         while held.borrowers > 0 {
             held = self.returned.wait(held);
         }
         drop(held);
-        Arc::into_inner(lease)
+        Arc::into_inner(lease).ok_or_else(over)
     }
 }
 
@@ -189,7 +201,7 @@ pub unsafe extern "C" fn leasehold_lease_release(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.release()?;
+        table::get::<LeaseObject>(lease)?.end()?.release()?;
         Ok(LEASEHOLD_OK)
     })
 }
@@ -204,7 +216,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.let_expire();
+        table::get::<LeaseObject>(lease)?.end()?.let_expire();
         Ok(LEASEHOLD_OK)
     })
 }
@@ -226,7 +238,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
         let after = span("ttl", after_ms)?;
         // Before the lease is taken out: one that is dropped here would be released.
         check_ttl(after)?;
-        object.end().ok_or_else(over)?.let_expire_in(after)?;
+        object.end()?.let_expire_in(after)?;
         Ok(LEASEHOLD_OK)
     })
 }
@@ -242,7 +254,7 @@ pub unsafe extern "C" fn leasehold_lease_detach(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        let _ = table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.detach();
+        let _ = table::get::<LeaseObject>(lease)?.end()?.detach();
         Ok(LEASEHOLD_OK)
     })
 }
@@ -255,6 +267,7 @@ pub unsafe extern "C" fn leasehold_lease_detach(
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
     boundary::silent(|| {
         let object = table::take::<LeaseObject>(lease)?;
+        // Where it is refused, the last call that uses it drops it.
         drop(object.end());
         Ok(())
     });

@@ -3,8 +3,6 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
 use super::boundary::{self, Failure, put, wanted};
 use super::bytes::{Lent, limit, span, text};
 use super::error::leasehold_error;
@@ -13,6 +11,7 @@ use super::settings::Refusals;
 use super::shown::{ShownObject, leasehold_shown};
 use super::status::{LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
+use crate::sync::Mutex;
 use crate::{Backoff, ErrorKind, Lock, Token};
 
 /// A lock that can be taken: a name and options. It holds nothing itself, any number of threads
@@ -254,8 +253,10 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
 
 /// The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
 ///
+/// ```c
 ///     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
 ///     status = leasehold_lock_acquire_unless(lock, stop, &flag, &lease, &error);
+/// ```
 ///
 /// Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
 /// leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by

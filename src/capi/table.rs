@@ -219,18 +219,24 @@ static FIRST: Table = Table::new(0);
 static LATER: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
 
 fn current() -> &'static Table {
-    // SAFETY: what is stored there comes from Box::leak, and nobody ever frees it.
-    unsafe { LATER.load(Ordering::Acquire).as_ref() }.unwrap_or(&FIRST)
+    table_at(LATER.load(Ordering::Acquire))
+}
+
+fn table_at(later: *mut Table) -> &'static Table {
+    // SAFETY: what is stored in LATER comes from Box::leak, and nobody ever frees it.
+    unsafe { later.as_ref() }.unwrap_or(&FIRST)
 }
 
 /// The table of this process, made anew in a forked child.
 fn own() -> &'static Table {
     loop {
-        let table = current();
+        // Read once: what is replaced has to be the very table that was looked at. Another thread
+        // may have made one meanwhile, with handles in it.
+        let before = LATER.load(Ordering::Acquire);
+        let table = table_at(before);
         if table.process.is_this() {
             return table;
         }
-        let before = LATER.load(Ordering::Acquire);
         let next = Box::leak(Box::new(Table::new(table.end.load(Ordering::Relaxed))));
         // Two threads of the child may be first together. The second one leaks its empty table.
         let _ = LATER.compare_exchange(before, next, Ordering::AcqRel, Ordering::Acquire);

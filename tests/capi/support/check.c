@@ -1,0 +1,92 @@
+#include "check.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+_Thread_local leasehold_error *problem;
+_Thread_local char said[512];
+
+static int listener = STDERR_FILENO;
+
+void tell_failures_to(int descriptor)
+{
+    listener = descriptor;
+}
+
+_Noreturn void fail_at(const char *file, int line, const char *format, ...)
+{
+    char reason[2048];
+    const char *name = strrchr(file, '/');
+    int length = snprintf(reason, sizeof reason, "%s:%d: ", name ? name + 1 : file, line);
+    va_list arguments;
+    va_start(arguments, format);
+    length += vsnprintf(reason + length, sizeof reason - (size_t)length - 1, format, arguments);
+    va_end(arguments);
+    if (length > (int)sizeof reason - 2) length = (int)sizeof reason - 2;
+    reason[length] = '\n';
+    if (write(listener, reason, (size_t)length + 1) < 0) _exit(3);
+    _exit(1);
+}
+
+void check_int(const char *file, int line, const char *what, long long expected, long long actual)
+{
+    if (actual != expected) fail_at(file, line, "%s is %lld, not %lld", what, actual, expected);
+}
+
+void check_text(const char *file, int line, const char *what, const char *expected,
+                const char *actual)
+{
+    if (!actual) fail_at(file, line, "%s is NULL", what);
+    if (strcmp(actual, expected) != 0)
+        fail_at(file, line, "%s is '%s', not '%s'", what, actual, expected);
+}
+
+void check_contains(const char *file, int line, const char *piece, const char *text)
+{
+    if (!strstr(text, piece)) fail_at(file, line, "'%s' is not in '%s'", piece, text);
+}
+
+void check_status(const char *file, int line, const char *what, leasehold_status expected,
+                  leasehold_status actual)
+{
+    if (actual == expected) return;
+    fail_at(file, line, "%s says %s, not %s", what, leasehold_status_name(actual),
+            leasehold_status_name(expected));
+}
+
+static bool says_everything(leasehold_status status)
+{
+    return status == LEASEHOLD_OK || status == LEASEHOLD_BUSY || status == LEASEHOLD_TIMEOUT ||
+           status == LEASEHOLD_INTERRUPTED;
+}
+
+void expect(const char *file, int line, const char *what, leasehold_status expected,
+            leasehold_status actual)
+{
+    leasehold_error *error = problem;
+    problem = NULL;
+    if (error == UNTOUCHED) fail_at(file, line, "%s left its error as it was", what);
+    const char *message = leasehold_error_message(error);
+    snprintf(said, sizeof said, "%s", error ? message : "");
+    if (actual != expected)
+        fail_at(file, line, "%s says %s (%s), not %s", what, leasehold_status_name(actual), said,
+                leasehold_status_name(expected));
+    if (says_everything(actual)) {
+        if (error) fail_at(file, line, "%s says %s, and an error: %s", what,
+                           leasehold_status_name(actual), message);
+        return;
+    }
+    if (!error)
+        fail_at(file, line, "%s says %s, and no error", what, leasehold_status_name(actual));
+    if (leasehold_error_status(error) != actual)
+        fail_at(file, line, "the error of %s has the status %s", what,
+                leasehold_status_name(leasehold_error_status(error)));
+    if (!strstr(message, leasehold_status_message(actual)) ||
+        !strstr(message, leasehold_status_advice(actual)) || strpbrk(message, "\r\n"))
+        fail_at(file, line, "%s says '%s'", what, message);
+    if (!strstr(message, leasehold_error_detail(error)))
+        fail_at(file, line, "%s says '%s', without '%s'", what, message,
+                leasehold_error_detail(error));
+    leasehold_error_free(error);
+}

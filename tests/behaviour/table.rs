@@ -1,0 +1,49 @@
+//! The table, read.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Table {
+    behaviour: Vec<Behaviour>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Behaviour {
+    pub(crate) name: String,
+    steps: String,
+    /// Language and reason.
+    #[serde(default)]
+    not_in: BTreeMap<String, String>,
+}
+
+/// `who: command => answer`
+pub(crate) struct Step<'a> {
+    pub(crate) who: &'a str,
+    pub(crate) command: &'a str,
+    pub(crate) answer: Option<&'a str>,
+}
+
+pub(crate) fn read() -> Vec<Behaviour> {
+    let table: Table = toml::from_str(include_str!("table.toml")).unwrap();
+    table.behaviour
+}
+
+impl Behaviour {
+    pub(crate) fn is_for(&self, language: &str) -> bool {
+        !self.not_in.contains_key(language)
+    }
+
+    pub(crate) fn steps(&self) -> impl Iterator<Item = Step<'_>> {
+        self.steps.lines().filter(|line| !line.trim().is_empty()).map(|line| {
+            let (who, rest) = line.split_once(':').unwrap_or_else(|| panic!("no step: {line}"));
+            let (command, answer) = match rest.split_once("=>") {
+                Some((command, answer)) => (command, Some(answer.trim())),
+                None => (rest, None),
+            };
+            Step { who: who.trim(), command: command.trim(), answer }
+        })
+    }
+}

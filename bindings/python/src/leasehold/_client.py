@@ -5,7 +5,7 @@ import sys
 import weakref
 from ctypes import byref, c_uint64, c_void_p
 from types import TracebackType
-from typing import Callable, NamedTuple, Optional, Type
+from typing import Callable, Dict, NamedTuple, Optional, Tuple, Type
 
 from . import _abi, _interrupts
 from ._errors import OK, bad_argument, failure
@@ -17,6 +17,8 @@ from ._time import Seconds, milliseconds
 from ._watcher import Watcher
 
 _MOST_U32 = 2**32 - 1
+#: How many handles of locks a client keeps for the next time.
+_MOST_LOCKS = 128
 
 
 class Counters(NamedTuple):
@@ -53,10 +55,13 @@ class Client:
     >>> client.close()
     """
 
-    __slots__ = ("_handle", "_watcher", "_forked", "__weakref__")
+    __slots__ = ("_handle", "_locks", "_watcher", "_forked", "__weakref__")
 
     def __init__(self, handle: c_void_p) -> None:
         self._handle = handle
+        # A lock holds nothing, so those of one name and the same options share a handle: a
+        # with statement on client.lock(...) does not make and free one each time.
+        self._locks: Dict[Tuple[object, ...], LockHandle] = {}
         self._forked = False
         # Weakly, or its thread would keep the client open for ever.
         myself = weakref.ref(self)
@@ -89,8 +94,27 @@ class Client:
         Values out of range are refused when the lock is taken.
         """
         text = encode_name(name)
+        options = (text, ttl, wait, attempts, renew, max_hold, backoff)
+        handle = self._locks.get(options)
+        if handle is None:
+            handle = self._make_lock(*options)
+            if len(self._locks) >= _MOST_LOCKS:
+                self._locks.clear()
+            self._locks[options] = handle
+        return Lock(self, handle, text)
+
+    def _make_lock(
+        self,
+        name: bytes,
+        ttl: Optional[Seconds],
+        wait: Optional[Seconds],
+        attempts: Optional[int],
+        renew: Optional[bool],
+        max_hold: Optional[Seconds],
+        backoff: Optional[Backoff],
+    ) -> LockHandle:
         handle, error = LockHandle(), c_void_p()
-        status = _abi.client_lock(self._handle, text, len(text), byref(handle), byref(error))
+        status = _abi.client_lock(self._handle, name, len(name), byref(handle), byref(error))
         if status != OK:
             raise failure(status, error)
         if ttl is not None:
@@ -108,7 +132,7 @@ class Client:
             first = milliseconds("backoff.first", backoff.first)
             longest = milliseconds("backoff.longest", backoff.longest)
             _check(_abi.lock_set_backoff_ms(handle, spins, first, longest))
-        return Lock(self, handle, text)
+        return handle
 
     def events(self) -> Events:
         """Subscribes to what happens to the leases of this client from now on. Each subscription
@@ -151,6 +175,7 @@ class Client:
         Without closing, a program may just exit: that asks nobody, and the ttl frees its locks.
         """
         error = c_void_p()
+        self._locks.clear()
         if timeout is None:
             status = _abi.client_close(self._handle, byref(error))
         else:

@@ -3,13 +3,13 @@
 import enum
 import math
 from ctypes import byref, c_size_t, c_void_p, string_at
+from threading import get_ident
 from types import TracebackType
 from typing import Iterator, NamedTuple, Optional, Type
 
-from . import _abi
+from . import _abi, _interrupts
 from ._errors import OK, TIMEOUT, BadHandle, Closed, failure
 from ._handles import EventHandle, EventsHandle
-from ._interrupts import in_main_thread
 from ._names import decode_name
 from ._time import Seconds, milliseconds
 
@@ -106,8 +106,9 @@ class Events:
         is closed and nothing is left to read. Ctrl-C ends the wait."""
         left = milliseconds("wait", wait)
         event, error = EventHandle(), c_void_p()
+        most = _SLICE_MS if get_ident() == _interrupts.main_thread else left
         while True:
-            part = min(left, _SLICE_MS) if in_main_thread() else left
+            part = min(left, most)
             status = _abi.events_next(self._handle, part, byref(event), byref(error))
             left -= part
             if status != TIMEOUT or left == 0:

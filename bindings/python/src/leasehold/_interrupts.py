@@ -83,15 +83,11 @@ class Flag:
 NOTHING = _abi.INTERRUPT()
 
 
-def in_main_thread() -> bool:
-    """Whether this is the thread in which Python runs signal handlers."""
-    return threading.get_ident() == _main
+#: The thread in which Python runs signal handlers.
+main_thread = threading.main_thread().ident
 
 
 def forked() -> None:
     """In a child, the thread that forked is the main one; `threading` has been told before us."""
-    global _main
-    _main = threading.main_thread().ident
-
-
-_main = threading.main_thread().ident
+    global main_thread
+    main_thread = threading.main_thread().ident

@@ -3,12 +3,15 @@
 import logging
 from ctypes import byref, c_void_p
 from types import TracebackType
-from typing import List, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Type
 
 from . import _abi, _errors, _rooms
 from ._errors import OK, Error, LeaseLost, failure
 from ._rooms import Room
 from ._time import Seconds, milliseconds
+
+if TYPE_CHECKING:
+    from ._client import Client
 
 _log = logging.getLogger("leasehold")
 
@@ -40,7 +43,7 @@ class Lease:
     #: write, and let the resource refuse a smaller one.
     fence: int
 
-    def __init__(self, client: object, lock_name: str, room: Room) -> None:
+    def __init__(self, client: "Client", lock_name: str, room: Room) -> None:
         handle = room.cell.value
         self._client = client  # A client that nobody has any more is closed.
         self._lock_name = lock_name
@@ -141,8 +144,10 @@ class Lease:
             raise failure(status, error)
 
     def _end(self) -> None:
-        """Frees the handle; that releases what is still held, after a Ctrl-C in the midst of a
-        call. Any number of threads may get here at once, and one of them returns the room."""
+        """Frees the handle, if that was not done; that releases what is still held, after a
+        Ctrl-C in the midst of a call. Of several threads that get here, one returns the room."""
+        if not self._room:
+            return
         self._over = True
         _abi.lease_free(self._handle)
         try:
@@ -172,7 +177,10 @@ class Lease:
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self._leave(kind is not None)
+        try:
+            self._leave(kind is not None)
+        finally:
+            self._end()  # A Ctrl-C may have come before it was released.
 
     def __reduce__(self) -> str:
         raise TypeError(

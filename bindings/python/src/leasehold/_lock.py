@@ -2,6 +2,7 @@
 
 import threading
 from ctypes import byref, c_void_p
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Type, TypeVar
 
@@ -12,6 +13,7 @@ from ._handles import LockHandle, ShownHandle
 from ._interrupts import NOTHING, Flag
 from ._lease import Lease
 from ._names import decode_name
+from ._rooms import Room
 from ._time import Seconds, milliseconds
 
 if TYPE_CHECKING:
@@ -93,18 +95,17 @@ class Lock:
         """
         room = _rooms.take()
         try:
-            error = c_void_p()
-            status = _abi.lock_try_acquire(self._handle, room.address, byref(error))
+            status = _abi.lock_try_acquire(self._handle, room.address, room.error_address)
             if status == OK:
                 return Lease(self._client, self._name, room)
         except BaseException:
             # Nobody will ever see the lease that may have come.
             room.release()
             raise
-        _rooms.give_back(room)
         if status == BUSY:
+            _rooms.give_back(room)
             return None
-        raise failure(status, error)
+        raise _failed(status, room)
 
     def acquire(self, wait: Optional[Seconds] = None) -> Lease:
         """Takes the lock, waiting for it as long as `wait` says, or the lock where it is None;
@@ -126,22 +127,18 @@ class Lock:
         room = _rooms.take()
         watch = None
         try:
-            error = c_void_p()
             if flag is not None:
                 interrupt, asked = Flag.function, flag.address
-            elif _interrupts.in_main_thread():
+            elif get_ident() == _interrupts.main_thread:
                 watch = _interrupts.watch_signals()
                 interrupt, asked = watch.function, None
             else:
                 interrupt, asked = NOTHING, None
+            places = (room.address, room.error_address)
             if wait_ms is None:
-                status = _abi.lock_acquire_unless(
-                    self._handle, interrupt, asked, room.address, byref(error)
-                )
+                status = _abi.lock_acquire_unless(self._handle, interrupt, asked, *places)
             else:
-                status = _abi.lock_acquire_within(
-                    self._handle, wait_ms, interrupt, asked, room.address, byref(error)
-                )
+                status = _abi.lock_acquire_within(self._handle, wait_ms, interrupt, asked, *places)
             if watch is not None:
                 if watch.caught is not None:
                     raise watch.caught
@@ -151,8 +148,7 @@ class Lock:
         except BaseException:
             room.release()
             raise
-        _rooms.give_back(room)
-        raise failure(status, error)
+        raise _failed(status, room)
 
     def attach(self, token: str, fence: int) -> Lease:
         """Goes on with a lease that another process took and let go of with `Lease.detach()`. Asks
@@ -166,17 +162,15 @@ class Lock:
         text = token.encode()
         room = _rooms.take()
         try:
-            error = c_void_p()
             status = _abi.lock_attach(
-                self._handle, text, len(text), fence, room.address, byref(error)
+                self._handle, text, len(text), fence, room.address, room.error_address
             )
             if status == OK:
                 return Lease(self._client, self._name, room)
         except BaseException:
             room.release()
             raise
-        _rooms.give_back(room)
-        raise failure(status, error)
+        raise _failed(status, room)
 
     def show(self) -> Shown:
         """Looks who has the lock, without touching it.
@@ -235,10 +229,12 @@ class Lock:
         held = self._held
         if held is None or held.lease is None:
             raise RuntimeError(f"this thread is not in a with statement on lock {self._name!r}")
+        lease = held.lease
         try:
-            held.lease._leave(kind is not None)
+            lease._leave(kind is not None)
         finally:
             held.lease = None
+            lease._end()  # A Ctrl-C may have come before it was released.
 
     async def __aenter__(self) -> Lease:
         if self._tasks is None:
@@ -263,6 +259,12 @@ class Lock:
 
     def __repr__(self) -> str:
         return f"<leasehold.Lock {self._name!r} in {self._client.store}>"
+
+
+def _failed(status: int, room: Room) -> _errors.Error:
+    error = failure(status, room.error)
+    _rooms.give_back(room)
+    return error
 
 
 def nested(name: str, holder: str) -> _errors.Error:

@@ -13,14 +13,16 @@ from . import _abi
 
 
 class Room:
-    """A place for one handle."""
+    """A place for one lease, and for the error if none came."""
 
-    __slots__ = ("cell", "address")
+    __slots__ = ("cell", "error", "address", "error_address")
 
     def __init__(self) -> None:
         self.cell = c_void_p()
-        #: What C gets: passing a number costs the least.
+        self.error = c_void_p()
+        # What C gets: passing a number costs the least.
         self.address = addressof(self.cell)
+        self.error_address = addressof(self.error)
 
     def release(self) -> None:
         """Frees the handle, which releases the lease if it is still held."""

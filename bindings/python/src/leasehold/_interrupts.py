@@ -5,7 +5,7 @@ C asks its interrupt function at least every 100 ms, on the thread that waits.
 
 import ctypes
 import threading
-from typing import Generator, List, Optional
+from typing import Generator, List
 
 from . import _abi
 
@@ -20,23 +20,26 @@ class SignalWatch:
     `send` of a generator.
     """
 
-    __slots__ = ("caught", "function", "_answers")
+    __slots__ = ("caught", "function")
 
     def __init__(self) -> None:
-        self.caught: Optional[BaseException] = None
-        self._answers = self._answer()
-        next(self._answers)
-        self.function = _abi.INTERRUPT(self._answers.send)
+        #: One exception at most. Whoever raises it takes it out: the exception leads to the frame
+        #: of the generator, and must not be led to from there.
+        self.caught: List[BaseException] = []
+        answers = _answers(self.caught)
+        next(answers)
+        self.function = _abi.INTERRUPT(answers.send)
 
-    def _answer(self) -> Generator[int, object, None]:
-        try:
-            while True:
-                yield 0
-        except GeneratorExit:
-            raise
-        except BaseException as raised:
-            self.caught = raised
-            yield 1
+
+def _answers(caught: List[BaseException]) -> Generator[int, object, None]:
+    try:
+        while True:
+            yield 0
+    except GeneratorExit:
+        return
+    except BaseException as raised:
+        caught.append(raised)
+    yield 1
 
 
 # A watch costs ten times what asking it costs, so they are used again. The handler of a signal may

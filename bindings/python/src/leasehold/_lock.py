@@ -99,8 +99,7 @@ class Lock:
             if status == OK:
                 return Lease(self._client, self._name, room)
         except BaseException:
-            # Nobody will ever see the lease that may have come.
-            room.release()
+            _undo(room)
             raise
         if status == BUSY:
             _rooms.give_back(room)
@@ -140,13 +139,13 @@ class Lock:
             else:
                 status = _abi.lock_acquire_within(self._handle, wait_ms, interrupt, asked, *places)
             if watch is not None:
-                if watch.caught is not None:
-                    raise watch.caught
+                if watch.caught:
+                    raise watch.caught.pop()
                 _interrupts.give_back(watch)
             if status == OK:
                 return Lease(self._client, self._name, room)
         except BaseException:
-            room.release()
+            _undo(room)
             raise
         raise _failed(status, room)
 
@@ -168,7 +167,7 @@ class Lock:
             if status == OK:
                 return Lease(self._client, self._name, room)
         except BaseException:
-            room.release()
+            _undo(room)
             raise
         raise _failed(status, room)
 
@@ -259,6 +258,12 @@ class Lock:
 
     def __repr__(self) -> str:
         return f"<leasehold.Lock {self._name!r} in {self._client.store}>"
+
+
+def _undo(room: Room) -> None:
+    """After a Ctrl-C: nobody will ever see the lease that may have come."""
+    room.release()
+    _rooms.give_back(room)
 
 
 def _failed(status: int, room: Room) -> _errors.Error:

@@ -1,0 +1,398 @@
+"""redis-py's Lock and ours: the same stories, told to both, and each of them beside the other."""
+
+import logging
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import pytest
+import redis
+import redis.exceptions
+import redis.lock
+from conftest import Run, Until
+from server import Server
+
+import leasehold
+import leasehold.compat
+from leasehold.compat import LockError, LockNotOwnedError
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def theirs(server: Server) -> Iterator["redis.Redis"]:
+    made = redis.Redis(port=server.port)
+    yield made
+    made.close()
+
+
+def maker(which: str, theirs: "redis.Redis", ours: leasehold.Client, name: str) -> Make:
+    def make(**options: Any) -> Any:
+        if which == "redis-py":
+            return redis.lock.Lock(theirs, name, **options)
+        given = ours if which == "leasehold" else theirs
+        return leasehold.compat.Lock(given, name, **options)
+
+    return make
+
+
+WHICH = ["redis-py", "leasehold", "leasehold on redis.Redis"]
+
+
+@pytest.fixture(params=WHICH)
+def make(
+    request: pytest.FixtureRequest,
+    theirs: "redis.Redis",
+    redis_client: leasehold.Client,
+    name: str,
+) -> Make:
+    """The lock that is tested."""
+    return maker(request.param, theirs, redis_client, name)
+
+
+@pytest.fixture(params=WHICH[:2])
+def rival(
+    request: pytest.FixtureRequest,
+    theirs: "redis.Redis",
+    redis_client: leasehold.Client,
+    name: str,
+) -> Make:
+    """The other one, which contends for it."""
+    return maker(request.param, theirs, redis_client, name)
+
+
+def test_taking_and_giving_back(make: Make, rival: Make, server: Server, name: str) -> None:
+    lock = make(timeout=10)
+    assert not lock.locked() and not lock.owned()
+    assert lock.acquire(blocking=False) is True
+    assert lock.locked() and lock.owned() and rival().locked() and not rival().owned()
+    assert server.get(name) == lock.local.token and len(lock.local.token) == 32
+    assert 9000 < server.pttl(name) <= 10000
+    assert rival(timeout=10).acquire(blocking=False) is False
+    assert lock.release() is None
+    assert lock.local.token is None and server.get(name) is None
+    assert not lock.locked() and not lock.owned()
+
+
+def test_without_a_timeout(make: Make, rival: Make, server: Server, name: str) -> None:
+    lock = make()
+    assert lock.acquire()
+    assert lock.owned() and rival().locked()
+    assert rival(timeout=1).acquire(blocking=False) is False
+    assert rival(timeout=1, blocking_timeout=0.3).acquire() is False
+    for call in [lambda: lock.extend(1), lock.reacquire]:
+        with pytest.raises(LockError, match="with no timeout"):
+            call()
+    lock.release()
+    assert server.get(name) is None
+
+
+def test_blocking_timeout(make: Make, rival: Make) -> None:
+    with rival(timeout=10):
+        start = time.monotonic()
+        assert make(sleep=0.05).acquire(blocking_timeout=0.3) is False
+        assert make(sleep=0.05, blocking_timeout=0.3).acquire() is False
+        assert 0.4 < time.monotonic() - start < 10
+        assert make(blocking=False).acquire() is False
+        assert make(blocking_timeout=0).acquire() is False
+        assert make(blocking=False).acquire(blocking=True, blocking_timeout=0.1) is False
+
+
+def test_waiting_until_it_is_free(make: Make, rival: Make) -> None:
+    first = rival(timeout=10, thread_local=False)
+    first.acquire()
+    threading.Timer(0.2, first.release).start()
+    lock = make(timeout=10, sleep=0.01)
+    assert lock.acquire(sleep=0.02)
+    lock.release()
+
+
+def test_waiting_for_ones_own_lock_to_expire(make: Make) -> None:
+    lock = make(timeout=0.3, sleep=0.02)
+    assert lock.acquire() and lock.acquire()
+    lock.release()
+
+
+def test_a_with_statement(make: Make, rival: Make) -> None:
+    with make(timeout=10) as lock:
+        assert lock.owned()
+        with pytest.raises(LockError, match="Unable to acquire lock within the time specified"):
+            with rival(blocking_timeout=0.1):
+                pass
+    assert not lock.locked()
+
+
+def test_giving_back_what_is_not_owned(make: Make, name: str) -> None:
+    lock = make(timeout=10)
+    with pytest.raises(LockError, match="Cannot release a lock that's not owned") as caught:
+        lock.release()
+    assert caught.value.lock_name == name and isinstance(caught.value, ValueError)
+    assert not isinstance(caught.value, LockNotOwnedError)
+    for call in [lambda: lock.extend(1), lock.reacquire]:
+        with pytest.raises(LockError, match="an unlocked lock"):
+            call()
+
+
+@pytest.mark.parametrize("timeout", [10, None])
+def test_what_somebody_else_has_by_now(
+    make: Make, server: Server, name: str, timeout: Any
+) -> None:
+    lock = make(timeout=timeout)
+    lock.acquire()
+    server.call("SET", name, "somebody else", "PX", "60000")
+    assert not lock.owned() and lock.locked()
+    if timeout:
+        for call in [lambda: lock.extend(1), lock.reacquire, lambda: lock.extend(5, True)]:
+            with pytest.raises(LockNotOwnedError, match="no longer owned"):
+                call()
+    with pytest.raises(LockNotOwnedError, match="Cannot release a lock that's no longer owned"):
+        lock.release()
+    assert server.get(name) == b"somebody else" and lock.local.token is None
+
+
+def test_what_ran_out(make: Make, until: Until) -> None:
+    lock = make(timeout=0.05)
+    lock.acquire()
+    until(lambda: not lock.locked())
+    assert not lock.owned()
+    with pytest.raises(LockNotOwnedError):
+        lock.extend(1)
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_an_error_when_the_block_ends(
+    make: Make, server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(LockNotOwnedError):
+        with make(timeout=10):
+            server.call("DEL", name)
+    with caplog.at_level(logging.WARNING):
+        with make(timeout=10, raise_on_release_error=False):
+            server.call("DEL", name)
+        with make(timeout=10, raise_on_release_error=False) as lock:
+            lock.release()
+    expected = "Lock was unlocked or no longer owned when exiting context manager."
+    assert [record.message for record in caplog.records].count(expected) == 2
+
+
+def test_extending_adds(make: Make, server: Server, name: str) -> None:
+    lock = make(timeout=10)
+    lock.acquire()
+    assert lock.extend(5) is True and 14000 < server.pttl(name) <= 15000
+    assert lock.extend(0.5) is True and 14500 < server.pttl(name) <= 15500
+    assert lock.extend(20, replace_ttl=True) is True and 19000 < server.pttl(name) <= 20000
+    assert lock.extend(3, replace_ttl=True) is True and 2000 < server.pttl(name) <= 3000
+    assert lock.extend(-1) is True and 1000 < server.pttl(name) <= 2000
+    assert lock.reacquire() is True and 9000 < server.pttl(name) <= 10000
+    assert lock.extend(60) and lock.reacquire() and 9000 < server.pttl(name) <= 10000
+    assert lock.owned()
+    lock.release()
+
+
+def test_fractions_of_a_second(make: Make, server: Server, name: str) -> None:
+    lock = make(timeout=1.5)
+    lock.acquire()
+    assert 1000 < server.pttl(name) <= 1500
+    lock.release()
+
+
+def test_each_thread_has_its_own_token(make: Make) -> None:
+    lock = make(timeout=10, thread_local=True)
+    lock.acquire()
+    seen: List[Any] = []
+    thread = threading.Thread(target=lambda: seen.append(getattr(lock.local, "token", None)))
+    thread.start()
+    thread.join()
+    assert seen == [None] and lock.owned()
+    lock.release()
+
+
+@pytest.mark.parametrize("timeout", [10, None])
+def test_threads_can_share_a_token(make: Make, timeout: Any) -> None:
+    lock = make(timeout=timeout, thread_local=False)
+    lock.acquire()
+    seen: List[Any] = []
+
+    def release() -> None:
+        seen.append(lock.owned())
+        lock.release()
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    thread.join()
+    assert seen == [True] and not lock.locked()
+
+
+def test_a_token_goes_from_one_to_the_other(make: Make, rival: Make) -> None:
+    lock, other = make(timeout=10), rival(timeout=10)
+    lock.acquire()
+    other.local.token = lock.local.token
+    assert other.owned() and other.extend(5) and other.reacquire()
+    other.release()
+    assert not lock.owned() and not lock.locked()
+
+
+def test_a_key_that_is_something_else(make: Make, server: Server, name: str) -> None:
+    server.call("LPUSH", name, "a list")
+    assert make(timeout=1).acquire(blocking=False) is False
+    assert make(timeout=1).acquire(blocking_timeout=0.25) is False
+
+
+def test_waiting_outlasts_a_lock_without_a_ttl(make: Make, server: Server, name: str) -> None:
+    server.call("SET", name, "for ever")
+    lock = make(timeout=5, sleep=0.02)
+    threading.Timer(0.2, server.call, ["DEL", name]).start()
+    assert lock.acquire()
+    lock.release()
+
+
+def test_options_are_attributes(make: Make, name: str) -> None:
+    lock = make(timeout=3, sleep=0.2, blocking=False, blocking_timeout=4, thread_local=False)
+    read = (lock.name, lock.timeout, lock.sleep, lock.blocking, lock.blocking_timeout)
+    assert read == (name, 3, 0.2, False, 4)
+    assert lock.thread_local is False and lock.raise_on_release_error is True
+    assert lock.redis is not None
+
+
+def test_contention_of_the_two(make: Make, rival: Make) -> None:
+    inside: List[int] = []
+    most: List[int] = []
+
+    def work(make: Make) -> None:
+        lock = make(timeout=30, sleep=0.001)
+        for _ in range(20):
+            with lock:
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in [make, rival] * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(most) == 80 and max(most) == 1
+
+
+def test_the_server_is_missing(make: Make, own_server: Server, name: str) -> None:
+    """Ours raises redis-py's exceptions where that is installed."""
+    port = own_server.port
+    own_server.stop()
+    retry = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
+    with redis.Redis(port=port, retry=retry) as gone:
+        kind = type(make())
+        with pytest.raises(redis.exceptions.ConnectionError):
+            kind(gone, name, timeout=1).acquire(blocking=False)
+
+
+def test_exceptions_are_redis_pys() -> None:
+    for name in leasehold.compat.__all__:
+        if name != "Lock":
+            assert getattr(leasehold.compat, name) is getattr(redis.exceptions, name)
+
+
+def test_every_argument_is_there() -> None:
+    import inspect
+
+    def parameters(function: Any) -> List[Tuple[str, Any]]:
+        found = inspect.signature(function).parameters.values()
+        return [(one.name, one.default) for one in found]
+
+    for method in ["acquire", "release", "extend", "reacquire", "locked", "owned"]:
+        ours = parameters(getattr(leasehold.compat.Lock, method))
+        assert ours == parameters(getattr(redis.lock.Lock, method)), method
+    ours = parameters(leasehold.compat.Lock.__init__)
+    assert ours[2:] == parameters(redis.lock.Lock.__init__)[2:]
+
+
+# ---- ours alone --------------------------------------------------------------------------------
+
+
+def test_a_lock_without_a_timeout_is_renewed_and_has_a_ttl(
+    redis_client: leasehold.Client, server: Server, name: str
+) -> None:
+    with leasehold.compat.Lock(redis_client, name):
+        assert 20000 < server.pttl(name) <= 30000
+
+
+def test_redis_py_makes_one_itself(theirs: "redis.Redis", server: Server, name: str) -> None:
+    lock: Any = theirs.lock(name, timeout=5, lock_class=leasehold.compat.Lock)
+    assert isinstance(lock, leasehold.compat.Lock)
+    with lock:
+        assert server.get(name) == lock.local.token
+
+
+def test_an_object_of_redis_py_survives_a_fork(run: Run, server: Server, name: str) -> None:
+    result = run(
+        """
+        import os, sys, warnings
+        import redis, leasehold.compat
+        warnings.simplefilter("ignore")
+        _, port, name = sys.argv
+        lock = leasehold.compat.Lock(redis.Redis(port=int(port)), name, timeout=5)
+        with lock:
+            pass
+        child = os.fork()
+        with lock:
+            assert lock.owned()
+        if child == 0:
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+        """,
+        str(server.port),
+        name,
+    )
+    assert (result.stdout, result.stderr) == ("0\n", "")
+
+
+def test_without_redis_py(run: Run, server: Server, name: str) -> None:
+    result = run(
+        """
+        import sys
+        sys.modules["redis"] = None
+        import leasehold, leasehold.compat
+        from leasehold.compat import Lock, LockError, LockNotOwnedError, RedisError
+        lock = Lock(leasehold.connect(sys.argv[1]), sys.argv[2], timeout=5)
+        with lock:
+            pass
+        try:
+            lock.release()
+        except LockError as error:
+            print(isinstance(error, (RedisError)), isinstance(error, ValueError), error.lock_name)
+        assert issubclass(LockNotOwnedError, LockError)
+        """,
+        server.url,
+        name,
+    )
+    assert (result.stdout, result.stderr) == (f"True True {name}\n", "")
+
+
+@pytest.mark.parametrize(
+    "url, expected",
+    [
+        ("redis://h:1/2", "redis://h:1/2"),
+        ("redis://:p%40ss@h", "redis://:p%40ss@h:6379/0"),
+        ("redis://u:p@h:1", "redis://u:p@h:1/0"),
+        ("redis://[::1]:7/0", "redis://[::1]:7/0"),
+        ("rediss://u:p@h:1/2?ssl_ca_certs=/a b.pem", "rediss://u:p@h:1/2?ca=%2Fa%20b.pem"),
+        ("unix:///tmp/a b.sock?db=3&password=x", "unix:///tmp/a%20b.sock?password=x&db=3"),
+    ],
+)
+def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
+    from leasehold.compat._clients import url_of
+
+    pool: Any = redis.Redis.from_url(url).connection_pool
+    made = url_of(pool)
+    assert made == expected
+    leasehold.connect(made).close()  # It is one that Leasehold can read.
+
+
+def test_what_is_no_client_is_refused(name: str) -> None:
+    wrong: Dict[str, Any] = {"connection_pool": 1}
+    for client in [None, "redis://localhost", wrong]:
+        with pytest.raises(TypeError, match="redis.Redis"):
+            leasehold.compat.Lock(client, name)
+    sentinel = redis.Sentinel([("localhost", 1)]).master_for("mymaster")
+    with pytest.raises(TypeError, match="leasehold.connect"):
+        leasehold.compat.Lock(sentinel, name)

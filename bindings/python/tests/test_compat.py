@@ -233,6 +233,42 @@ def test_a_token_goes_from_one_to_the_other(make: Make, rival: Make) -> None:
     assert not lock.owned() and not lock.locked()
 
 
+@pytest.fixture(params=[WHICH[0], WHICH[2]])
+def make_on_redis(
+    request: pytest.FixtureRequest,
+    theirs: "redis.Redis",
+    redis_client: leasehold.Client,
+    name: str,
+) -> Make:
+    """Those that know redis-py's connection."""
+    return maker(request.param, theirs, redis_client, name)
+
+
+@pytest.mark.parametrize("token", ["mine", b"\x00\xff", "0123456789abcdef0123456789abcdef"])
+def test_a_token_of_ones_own(
+    make_on_redis: Make, rival: Make, server: Server, name: str, token: Any
+) -> None:
+    lock = make_on_redis(timeout=10)
+    expected = token.encode() if isinstance(token, str) else token
+    assert lock.acquire(token=token) is True
+    assert server.get(name) == lock.local.token == expected
+    assert lock.owned() and lock.locked() and not rival(timeout=1).acquire(blocking=False)
+    again = make_on_redis(timeout=10)
+    assert again.acquire(blocking=False, token=token) is False
+    assert lock.extend(5) is True and 14000 < server.pttl(name) <= 15000
+    assert lock.reacquire() is True and server.pttl(name) <= 10000
+    again.local.token = expected
+    assert again.owned()
+    again.release()
+    assert again.local.token is None and server.get(name) is None
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+    for call in [lambda: lock.extend(1), lock.reacquire]:
+        lock.local.token = expected
+        with pytest.raises(LockNotOwnedError):
+            call()
+
+
 def test_a_key_that_is_something_else(make: Make, server: Server, name: str) -> None:
     server.call("LPUSH", name, "a list")
     assert make(timeout=1).acquire(blocking=False) is False
@@ -368,6 +404,13 @@ def test_without_redis_py(run: Run, server: Server, name: str) -> None:
     assert (result.stdout, result.stderr) == (f"True True {name}\n", "")
 
 
+def test_the_certificates_of_a_redis_py_client() -> None:
+    from leasehold.compat._clients import url_of
+
+    pool: Any = redis.Redis.from_url("rediss://h:1/2?ssl_ca_certs=/a b.pem").connection_pool
+    assert url_of(pool) == "rediss://h:1/2?ca=%2Fa%20b.pem"
+
+
 @pytest.mark.parametrize(
     "url, expected",
     [
@@ -375,7 +418,6 @@ def test_without_redis_py(run: Run, server: Server, name: str) -> None:
         ("redis://:p%40ss@h", "redis://:p%40ss@h:6379/0"),
         ("redis://u:p@h:1", "redis://u:p@h:1/0"),
         ("redis://[::1]:7/0", "redis://[::1]:7/0"),
-        ("rediss://u:p@h:1/2?ssl_ca_certs=/a b.pem", "rediss://u:p@h:1/2?ca=%2Fa%20b.pem"),
         ("unix:///tmp/a b.sock?db=3&password=x", "unix:///tmp/a%20b.sock?password=x&db=3"),
     ],
 )
@@ -386,6 +428,11 @@ def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
     made = url_of(pool)
     assert made == expected
     leasehold.connect(made).close()  # It is one that Leasehold can read.
+
+
+def test_a_token_of_ones_own_needs_redis_py(redis_client: leasehold.Client, name: str) -> None:
+    with pytest.raises(TypeError, match="redis.Redis"):
+        leasehold.compat.Lock(redis_client, name).acquire(token="mine")
 
 
 def test_what_is_no_client_is_refused(name: str) -> None:

@@ -12,6 +12,7 @@ from .._errors import LeaseLost, Timeout, WrongType
 from .._lock import Backoff
 from ._clients import client_of
 from ._exceptions import LockError, LockNotOwnedError, translated
+from ._foreign import is_foreign, theirs_of
 
 _log = logging.getLogger("leasehold")
 
@@ -100,16 +101,25 @@ class Lock:
         sleep: Optional[Number] = None,
         blocking: Optional[bool] = None,
         blocking_timeout: Optional[Number] = None,
+        token: Union[str, bytes, None] = None,
     ) -> bool:
         """Takes the lock; False if it stayed taken.
 
         `sleep` is the longest pause between two tries; with ``blocking=False`` there is one try.
-        `blocking_timeout` limits the wait, which otherwise has no limit.
+        `blocking_timeout` limits the wait, which otherwise has no limit. `token` is what marks the
+        lock on the server instead of a random one; that needs a ``redis.Redis`` as the client.
         """
         sleep = self.sleep if sleep is None else sleep
         blocking = self.blocking if blocking is None else blocking
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
+        if token is not None:
+            theirs = theirs_of(self)
+            taken = bool(theirs.acquire(sleep, blocking, blocking_timeout, token))
+            if taken:
+                self.local.lease = self.local.handover = None
+                self.local.token = theirs.local.token
+            return taken
         pause = max(sleep, _SHORTEST_PAUSE)
         with translated():
             lease = self._acquire(self._lock(pause), pause, blocking, blocking_timeout)
@@ -164,6 +174,8 @@ class Lock:
         token = self.local.token
         if token is None:
             return False
+        if is_foreign(token):
+            return bool(theirs_of(self, token).owned())
         with translated():
             try:
                 shown = self._lock().show()
@@ -188,6 +200,9 @@ class Lock:
                 LockError, "Cannot release a lock that's not owned or is already unlocked."
             )
         try:
+            if is_foreign(token):
+                theirs_of(self, token).release()
+                return
             with translated():
                 self._own(token, lease).release()
         except LeaseLost:
@@ -204,6 +219,8 @@ class Lock:
             raise self._error(LockError, "Cannot extend an unlocked lock")
         if not self.timeout:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
+        if is_foreign(token):
+            return bool(theirs_of(self, token).extend(additional_time, replace_ttl))
         ttl = int(additional_time * 1000) / 1000
         if not replace_ttl:
             with translated():
@@ -218,6 +235,8 @@ class Lock:
             raise self._error(LockError, "Cannot reacquire an unlocked lock")
         if not self.timeout:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
+        if is_foreign(token):
+            return bool(theirs_of(self, token).reacquire())
         ttl = int(self.timeout * 1000) / 1000
         self._set_ttl(token, ttl, "Cannot reacquire a lock that's no longer owned")
         return True

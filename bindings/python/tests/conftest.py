@@ -36,7 +36,9 @@ def own_server() -> Iterator[Server]:
 
 @pytest.fixture(params=["redis", "sqlite"])
 def url(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> str:
-    return server.url if request.param == "redis" else f"sqlite://{tmp_path}/locks.db"
+    store = server.url if request.param == "redis" else f"sqlite://{tmp_path}/locks.db"
+    # Where many contend for a file on a busy machine, a second may be too short for one of them.
+    return store + "?io_timeout=10s"
 
 
 @pytest.fixture

@@ -440,6 +440,7 @@ def test_what_is_no_client_is_refused(name: str) -> None:
     for client in [None, "redis://localhost", wrong]:
         with pytest.raises(TypeError, match="redis.Redis"):
             leasehold.compat.Lock(client, name)
-    sentinel = redis.Sentinel([("localhost", 1)]).master_for("mymaster")
+    sentinels: Any = redis.Sentinel
+    sentinel = sentinels([("localhost", 1)]).master_for("mymaster")
     with pytest.raises(TypeError, match="leasehold.connect"):
         leasehold.compat.Lock(sentinel, name)

@@ -196,6 +196,7 @@ def test_names_are_any_bytes(
 
 def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     lock: Any = client.lock
+    options: Any
     for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options)
@@ -247,7 +248,8 @@ def test_closing(client: leasehold.Client, other: leasehold.Client, name: str) -
     client.close()
     assert not lease.valid
     assert not other.lock(name).show().held
-    for call in [client.ping, client.lock(name).acquire, lease.release]:
+    calls: "list[Callable[[], Any]]" = [client.ping, client.lock(name).acquire, lease.release]
+    for call in calls:
         with pytest.raises(leasehold.Closed):
             call()
 

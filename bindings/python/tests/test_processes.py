@@ -1,12 +1,14 @@
 """Forks, other processes, threads, and the end of the interpreter."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
+import sys
+import textwrap
 import threading
 import time
-from typing import Any, List, Tuple
+from pathlib import Path
+from typing import Any, Callable, List, Tuple
 
 import pytest
 from conftest import Run, Until, script
@@ -17,7 +19,7 @@ import leasehold
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-def in_child(check: "Any") -> int:
+def in_child(check: Callable[[], None]) -> int:
     """Runs it in a forked child; 0 if it returned."""
     child = os.fork()
     if child == 0:
@@ -51,6 +53,7 @@ def test_a_child_owns_nothing_and_can_open_its_own(server: Server, name: str) ->
 
         def child() -> None:
             assert not lease.valid and lease.remaining == 0 and events.fileno() == -1
+            calls: List[Callable[[], Any]]
             calls = [client.ping, lock.acquire, lock.try_acquire, lease.extend, lease.release]
             calls += [client.close, client.events, lambda: lock.on_lost(print)]
             for call in calls:
@@ -118,34 +121,47 @@ def test_a_child_forked_while_other_threads_use_the_client(server: Server, name:
     client.close()
 
 
-def count_up(url: str, name: str, path: str, times: int) -> None:
-    """Adds to the number in a file, which only a lock keeps right."""
-    with leasehold.connect(url) as client:
-        lock = client.lock(name, wait=60)
-        for _ in range(times):
-            with lock:
-                with open(path) as file:
-                    number = int(file.read())
-                with open(path, "w") as file:
-                    file.write(str(number + 1))
+COUNT = """
+    import multiprocessing, sys
+    import leasehold
+
+    def count_up(url, name, path, times):
+        with leasehold.connect(url) as client:
+            lock = client.lock(name, wait=60)
+            for _ in range(times):
+                with lock:
+                    with open(path) as file:
+                        number = int(file.read())
+                    with open(path, "w") as file:
+                        file.write(str(number + 1))
+
+    if __name__ == "__main__":
+        _, url, name, path, method = sys.argv
+        if url.startswith("redis"):
+            # Having an SQLite file open, a process could not fork children that open it too.
+            leasehold.connect(url).lock(name + ":parent").acquire()
+        context = multiprocessing.get_context(method)
+        children = [
+            context.Process(target=count_up, args=(url, name, path, 25)) for _ in range(4)
+        ]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+        print([child.exitcode for child in children])
+"""
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_multiprocessing(url: str, name: str, method: str, tmp_path: Any) -> None:
-    path = tmp_path / "number"
-    path.write_text("0")
-    if not url.startswith("sqlite"):
-        # An SQLite file that is open here could not be opened in a forked child.
-        leasehold.connect(url).lock(name + ":parent").acquire()
-    context: Any = multiprocessing.get_context(method)
-    arguments = (url, name, str(path), 25)
-    children = [context.Process(target=count_up, args=arguments) for _ in range(4)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(60)
-        assert child.exitcode == 0
-    assert path.read_text() == "100"
+def test_multiprocessing(url: str, name: str, method: str, tmp_path: Path) -> None:
+    """Several processes add to the number in a file, which only a lock keeps right."""
+    program, number = tmp_path / "count.py", tmp_path / "number"
+    program.write_text(textwrap.dedent(COUNT))
+    number.write_text("0")
+    command = [sys.executable, "-W", "ignore", str(program), url, name, str(number), method]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (result.stdout, result.stderr) == ("[0, 0, 0, 0]\n", "")
+    assert number.read_text() == "100"
 
 
 def test_a_prefork_server(run: Run, server: Server, name: str) -> None:

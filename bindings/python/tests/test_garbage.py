@@ -65,3 +65,24 @@ def test_nothing_grows(redis_client: leasehold.Client, name: str, times: int) ->
 
     objects()
     assert objects() <= objects() + 10
+
+
+def test_an_exception_that_is_kept_keeps_no_later_lease(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    kept = []
+    with client.lock(name):
+        for call in [other.lock(name).try_acquire, lambda: other.lock(name).acquire(wait=0)]:
+            try:
+                call()
+            except leasehold.Timeout as error:
+                kept.append(error)
+    try:
+        client.lock("").try_acquire()
+    except leasehold.BadArgument as error:
+        kept.append(error)
+    leases = [client.lock(f"{name}:{number}", ttl=1).acquire() for number in range(10)]
+    del leases
+    for number in range(10):
+        other.lock(f"{name}:{number}").acquire(wait=20).release()
+    assert len(kept) == 2

@@ -100,11 +100,15 @@ class Lock:
                 return Lease(self._client, self._name, room)
         except BaseException:
             _undo(room)
+            del room  # See _failed().
             raise
         if status == BUSY:
             _rooms.give_back(room)
             return None
-        raise _failed(status, room)
+        try:
+            raise _failed(status, room)
+        finally:
+            del room
 
     def acquire(self, wait: Optional[Seconds] = None) -> Lease:
         """Takes the lock, waiting for it as long as `wait` says, or the lock where it is None;
@@ -146,8 +150,12 @@ class Lock:
                 return Lease(self._client, self._name, room)
         except BaseException:
             _undo(room)
+            del room  # See _failed().
             raise
-        raise _failed(status, room)
+        try:
+            raise _failed(status, room)
+        finally:
+            del room
 
     def attach(self, token: str, fence: int) -> Lease:
         """Goes on with a lease that another process took and let go of with `Lease.detach()`. Asks
@@ -168,8 +176,12 @@ class Lock:
                 return Lease(self._client, self._name, room)
         except BaseException:
             _undo(room)
+            del room  # See _failed().
             raise
-        raise _failed(status, room)
+        try:
+            raise _failed(status, room)
+        finally:
+            del room
 
     def show(self) -> Shown:
         """Looks who has the lock, without touching it.
@@ -267,6 +279,8 @@ def _undo(room: Room) -> None:
 
 
 def _failed(status: int, room: Room) -> _errors.Error:
+    """The exception; the room is for the next lease. The caller lets go of it: who keeps the
+    exception keeps the frames that it came through, and the room has to go with its lease."""
     error = failure(status, room.error)
     _rooms.give_back(room)
     return error

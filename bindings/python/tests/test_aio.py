@@ -1,11 +1,14 @@
 """asyncio: waiting without blocking the loop, cancelling, and losses without threads."""
 
 import asyncio
+import signal
+import subprocess
 import threading
 import time
 from typing import Any, Coroutine, List, TypeVar
 
 import pytest
+from conftest import script
 from server import Server
 
 import leasehold
@@ -263,3 +266,33 @@ def test_a_watch_ends_with_the_client(server: Server, name: str) -> None:
         watch.cancel()
 
     play(story())
+
+
+def test_ctrl_c_ends_a_program_that_waits(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
+    text = """
+        import asyncio, sys
+        import leasehold
+        _, url, name = sys.argv
+
+        async def main():
+            print("waiting", flush=True)
+            async with leasehold.connect(url).lock(name, ttl=600, wait=600):
+                pass
+
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    with redis_client.lock(name):
+        command = script(text, server.url, name)
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None and child.stdout.readline() == "waiting\n"
+        time.sleep(0.3)
+        start = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "interrupted\n" and child.wait(20) == 0
+        assert time.monotonic() - start < 5
+    assert not redis_client.lock(name).show().held

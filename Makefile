@@ -15,7 +15,7 @@ INCLUDEDIR = $(PREFIX)/include
 PKGCONFIGDIR = $(LIBDIR)/pkgconfig
 CMAKEDIR = $(LIBDIR)/cmake/leasehold
 # Remembered until `make clean`, so that `sudo make install` installs what `make` has built.
-FEATURES ?= $(shell cat $(BUILD)/features 2>/dev/null || echo sqlite,tls)
+FEATURES = $(shell cat $(BUILD)/features 2>/dev/null || echo sqlite,tls)
 
 CARGO ?= cargo
 OBJCOPY ?= objcopy

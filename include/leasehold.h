@@ -53,14 +53,18 @@
  * Threads. Any thread may use any handle at any time, freeing included: a call in progress goes on
  * with what it has, later ones get LEASEHOLD_ERR_HANDLE. Only borrowed strings end with their
  * handle. A lease may be released by another thread than took it. Calls block; none may be made in
- * a signal handler.
+ * a signal handler, and no thread may be cancelled (pthread_cancel) in one: that is what interrupt
+ * functions are for. The library's own threads take no signals.
  *
  * Fork. A forked child owns nothing of its parent's: every call with a handle of the parent's says
- * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (An SQLite file
- * that the parent had open cannot be opened in a child before an exec.)
+ * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (On SQLite it
+ * cannot: where the parent has ever opened a file, its children open none before an exec. A daemon
+ * opens its client after it has forked.)
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, it has no thread, descriptor or memory left.
+ * all handles are freed, it has no thread or descriptor left (one of Redis' threads may take a
+ * moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
+ * ends.
  */
 
 #ifndef LEASEHOLD_H
@@ -79,8 +83,8 @@
 /* ---- What a program holds -------------------------------------------------------------------- */
 
 /**
- * An open store with its connections and one background thread, which renews leases. Open one for
- * a process and share it between threads. Free it with leasehold_client_free().
+ * An open store with its connections and a background thread that renews leases (and, on Redis, an
+ * idle one of the pool until all that came of the client is freed). Open one for a process and share it between threads. Free it with leasehold_client_free().
  */
 typedef struct leasehold_client leasehold_client;
 
@@ -152,7 +156,7 @@ typedef int32_t leasehold_status;
 /** Outcome: the caller's interrupt function ended the wait; nothing is held. */
 #define LEASEHOLD_INTERRUPTED 3
 /**
- * Outcome: the lease was not held any more: it was released before, ran out, was deleted, or
+ * Outcome ("lost"): the lease was not held any more: it was ended before, ran out, was deleted, or
  * somebody else has the lock now.
  */
 #define LEASEHOLD_NOT_HELD 4
@@ -254,7 +258,8 @@ void leasehold_error_free(leasehold_error *error);
  *     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
  *     rediss://...                                       the same over TLS
  *     unix:///path/to/socket                             one Redis on a unix socket
- *     sqlite:///path/to/file, sqlite:file                an SQLite file
+ *     sqlite:///path/to/file, sqlite:file                an SQLite file, made
+ *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
  *
  * Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
@@ -271,8 +276,8 @@ leasehold_status leasehold_config_from_url(const char *url,
                                            leasehold_error **error);
 
 /**
- * Does as the shell does: takes the URL from the environment variable LEASEHOLD_URL, or else the
- * embedded store, "sqlite:".
+ * Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
+ * "sqlite:", as the command `leasehold` does.
  *
  * Writes `*config` on success; free it with leasehold_config_free(). Any thread, as long as none
  * changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
@@ -280,7 +285,8 @@ leasehold_status leasehold_config_from_url(const char *url,
 leasehold_status leasehold_config_from_env(leasehold_config **config, leasehold_error **error);
 
 /**
- * Sets what is put before every name in the store: any bytes, none by default.
+ * Sets what is put before every name in the store: any bytes, none by default. On Redis, where a
+ * name is a key among others, "lock:" or the like sets locks apart.
  *
  * The setters of a configuration return LEASEHOLD_OK, LEASEHOLD_ERR_BAD_ARGUMENT (then opening a
  * client with it fails too, until the setting is made well), or LEASEHOLD_ERR_SEALED: a client
@@ -380,8 +386,12 @@ leasehold_status leasehold_client_open_config(leasehold_config *config,
                                               leasehold_error **error);
 
 /**
- * Makes a lock: a name of `name_length` bytes (any bytes, 65536 at most) or LEASEHOLD_NUL, and
+ * Makes a lock: a name of `name_length` bytes (any bytes, from 1 to 65536) or LEASEHOLD_NUL, and
  * options, which the functions leasehold_lock_set_...() change. It holds nothing and asks nobody.
+ *
+ * On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
+ * Give it a beginning that no other data has: a foreign key without a ttl is
+ * LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has.
  *
  * Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for the name.
@@ -430,14 +440,15 @@ const char *leasehold_client_store(const leasehold_client *client);
 /**
  * Closes the client: every lease becomes invalid at once and is released, calls that wait return
  * LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
- * background thread has ended when this returns. It takes as long as close_timeout at most, if
+ * thread that renews has ended when this returns (a log function cannot wait for it). It takes as long as close_timeout at most, if
  * the request under way is answered in that time, else io_timeout; what was not released by then
  * is free by its ttl. Closing twice does no harm.
  *
  * The handle, and those of its locks, leases and subscriptions, still have to be freed. Without
  * closing, a program may just exit: that does no I/O, and the ttl frees its locks. Any thread.
  */
-leasehold_status leasehold_client_close(leasehold_client *client, leasehold_error **error);
+leasehold_status leasehold_client_close(leasehold_client *client,
+                                        leasehold_error **error);
 
 /**
  * The same with another limit than close_timeout. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
@@ -469,7 +480,8 @@ typedef int (*leasehold_interrupt_fn)(void *user_data);
 
 /**
  * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h. It
- * does not end a lease that is renewed.
+ * does not end a lease that is renewed: that is done each third of it, and so it takes as long
+ * until a lease that was deleted in the store is known to be lost.
  *
  * The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
  * then taking the lock fails too, until the option is set well. Values that are out of range are
@@ -500,7 +512,8 @@ leasehold_status leasehold_lock_set_renew(leasehold_lock *lock, bool renew);
 
 /**
  * Sets how long a living holder may keep a renewed lease: 3600000 ms by default;
- * LEASEHOLD_FOREVER sets no limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+ * LEASEHOLD_FOREVER sets no limit. LEASEHOLD_EVENT_AT_RISK comes a third of the ttl before, so
+ * choose the ttl well below it. Any thread; returns as leasehold_lock_set_ttl_ms().
  */
 leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t most_ms);
 
@@ -551,8 +564,9 @@ leasehold_status leasehold_lock_acquire(leasehold_lock *lock,
 /**
  * The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
  *
- *     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
- *     status = leasehold_lock_acquire_unless(lock, stop, &flag, &lease, &error);
+ *     static volatile sig_atomic_t stopped;
+ *     static int stop(void *unused) { (void)unused; return stopped; }
+ *     status = leasehold_lock_acquire_unless(lock, stop, NULL, &lease, &error);
  *
  * Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
  * leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by
@@ -580,8 +594,8 @@ leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
 /**
  * Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
  * web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
- * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on after its
- * first successful leasehold_lease_extend().
+ * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on, and is
+ * renewed, after its first successful leasehold_lease_extend().
  *
  * Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
@@ -682,8 +696,9 @@ bool leasehold_lease_is_valid(const leasehold_lease *lease);
  * Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
  * beyond max_hold, and never makes a lease shorter.
  *
- * Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when it was not ours any more, or an error: then the
- * store did not confirm it, and the lease stays valid for as long as it was. Any thread.
+ * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more; LEASEHOLD_ERR_CLOSED
+ * when its client is closed: then the lease has ended; LEASEHOLD_UNKNOWN or another error when
+ * the store did not confirm it: then the lease stays valid for as long as it was. Any thread.
  */
 leasehold_status leasehold_lease_extend(leasehold_lease *lease, leasehold_error **error);
 
@@ -701,16 +716,21 @@ leasehold_status leasehold_lease_extend_for_ms(leasehold_lease *lease,
  *
  * Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
  * ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
- * it is given back in the background, or by its ttl. A release that meets an extension under way
- * in another thread waits for that one first. Any thread, also another one than took it.
+ * it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
+ * closed, which has released it; another error when the store refused, such as
+ * LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets an extension under way
+ * in another thread waits for that one first (within a log function it does not: there it is
+ * LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one than took it.
  */
-leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error **error);
+leasehold_status leasehold_lease_release(leasehold_lease *lease,
+                                         leasehold_error **error);
 
 /**
  * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
  * "once per interval". Asks nobody. The handle still has to be freed.
  *
- * Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+ * Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
+ * LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
  */
 leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_error **error);
 
@@ -731,7 +751,8 @@ leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
  * fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
  * Asks nobody. The handle still has to be freed, and its token and fence stay until then.
  *
- * Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+ * Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
+ * LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
  */
 leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error **error);
 
@@ -753,8 +774,8 @@ void leasehold_lease_free(leasehold_lease *lease);
  */
 #define LEASEHOLD_EVENT_AT_RISK 1
 /**
- * The lease is over; it says so itself from now on. Told before its validity ends, unless this
- * process itself did not run.
+ * The lease is over; it says so itself from now on. Told up to 100 ms before its validity would
+ * have ended, unless this process itself did not run.
  */
 #define LEASEHOLD_EVENT_LOST 2
 /** A lease that was freed without a release was gone already, or the store did not say. */

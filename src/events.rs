@@ -214,7 +214,7 @@ impl Queue {
 /// Where events are raised; knows the subscriptions.
 #[derive(Default)]
 pub(crate) struct Hub {
-    rings: parking_lot::Mutex<Subscribers>,
+    rings: Mutex<Subscribers>,
 }
 
 #[derive(Default)]

@@ -9,10 +9,15 @@
 //! question, where getpid would be a system call. It also sees a bare `clone`, which
 //! `pthread_atfork` would miss.
 
+mod first;
+mod thread;
+
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+pub(crate) use first::First;
+pub(crate) use thread::{Thread, is_ours, without_signals};
 
 use crate::error::{Error, ErrorKind};
 
@@ -78,10 +83,8 @@ impl<T> Drop for Owned<T> {
 
 /// Remembers in which process something was first used that no fork of it may use again, not even
 /// anew, because it keeps hidden state of the process that a child inherits.
-#[cfg(any(feature = "sqlite", feature = "capi"))]
 pub(crate) struct OneProcess(AtomicU64);
 
-#[cfg(any(feature = "sqlite", feature = "capi"))]
 impl OneProcess {
     pub(crate) const fn new() -> OneProcess {
         OneProcess(AtomicU64::new(0))
@@ -97,40 +100,57 @@ impl OneProcess {
     }
 }
 
-enum Witness {
-    /// Wiped to zero in a child.
-    Page(&'static AtomicU64),
-    /// A kernel before 4.14: ask for the process id each time.
-    Pid,
-}
-
 fn generation() -> u64 {
     // Ordinary memory: a child inherits the count and takes the next one, so it differs from
     // every ancestor.
     static LAST: AtomicU64 = AtomicU64::new(0);
-    static WITNESS: OnceLock<Witness> = OnceLock::new();
-    match WITNESS.get_or_init(witness) {
-        Witness::Pid => u64::from(std::process::id()),
-        Witness::Page(page) => match page.load(Ordering::Relaxed) {
-            0 => {
-                let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-                // Two threads may be first together; whoever is second takes the first one's.
-                match page.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
-                    Ok(_) => next,
-                    Err(theirs) => theirs,
-                }
+    let Some(page) = witness() else { return u64::from(std::process::id()) };
+    match page.load(Ordering::Relaxed) {
+        0 => {
+            let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+            // Two threads may be first together; whoever is second takes the first one's.
+            match page.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => next,
+                Err(theirs) => theirs,
             }
-            known => known,
-        },
+        }
+        known => known,
     }
 }
 
+const PAGE: usize = 4096;
+
+/// The page that is wiped to zero in a child; none before Linux 4.14, where the process id is asked
+/// for each time.
 #[allow(unsafe_code)]
-fn witness() -> Witness {
-    const PAGE: usize = 4096;
-    // SAFETY: a new private anonymous mapping touches no existing memory. It is checked before
-    // use, is page-aligned (so aligned for AtomicU64), starts as zeros (a valid AtomicU64), is
-    // written only through the atomic and never unmapped, so `'static` holds.
+fn witness() -> Option<&'static AtomicU64> {
+    static NONE: AtomicU64 = AtomicU64::new(0);
+    // Not a OnceLock: a child that is forked while another thread is in it would wait for ever.
+    static WITNESS: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+    let none = std::ptr::from_ref(&NONE).cast_mut();
+    let mut known = WITNESS.load(Ordering::Acquire);
+    if known.is_null() {
+        let made = make_page().unwrap_or(none);
+        known = match WITNESS.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(theirs) => {
+                if made != none {
+                    // SAFETY: it was made here, and nobody else has heard of it.
+                    unsafe { libc::munmap(made.cast(), PAGE) };
+                }
+                theirs
+            }
+        };
+    }
+    // SAFETY: what is stored there is not null, leads to an AtomicU64 and stays for ever.
+    (known != none).then(|| unsafe { &*known })
+}
+
+#[allow(unsafe_code)]
+fn make_page() -> Option<*mut AtomicU64> {
+    // SAFETY: a new private anonymous mapping touches no existing memory. It is checked before it
+    // is handed out, is page-aligned (so aligned for AtomicU64) and starts as zeros (a valid
+    // AtomicU64).
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),
@@ -141,12 +161,12 @@ fn witness() -> Witness {
             0,
         );
         if page == libc::MAP_FAILED {
-            return Witness::Pid;
+            return None;
         }
         if libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
             libc::munmap(page, PAGE);
-            return Witness::Pid;
+            return None;
         }
-        Witness::Page(&*page.cast::<AtomicU64>())
+        Some(page.cast())
     }
 }

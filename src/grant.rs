@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::events::LossReason;
 use crate::store::Reach;
+use crate::sync::Mutex;
 use crate::token::Token;
 
 /// What a lock asks of the leases that it makes.

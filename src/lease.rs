@@ -171,6 +171,15 @@ impl Lease {
         }
     }
 
+    /// As [`let_expire`](Lease::let_expire), and tells whether there was anything left to leave.
+    #[cfg(feature = "capi")]
+    pub(crate) fn let_go(self) -> Result<(), Error> {
+        match self.end(self.keeper.desk()?) {
+            Ended::Before => Err(Error::bare(ErrorKind::Lost)),
+            Ended::Valid | Ended::Stale => Ok(()),
+        }
+    }
+
     /// The same, with the lock free `after` from now, whatever its ttl was. (A renewal that is on
     /// its way at this moment can still keep it for a whole ttl, if that is longer.)
     ///

@@ -6,7 +6,9 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -116,6 +118,72 @@ fn cores(server: &Server) -> String {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.unwrap().trim().to_owned()
+}
+
+/// A program that says how it was started, and that each cycle took it 2.5 µs.
+const PROGRAM: &str = r#"#!/bin/sh
+(tr '\0' ' ' </proc/$$/cmdline; echo) >"$0.started"
+grep Cpus_allowed_list /proc/self/status >>"$0.started"
+echo "url $LEASEHOLD_URL" >>"$0.started"
+while read -r cycles; do
+    printf "%${cycles}s\n" | sed 's/ /2500 /g'
+done
+echo ended >>"$0.started"
+"#;
+
+fn program(folder: &Path, text: &str) -> PathBuf {
+    let path = folder.join("program");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+    path
+}
+
+#[test]
+fn another_program_takes_turns_and_is_told_the_store_without_showing_its_password() {
+    let server = Server::start();
+    server.cmd(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    let url = server.url().replace("redis://", "redis://:hunter2@");
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path(), PROGRAM);
+    let also = format!("sh={}", program.display());
+    let report = json(&bench(&["--store", &url, "--json", "--seconds", "1", "--also", &also]));
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for place in ["same", "cross"].into_iter().take(cores) {
+        let (ours, sh) = (&report[place], &report[place]["also"]["sh"]);
+        assert_eq!(sh["cycle_us"], 2.5, "{report}");
+        for (key, base) in [("over_ours", "cycle_us"), ("cycle_ratio", "limit_cycle_us")] {
+            let ratio = 2.5 / ours[base].as_f64().unwrap();
+            assert!((sh[key].as_f64().unwrap() - ratio).abs() < 0.01, "{key}: {report}");
+        }
+        assert!(ours["cycle_ratio"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    let started = fs::read_to_string(program.with_extension("started")).unwrap();
+    let [command, core, given, end] = started.lines().collect::<Vec<_>>()[..] else {
+        panic!("{started}");
+    };
+    assert!(command.contains(" leasehold-bench:") && !command.contains("hunter2"), "{command}");
+    assert!(!core.contains([',', '-']), "{core}");
+    assert_eq!(given, format!("url {url}"));
+    assert_eq!(end, "ended");
+}
+
+#[test]
+fn another_program_that_fails_ends_the_measurement_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/locks.db", folder.path().display());
+    for (command, code, reason) in [
+        ("other=/no/such/program", 69, "other: it has ended: exit status: 127"),
+        ("other=sh -c 'read n; exit 3'", 69, "other: it has ended: exit status: 3"),
+        ("other=sh -c 'read n; echo 12; read n'", 69, "other: it answers 1 numbers for 4 cycles"),
+        ("other=sh -c 'read n; echo fast; read n'", 69, "other: it answers \"fast\""),
+        ("other", 64, "there is no = in it"),
+    ] {
+        let output = bench(&["--store", &url, "--seconds", "1", "--also", command]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{command}: {said}");
+        assert!(said.contains(reason), "{command}: {said}");
+        assert!(output.stdout.is_empty());
+    }
 }
 
 #[test]

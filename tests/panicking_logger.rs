@@ -18,7 +18,8 @@ impl log::Log for Panics {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        let here = std::thread::current().name() == Some("leasehold");
+        // As the system has it: it is no thread of std's.
+        let here = std::fs::read_to_string("/proc/thread-self/comm").unwrap() == "leasehold\n";
         assert!(!here || record.level() > log::Level::Warn, "on purpose");
     }
 

@@ -15,37 +15,35 @@ use super::status::{
     LEASEHOLD_TIMEOUT, leasehold_status,
 };
 use super::table;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::fork;
 
 /// Why a body has nothing to hand out.
 #[derive(Clone)]
 pub(super) struct Failure {
     pub(super) status: leasehold_status,
-    /// None: there is no more to say than the status does.
-    pub(super) error: Option<Error>,
+    /// What is special about it; may be empty.
+    pub(super) detail: String,
 }
 
 impl Failure {
-    pub(super) fn of(status: leasehold_status) -> Failure {
-        Failure { status, error: None }
+    pub(super) fn new(status: leasehold_status, detail: impl Into<String>) -> Failure {
+        Failure { status, detail: detail.into() }
     }
 
     /// The whole sentence.
     pub(super) fn message(&self) -> String {
-        match &self.error {
-            Some(error) => error.to_string(),
-            None => status::sentence(self.status),
-        }
-    }
-
-    pub(super) fn detail(&self) -> &str {
-        self.error.as_ref().map_or("", Error::detail)
+        status::sentence(self.status, &self.detail)
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { status: status::of(error.kind()), error: Some(error) }
+        let detail = match (error.kind(), error.detail()) {
+            (ErrorKind::Closed, "") => "the client is closed",
+            (_, detail) => detail,
+        };
+        Failure::new(status::of(error.kind()), detail)
     }
 }
 
@@ -97,8 +95,11 @@ pub(super) unsafe fn put<T>(place: *mut T, value: T) {
 }
 
 /// Refuses NULL for an output, before anything is done that the caller could never learn of.
-pub(super) fn wanted<T>(place: *mut T) -> Result<(), Failure> {
-    if place.is_null() { Err(super::bytes::bad("NULL for an output")) } else { Ok(()) }
+pub(super) fn wanted<T>(output: &str, place: *mut T) -> Result<(), Failure> {
+    if !place.is_null() {
+        return Ok(());
+    }
+    Err(super::bytes::bad(format!("the output '{output}' is NULL")))
 }
 
 thread_local! {
@@ -119,7 +120,7 @@ fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let result = result.unwrap_or_else(|payload| {
         let _ = catch_unwind(|| ::log::error!("a call was abandoned"));
         discard(payload);
-        Err(Failure::of(LEASEHOLD_ERR_PANIC))
+        Err(Failure::new(LEASEHOLD_ERR_PANIC, ""))
     });
     DEPTH.set(DEPTH.get() - 1);
     result
@@ -156,8 +157,8 @@ fn quieten() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
-        let ours = thread.name().is_some_and(|name| name.starts_with("leasehold"));
-        if DEPTH.get() == 0 && !ours {
+        let pool = thread.name().is_some_and(|name| name.starts_with("leasehold"));
+        if DEPTH.get() == 0 && !pool && !fork::is_ours() {
             return before(panic);
         }
         // Not logged here: whoever panics may hold what the log callback asks for.

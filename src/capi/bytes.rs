@@ -82,6 +82,20 @@ pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// A sentence for C: no zero byte may end it early and no line end break it, whatever it repeats of
+/// what somebody gave.
+pub(super) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\0' => line.push_str("\\0"),
+            c if c.is_control() => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+    }
+    line
+}
+
 /// A string that C may borrow for as long as its owner is there. It may hold zero bytes; one more
 /// follows it.
 pub(super) struct Lent(Box<[u8]>);

@@ -13,8 +13,8 @@ use super::table::{self, Handled, Kind};
 use crate::config::{MAX_NAME, check_name};
 use crate::{Client, Config, Counters};
 
-/// An open store with its connections and one background thread, which renews leases. Open one for
-/// a process and share it between threads. Free it with leasehold_client_free().
+/// An open store with its connections and a background thread that renews leases (and, on Redis, an
+/// idle one of the pool until all that came of the client is freed). Open one for a process and share it between threads. Free it with leasehold_client_free().
 pub struct leasehold_client(());
 
 /// What a client counts: one of LEASEHOLD_COUNTER_...
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn leasehold_client_open(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(client)?;
+        wanted("client", client)?;
         // SAFETY: the header asks for a URL of that length.
         let opened = Client::open(unsafe { text("URL", url, url_length)? })?;
         let handle = table::open(ClientObject::new(opened))?;
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn leasehold_client_open_env(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(client)?;
+        wanted("client", client)?;
         let handle = table::open(ClientObject::new(Client::with_config(Config::from_env()?)?))?;
         // SAFETY: the header asks for room for a handle.
         unsafe { put(client, handle) };
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn leasehold_client_open_config(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(client)?;
+        wanted("client", client)?;
         let config = table::get::<ConfigObject>(config)?;
         let opened = Client::with_config(config.read()?)?;
         config.seal();
@@ -121,8 +121,12 @@ pub unsafe extern "C" fn leasehold_client_open_config(
     })
 }
 
-/// Makes a lock: a name of `name_length` bytes (any bytes, 65536 at most) or LEASEHOLD_NUL, and
+/// Makes a lock: a name of `name_length` bytes (any bytes, from 1 to 65536) or LEASEHOLD_NUL, and
 /// options, which the functions leasehold_lock_set_...() change. It holds nothing and asks nobody.
+///
+/// On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
+/// Give it a beginning that no other data has: a foreign key without a ttl is
+/// LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has.
 ///
 /// Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for the name.
@@ -135,7 +139,7 @@ pub unsafe extern "C" fn leasehold_client_lock(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(lock)?;
+        wanted("lock", lock)?;
         let client = table::get::<ClientObject>(client)?;
         // SAFETY: the header asks for a name of that length.
         let name = unsafe { bytes("name", name, name_length, MAX_NAME)? };
@@ -172,7 +176,7 @@ pub unsafe extern "C" fn leasehold_client_events(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(events)?;
+        wanted("events", events)?;
         let subscribed = table::get::<ClientObject>(client)?.client.events()?;
         let handle = table::open(EventsObject::new(subscribed))?;
         // SAFETY: the header asks for room for a handle.
@@ -194,7 +198,7 @@ pub unsafe extern "C" fn leasehold_client_counter(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(count)?;
+        wanted("count", count)?;
         let client = table::get::<ClientObject>(client)?;
         let counted = counted(&client.client.counters(), counter)
             .ok_or_else(|| bad(format!("there is no counter {counter}")))?;
@@ -230,7 +234,7 @@ pub unsafe extern "C" fn leasehold_client_store(client: *const leasehold_client)
 
 /// Closes the client: every lease becomes invalid at once and is released, calls that wait return
 /// LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
-/// background thread has ended when this returns. It takes as long as close_timeout at most, if
+/// thread that renews has ended when this returns (a log function cannot wait for it). It takes as long as close_timeout at most, if
 /// the request under way is answered in that time, else io_timeout; what was not released by then
 /// is free by its ttl. Closing twice does no harm.
 ///

@@ -2,8 +2,6 @@
 
 use std::ffi::c_char;
 
-use parking_lot::Mutex;
-
 use super::boundary::{self, Failure, put, wanted};
 use super::bytes::{Lent, bytes, span, text};
 use super::error::leasehold_error;
@@ -12,6 +10,7 @@ use super::status::{LEASEHOLD_ERR_SEALED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::Config;
 use crate::config::MAX_NAME;
+use crate::sync::Mutex;
 
 /// How a client is set up: a URL, and what a program would rather set in code. Free it with
 /// leasehold_config_free().
@@ -59,7 +58,7 @@ impl ConfigObject {
     ) -> Result<leasehold_status, Failure> {
         let mut settings = self.settings.lock();
         if settings.sealed {
-            return Err(Failure::of(LEASEHOLD_ERR_SEALED));
+            return Err(Failure::new(LEASEHOLD_ERR_SEALED, ""));
         }
         let config = settings.config.clone();
         settings.config = settings.refusals.note(what, |what| set(what, config))?;
@@ -69,11 +68,14 @@ impl ConfigObject {
 
 /// Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
 ///
+/// ```text
 ///     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
 ///     rediss://...                                       the same over TLS
 ///     unix:///path/to/socket                             one Redis on a unix socket
-///     sqlite:///path/to/file, sqlite:file                an SQLite file
+///     sqlite:///path/to/file, sqlite:file                an SQLite file, made
+///                                                        with its folder where missing
 ///     sqlite:                                            the embedded store, one per user
+/// ```
 ///
 /// Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
 /// "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=, which name PEM files.
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn leasehold_config_from_url(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(config)?;
+        wanted("config", config)?;
         // SAFETY: the header asks for a URL of that length.
         let read = Config::from_url(unsafe { text("URL", url, url_length)? })?;
         let handle = table::open(ConfigObject::new(read))?;
@@ -100,8 +102,8 @@ pub unsafe extern "C" fn leasehold_config_from_url(
     })
 }
 
-/// Does as the shell does: takes the URL from the environment variable LEASEHOLD_URL, or else the
-/// embedded store, "sqlite:".
+/// Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
+/// "sqlite:", as the command `leasehold` does.
 ///
 /// Writes `*config` on success; free it with leasehold_config_free(). Any thread, as long as none
 /// changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
@@ -111,7 +113,7 @@ pub unsafe extern "C" fn leasehold_config_from_env(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(config)?;
+        wanted("config", config)?;
         let handle = table::open(ConfigObject::new(Config::from_env()?))?;
         // SAFETY: the header asks for room for a handle.
         unsafe { put(config, handle) };
@@ -119,7 +121,8 @@ pub unsafe extern "C" fn leasehold_config_from_env(
     })
 }
 
-/// Sets what is put before every name in the store: any bytes, none by default.
+/// Sets what is put before every name in the store: any bytes, none by default. On Redis, where a
+/// name is a key among others, "lock:" or the like sets locks apart.
 ///
 /// The setters of a configuration return LEASEHOLD_OK, LEASEHOLD_ERR_BAD_ARGUMENT (then opening a
 /// client with it fails too, until the setting is made well), or LEASEHOLD_ERR_SEALED: a client

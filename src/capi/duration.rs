@@ -21,7 +21,7 @@ pub unsafe extern "C" fn leasehold_duration_parse(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(ms)?;
+        wanted("ms", ms)?;
         // SAFETY: the header asks for text of that length.
         let span = parse_duration(unsafe { self::text("duration", text, text_length)? })?;
         let whole = span.as_nanos().div_ceil(1_000_000);

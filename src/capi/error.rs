@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use super::boundary::{self, Failure};
-use super::bytes::Lent;
+use super::bytes::{Lent, one_line};
 use super::status::{LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 
@@ -21,8 +21,8 @@ impl ErrorObject {
     pub(super) fn new(failure: Failure) -> ErrorObject {
         ErrorObject {
             status: failure.status,
-            message: Lent::new(failure.message()),
-            detail: Lent::new(failure.detail()),
+            message: Lent::new(one_line(&failure.message())),
+            detail: Lent::new(one_line(&failure.detail)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use super::boundary;
+use super::boundary::{self, put};
 use super::bytes::Lent;
 use super::table::{self, Handled, Kind};
 use crate::{Event, EventKind, LossReason};
@@ -16,8 +16,8 @@ pub const LEASEHOLD_EVENT_NONE: i32 = 0;
 /// Renewal has not got through for a while, or max_hold is near: less than a third of the ttl is
 /// left. Time to finish.
 pub const LEASEHOLD_EVENT_AT_RISK: i32 = 1;
-/// The lease is over; it says so itself from now on. Told before its validity ends, unless this
-/// process itself did not run.
+/// The lease is over; it says so itself from now on. Told up to 100 ms before its validity would
+/// have ended, unless this process itself did not run.
 pub const LEASEHOLD_EVENT_LOST: i32 = 2;
 /// A lease that was freed without a release was gone already, or the store did not say.
 pub const LEASEHOLD_EVENT_RELEASED_LATE: i32 = 3;
@@ -85,6 +85,8 @@ pub unsafe extern "C" fn leasehold_event_name(
     event: *const leasehold_event,
     length: *mut usize,
 ) -> *const c_char {
+    // SAFETY: the header asks for NULL or room for a length.
+    unsafe { put(length, 0) };
     boundary::value(c"".as_ptr(), || {
         let object = table::get::<EventObject>(event)?;
         // SAFETY: the header asks for NULL or room for a length.

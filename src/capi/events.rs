@@ -43,7 +43,8 @@ impl EventsObject {
         let end = wait.and_then(|wait| Instant::now().checked_add(wait));
         loop {
             if self.freed.load(Ordering::Acquire) {
-                return Err(Failure::of(LEASEHOLD_ERR_CLOSED));
+                let detail = "the subscription was freed during the call";
+                return Err(Failure::new(LEASEHOLD_ERR_CLOSED, detail));
             }
             let left = end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()));
             let event = self.events.next_timeout(left.min(SLICE))?;
@@ -77,7 +78,7 @@ pub unsafe extern "C" fn leasehold_events_next(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(event)?;
+        wanted("event", event)?;
         let object = table::get::<EventsObject>(events)?;
         let Some(next) = object.next(limit("wait", wait_ms)?)? else {
             return Ok(LEASEHOLD_TIMEOUT);

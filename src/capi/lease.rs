@@ -3,9 +3,10 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use super::boundary::{self, Failure};
-use super::bytes::{Lent, millis, span};
+use super::boundary::{self, Failure, put};
+use super::bytes::{Lent, bad, millis, span};
 use super::error::leasehold_error;
+use super::log;
 use super::status::{LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::config::check_ttl;
@@ -69,14 +70,25 @@ impl LeaseObject {
     }
 
     /// Takes the lease out, when nobody uses it any more.
-    fn end(&self) -> Option<Lease> {
+    fn end(&self) -> Result<Lease, Failure> {
         let mut held = self.held.lock();
-        let lease = held.lease.take()?;
+        if held.borrowers > 0 && log::is_inside() {
+            // Whoever uses it may be waiting for this very call of the log function. What it was
+            // told of is over, so that there is nothing to wait for.
+            if held.lease.as_deref().is_some_and(Lease::is_valid) {
+                return Err(bad("a lease that is being extended is not ended by a log function"));
+            }
+            let over_already = held.lease.take();
+            drop(held);
+            drop(over_already);
+            return Err(over());
+        }
+        let lease = held.lease.take().ok_or_else(over)?;
         while held.borrowers > 0 {
             held = self.returned.wait(held);
         }
         drop(held);
-        Arc::into_inner(lease)
+        Arc::into_inner(lease).ok_or_else(over)
     }
 }
 
@@ -92,7 +104,7 @@ impl Drop for Loan<'_> {
 }
 
 fn over() -> Failure {
-    Error::new(ErrorKind::Lost, "it was ended before: released, or left to expire").into()
+    Error::new(ErrorKind::Lost, "a call has ended it before").into()
 }
 
 /// The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
@@ -119,6 +131,8 @@ pub unsafe extern "C" fn leasehold_lease_name(
     lease: *const leasehold_lease,
     length: *mut usize,
 ) -> *const c_char {
+    // SAFETY: the header asks for NULL or room for a length.
+    unsafe { put(length, 0) };
     boundary::value(c"".as_ptr(), || {
         let object = table::get::<LeaseObject>(lease)?;
         // SAFETY: the header asks for NULL or room for a length.
@@ -148,8 +162,9 @@ pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease)
 /// Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
 /// beyond max_hold, and never makes a lease shorter.
 ///
-/// Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when it was not ours any more, or an error: then the
-/// store did not confirm it, and the lease stays valid for as long as it was. Any thread.
+/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more; LEASEHOLD_ERR_CLOSED
+/// when its client is closed: then the lease has ended; LEASEHOLD_UNKNOWN or another error when
+/// the store did not confirm it: then the lease stays valid for as long as it was. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_extend(
     lease: *mut leasehold_lease,
@@ -181,15 +196,18 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
 ///
 /// Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
 /// ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
-/// it is given back in the background, or by its ttl. A release that meets an extension under way
-/// in another thread waits for that one first. Any thread, also another one than took it.
+/// it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
+/// closed, which has released it; another error when the store refused, such as
+/// LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets an extension under way
+/// in another thread waits for that one first (within a log function it does not: there it is
+/// LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one than took it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_release(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.release()?;
+        table::get::<LeaseObject>(lease)?.end()?.release()?;
         Ok(LEASEHOLD_OK)
     })
 }
@@ -197,14 +215,15 @@ pub unsafe extern "C" fn leasehold_lease_release(
 /// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
 /// "once per interval". Asks nobody. The handle still has to be freed.
 ///
-/// Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+/// Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
+/// LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_let_expire(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.let_expire();
+        table::get::<LeaseObject>(lease)?.end()?.let_go()?;
         Ok(LEASEHOLD_OK)
     })
 }
@@ -226,7 +245,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
         let after = span("ttl", after_ms)?;
         // Before the lease is taken out: one that is dropped here would be released.
         check_ttl(after)?;
-        object.end().ok_or_else(over)?.let_expire_in(after)?;
+        object.end()?.let_expire_in(after)?;
         Ok(LEASEHOLD_OK)
     })
 }
@@ -235,14 +254,15 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
 /// fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
 /// Asks nobody. The handle still has to be freed, and its token and fence stay until then.
 ///
-/// Returns LEASEHOLD_OK, or LEASEHOLD_NOT_HELD when the lease had ended before. Any thread.
+/// Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
+/// LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_detach(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        let _ = table::get::<LeaseObject>(lease)?.end().ok_or_else(over)?.detach();
+        table::get::<LeaseObject>(lease)?.end()?.let_go()?;
         Ok(LEASEHOLD_OK)
     })
 }
@@ -255,6 +275,7 @@ pub unsafe extern "C" fn leasehold_lease_detach(
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
     boundary::silent(|| {
         let object = table::take::<LeaseObject>(lease)?;
+        // Where it is refused, the last call that uses it drops it.
         drop(object.end());
         Ok(())
     });

@@ -3,8 +3,6 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
 use super::boundary::{self, Failure, put, wanted};
 use super::bytes::{Lent, limit, span, text};
 use super::error::leasehold_error;
@@ -13,6 +11,7 @@ use super::settings::Refusals;
 use super::shown::{ShownObject, leasehold_shown};
 use super::status::{LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
+use crate::sync::Mutex;
 use crate::{Backoff, ErrorKind, Lock, Token};
 
 /// A lock that can be taken: a name and options. It holds nothing itself, any number of threads
@@ -71,7 +70,7 @@ impl LockObject {
         match lock.acquire_unless(|| freed() || stop()) {
             Ok(lease) => Ok(LeaseObject::new(lease)),
             Err(error) if error.kind() == ErrorKind::Interrupted && freed() => {
-                Err(Failure::of(LEASEHOLD_ERR_CLOSED))
+                Err(Failure::new(LEASEHOLD_ERR_CLOSED, "the lock was freed during the call"))
             }
             Err(error) => Err(error.into()),
         }
@@ -89,7 +88,8 @@ fn asker(interrupt: leasehold_interrupt_fn, user_data: *mut c_void) -> impl FnMu
 }
 
 /// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h. It
-/// does not end a lease that is renewed.
+/// does not end a lease that is renewed: that is done each third of it, and so it takes as long
+/// until a lease that was deleted in the store is known to be lost.
 ///
 /// The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
 /// then taking the lock fails too, until the option is set well. Values that are out of range are
@@ -151,7 +151,8 @@ pub unsafe extern "C" fn leasehold_lock_set_renew(
 }
 
 /// Sets how long a living holder may keep a renewed lease: 3600000 ms by default;
-/// LEASEHOLD_FOREVER sets no limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+/// LEASEHOLD_FOREVER sets no limit. LEASEHOLD_EVENT_AT_RISK comes a third of the ttl before, so
+/// choose the ttl well below it. Any thread; returns as leasehold_lock_set_ttl_ms().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
     lock: *mut leasehold_lock,
@@ -197,6 +198,8 @@ pub unsafe extern "C" fn leasehold_lock_name(
     lock: *const leasehold_lock,
     length: *mut usize,
 ) -> *const c_char {
+    // SAFETY: the header asks for NULL or room for a length.
+    unsafe { put(length, 0) };
     boundary::value(c"".as_ptr(), || {
         let object = table::get::<LockObject>(lock)?;
         // SAFETY: the header asks for NULL or room for a length.
@@ -217,7 +220,7 @@ pub unsafe extern "C" fn leasehold_lock_try_acquire(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(lease)?;
+        wanted("lease", lease)?;
         let Some(taken) = table::get::<LockObject>(lock)?.read()?.try_acquire()? else {
             return Ok(LEASEHOLD_BUSY);
         };
@@ -243,7 +246,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(lease)?;
+        wanted("lease", lease)?;
         let object = table::get::<LockObject>(lock)?;
         let handle = table::open(object.acquire(&object.read()?, || false)?)?;
         // SAFETY: the header asks for room for a handle.
@@ -254,8 +257,11 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
 
 /// The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
 ///
-///     static int stop(void *flag) { return *(volatile sig_atomic_t *)flag; }
-///     status = leasehold_lock_acquire_unless(lock, stop, &flag, &lease, &error);
+/// ```c
+///     static volatile sig_atomic_t stopped;
+///     static int stop(void *unused) { (void)unused; return stopped; }
+///     status = leasehold_lock_acquire_unless(lock, stop, NULL, &lease, &error);
+/// ```
 ///
 /// Returns LEASEHOLD_INTERRUPTED when the function ended the wait; others as
 /// leasehold_lock_acquire(). A request that is under way is not interrupted: it ends by
@@ -269,7 +275,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire_unless(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(lease)?;
+        wanted("lease", lease)?;
         let object = table::get::<LockObject>(lock)?;
         let taken = object.acquire(&object.read()?, asker(interrupt, user_data))?;
         let handle = table::open(taken)?;
@@ -293,7 +299,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(lease)?;
+        wanted("lease", lease)?;
         let object = table::get::<LockObject>(lock)?;
         let waiting = waiting(object.read()?, "wait", wait_ms)?;
         let handle = table::open(object.acquire(&waiting, asker(interrupt, user_data))?)?;
@@ -305,8 +311,8 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
 
 /// Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
 /// web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
-/// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on after its
-/// first successful leasehold_lease_extend().
+/// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on, and is
+/// renewed, after its first successful leasehold_lease_extend().
 ///
 /// Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
@@ -320,7 +326,7 @@ pub unsafe extern "C" fn leasehold_lock_attach(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(lease)?;
+        wanted("lease", lease)?;
         let object = table::get::<LockObject>(lock)?;
         // SAFETY: the header asks for a token of that length.
         let token: Token = unsafe { text("token", token, token_length)? }.parse()?;
@@ -343,7 +349,7 @@ pub unsafe extern "C" fn leasehold_lock_show(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted(shown)?;
+        wanted("shown", shown)?;
         // Options do not matter for looking, refused ones neither.
         let lock = table::get::<LockObject>(lock)?.settings.lock().lock.clone();
         let handle = table::open(ShownObject::new(&lock.show()?))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use log::{LevelFilter, Log, Metadata, Record};
 
 use super::boundary::{self, Failure, take_place};
-use super::bytes::bad;
+use super::bytes::{bad, one_line};
 use super::error::leasehold_error;
 use super::status::{LEASEHOLD_OK, leasehold_status};
 use crate::fork::Birth;
@@ -110,6 +110,11 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether this call was made by the log function.
+pub(super) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
 /// How many threads are in the log function: in the upper half the process that counts, so that a
 /// child does not wait for threads of its parent.
 struct Calls(AtomicU64);
@@ -206,7 +211,7 @@ impl Log for Logger {
         if let Some(place) = take_place() {
             text.push_str(&format!(" (panicked at {place})"));
         }
-        let text = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
+        let text = CString::new(one_line(&text)).unwrap_or_default();
         INSIDE.set(true);
         // SAFETY: the header asks for a function that may be called so, from any thread, until it
         // is ended; `_call` is what ending waits for.

@@ -18,7 +18,7 @@ pub const LEASEHOLD_BUSY: leasehold_status = 1;
 pub const LEASEHOLD_TIMEOUT: leasehold_status = 2;
 /// Outcome: the caller's interrupt function ended the wait; nothing is held.
 pub const LEASEHOLD_INTERRUPTED: leasehold_status = 3;
-/// Outcome: the lease was not held any more: it was released before, ran out, was deleted, or
+/// Outcome ("lost"): the lease was not held any more: it was ended before, ran out, was deleted, or
 /// somebody else has the lock now.
 pub const LEASEHOLD_NOT_HELD: leasehold_status = 4;
 /// Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
@@ -99,7 +99,8 @@ pub(super) struct Texts {
 }
 
 pub(super) fn texts(status: leasehold_status) -> Texts {
-    if let Some(kind) = ErrorKind::ALL.iter().find(|kind| of(**kind) == status) {
+    let kinds = &mut ErrorKind::ALL.iter().filter(|kind| **kind != ErrorKind::Closed);
+    if let Some(kind) = kinds.find(|kind| of(**kind) == status) {
         let [name, what, advice] = kind.c_texts();
         return Texts { name, what, advice, retriable: kind.is_retriable() };
     }
@@ -109,9 +110,13 @@ pub(super) fn texts(status: leasehold_status) -> Texts {
         LEASEHOLD_BUSY => {
             (c"busy", c"somebody else has the lock", c"try again later, wait for it, or do without")
         }
+        // In Rust, only a client can be closed.
+        LEASEHOLD_ERR_CLOSED => {
+            (c"closed", c"what the call was using is closed", c"open a new one, or stop")
+        }
         LEASEHOLD_ERR_HANDLE => (
             c"handle",
-            c"a handle is NULL, freed, of another type, or not from this library",
+            c"a handle is wrong",
             c"look for a use after free, or for an earlier status that was not checked",
         ),
         LEASEHOLD_ERR_SEALED => (
@@ -156,8 +161,9 @@ pub extern "C" fn leasehold_status_is_retriable(status: leasehold_status) -> boo
     boundary::value(false, || Ok(texts(status).retriable))
 }
 
-/// The whole sentence, where nothing more is known.
-pub(super) fn sentence(status: leasehold_status) -> String {
+/// The whole sentence; `detail` may be empty.
+pub(super) fn sentence(status: leasehold_status, detail: &str) -> String {
     let Texts { what, advice, .. } = texts(status);
-    format!("{}; {}", what.to_string_lossy(), advice.to_string_lossy())
+    let colon = if detail.is_empty() { "" } else { ": " };
+    format!("{}{colon}{detail}; {}", what.to_string_lossy(), advice.to_string_lossy())
 }

@@ -41,6 +41,21 @@ pub(super) enum Kind {
     Event = 8,
 }
 
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Error => "error",
+            Kind::Config => "config",
+            Kind::Client => "client",
+            Kind::Lock => "lock",
+            Kind::Shown => "shown",
+            Kind::Lease => "lease",
+            Kind::Events => "events",
+            Kind::Event => "event",
+        }
+    }
+}
+
 /// An object that C can hold.
 pub(super) trait Handled: Any + Send + Sync {
     /// The type that the C compiler knows it by.
@@ -136,10 +151,9 @@ impl Table {
 
     /// What a handle says, once it is clear that it can be of this process.
     fn check<T: Handled>(&self, handle: *const T::Handle) -> Result<Bits, Failure> {
-        let wrong = Failure::of(LEASEHOLD_ERR_HANDLE);
         let Some(bits) = Bits::read(handle.addr()).filter(|bits| bits.kind == T::KIND as u64)
         else {
-            return Err(wrong);
+            return Err(wrong::<T>("was never one of this process"));
         };
         let inherited = match self.process.is_this() {
             true => bits.slot < self.first,
@@ -150,7 +164,7 @@ impl Table {
             return Err(Error::bare(ErrorKind::Forked).into());
         }
         if !self.process.is_this() {
-            return Err(wrong);
+            return Err(wrong::<T>("was never one of this process"));
         }
         Ok(bits)
     }
@@ -219,18 +233,24 @@ static FIRST: Table = Table::new(0);
 static LATER: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
 
 fn current() -> &'static Table {
-    // SAFETY: what is stored there comes from Box::leak, and nobody ever frees it.
-    unsafe { LATER.load(Ordering::Acquire).as_ref() }.unwrap_or(&FIRST)
+    table_at(LATER.load(Ordering::Acquire))
+}
+
+fn table_at(later: *mut Table) -> &'static Table {
+    // SAFETY: what is stored in LATER comes from Box::leak, and nobody ever frees it.
+    unsafe { later.as_ref() }.unwrap_or(&FIRST)
 }
 
 /// The table of this process, made anew in a forked child.
 fn own() -> &'static Table {
     loop {
-        let table = current();
+        // Read once: what is replaced has to be the very table that was looked at. Another thread
+        // may have made one meanwhile, with handles in it.
+        let before = LATER.load(Ordering::Acquire);
+        let table = table_at(before);
         if table.process.is_this() {
             return table;
         }
-        let before = LATER.load(Ordering::Acquire);
         let next = Box::leak(Box::new(Table::new(table.end.load(Ordering::Relaxed))));
         // Two threads of the child may be first together. The second one leaks its empty table.
         let _ = LATER.compare_exchange(before, next, Ordering::AcqRel, Ordering::Acquire);
@@ -269,7 +289,11 @@ pub(super) fn take<T: Handled>(handle: *const T::Handle) -> Result<Arc<T>, Failu
 fn typed<T: Handled>(object: Option<Object>) -> Result<Arc<T>, Failure> {
     object
         .and_then(|object| object.downcast::<T>().ok())
-        .ok_or_else(|| Failure::of(LEASEHOLD_ERR_HANDLE))
+        .ok_or_else(|| wrong::<T>("was freed, or never was one"))
+}
+
+fn wrong<T: Handled>(how: &str) -> Failure {
+    Failure::new(LEASEHOLD_ERR_HANDLE, format!("what was given for the {} {how}", T::KIND.name()))
 }
 
 /// How many handles are open in this process.

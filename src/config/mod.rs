@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind};
 
 pub use span::parse_duration;
 
-/// The shortest ttl that any store could count; the margin for drift makes 3 ms the least.
-const MIN_TTL: Duration = Duration::from_millis(1);
+/// The shortest ttl: of less, the margin for drift would leave nothing to rely on.
+const MIN_TTL: Duration = Duration::from_millis(3);
 /// The longest ttl that any store takes.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The ttl of a lock that sets none.
@@ -250,15 +250,7 @@ fn embedded_path() -> Result<PathBuf, Error> {
 /// A ttl that every store can keep and that leaves its holder something to rely on.
 pub(crate) fn check_ttl(ttl: Duration) -> Result<(), Error> {
     if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-        return Err(bad(format!("the ttl is {ttl:?}; it goes from 1ms to 24h")));
-    }
-    // Stores count whole milliseconds, rounded down here so that nobody relies on the rest.
-    let counted = Duration::from_millis(ttl.as_millis() as u64);
-    if counted <= drift(counted) {
-        return Err(bad(format!(
-            "a ttl of {ttl:?} leaves no validity: {:?} of it is the margin for drift; 3ms is the least",
-            drift(counted)
-        )));
+        return Err(bad(format!("the ttl is {ttl:?}; it goes from 3ms to 24h")));
     }
     Ok(())
 }
@@ -286,13 +278,13 @@ mod tests {
         for good in [3, 100, 30_000, 86_400_000] {
             check_ttl(Duration::from_millis(good)).unwrap();
         }
-        for bad in [Duration::ZERO, Duration::from_micros(999), MAX_TTL + MIN_TTL] {
-            assert!(check_ttl(bad).unwrap_err().to_string().contains("1ms to 24h"));
+        for bad in [Duration::ZERO, Duration::from_micros(2999), MAX_TTL + MIN_TTL] {
+            assert!(check_ttl(bad).unwrap_err().to_string().contains("3ms to 24h"));
         }
-        for short in [1, 2] {
-            let said = check_ttl(Duration::from_millis(short)).unwrap_err().to_string();
-            assert!(said.contains("leaves no validity"), "{said}");
-        }
+        // Stores count whole milliseconds, and nobody relies on the rest.
+        assert!(MIN_TTL > drift(MIN_TTL));
+        let less = MIN_TTL - Duration::from_millis(1);
+        assert!(less <= drift(less));
     }
 
     #[test]

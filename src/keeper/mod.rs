@@ -9,14 +9,14 @@ mod rounds;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use self::book::Book;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind, Hub, LossReason};
-use crate::fork::Owned;
+use crate::fork::{self, Owned, Thread};
 use crate::grant::{Grant, Identity};
 use crate::metrics::Metrics;
 use crate::store::{Lane, Store};
@@ -30,8 +30,7 @@ pub(crate) struct Keeper {
 
 struct Inside {
     desk: Arc<Desk>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    thread_id: ThreadId,
+    thread: Mutex<Option<Thread>>,
     close_timeout: Duration,
     last_id: AtomicU64,
 }
@@ -77,8 +76,7 @@ impl Keeper {
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),
         });
-        let thread = std::thread::Builder::new().name("leasehold".to_owned());
-        let thread = thread.spawn({
+        let thread = Thread::start(c"leasehold", {
             let desk = Arc::clone(&desk);
             move || rounds::run(&desk)
         });
@@ -87,7 +85,6 @@ impl Keeper {
         })?;
         let inside = Inside {
             desk,
-            thread_id: thread.thread().id(),
             thread: Mutex::new(Some(thread)),
             close_timeout,
             last_id: AtomicU64::new(0),
@@ -127,14 +124,14 @@ impl Keeper {
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         self.inside.birth().check()?;
         self.inside.desk.shut(Deadline::after(timeout));
-        // A logger that closes the client may be running on the thread itself, which neither
-        // joins itself nor waits for somebody who joins it.
-        if std::thread::current().id() == self.inside.thread_id {
+        // A logger that closes the client may be running on the thread itself, or on that of
+        // another client while a logger there closes the other way round: such threads neither join
+        // themselves nor one another.
+        if fork::is_ours() {
             return Ok(());
         }
         if let Some(thread) = self.inside.thread.lock().take() {
-            // It catches its own panics.
-            let _ = thread.join();
+            thread.join();
         }
         Ok(())
     }

@@ -280,7 +280,10 @@ impl<'a> Attempts<'a> {
         match self.desk.gate.pause(wake, check) {
             Woken::InTime => Ok(()),
             Woken::Closed => Err(Error::bare(ErrorKind::Closed)),
-            Woken::Interrupted => Err(Error::bare(ErrorKind::Interrupted)),
+            Woken::Interrupted => {
+                self.lock.keeper.desk_even_closed()?;
+                Err(Error::bare(ErrorKind::Interrupted))
+            }
         }
     }
 
@@ -302,10 +305,11 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// A call that ends without a lease leaves its place among the waiters.
+/// A call that ends without a lease leaves its place among the waiters; not in a child that was
+/// forked in the midst of it.
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
-        if let Some(until) = self.stands {
+        if let Some(until) = self.stands.filter(|_| self.lock.keeper.is_here()) {
             self.desk.leave(self.owed(until));
         }
     }

@@ -193,6 +193,9 @@ impl Lock {
     /// # Errors
     /// As for [`acquire`](Lock::acquire), and [`ErrorKind::Interrupted`].
     pub fn acquire_unless(&self, mut stop: impl FnMut() -> bool) -> Result<Lease, Error> {
+        // It may fork. The child that returns from it goes no further into the wait, where threads
+        // that it does not have may hold what it would ask for.
+        let mut stop = || stop() || !self.keeper.is_here();
         self.acquire_within(self.options.wait, Some(Check::new(&mut stop)))
     }
 

@@ -53,14 +53,18 @@
  * Threads. Any thread may use any handle at any time, freeing included: a call in progress goes on
  * with what it has, later ones get LEASEHOLD_ERR_HANDLE. Only borrowed strings end with their
  * handle. A lease may be released by another thread than took it. Calls block; none may be made in
- * a signal handler.
+ * a signal handler, and no thread may be cancelled (pthread_cancel) in one: that is what interrupt
+ * functions are for. The library's own threads take no signals.
  *
  * Fork. A forked child owns nothing of its parent's: every call with a handle of the parent's says
- * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (An SQLite file
- * that the parent had open cannot be opened in a child before an exec.)
+ * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (On SQLite it
+ * cannot: where the parent has ever opened a file, its children open none before an exec. A daemon
+ * opens its client after it has forked.)
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, it has no thread, descriptor or memory left.
+ * all handles are freed, it has no thread or descriptor left (one of Redis' threads may take a
+ * moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
+ * ends.
  */
 
 #ifndef LEASEHOLD_H

@@ -7,7 +7,7 @@ use crate::capi::status::LEASEHOLD_ERR_HANDLE;
 use crate::capi::table::*;
 
 fn opened() -> *mut leasehold_error {
-    open(ErrorObject::new(Failure::of(LEASEHOLD_ERR_HANDLE))).ok().unwrap()
+    open(ErrorObject::new(Failure::new(LEASEHOLD_ERR_HANDLE, ""))).ok().unwrap()
 }
 
 #[test]

@@ -7,8 +7,25 @@ use std::time::{Duration, Instant};
 use super::watch::Watch;
 use crate::exit::Failure;
 
-/// Something to time: one cycle a call.
-pub(super) type Cycle<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
+/// Something to time.
+pub(super) trait Timed {
+    /// Makes so many cycles, and adds what each of them took in nanoseconds.
+    fn block(&mut self, cycles: u32, samples: &mut Vec<u32>, watch: &Watch) -> Result<(), Failure>;
+}
+
+/// One cycle a call.
+impl<F: FnMut() -> Result<(), Failure>> Timed for F {
+    fn block(&mut self, cycles: u32, samples: &mut Vec<u32>, _: &Watch) -> Result<(), Failure> {
+        samples.reserve(cycles as usize);
+        for _ in 0..cycles {
+            let before = Instant::now();
+            self()?;
+            let nanos = before.elapsed().as_nanos();
+            samples.push(u32::try_from(nanos).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+}
 
 /// A block is about this long, so that a second has room for many.
 const BLOCK: Duration = Duration::from_millis(10);
@@ -17,13 +34,13 @@ const BLOCK_CYCLES: (u32, u32) = (4, 200);
 /// Runs the loops for `time` altogether, and before that for a tenth of it unmeasured. Returns
 /// each one's median in microseconds.
 pub(super) fn interleave(
-    loops: &mut [Cycle<'_>],
+    loops: &mut [&mut dyn Timed],
     time: Duration,
     watch: &Watch,
 ) -> Result<Vec<f64>, Failure> {
     let mut sizes = Vec::with_capacity(loops.len());
-    for cycle in loops.iter_mut() {
-        sizes.push(warm_up(cycle, time / 10 / sizes.capacity().max(1) as u32, watch)?);
+    for timed in loops.iter_mut() {
+        sizes.push(warm_up(*timed, time / 10 / sizes.capacity().max(1) as u32, watch)?);
     }
     let mut samples: Vec<Vec<u32>> = vec![Vec::new(); loops.len()];
     let mut order: Vec<usize> = (0..loops.len()).collect();
@@ -33,27 +50,22 @@ pub(super) fn interleave(
         random.shuffle(&mut order);
         for &turn in &order {
             watch.check()?;
-            let cycle = &mut loops[turn];
-            samples[turn].reserve(sizes[turn] as usize);
-            for _ in 0..sizes[turn] {
-                let before = Instant::now();
-                cycle()?;
-                let nanos = before.elapsed().as_nanos();
-                samples[turn].push(u32::try_from(nanos).unwrap_or(u32::MAX));
-            }
+            loops[turn].block(sizes[turn], &mut samples[turn], watch)?;
         }
     }
     Ok(samples.iter_mut().map(|samples| f64::from(median(samples)) / 1000.0).collect())
 }
 
 /// How many cycles make a block.
-fn warm_up(cycle: &mut Cycle<'_>, time: Duration, watch: &Watch) -> Result<u32, Failure> {
+fn warm_up(timed: &mut dyn Timed, time: Duration, watch: &Watch) -> Result<u32, Failure> {
     let started = Instant::now();
     let mut cycles = 0;
-    while cycles < BLOCK_CYCLES.0 || started.elapsed() < time {
+    let mut unmeasured = Vec::new();
+    while cycles == 0 || started.elapsed() < time {
         watch.check()?;
-        cycle()?;
-        cycles += 1;
+        timed.block(BLOCK_CYCLES.0, &mut unmeasured, watch)?;
+        unmeasured.clear();
+        cycles += BLOCK_CYCLES.0;
     }
     let fitting = BLOCK.as_secs_f64() / started.elapsed().as_secs_f64() * f64::from(cycles);
     Ok((fitting as u32).clamp(BLOCK_CYCLES.0, BLOCK_CYCLES.1))

@@ -1,9 +1,9 @@
 //! `leasehold bench`: what a lock costs on your own server, and how near that is to what it has
 //! to cost.
 
+mod also;
 mod bare;
 mod count;
-
 mod leases;
 mod limit;
 mod measure;
@@ -17,6 +17,7 @@ mod server;
 mod sqlite;
 mod watch;
 
+use std::cell::RefCell;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use leasehold::{Client, URL_VARIABLE};
 use serde_json::Value;
 
+use self::also::{Also, Program};
 use self::leases::Plan;
 use self::pin::Cores;
 use self::server::Spawned;
@@ -57,11 +59,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
+    /// Time a program's cycles in turn with ours: a name for the report, and a shell command.
+    ///
+    /// It gets the name of the lock as its last argument and the store in LEASEHOLD_URL. For each
+    /// line of input, a number, it takes the lock and gives it back so often, and answers with one
+    /// line: the nanoseconds of each cycle. Can be given several times.
+    #[arg(long, value_name = "NAME=PROGRAM")]
+    also: Vec<Also>,
     /// Instead of cycles, hold this many leases and see what becomes of them.
     ///
     /// Tells how many were lost, the memory that each takes beyond its name (by the growth of the
     /// process, so it is worth something from ten thousand on), and the keeper's share of a core.
-    #[arg(long, value_name = "N", conflicts_with = "seconds",
+    #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "also"],
         value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     leases: Option<u64>,
     /// How long to hold the leases.
@@ -105,14 +114,15 @@ fn bench(args: &Args) -> Result<(Value, String), Failure> {
     let cores = Cores::choose()?;
     cores.pin_self()?;
     let client = Client::open(&url)?;
+    let programs = RefCell::new(Program::start_all(&args.also, &url, &name)?);
     let time = Duration::from_secs(args.seconds);
     #[cfg(feature = "sqlite")]
     if client.store().starts_with("sqlite:") {
-        let report = sqlite::measure(&client, &name, time, &watch)?;
+        let report = sqlite::measure(&client, &name, &mut programs.borrow_mut(), time, &watch)?;
         return Ok((report.json(), report.text()));
     }
     client.ping()?;
-    let bench = redis::Bench { client: &client, name: &name, cores, time, watch: &watch };
+    let bench = redis::Bench { client: &client, name: &name, programs, cores, time, watch: &watch };
     let report = bench.measure(&url)?;
     Ok((report.json(), report.text()))
 }

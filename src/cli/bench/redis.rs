@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use leasehold::{Client, Lock};
 
+use super::also::{Program, interleave_with};
 use super::bare::{Address, Bare, pack};
 use super::count::{Counted, commands_per_cycle, executed};
 use super::limit::Limit;
-use super::measure::interleave;
+use super::measure::Timed;
 use super::ours;
 use super::pin::{Cores, Server, field};
 use super::record::Recorded;
@@ -22,6 +23,7 @@ const COUNTS: (u32, u32) = (5, 100);
 pub(super) struct Bench<'a> {
     pub(super) client: &'a Client,
     pub(super) name: &'a str,
+    pub(super) programs: RefCell<Vec<Program>>,
     pub(super) cores: Cores,
     pub(super) time: Duration,
     pub(super) watch: &'a Watch,
@@ -91,9 +93,10 @@ impl Bench<'_> {
     }
 
     fn without_limit(&self, lock: &Lock, time: Duration) -> Result<Figures, Failure> {
+        let programs = &mut self.programs.borrow_mut();
         let mut cycle = || ours::cycle(lock);
-        let medians = interleave(&mut [&mut cycle], time, self.watch)?;
-        Ok(Figures { cycle: medians[0], ..Figures::default() })
+        let ([cycle], also) = interleave_with(programs, [&mut cycle], time, self.watch)?;
+        Ok(Figures { cycle, also, ..Figures::default() })
     }
 
     fn with_limit(
@@ -109,7 +112,9 @@ impl Bench<'_> {
         };
         let mut bare = || limit.borrow_mut().cycle();
         let mut cycle = || ours::cycle(lock);
-        let medians = interleave(&mut [&mut ping, &mut bare, &mut cycle], time, self.watch)?;
+        let programs = &mut self.programs.borrow_mut();
+        let own: [&mut dyn Timed; 3] = [&mut ping, &mut bare, &mut cycle];
+        let (medians, also) = interleave_with(programs, own, time, self.watch)?;
         let mut counted = Vec::new();
         for _ in 0..COUNTS.0 {
             self.watch.check()?;
@@ -122,6 +127,7 @@ impl Bench<'_> {
             limit: Some(medians[1]),
             cycle: medians[2],
             commands: commands_per_cycle(&counted),
+            also,
         })
     }
 }

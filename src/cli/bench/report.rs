@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::also::Named;
+
 /// Medians in microseconds, at one placement of client and server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
@@ -9,11 +11,17 @@ pub(super) struct Figures {
     pub(super) limit: Option<f64>,
     pub(super) cycle: f64,
     pub(super) commands: Option<f64>,
+    /// The cycles of other programs, by name.
+    pub(super) also: Named,
 }
 
 impl Figures {
     fn ratio(&self) -> Option<f64> {
-        self.limit.filter(|limit| *limit > 0.0).map(|limit| self.cycle / limit)
+        over(self.cycle, self.limit)
+    }
+
+    fn also(&self, name: &str) -> Option<f64> {
+        self.also.iter().find(|(other, _)| other == name).map(|(_, cycle)| *cycle)
     }
 
     fn json(&self) -> Value {
@@ -23,8 +31,17 @@ impl Figures {
             "cycle_us": rounded(Some(self.cycle)),
             "cycle_ratio": rounded(self.ratio()),
             "commands_per_cycle": rounded(self.commands),
+            "also": Value::Object(self.also.iter().map(|(name, cycle)| (name.clone(), json!({
+                "cycle_us": rounded(Some(*cycle)),
+                "cycle_ratio": rounded(over(*cycle, self.limit)),
+                "over_ours": rounded(over(*cycle, Some(self.cycle))),
+            }))).collect()),
         })
     }
+}
+
+fn over(cycle: f64, base: Option<f64>) -> Option<f64> {
+    base.filter(|base| *base > 0.0).map(|base| cycle / base)
 }
 
 /// Three decimals: more would be noise.
@@ -64,21 +81,23 @@ impl Report {
         let version = self.server.as_ref().map(|version| format!(", version {version}"));
         let mut text = format!("{}{}\n\n", self.store, version.unwrap_or_default());
         text += &format!("{:<34}{:>10}{:>10}\n", "", "same core", "cross");
-        type Column = fn(&Figures) -> Option<f64>;
-        let rows: [(&str, Column, usize); 5] = [
-            ("one round trip (PING), µs", |figures| figures.rtt, 1),
-            ("the bare limit of a cycle, µs", |figures| figures.limit, 1),
-            ("our cycle, µs", |figures| Some(figures.cycle), 1),
-            ("our cycle over the limit", Figures::ratio, 2),
-            ("commands per cycle", |figures| figures.commands, 2),
-        ];
-        for (title, column, decimals) in rows {
+        let mut row = |title: &str, column: &dyn Fn(&Figures) -> Option<f64>, decimals: usize| {
             let cell = |figures: &Option<Figures>| {
                 let figure = figures.as_ref().and_then(column);
                 figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.decimals$}"))
             };
             text += &format!("{title:<34}{:>10}{:>10}\n", cell(&self.same), cell(&self.cross));
+        };
+        row("one round trip (PING), µs", &|figures| figures.rtt, 1);
+        row("the bare limit of a cycle, µs", &|figures| figures.limit, 1);
+        row("our cycle, µs", &|figures| Some(figures.cycle), 1);
+        row("our cycle over the limit", &Figures::ratio, 2);
+        for (name, _) in self.same.iter().chain(&self.cross).take(1).flat_map(|first| &first.also) {
+            row(&format!("the cycle of {name}, µs"), &|figures| figures.also(name), 1);
+            row("  over the limit", &|figures| over(figures.also(name)?, figures.limit), 2);
+            row("  over our cycle", &|figures| over(figures.also(name)?, Some(figures.cycle)), 2);
         }
+        row("commands per cycle", &|figures| figures.commands, 2);
         text
     }
 }
@@ -131,17 +150,26 @@ mod tests {
 
     #[test]
     fn json_has_every_key_at_both_placements() {
-        let figures =
-            Figures { rtt: Some(8.0), limit: Some(20.0), cycle: 22.0, commands: Some(2.0) };
+        let figures = Figures {
+            rtt: Some(8.0),
+            limit: Some(20.0),
+            cycle: 22.0,
+            commands: Some(2.0),
+            also: vec![("c".to_owned(), 23.1)],
+        };
         let report =
             Report::new("redis://h:1/0", Some("7.0.15"), Some(figures), Some(Figures::default()));
         let json = report.json();
         assert_eq!(json["same"]["cycle_ratio"], 1.1);
         assert_eq!(json["same"]["commands_per_cycle"], 2.0);
+        assert_eq!(json["same"]["also"]["c"]["cycle_us"], 23.1);
+        assert_eq!(json["same"]["also"]["c"]["cycle_ratio"], 1.155);
+        assert_eq!(json["same"]["also"]["c"]["over_ours"], 1.05);
         for key in ["rtt_us", "limit_cycle_us", "cycle_us", "cycle_ratio", "commands_per_cycle"] {
             assert!(json["same"][key].is_f64() && json["cross"].get(key).is_some(), "{key}");
         }
         assert!(json["cross"]["cycle_ratio"].is_null());
-        assert!(report.text().contains("1.10"), "{}", report.text());
+        let text = report.text();
+        assert!(text.contains("1.10") && text.contains("the cycle of c"), "{text}");
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use leasehold::Client;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::measure::interleave;
+use super::also::{Program, interleave_with};
+use super::measure::Timed;
 use super::ours;
 use super::pin::Cores;
 use super::report::{Figures, Report};
@@ -20,6 +21,7 @@ use crate::exit::Failure;
 pub(super) fn measure(
     client: &Client,
     name: &str,
+    programs: &mut [Program],
     time: Duration,
     watch: &Watch,
 ) -> Result<Report, Failure> {
@@ -30,8 +32,9 @@ pub(super) fn measure(
     let mut limit = Limit::create(Path::new(file), name)?;
     let mut bare = || limit.cycle();
     let mut cycle = || ours::cycle(&lock);
-    let medians = interleave(&mut [&mut bare, &mut cycle], time, watch)?;
-    let figures = Figures { limit: Some(medians[0]), cycle: medians[1], ..Figures::default() };
+    let own: [&mut dyn Timed; 2] = [&mut bare, &mut cycle];
+    let ([limit, cycle], also) = interleave_with(programs, own, time, watch)?;
+    let figures = Figures { limit: Some(limit), cycle, also, ..Figures::default() };
     Ok(Report::new(client.store(), None, Some(figures), None))
 }
 

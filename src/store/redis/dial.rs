@@ -15,6 +15,7 @@ use super::wire::{Socket, Stream, Wire};
 use crate::clock::Deadline;
 use crate::config::{Address, RedisConfig, Secret};
 use crate::error::{Error, ErrorKind};
+use crate::fork::Thread;
 use crate::sync::Turnstile;
 
 pub(super) struct Dialer {
@@ -191,8 +192,7 @@ impl Resolver {
 
 fn look_up(host: String, port: u16) -> Result<Receiver<Found>, Error> {
     let (found, answer) = mpsc::channel();
-    let thread = std::thread::Builder::new().name("leasehold-dns".to_owned());
-    let started = thread.spawn(move || {
+    let started = Thread::start(c"leasehold-dns", move || {
         // Nobody may be listening any more.
         let _ = found.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
     });

@@ -9,6 +9,7 @@ mod fault;
 mod frame;
 mod pool;
 mod route;
+mod shelf;
 #[cfg(feature = "tls")]
 mod tls;
 mod wire;

@@ -5,14 +5,7 @@
 //! error. (A pool that dials for its callers does so on threads of its own, with timeouts of its
 //! own, and hands errors on as text.)
 
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-
-use parking_lot::Mutex;
-use r2d2::{ManageConnection, PooledConnection};
-use scheduled_thread_pool::ScheduledThreadPool;
-
+use super::shelf::{Shelf, Taken};
 use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
@@ -26,62 +19,36 @@ pub(super) struct Slot {
 }
 
 pub(super) struct Pool {
-    /// As many as there are slots: whoever has one finds a slot and never sleeps in the pool,
-    /// where a forked child would trip over him (see `sync`).
+    size: u32,
+    /// As many as there are slots: whoever has one finds a slot.
     entrance: Permits,
-    callers: r2d2::Pool<Slots>,
+    callers: Shelf,
     giver: Turnstile<Slot>,
     /// Only the keeper's thread comes here.
-    keeper: Mutex<Slot>,
-    /// Ends the wait of the executor's thread when the pool is dropped.
-    _executor_rests: Sender<Infallible>,
+    keeper: parking_lot::Mutex<Slot>,
 }
 
 /// A slot of the pool in use.
 struct Loan<'a> {
     // Dropped in this order: first the slot is back, then the next one is let in.
-    slot: PooledConnection<Slots>,
+    slot: Taken<'a>,
     _permit: Permit<'a>,
 }
 
 impl Pool {
     pub(super) fn new(size: u32) -> Result<Pool, Error> {
-        let failed = |what: &str| Error::new(ErrorKind::Exhausted, format!("the pool: {what}"));
-        // It panics where no thread can be had.
-        let executor = std::panic::catch_unwind(|| {
-            ScheduledThreadPool::builder()
-                .num_threads(1)
-                .thread_name_pattern("leasehold-pool")
-                .build()
-        });
-        let executor = Arc::new(executor.map_err(|_| failed("no thread can be started"))?);
-        let callers = r2d2::Pool::builder()
-            .max_size(size)
-            // A PING before each use would double the cost of a lock.
-            .test_on_check_out(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .thread_pool(Arc::clone(&executor))
-            .build(Slots)
-            .map_err(|error| failed(&error.to_string()))?;
-        // All slots are made: the executor has nothing left to do, and is kept from sleeping
-        // where a forked child would trip over it.
-        let (sender, rest) = mpsc::channel();
-        executor.execute(move || {
-            let _: Result<Infallible, _> = rest.recv();
-        });
         Ok(Pool {
+            size,
             entrance: Permits::new(size),
-            callers,
+            callers: Shelf::new(size)?,
             giver: Turnstile::default(),
-            keeper: Mutex::default(),
-            _executor_rests: sender,
+            keeper: parking_lot::Mutex::default(),
         })
     }
 
     fn loan<'a>(&'a self, permit: Option<Permit<'a>>) -> Option<Loan<'a>> {
         let permit = permit?;
-        Some(Loan { slot: self.callers.try_get()?, _permit: permit })
+        Some(Loan { slot: self.callers.take()?, _permit: permit })
     }
 
     /// Lends the slot that the lane allows.
@@ -95,10 +62,7 @@ impl Pool {
         match lane {
             Lane::Caller => match self.loan(self.entrance.take(deadline)) {
                 Some(mut loan) => Ok(lend(&mut loan.slot)),
-                None => Err(busy(format!(
-                    "all {} connections of the pool were in use",
-                    self.callers.max_size()
-                ))),
+                None => Err(busy(format!("all {} connections of the pool were in use", self.size))),
             },
             Lane::Give(_) => {
                 if let Some(mut loan) = self.loan(self.entrance.take_now()) {
@@ -128,27 +92,5 @@ impl Pool {
             empty.push(loan);
         }
         None
-    }
-}
-
-/// Makes empty slots.
-#[derive(Debug)]
-struct Slots;
-
-impl ManageConnection for Slots {
-    type Connection = Slot;
-    type Error = Infallible;
-
-    fn connect(&self) -> Result<Slot, Infallible> {
-        Ok(Slot::default())
-    }
-
-    fn is_valid(&self, _: &mut Slot) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    /// A slot whose connection failed has been emptied already.
-    fn has_broken(&self, _: &mut Slot) -> bool {
-        false
     }
 }

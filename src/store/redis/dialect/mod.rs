@@ -3,21 +3,22 @@
 
 pub(super) mod native;
 
-use std::sync::LazyLock;
+use crate::fork::First;
 
 /// A script in a file of its own, and the digest that it is called by.
 pub(super) struct Script {
     pub(super) source: &'static str,
-    digest: LazyLock<String>,
+    hash: fn() -> String,
+    digest: First<String>,
 }
 
 impl Script {
-    const fn new(source: &'static str, digest: fn() -> String) -> Script {
-        Script { source, digest: LazyLock::new(digest) }
+    const fn new(source: &'static str, hash: fn() -> String) -> Script {
+        Script { source, hash, digest: First::new() }
     }
 
     pub(super) fn digest(&self) -> &str {
-        &self.digest
+        self.digest.get(self.hash)
     }
 
     /// The command that an error of this script is about. Servers before 7.2 only tell the line

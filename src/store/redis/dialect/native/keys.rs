@@ -5,7 +5,7 @@
 //! name: with the name's own hash tag where it has one, else with the whole name as the tag, and
 //! where a stray brace makes that impossible, with a number as the tag that falls into the slot.
 
-use std::sync::OnceLock;
+use crate::fork::First;
 
 const SLOTS: usize = 16384;
 
@@ -51,8 +51,8 @@ fn slot(key: &[u8]) -> u16 {
 /// A number whose digits hash to a slot. All of them are found at once, when the first name asks
 /// that needs one: some 160,000 hashes, a few milliseconds.
 fn number_in_slot(slot_wanted: u16) -> String {
-    static NUMBERS: OnceLock<Vec<u32>> = OnceLock::new();
-    let numbers = NUMBERS.get_or_init(|| {
+    static NUMBERS: First<Vec<u32>> = First::new();
+    let numbers = NUMBERS.get(|| {
         let mut numbers = vec![u32::MAX; SLOTS];
         let mut missing = SLOTS;
         for number in 0.. {

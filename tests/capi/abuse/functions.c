@@ -1,0 +1,110 @@
+#include "functions.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The words in the arguments of FUNCTIONS. */
+#define HANDLE call->handle
+#define BYTES call->bytes, call->length
+#define MS call->ms
+#define MORE_MS call->more_ms
+#define COUNT call->count
+#define NUMBER_IN call->number
+#define FENCE call->fence
+#define INTERRUPT call->interrupt
+#define LOG call->log
+#define USER_DATA call->user_data
+#define OUTPUT call->output
+#define ERROR_OUT call->error
+
+/* Where the words for results put what was returned. */
+#define KEEP_STATUS(returns) call->status = returns
+#define KEEP_NUMBER(returns) call->returned = (int64_t)returns
+#define KEEP_TEXT(returns) call->text = returns
+#define KEEP_NOTHING(returns) returns
+
+#define FUNCTION(result, name, handle, output, bytes, arguments)                                   \
+    static void run_##name(struct call *call)                                                      \
+    {                                                                                              \
+        (void)call;                                                                                \
+        KEEP_##result(leasehold_##name arguments);                                                 \
+    }
+FUNCTIONS(FUNCTION)
+#undef FUNCTION
+
+const struct function functions[] = {
+#define FUNCTION(result, name, handle, output, bytes, arguments)                                   \
+    {#name, result, handle, output, bytes, #arguments, run_##name},
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+};
+
+const size_t function_count = sizeof functions / sizeof *functions;
+
+bool takes(const struct function *function, const char *word)
+{
+    return strstr(function->arguments, word) != NULL;
+}
+
+const struct function *function_named(const char *name)
+{
+    for (size_t i = 0; i < function_count; i++)
+        if (strcmp(functions[i].name, name) == 0)
+            return &functions[i];
+    fprintf(stderr, "there is no function %s\n", name);
+    exit(2);
+}
+
+const char *const free_names[TYPES] = {
+    "error_free", "config_free", "client_free", "lock_free",
+    "shown_free", "lease_free",  "events_free", "event_free",
+};
+
+void free_handle(enum type type, void *handle)
+{
+    struct call call = {.handle = handle};
+
+    function_named(free_names[type])->run(&call);
+}
+
+struct library linked_library(void)
+{
+    return (struct library){
+#define FUNCTION(result, name, handle, output, bytes, arguments) leasehold_##name,
+        FUNCTIONS(FUNCTION)
+#undef FUNCTION
+    };
+}
+
+static void *symbol(void *file, const char *name)
+{
+    void *found = dlsym(file, name);
+
+    if (found == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    return found;
+}
+
+struct library load_library(const char *path)
+{
+    struct library library;
+    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+    if (file == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+#define FUNCTION(result, name, handle, output, bytes, arguments)                                   \
+    *(void **)&library.name = symbol(file, "leasehold_" #name);
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+    if (library.handle_count == leasehold_handle_count) {
+        fprintf(stderr, "%s is the copy that this program is linked with\n", path);
+        exit(2);
+    }
+    return library;
+}

@@ -1,0 +1,160 @@
+/*
+ * Every function of the library, with what it takes and what it gives, so that programs can call
+ * any of them with anything.
+ */
+#ifndef FUNCTIONS_H
+#define FUNCTIONS_H
+
+#include <leasehold.h>
+
+/*
+ * FUNCTION(what it returns, name, type of its handle, type of its output, sort of its bytes,
+ *          arguments)
+ *
+ * The words in the arguments stand for members of a struct call; functions.c defines them.
+ */
+#define FUNCTIONS(FUNCTION)                                                                        \
+    FUNCTION(TEXT, status_name, NONE, NONE, NO, (NUMBER_IN))                                       \
+    FUNCTION(TEXT, status_message, NONE, NONE, NO, (NUMBER_IN))                                    \
+    FUNCTION(TEXT, status_advice, NONE, NONE, NO, (NUMBER_IN))                                     \
+    FUNCTION(NUMBER, status_is_retriable, NONE, NONE, NO, (NUMBER_IN))                             \
+    FUNCTION(NUMBER, error_status, ERROR, NONE, NO, (HANDLE))                                      \
+    FUNCTION(TEXT, error_message, ERROR, NONE, NO, (HANDLE))                                       \
+    FUNCTION(TEXT, error_detail, ERROR, NONE, NO, (HANDLE))                                        \
+    FUNCTION(NOTHING, error_free, ERROR, NONE, NO, (HANDLE))                                       \
+    FUNCTION(STATUS, config_from_url, NONE, CONFIG, URL, (BYTES, OUTPUT, ERROR_OUT))               \
+    FUNCTION(STATUS, config_from_env, NONE, CONFIG, NO, (OUTPUT, ERROR_OUT))                       \
+    FUNCTION(STATUS, config_set_prefix, CONFIG, NONE, NAME, (HANDLE, BYTES))                       \
+    FUNCTION(STATUS, config_set_io_timeout_ms, CONFIG, NONE, NO, (HANDLE, MS))                     \
+    FUNCTION(STATUS, config_set_pool, CONFIG, NONE, NO, (HANDLE, COUNT))                           \
+    FUNCTION(STATUS, config_set_close_timeout_ms, CONFIG, NONE, NO, (HANDLE, MS))                  \
+    FUNCTION(TEXT, config_store, CONFIG, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NOTHING, config_free, CONFIG, NONE, NO, (HANDLE))                                     \
+    FUNCTION(STATUS, client_open, NONE, CLIENT, URL, (BYTES, OUTPUT, ERROR_OUT))                   \
+    FUNCTION(STATUS, client_open_env, NONE, CLIENT, NO, (OUTPUT, ERROR_OUT))                       \
+    FUNCTION(STATUS, client_open_config, CONFIG, CLIENT, NO, (HANDLE, OUTPUT, ERROR_OUT))          \
+    FUNCTION(STATUS, client_lock, CLIENT, LOCK, NAME, (HANDLE, BYTES, OUTPUT, ERROR_OUT))          \
+    FUNCTION(STATUS, client_ping, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))                           \
+    FUNCTION(STATUS, client_events, CLIENT, EVENTS, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
+    FUNCTION(STATUS, client_counter, CLIENT, PLAIN, NO, (HANDLE, NUMBER_IN, OUTPUT, ERROR_OUT))    \
+    FUNCTION(TEXT, client_store, CLIENT, NONE, NO, (HANDLE))                                       \
+    FUNCTION(STATUS, client_close, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))                          \
+    FUNCTION(STATUS, client_close_within, CLIENT, NONE, NO, (HANDLE, MS, ERROR_OUT))               \
+    FUNCTION(NOTHING, client_free, CLIENT, NONE, NO, (HANDLE))                                     \
+    FUNCTION(STATUS, lock_set_ttl_ms, LOCK, NONE, NO, (HANDLE, MS))                                \
+    FUNCTION(STATUS, lock_set_wait_ms, LOCK, NONE, NO, (HANDLE, MS))                               \
+    FUNCTION(STATUS, lock_set_attempts, LOCK, NONE, NO, (HANDLE, COUNT))                           \
+    FUNCTION(STATUS, lock_set_renew, LOCK, NONE, NO, (HANDLE, COUNT))                              \
+    FUNCTION(STATUS, lock_set_max_hold_ms, LOCK, NONE, NO, (HANDLE, MS))                           \
+    FUNCTION(STATUS, lock_set_backoff_ms, LOCK, NONE, NO, (HANDLE, COUNT, MS, MORE_MS))            \
+    FUNCTION(TEXT, lock_name, LOCK, LENGTH, NO, (HANDLE, OUTPUT))                                  \
+    FUNCTION(STATUS, lock_try_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
+    FUNCTION(STATUS, lock_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))                   \
+    FUNCTION(STATUS, lock_acquire_unless, LOCK, LEASE, NO,                                         \
+             (HANDLE, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                    \
+    FUNCTION(STATUS, lock_acquire_within, LOCK, LEASE, NO,                                         \
+             (HANDLE, MS, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                \
+    FUNCTION(STATUS, lock_attach, LOCK, LEASE, TOKEN, (HANDLE, BYTES, FENCE, OUTPUT, ERROR_OUT))   \
+    FUNCTION(STATUS, lock_show, LOCK, SHOWN, NO, (HANDLE, OUTPUT, ERROR_OUT))                      \
+    FUNCTION(NOTHING, lock_free, LOCK, NONE, NO, (HANDLE))                                         \
+    FUNCTION(NUMBER, shown_is_held, SHOWN, NONE, NO, (HANDLE))                                     \
+    FUNCTION(TEXT, shown_token_prefix, SHOWN, NONE, NO, (HANDLE))                                  \
+    FUNCTION(NUMBER, shown_ttl_ms, SHOWN, NONE, NO, (HANDLE))                                      \
+    FUNCTION(NUMBER, shown_fence, SHOWN, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NUMBER, shown_last_fence, SHOWN, NONE, NO, (HANDLE))                                  \
+    FUNCTION(NOTHING, shown_free, SHOWN, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NUMBER, lease_fence, LEASE, NONE, NO, (HANDLE))                                       \
+    FUNCTION(TEXT, lease_token, LEASE, NONE, NO, (HANDLE))                                         \
+    FUNCTION(TEXT, lease_name, LEASE, LENGTH, NO, (HANDLE, OUTPUT))                                \
+    FUNCTION(NUMBER, lease_remaining_ms, LEASE, NONE, NO, (HANDLE))                                \
+    FUNCTION(NUMBER, lease_is_valid, LEASE, NONE, NO, (HANDLE))                                    \
+    FUNCTION(STATUS, lease_extend, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                           \
+    FUNCTION(STATUS, lease_extend_for_ms, LEASE, NONE, NO, (HANDLE, MS, ERROR_OUT))                \
+    FUNCTION(STATUS, lease_release, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                          \
+    FUNCTION(STATUS, lease_let_expire, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                       \
+    FUNCTION(STATUS, lease_let_expire_in_ms, LEASE, NONE, NO, (HANDLE, MS, ERROR_OUT))             \
+    FUNCTION(STATUS, lease_detach, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                           \
+    FUNCTION(NOTHING, lease_free, LEASE, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NUMBER, event_kind, EVENT, NONE, NO, (HANDLE))                                        \
+    FUNCTION(NUMBER, event_reason, EVENT, NONE, NO, (HANDLE))                                      \
+    FUNCTION(TEXT, event_name, EVENT, LENGTH, NO, (HANDLE, OUTPUT))                                \
+    FUNCTION(NUMBER, event_fence, EVENT, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NOTHING, event_free, EVENT, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NUMBER, events_descriptor, EVENTS, NONE, NO, (HANDLE))                                \
+    FUNCTION(STATUS, events_next, EVENTS, EVENT, NO, (HANDLE, MS, OUTPUT, ERROR_OUT))              \
+    FUNCTION(NUMBER, events_dropped, EVENTS, NONE, NO, (HANDLE))                                   \
+    FUNCTION(NOTHING, events_free, EVENTS, NONE, NO, (HANDLE))                                     \
+    FUNCTION(STATUS, log_set, NONE, NONE, NO, (LOG, USER_DATA, NUMBER_IN, ERROR_OUT))              \
+    FUNCTION(STATUS, duration_parse, NONE, PLAIN, DURATION, (BYTES, OUTPUT, ERROR_OUT))            \
+    FUNCTION(TEXT, version, NONE, NONE, NO, ())                                                    \
+    FUNCTION(NUMBER, abi_version, NONE, NONE, NO, ())                                              \
+    FUNCTION(NUMBER, handle_count, NONE, NONE, NO, ())
+
+/* What a function takes or gives. Those before NONE are handles. */
+enum type { ERROR, CONFIG, CLIENT, LOCK, SHOWN, LEASE, EVENTS, EVENT, NONE, PLAIN, LENGTH };
+#define TYPES NONE
+
+enum result { STATUS, NUMBER, TEXT, NOTHING };
+
+/* What the bytes that go in are meant to be. */
+enum sort { NO, URL, NAME, TOKEN, DURATION };
+#define SORTS (DURATION + 1)
+
+/* One call: what goes in, and what comes out. */
+struct call {
+    void *handle;
+    const char *bytes;
+    size_t length;
+    int64_t ms, more_ms;
+    uint32_t count;
+    int32_t number;
+    uint64_t fence;
+    leasehold_interrupt_fn interrupt;
+    leasehold_log_fn log;
+    void *user_data;
+    /* Where the output goes, and the error; either may be NULL. */
+    void *output;
+    leasehold_error **error;
+
+    leasehold_status status;
+    int64_t returned;
+    const char *text;
+};
+
+struct function {
+    const char *name;
+    enum result result;
+    enum type handle, output;
+    enum sort bytes;
+    /* The words of its arguments, as FUNCTIONS has them. */
+    const char *arguments;
+    void (*run)(struct call *);
+};
+
+extern const struct function functions[];
+extern const size_t function_count;
+
+bool takes(const struct function *function, const char *word);
+
+/* By the name without leasehold_; ends the program when there is none. */
+const struct function *function_named(const char *name);
+
+/* Frees a handle with the function for its type, whose name free_names has. */
+void free_handle(enum type type, void *handle);
+extern const char *const free_names[TYPES];
+
+/* The functions of one copy of the library; a process can have several. */
+struct library {
+#define FUNCTION(result, name, handle, output, bytes, arguments)                                   \
+    __typeof__(leasehold_##name) *name;
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+};
+
+/* The copy that this program is linked with. */
+struct library linked_library(void);
+
+/* Another one, from a file. Ends the program if it cannot be loaded, or is the first one again. */
+struct library load_library(const char *path);
+
+#endif

@@ -1,0 +1,249 @@
+/* Opening a store in each way there is, and what a client tells of itself and of its store. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+/* ---- Ways to open ----------------------------------------------------------------------------- */
+
+/* Whether it is open to the store, on which the onlooker has "mark". */
+static void check_open(leasehold_client *client)
+{
+    EXPECT(LEASEHOLD_OK, leasehold_client_ping(client, &problem));
+    CHECK(is_held(client, "mark"));
+    leasehold_client_free(client);
+}
+
+static void a_store_is_opened_by_url_by_configuration_and_by_environment(struct store *store)
+{
+    leasehold_client *onlooker = open_client(store->url), *client;
+    leasehold_lease *mark = take_name(onlooker, "mark");
+    leasehold_config *config;
+    size_t length = strlen(store->url);
+    char longer[300];
+
+    EXPECT(LEASEHOLD_OK, leasehold_client_open(store->url, LEASEHOLD_NUL, &client, &problem));
+    check_open(client);
+    /* No byte more than the length says. */
+    snprintf(longer, sizeof longer, "%s?no such thing", store->url);
+    EXPECT(LEASEHOLD_OK, leasehold_client_open(longer, length, &client, &problem));
+    check_open(client);
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
+           leasehold_client_open(longer, LEASEHOLD_NUL, &client, &problem));
+
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(longer, length, &config, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
+    leasehold_config_free(config);
+    check_open(client);
+
+    setenv("LEASEHOLD_URL", store->url, 1);
+    EXPECT(LEASEHOLD_OK, leasehold_client_open_env(&client, &problem));
+    check_open(client);
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_env(&config, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
+    leasehold_config_free(config);
+    check_open(client);
+    give_back(mark);
+    leasehold_client_free(onlooker);
+}
+
+static void without_a_url_it_is_the_embedded_store_of_this_user(void)
+{
+    char state[200], path[300], expected[400];
+    leasehold_client *client;
+    leasehold_config *config;
+    new_folder(state, sizeof state);
+    snprintf(path, sizeof path, "%s/leasehold/locks.db", state);
+    snprintf(expected, sizeof expected, "sqlite:%s", path);
+    setenv("XDG_STATE_HOME", state, 1);
+    /* A variable that is empty is as good as none. */
+    for (int set = 0; set < 2; set++) {
+        if (set) setenv("LEASEHOLD_URL", "", 1);
+        EXPECT(LEASEHOLD_OK, leasehold_config_from_env(&config, &problem));
+        CHECK_TEXT(expected, leasehold_config_store(config));
+        leasehold_config_free(config);
+        EXPECT(LEASEHOLD_OK, leasehold_client_open_env(&client, &problem));
+        CHECK_TEXT(expected, leasehold_client_store(client));
+        give_back(take_name(client, "n"));
+        leasehold_client_free(client);
+        CHECK_INT(0, access(path, F_OK));
+    }
+    EXPECT(LEASEHOLD_OK, leasehold_client_open("sqlite:", LEASEHOLD_NUL, &client, &problem));
+    CHECK_TEXT(expected, leasehold_client_store(client));
+    leasehold_client_free(client);
+
+    setenv("LEASEHOLD_URL", "http://127.0.0.1", 1);
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_open_env(&client, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_from_env(&config, &problem));
+}
+
+static void a_server_is_reached_by_a_unix_socket_and_with_a_password(void)
+{
+    char folder[200], options[400], url[400];
+    leasehold_client *client;
+    new_folder(folder, sizeof folder);
+    snprintf(options, sizeof options, "--unixsocket %s/socket --requirepass pass:word", folder);
+    struct server *server = server_start(options);
+    snprintf(url, sizeof url, "unix://%s/socket?password=pass%%3Aword", folder);
+    EXPECT(LEASEHOLD_OK, leasehold_client_open(url, LEASEHOLD_NUL, &client, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_client_ping(client, &problem));
+    snprintf(url, sizeof url, "unix:%s/socket", folder);
+    CHECK_TEXT(url, leasehold_client_store(client));
+    leasehold_lease *lease = take_name(client, "n");
+    leasehold_client *other;
+    snprintf(url, sizeof url, "redis://:pass%%3Aword@127.0.0.1:%d", server->port);
+    EXPECT(LEASEHOLD_OK, leasehold_client_open(url, LEASEHOLD_NUL, &other, &problem));
+    CHECK_INT(leasehold_lease_fence(lease), holder_fence(other, "n"));
+    /* Another database is another store. */
+    leasehold_client *elsewhere;
+    strcat(url, "/5");
+    EXPECT(LEASEHOLD_OK, leasehold_client_open(url, LEASEHOLD_NUL, &elsewhere, &problem));
+    CHECK(!is_held(elsewhere, "n"));
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d/5", server->port);
+    CHECK_TEXT(url, leasehold_client_store(elsewhere));
+    leasehold_lease_free(lease);
+    leasehold_client_free(elsewhere);
+    leasehold_client_free(other);
+    leasehold_client_free(client);
+    server_end(server);
+}
+
+static void a_client_can_be_opened_before_its_server(void)
+{
+    char url[64], options[64];
+    leasehold_client *client;
+    int port = free_port();
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d", port);
+    EXPECT(LEASEHOLD_OK, leasehold_client_open(url, LEASEHOLD_NUL, &client, &problem));
+    EXPECT(LEASEHOLD_ERR_REFUSED, leasehold_client_ping(client, &problem));
+    /* The later of two ports on its command line counts. */
+    snprintf(options, sizeof options, "--port %d", port);
+    struct server *server = server_start(options);
+    EXPECT(LEASEHOLD_OK, leasehold_client_ping(client, &problem));
+    give_back(take_name(client, "n"));
+    leasehold_client_free(client);
+    server_end(server);
+}
+
+/* ---- What a client tells ---------------------------------------------------------------------- */
+
+static void what_is_shown_of_a_lock(struct store *store)
+{
+    leasehold_client *client = open_client(store->url), *onlooker = open_client(store->url);
+    leasehold_lock *lock = make_lock(onlooker, "n");
+    leasehold_shown *shown;
+    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+    CHECK(!leasehold_shown_is_held(shown));
+    CHECK_TEXT("", leasehold_shown_token_prefix(shown));
+    CHECK_INT(0, leasehold_shown_ttl_ms(shown));
+    CHECK_INT(0, leasehold_shown_fence(shown));
+    CHECK_INT(0, leasehold_shown_last_fence(shown));
+    leasehold_shown_free(shown);
+
+    leasehold_lease *lease = take_name_for(client, "n", 40000);
+    uint64_t fence = leasehold_lease_fence(lease);
+    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+    give_back(lease);
+    /* It does not change any more. */
+    CHECK(leasehold_shown_is_held(shown));
+    CHECK(leasehold_shown_ttl_ms(shown) > 0 && leasehold_shown_ttl_ms(shown) <= 40000);
+    CHECK_INT(fence, leasehold_shown_fence(shown));
+    CHECK_INT(fence, leasehold_shown_last_fence(shown));
+    leasehold_shown_free(shown);
+
+    lease = take_name(client, "n");
+    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+    const char *prefix = leasehold_shown_token_prefix(shown);
+    CHECK(strlen(prefix) >= 4 && strlen(prefix) <= 16);
+    CHECK(strncmp(leasehold_lease_token(lease), prefix, strlen(prefix)) == 0);
+    fence = leasehold_lease_fence(lease);
+    give_back(lease);
+    leasehold_shown_free(shown);
+
+    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+    CHECK(!leasehold_shown_is_held(shown));
+    CHECK_INT(fence, leasehold_shown_last_fence(shown));
+    leasehold_shown_free(shown);
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+    leasehold_client_free(onlooker);
+}
+
+static void what_is_shown_of_a_lock_that_another_program_holds(struct store *store)
+{
+    leasehold_client *client = open_client(store->url);
+    leasehold_lock *lock = make_lock(client, "n");
+    leasehold_shown *shown;
+    leasehold_lease *lease;
+    server_ask(store->server, "SET n somebody PX 50000");
+    EXPECT(LEASEHOLD_BUSY, leasehold_lock_try_acquire(lock, &lease, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+    CHECK(leasehold_shown_is_held(shown));
+    CHECK_INT(0, leasehold_shown_fence(shown));
+    CHECK(leasehold_shown_ttl_ms(shown) > 0);
+    leasehold_shown_free(shown);
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+}
+
+static void each_counter_counts_what_it_says(struct store *store)
+{
+    leasehold_client *client = open_client(store->url), *other = open_client(store->url);
+    leasehold_lock *lock = make_lock(client, "n");
+    leasehold_lease *theirs = take_name(other, "n"), *lease;
+    for (leasehold_counter counter = 1; counter <= 8; counter++)
+        CHECK_INT(0, count(client, counter));
+
+    for (int i = 0; i < 3; i++)
+        EXPECT(LEASEHOLD_BUSY, leasehold_lock_try_acquire(lock, &lease, &problem));
+    CHECK_INT(3, count(client, LEASEHOLD_COUNTER_ATTEMPTS));
+    CHECK_INT(3, count(client, LEASEHOLD_COUNTER_BUSY));
+    EXPECT(LEASEHOLD_TIMEOUT,
+           leasehold_lock_acquire_within(lock, 0, NULL, NULL, &lease, &problem));
+    CHECK_INT(1, count(client, LEASEHOLD_COUNTER_TIMED_OUT));
+    give_back(theirs);
+    EXPECT(LEASEHOLD_OK, leasehold_lock_try_acquire(lock, &lease, &problem));
+    CHECK_INT(1, count(client, LEASEHOLD_COUNTER_GRANTED));
+    CHECK_INT(5, count(client, LEASEHOLD_COUNTER_ATTEMPTS));
+    give_back(lease);
+
+    lease = take_name_for(client, "renewed", 300);
+    EVENTUALLY(count(client, LEASEHOLD_COUNTER_RENEWED) > 0);
+    leasehold_lease_free(lease);
+    lease = take_to_lose(client, "lost", 30);
+    EVENTUALLY(count(client, LEASEHOLD_COUNTER_LOST) == 1);
+    CHECK_INT(0, count(client, LEASEHOLD_COUNTER_RELEASED_LATE));
+    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
+    CHECK_INT(1, count(client, LEASEHOLD_COUNTER_RELEASED_LATE));
+    leasehold_lease_free(lease);
+    CHECK_INT(0, count(client, LEASEHOLD_COUNTER_UNKNOWN));
+
+    uint64_t counted = 77;
+    const leasehold_counter none[] = {0, -1, 9, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
+               leasehold_client_counter(client, none[i], &counted, &problem));
+    CHECK_INT(77, counted);
+
+    EXPECT(LEASEHOLD_OK, leasehold_client_close(client, &problem));
+    CHECK_INT(3, count(client, LEASEHOLD_COUNTER_GRANTED));
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+    leasehold_client_free(other);
+}
+
+int main(int argc, char **argv)
+{
+    runner_start(argc, argv);
+    ON_EACH_STORE(a_store_is_opened_by_url_by_configuration_and_by_environment);
+    TEST(without_a_url_it_is_the_embedded_store_of_this_user);
+    TEST(a_server_is_reached_by_a_unix_socket_and_with_a_password);
+    TEST(a_client_can_be_opened_before_its_server);
+    ON_EACH_STORE(what_is_shown_of_a_lock);
+    ON_REDIS(what_is_shown_of_a_lock_that_another_program_holds);
+    ON_EACH_STORE(each_counter_counts_what_it_says);
+    return runner_report();
+}

@@ -1,18 +1,18 @@
-"""Times cycles of taking a lock and giving it back, for a benchmark that asks for them.
+"""Cycles in Python, for `leasehold bench --also python="python3 benches/python/cycle.py"`.
 
-    python3 cycle.py URL NAME
-
-Each line of standard input is a number N; the answer is a line with N durations in nanoseconds.
+Its argument is the name of a lock, in the store that LEASEHOLD_URL names. Each line of input is a
+number; the answer is a line with what so many cycles took, in nanoseconds.
 """
 
 import sys
 from time import perf_counter_ns
+from typing import List
 
 import leasehold
 
 
-def cycles(lock: leasehold.Lock, count: int) -> "list[int]":
-    """How long each of `count` cycles took."""
+def cycles(lock: leasehold.Lock, count: int) -> List[int]:
+    """How long each of `count` cycles of taking the lock and giving it back took."""
     took = []
     for _ in range(count):
         start = perf_counter_ns()
@@ -22,9 +22,8 @@ def cycles(lock: leasehold.Lock, count: int) -> "list[int]":
 
 
 def main() -> None:
-    _, url, name = sys.argv
-    with leasehold.connect(url) as client:
-        lock = client.lock(name)
+    with leasehold.connect() as client:
+        lock = client.lock(sys.argv[-1])
         for line in sys.stdin:
             print(*cycles(lock, int(line)), flush=True)
 

@@ -1,4 +1,4 @@
-"""What a cycle of taking a lock and giving it back costs, beside redis-py's Lock and the bare limit.
+"""What taking a lock and giving it back costs, beside redis-py's Lock and the bare limit.
 
     python3 compare.py [--seconds N] [--ratios]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, List
 
 import pytest
+import redis
 from server import Server
 
 import leasehold
@@ -63,6 +64,14 @@ def redis_client(server: Server) -> Iterator[leasehold.Client]:
 @pytest.fixture
 def name() -> str:
     return f"test:{next(_numbers)}"
+
+
+@pytest.fixture
+def theirs(server: Server) -> Iterator["redis.Redis"]:
+    """A client of redis-py."""
+    made = redis.Redis(port=server.port)
+    yield made
+    made.close()
 
 
 Until = Callable[[Callable[[], Any]], Any]

@@ -39,7 +39,9 @@ class Server:
             self.port = probe.getsockname()[1]
         command: List[str] = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1"]
         command += ["--save", "", "--appendonly", "no", "--dir", self.folder, *self.options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        )
         until = time.monotonic() + 20
         while time.monotonic() < until and self.process.poll() is None:
             try:

@@ -112,9 +112,7 @@ def test_the_loop_goes_on_while_a_task_waits(client: leasehold.Client, name: str
     play(story())
 
 
-def test_a_cancelled_wait_is_over_when_the_task_is(
-    client: leasehold.Client, name: str
-) -> None:
+def test_a_cancelled_wait_is_over_when_the_task_is(client: leasehold.Client, name: str) -> None:
     async def story() -> None:
         lock = client.lock(name)
         async with lock:
@@ -141,9 +139,7 @@ def test_a_cancelled_wait_is_over_when_the_task_is(
     play(story())
 
 
-def test_cancelling_again_and_again_changes_nothing(
-    client: leasehold.Client, name: str
-) -> None:
+def test_cancelling_again_and_again_changes_nothing(client: leasehold.Client, name: str) -> None:
     async def story() -> None:
         lock = client.lock(name)
         async with lock:
@@ -197,9 +193,7 @@ def test_a_release_is_finished_though_the_task_is_cancelled(
     play(story())
 
 
-def test_events_without_threads(
-    server: Server, redis_client: leasehold.Client, name: str
-) -> None:
+def test_events_without_threads(server: Server, redis_client: leasehold.Client, name: str) -> None:
     async def story() -> None:
         before = set(threading.enumerate())
         stream = aio.events(redis_client)

@@ -19,15 +19,20 @@ def leasehold_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
-installed = pytest.mark.skipif(
-    not command.COMMAND.exists(), reason="only a wheel has the command"
-)
+installed = pytest.mark.skipif(not command.COMMAND.exists(), reason="only a wheel has the command")
 
 
 @installed
 def test_it_runs_a_command_under_a_lock(server: Server, name: str) -> None:
     result = leasehold_command(
-        "run", "--store", server.url, name, "--", "sh", "-c", 'echo "fence $LEASEHOLD_FENCE"; exit 7'
+        "run",
+        "--store",
+        server.url,
+        name,
+        "--",
+        "sh",
+        "-c",
+        'echo "fence $LEASEHOLD_FENCE"; exit 7',
     )
     assert result.returncode == 7 and result.stdout.startswith("fence 1"), result
 

@@ -96,9 +96,7 @@ def test_ctrl_c_is_never_lost_where_locks_come_and_go(server: Server, name: str)
             except KeyboardInterrupt:
                 print("interrupted", time.monotonic_ns(), flush=True)
     """
-    child = subprocess.Popen(
-        script(text, server.url, name), stdout=subprocess.PIPE, text=True
-    )
+    child = subprocess.Popen(script(text, server.url, name), stdout=subprocess.PIPE, text=True)
     try:
         for _ in range(100):
             wait_for_the_wait(child)

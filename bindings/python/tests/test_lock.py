@@ -103,9 +103,7 @@ def test_waiting_ends_with_a_timeout(
             other.lock(name, wait=timedelta(milliseconds=20)).__enter__()
 
 
-def test_waiting_without_limit_for_oneself_is_refused(
-    client: leasehold.Client, name: str
-) -> None:
+def test_waiting_without_limit_for_oneself_is_refused(client: leasehold.Client, name: str) -> None:
     with client.lock(name):
         with pytest.raises(leasehold.WouldDeadlock):
             client.lock(name).acquire(wait=math.inf)
@@ -131,9 +129,7 @@ def test_extending(client: leasehold.Client, name: str) -> None:
     lease.release()
 
 
-def test_a_lease_without_renewal_ends(
-    client: leasehold.Client, name: str, until: Until
-) -> None:
+def test_a_lease_without_renewal_ends(client: leasehold.Client, name: str, until: Until) -> None:
     lease = client.lock(name, ttl=0.05, renew=False).acquire()
     until(lambda: not lease.valid)
     with pytest.raises(leasehold.LeaseLost):
@@ -185,9 +181,7 @@ def test_showing(client: leasehold.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"\x00\xff\x80 binary", "größe:{tag}", b"plain", "\udcff"])
-def test_names_are_any_bytes(
-    client: leasehold.Client, other: leasehold.Client, text: Any
-) -> None:
+def test_names_are_any_bytes(client: leasehold.Client, other: leasehold.Client, text: Any) -> None:
     with client.lock(text) as lease:
         same = lease.name.encode("utf-8", "surrogateescape")
         assert other.lock(same).try_acquire() is None

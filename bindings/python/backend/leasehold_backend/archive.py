@@ -33,7 +33,9 @@ def write_wheel(folder: Path, built: Built) -> str:
     entries.append(("leasehold/_native/leasehold", built.command.read_bytes(), 0o755))
     for file in sorted(places.rust().glob("LICENSE-*")):
         entries.append((f"{info}/licenses/{file.name}", file.read_bytes(), 0o644))
-    about = f"Wheel-Version: 1.0\nGenerator: leasehold_backend\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    about = (
+        f"Wheel-Version: 1.0\nGenerator: leasehold_backend\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    )
     entries.append((f"{info}/METADATA", metadata.metadata().encode(), 0o644))
     entries.append((f"{info}/WHEEL", about.encode(), 0o644))
     entries.append((f"{info}/entry_points.txt", metadata.ENTRY_POINTS.encode(), 0o644))

@@ -102,7 +102,9 @@ def check_compiler() -> None:
     """SQLite and the cryptography of TLS are written in C."""
     compiler = os.environ.get("CC", "cc").split()[0]
     if shutil.which(compiler) is None:
-        give_up(f"the C compiler '{compiler}' is missing; on Debian, 'apt-get install gcc libc6-dev'")
+        give_up(
+            f"the C compiler '{compiler}' is missing; on Debian, 'apt-get install gcc libc6-dev'"
+        )
 
 
 def _output(command: List[str]) -> str:

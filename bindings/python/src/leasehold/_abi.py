@@ -40,16 +40,12 @@ error_detail = _function(c_char_p, "error_detail", c_void_p)
 error_free = _function(None, "error_free", c_void_p)
 
 # Setting up a client
-config_from_url = _function(
-    c_int32, "config_from_url", c_char_p, c_size_t, c_void_p, c_void_p
-)
+config_from_url = _function(c_int32, "config_from_url", c_char_p, c_size_t, c_void_p, c_void_p)
 config_from_env = _function(c_int32, "config_from_env", c_void_p, c_void_p)
 config_set_prefix = _function(c_int32, "config_set_prefix", c_void_p, c_char_p, c_size_t)
 config_set_io_timeout_ms = _function(c_int32, "config_set_io_timeout_ms", c_void_p, c_int64)
 config_set_pool = _function(c_int32, "config_set_pool", c_void_p, c_uint32)
-config_set_close_timeout_ms = _function(
-    c_int32, "config_set_close_timeout_ms", c_void_p, c_int64
-)
+config_set_close_timeout_ms = _function(c_int32, "config_set_close_timeout_ms", c_void_p, c_int64)
 config_store = _function(c_char_p, "config_store", c_void_p)
 config_free = _function(None, "config_free", c_void_p)
 
@@ -57,9 +53,7 @@ config_free = _function(None, "config_free", c_void_p)
 client_open = _function(c_int32, "client_open", c_char_p, c_size_t, c_void_p, c_void_p)
 client_open_env = _function(c_int32, "client_open_env", c_void_p, c_void_p)
 client_open_config = _function(c_int32, "client_open_config", c_void_p, c_void_p, c_void_p)
-client_lock = _function(
-    c_int32, "client_lock", c_void_p, c_char_p, c_size_t, c_void_p, c_void_p
-)
+client_lock = _function(c_int32, "client_lock", c_void_p, c_char_p, c_size_t, c_void_p, c_void_p)
 client_ping = _function(c_int32, "client_ping", c_void_p, c_void_p)
 client_events = _function(c_int32, "client_events", c_void_p, c_void_p, c_void_p)
 client_counter = _function(c_int32, "client_counter", c_void_p, c_int32, c_void_p, c_void_p)
@@ -110,9 +104,7 @@ lease_extend = _function(c_int32, "lease_extend", c_void_p, c_void_p)
 lease_extend_for_ms = _function(c_int32, "lease_extend_for_ms", c_void_p, c_int64, c_void_p)
 lease_release = _function(c_int32, "lease_release", c_void_p, c_void_p)
 lease_let_expire = _function(c_int32, "lease_let_expire", c_void_p, c_void_p)
-lease_let_expire_in_ms = _function(
-    c_int32, "lease_let_expire_in_ms", c_void_p, c_int64, c_void_p
-)
+lease_let_expire_in_ms = _function(c_int32, "lease_let_expire_in_ms", c_void_p, c_int64, c_void_p)
 lease_detach = _function(c_int32, "lease_detach", c_void_p, c_void_p)
 lease_free = _function(None, "lease_free", c_void_p)
 

@@ -1,8 +1,7 @@
 """redis-py's exceptions: its own, so that code that catches them goes on to, or else our own of the
 same names."""
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Dict, Iterator, Optional, Type
+from typing import TYPE_CHECKING, Dict, Optional, Type
 
 from .. import _errors
 
@@ -44,9 +43,7 @@ if not _theirs:
     class LockError(RedisError, ValueError):
         """A lock could not be taken or given back."""
 
-        def __init__(
-            self, message: Optional[str] = None, lock_name: Optional[str] = None
-        ) -> None:
+        def __init__(self, message: Optional[str] = None, lock_name: Optional[str] = None) -> None:
             super().__init__(message)
             self.message = message
             self.lock_name = lock_name
@@ -70,13 +67,7 @@ _THEIRS: Dict[Type[_errors.Error], Type[RedisError]] = {
 }
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raises troubles with the server as redis-py would call them."""
-    try:
-        yield
-    except _errors.Error as error:
-        theirs = _THEIRS.get(type(error))
-        if theirs is None:
-            raise
-        raise theirs(str(error)) from error
+def translated(error: _errors.Error) -> Exception:
+    """What redis-py would raise for trouble with the server; our own error for all else."""
+    theirs = _THEIRS.get(type(error))
+    return error if theirs is None else theirs(str(error))

@@ -1,15 +1,17 @@
-"""The lock itself. Its documentation is redis-py's."""
+"""The lock itself."""
 
 import logging
 import math
 import threading
 import time
 from types import TracebackType
-from typing import Any, Optional, Type, Union
+from typing import Any, Optional, Tuple, Type, Union
 
-from .. import _lease, _lock
-from .._errors import LeaseLost, Timeout, WrongType
-from .._lock import Backoff
+from .._client import Client
+from .._errors import Error, LeaseLost, Timeout, WrongType
+from .._lease import Lease
+from .._lock import Backoff, Shown
+from .._lock import Lock as OurLock
 from ._clients import client_of
 from ._exceptions import LockError, LockNotOwnedError, translated
 from ._foreign import is_foreign, theirs_of
@@ -30,10 +32,10 @@ class _Owned:
 
     #: What marks it on the server. A program may hand it to another process and set it there.
     token: Optional[bytes] = None
-    #: The grant that the token was got with.
-    handover: Optional[_lease.Handover] = None
-    #: Only for a lock without a timeout: what renews it.
-    lease: Optional[_lease.Lease] = None
+    #: The grant that the token was got with, as bytes and a fence.
+    grant: Optional[Tuple[bytes, int]] = None
+    #: The grant's lease, while nothing but time has changed it. It renews a lock without a timeout.
+    lease: Optional[Lease] = None
 
 
 class _OwnedByThread(_Owned, threading.local):
@@ -76,6 +78,7 @@ class Lock:
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.local: _Owned = _OwnedByThread() if self.thread_local else _Owned()
+        self._made: Optional[Tuple[Tuple[Client, object, Number], OurLock]] = None
         client_of(client)
 
     def __enter__(self) -> "Lock":
@@ -113,31 +116,27 @@ class Lock:
         blocking = self.blocking if blocking is None else blocking
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
+        local = self.local
         if token is not None:
             theirs = theirs_of(self)
             taken = bool(theirs.acquire(sleep, blocking, blocking_timeout, token))
             if taken:
-                self.local.lease = self.local.handover = None
-                self.local.token = theirs.local.token
+                local.token, local.grant, local.lease = theirs.local.token, None, None
             return taken
         pause = max(sleep, _SHORTEST_PAUSE)
-        with translated():
-            lease = self._acquire(self._lock(pause), pause, blocking, blocking_timeout)
-            if lease is None:
-                return False
-            local = self.local
-            if self.timeout:
-                # redis-py's lock is no more than its token, and belongs to whoever knows it.
-                local.lease, local.handover = None, lease.detach()
-            else:
-                local.lease = lease
-                local.handover = _lease.Handover(lease.token, lease.fence)
-            local.token = local.handover.token.encode()
-            return True
+        try:
+            lease = self._take(self._lock(pause), pause, blocking, blocking_timeout)
+        except Error as error:
+            raise translated(error) from error
+        if lease is None:
+            return False
+        text = lease.token.encode()
+        local.token, local.grant, local.lease = text, (text, lease.fence), lease
+        return True
 
-    def _acquire(
-        self, lock: _lock.Lock, pause: Number, blocking: bool, limit: Optional[Number]
-    ) -> Optional[_lease.Lease]:
+    def _take(
+        self, lock: OurLock, pause: Number, blocking: bool, limit: Optional[Number]
+    ) -> Optional[Lease]:
         end = time.monotonic() + (_LONG if limit is None else max(limit, 0))
         while True:
             try:
@@ -152,44 +151,45 @@ class Lock:
                     return None
                 time.sleep(pause)
 
-    def _lock(self, pause: Number = 0.1) -> _lock.Lock:
+    def _lock(self, pause: Number = 0.1) -> OurLock:
+        """Leasehold's lock, by what the attributes say now."""
+        wanted = (client_of(self.redis), self.timeout, pause)
+        if self._made is None or self._made[0] != wanted:
+            self._made = (wanted, self._make(*wanted))
+        return self._made[1]
+
+    def _make(self, client: Client, timeout: Optional[Number], pause: Number) -> OurLock:
         backoff = Backoff(spins=0, first=pause, longest=pause)
-        client = client_of(self.redis)
-        if not self.timeout:
+        if not timeout:
             return client.lock(self.name, max_hold=math.inf, backoff=backoff)
-        # As redis-py cuts it.
-        ttl = int(self.timeout * 1000) / 1000
-        return client.lock(self.name, ttl=ttl, renew=False, backoff=backoff)
+        return client.lock(self.name, ttl=_cut(timeout), renew=False, backoff=backoff)
 
     def locked(self) -> bool:
         """Whether anybody has the lock."""
-        with translated():
-            try:
-                return self._lock().show().held
-            except WrongType:  # By redis-py, without a ttl.
-                return True
+        shown = self._show()
+        return shown is None or shown.held
 
     def owned(self) -> bool:
         """Whether this object has the lock, as the server sees it."""
-        token = self.local.token
+        token, grant = self.local.token, self.local.grant
         if token is None:
             return False
         if is_foreign(token):
             return bool(theirs_of(self, token).owned())
-        with translated():
-            try:
-                shown = self._lock().show()
-            except WrongType:
-                return False
-        if not shown.held or not token.decode().startswith(shown.token_prefix):
+        shown = self._show()
+        if shown is None or not shown.held or not token.startswith(shown.token_prefix.encode()):
             return False
-        handover = self._handover(token)
-        return handover is None or handover.fence == shown.fence
+        # The fence of a token from another process is not known here.
+        return grant is None or grant[0] != token or grant[1] == shown.fence
 
-    def _handover(self, token: bytes) -> Optional[_lease.Handover]:
-        """What is known of a token; nothing if it came from another process."""
-        handover = self.local.handover
-        return handover if handover is not None and handover.token.encode() == token else None
+    def _show(self) -> Optional[Shown]:
+        """What is to be seen; None for a key that redis-py has set without a ttl."""
+        try:
+            return self._lock().show()
+        except WrongType:
+            return None
+        except Error as error:
+            raise translated(error) from error
 
     def release(self) -> None:
         """Gives the lock back."""
@@ -202,15 +202,16 @@ class Lock:
         try:
             if is_foreign(token):
                 theirs_of(self, token).release()
-                return
-            with translated():
+            else:
                 self._own(token, lease).release()
         except LeaseLost:
             raise self._error(
                 LockNotOwnedError, "Cannot release a lock that's no longer owned"
             ) from None
+        except Error as error:
+            raise translated(error) from error
         finally:
-            local.token = local.lease = local.handover = None
+            local.token = local.grant = local.lease = None
 
     def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
         """Adds to the time that is left of the lock, or replaces it."""
@@ -221,12 +222,11 @@ class Lock:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
         if is_foreign(token):
             return bool(theirs_of(self, token).extend(additional_time, replace_ttl))
-        ttl = int(additional_time * 1000) / 1000
+        ttl = _cut(additional_time)
         if not replace_ttl:
-            with translated():
-                ttl += self._lock().show().ttl
-        self._set_ttl(token, ttl, "Cannot extend a lock that's no longer owned")
-        return True
+            shown = self._show()
+            ttl += shown.ttl if shown is not None else 0
+        return self._set_ttl(token, ttl, "Cannot extend a lock that's no longer owned")
 
     def reacquire(self) -> bool:
         """Sets the time that is left of the lock to its timeout."""
@@ -237,29 +237,38 @@ class Lock:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
         if is_foreign(token):
             return bool(theirs_of(self, token).reacquire())
-        ttl = int(self.timeout * 1000) / 1000
-        self._set_ttl(token, ttl, "Cannot reacquire a lock that's no longer owned")
-        return True
+        ttl = _cut(self.timeout)
+        return self._set_ttl(token, ttl, "Cannot reacquire a lock that's no longer owned")
 
-    def _set_ttl(self, token: bytes, ttl: float, otherwise: str) -> None:
+    def _set_ttl(self, token: bytes, ttl: float, otherwise: str) -> bool:
         try:
-            with translated():
-                # Extending a lease never shortens it, but redis-py's methods do. This sets the
-                # ttl as it is, and ends only the handle.
-                self._own(token, None).let_expire(after=ttl)
+            # Extending a lease never shortens it, but redis-py's methods do. This sets the ttl as
+            # it is, and ends only the handle: what is owned is known by its token from now on.
+            self._own(token, self.local.lease).let_expire(after=ttl)
         except LeaseLost:
             raise self._error(LockNotOwnedError, otherwise) from None
+        except Error as error:
+            raise translated(error) from error
+        self.local.lease = None
+        return True
 
-    def _own(self, token: bytes, lease: Optional[_lease.Lease]) -> _lease.Lease:
-        """A handle for what is owned under a token."""
-        if lease is not None and lease.token.encode() == token and not lease._client._forked:
+    def _own(self, token: bytes, lease: Optional[Lease]) -> Lease:
+        """A handle for what is owned under a token. It is the server that says whether it is: a
+        lease whose time is over by our clock, with its margin, is asked for like any other."""
+        grant = self.local.grant
+        known = grant is not None and grant[0] == token
+        if known and lease is not None and lease.valid:
             return lease
         lock = self._lock()
-        handover = self._handover(token)
-        # A token from another process: the fence is to be seen on the server.
-        fence = handover.fence if handover is not None else (lock.show().fence or 1)
+        # The fence of a token from another process is to be seen on the server.
+        fence = grant[1] if known and grant is not None else (lock.show().fence or 1)
         return lock.attach(token.decode(), fence)
 
     def _error(self, kind: Type[LockError], message: str) -> LockError:
         name = self.name
         return kind(message, lock_name=name.decode() if isinstance(name, bytes) else name)
+
+
+def _cut(seconds: Number) -> float:
+    """Whole milliseconds, as redis-py cuts them."""
+    return int(seconds * 1000) / 1000

@@ -123,6 +123,14 @@ def test_when_cargo_fails_its_words_come_first(tmp_path: Path) -> None:
     assert "Cargo failed; what it said stands above" in said and "Traceback" not in said
 
 
+def test_without_the_sources_in_rust_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(places, "PACKAGE", tmp_path / "bindings" / "python")
+    with pytest.raises(SystemExit, match="its sources in Rust are missing"):
+        leasehold_backend.build_sdist(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     "function, answer, reason",
     [

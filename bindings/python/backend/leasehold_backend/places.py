@@ -11,5 +11,10 @@ IN_SDIST = "rust"
 
 def rust() -> Path:
     """The folder with the Cargo.toml of the library."""
-    unpacked = PACKAGE / IN_SDIST
-    return unpacked if (unpacked / "Cargo.toml").exists() else PACKAGE.parents[1]
+    for folder in [PACKAGE / IN_SDIST, PACKAGE.parents[1]]:
+        if (folder / "Cargo.toml").exists():
+            return folder
+    raise SystemExit(
+        "Leasehold cannot be built here: its sources in Rust are missing. Build from a whole "
+        "checkout, with pip 21.3 or later, or from a source package."
+    )

@@ -1,0 +1,88 @@
+"""Leasehold: one lock for programs on many machines, or for the processes of one.
+
+Take it, know how long you may rely on it, prove to the resource that you are the latest holder
+(the fence), give it back. Locks are kept on one Redis or Valkey server, or in an SQLite file.
+
+>>> import leasehold
+>>> client = leasehold.connect()            # or connect("redis://127.0.0.1")
+>>> with client.lock("stock:sku-17", ttl=10, wait=5) as lease:
+...     charge(order, lease.fence)          # the database refuses a smaller fence
+
+Durations are seconds, or a `timedelta`. Whatever goes wrong is a `leasehold.Error`. Calls may be
+made by any thread; `leasehold.aio` has what a program of `asyncio` needs. `leasehold.compat.Lock`
+takes the place of redis-py's ``Lock``.
+"""
+
+from . import _abi
+from ._client import Client, Counters, connect
+from ._errors import (
+    Auth,
+    BadArgument,
+    BadHandle,
+    Closed,
+    Error,
+    Exhausted,
+    Forked,
+    Interrupted,
+    LeaseLost,
+    NoAnswer,
+    OutOfMemory,
+    Panic,
+    Permission,
+    Protocol,
+    ReadOnly,
+    Refused,
+    Sealed,
+    Storage,
+    Timeout,
+    Tls,
+    Unavailable,
+    Unknown,
+    WouldDeadlock,
+    WrongType,
+)
+from ._events import Event, EventKind, Events, LossReason
+from ._lease import Handover, Lease
+from ._lock import Backoff, Lock, Shown
+
+#: The version of the library, which the package shares.
+__version__: str = _abi.version().decode()
+
+__all__ = [
+    "Auth",
+    "Backoff",
+    "BadArgument",
+    "BadHandle",
+    "Client",
+    "Closed",
+    "Counters",
+    "Error",
+    "Event",
+    "EventKind",
+    "Events",
+    "Exhausted",
+    "Forked",
+    "Handover",
+    "Interrupted",
+    "Lease",
+    "LeaseLost",
+    "Lock",
+    "LossReason",
+    "NoAnswer",
+    "OutOfMemory",
+    "Panic",
+    "Permission",
+    "Protocol",
+    "ReadOnly",
+    "Refused",
+    "Sealed",
+    "Shown",
+    "Storage",
+    "Timeout",
+    "Tls",
+    "Unavailable",
+    "Unknown",
+    "WouldDeadlock",
+    "WrongType",
+    "connect",
+]

@@ -1,0 +1,127 @@
+"""The functions of leasehold.h, as ctypes has to know them, and nothing else.
+
+Handles and pointers to room for a result are `c_void_p`: it takes addresses, `byref()` and None,
+and passing an address costs the least. Everything in here is as in the header, which explains it.
+"""
+
+from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32
+from ctypes import c_uint64, c_void_p
+from typing import Any, Callable, Dict
+
+from ._loader import load
+
+_library = load()
+
+#: Every function that was declared, by its name in C.
+declared: Dict[str, Callable[..., Any]] = {}
+
+INTERRUPT = CFUNCTYPE(c_int, c_void_p)
+LOG = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+
+
+def _function(result: Any, name: str, *arguments: Any) -> Callable[..., Any]:
+    function = _library["leasehold_" + name]
+    function.restype = result
+    function.argtypes = arguments
+    declared["leasehold_" + name] = function
+    return function
+
+
+# Status
+status_name = _function(c_char_p, "status_name", c_int32)
+status_message = _function(c_char_p, "status_message", c_int32)
+status_advice = _function(c_char_p, "status_advice", c_int32)
+status_is_retriable = _function(c_bool, "status_is_retriable", c_int32)
+
+# Errors
+error_status = _function(c_int32, "error_status", c_void_p)
+error_message = _function(c_char_p, "error_message", c_void_p)
+error_detail = _function(c_char_p, "error_detail", c_void_p)
+error_free = _function(None, "error_free", c_void_p)
+
+# Setting up a client
+config_from_url = _function(c_int32, "config_from_url", c_char_p, c_size_t, c_void_p, c_void_p)
+config_from_env = _function(c_int32, "config_from_env", c_void_p, c_void_p)
+config_set_prefix = _function(c_int32, "config_set_prefix", c_void_p, c_char_p, c_size_t)
+config_set_io_timeout_ms = _function(c_int32, "config_set_io_timeout_ms", c_void_p, c_int64)
+config_set_pool = _function(c_int32, "config_set_pool", c_void_p, c_uint32)
+config_set_close_timeout_ms = _function(c_int32, "config_set_close_timeout_ms", c_void_p, c_int64)
+config_store = _function(c_char_p, "config_store", c_void_p)
+config_free = _function(None, "config_free", c_void_p)
+
+# Clients
+client_open = _function(c_int32, "client_open", c_char_p, c_size_t, c_void_p, c_void_p)
+client_open_env = _function(c_int32, "client_open_env", c_void_p, c_void_p)
+client_open_config = _function(c_int32, "client_open_config", c_void_p, c_void_p, c_void_p)
+client_lock = _function(c_int32, "client_lock", c_void_p, c_char_p, c_size_t, c_void_p, c_void_p)
+client_ping = _function(c_int32, "client_ping", c_void_p, c_void_p)
+client_events = _function(c_int32, "client_events", c_void_p, c_void_p, c_void_p)
+client_counter = _function(c_int32, "client_counter", c_void_p, c_int32, c_void_p, c_void_p)
+client_store = _function(c_char_p, "client_store", c_void_p)
+client_close = _function(c_int32, "client_close", c_void_p, c_void_p)
+client_close_within = _function(c_int32, "client_close_within", c_void_p, c_int64, c_void_p)
+client_free = _function(None, "client_free", c_void_p)
+
+# Locks
+lock_set_ttl_ms = _function(c_int32, "lock_set_ttl_ms", c_void_p, c_int64)
+lock_set_wait_ms = _function(c_int32, "lock_set_wait_ms", c_void_p, c_int64)
+lock_set_attempts = _function(c_int32, "lock_set_attempts", c_void_p, c_uint32)
+lock_set_renew = _function(c_int32, "lock_set_renew", c_void_p, c_bool)
+lock_set_max_hold_ms = _function(c_int32, "lock_set_max_hold_ms", c_void_p, c_int64)
+lock_set_backoff_ms = _function(
+    c_int32, "lock_set_backoff_ms", c_void_p, c_uint32, c_int64, c_int64
+)
+lock_name = _function(c_void_p, "lock_name", c_void_p, c_void_p)
+lock_try_acquire = _function(c_int32, "lock_try_acquire", c_void_p, c_void_p, c_void_p)
+lock_acquire = _function(c_int32, "lock_acquire", c_void_p, c_void_p, c_void_p)
+lock_acquire_unless = _function(
+    c_int32, "lock_acquire_unless", c_void_p, INTERRUPT, c_void_p, c_void_p, c_void_p
+)
+lock_acquire_within = _function(
+    c_int32, "lock_acquire_within", c_void_p, c_int64, INTERRUPT, c_void_p, c_void_p, c_void_p
+)
+lock_attach = _function(
+    c_int32, "lock_attach", c_void_p, c_char_p, c_size_t, c_uint64, c_void_p, c_void_p
+)
+lock_show = _function(c_int32, "lock_show", c_void_p, c_void_p, c_void_p)
+lock_free = _function(None, "lock_free", c_void_p)
+
+# What is to be seen of a lock
+shown_is_held = _function(c_bool, "shown_is_held", c_void_p)
+shown_token_prefix = _function(c_char_p, "shown_token_prefix", c_void_p)
+shown_ttl_ms = _function(c_int64, "shown_ttl_ms", c_void_p)
+shown_fence = _function(c_uint64, "shown_fence", c_void_p)
+shown_last_fence = _function(c_uint64, "shown_last_fence", c_void_p)
+shown_free = _function(None, "shown_free", c_void_p)
+
+# Leases
+lease_fence = _function(c_uint64, "lease_fence", c_void_p)
+lease_token = _function(c_char_p, "lease_token", c_void_p)
+lease_name = _function(c_void_p, "lease_name", c_void_p, c_void_p)
+lease_remaining_ms = _function(c_int64, "lease_remaining_ms", c_void_p)
+lease_is_valid = _function(c_bool, "lease_is_valid", c_void_p)
+lease_extend = _function(c_int32, "lease_extend", c_void_p, c_void_p)
+lease_extend_for_ms = _function(c_int32, "lease_extend_for_ms", c_void_p, c_int64, c_void_p)
+lease_release = _function(c_int32, "lease_release", c_void_p, c_void_p)
+lease_let_expire = _function(c_int32, "lease_let_expire", c_void_p, c_void_p)
+lease_let_expire_in_ms = _function(c_int32, "lease_let_expire_in_ms", c_void_p, c_int64, c_void_p)
+lease_detach = _function(c_int32, "lease_detach", c_void_p, c_void_p)
+lease_free = _function(None, "lease_free", c_void_p)
+
+# Events
+event_kind = _function(c_int32, "event_kind", c_void_p)
+event_reason = _function(c_int32, "event_reason", c_void_p)
+event_name = _function(c_void_p, "event_name", c_void_p, c_void_p)
+event_fence = _function(c_uint64, "event_fence", c_void_p)
+event_free = _function(None, "event_free", c_void_p)
+events_descriptor = _function(c_int, "events_descriptor", c_void_p)
+events_next = _function(c_int32, "events_next", c_void_p, c_int64, c_void_p, c_void_p)
+events_dropped = _function(c_uint64, "events_dropped", c_void_p)
+events_free = _function(None, "events_free", c_void_p)
+
+# The log, durations, versions, handles
+log_set = _function(c_int32, "log_set", LOG, c_void_p, c_int32, c_void_p)
+duration_parse = _function(c_int32, "duration_parse", c_char_p, c_size_t, c_void_p, c_void_p)
+version = _function(c_char_p, "version")
+abi_version = _function(c_uint32, "abi_version")
+handle_count = _function(c_size_t, "handle_count")

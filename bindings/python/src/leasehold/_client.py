@@ -1,0 +1,315 @@
+"""A client: an open store, its connections, and the thread that renews leases."""
+
+import os
+import sys
+import weakref
+from ctypes import byref, c_uint64, c_void_p
+from types import TracebackType
+from typing import Callable, Dict, NamedTuple, Optional, Tuple, Type
+
+from . import _abi, _interrupts
+from ._errors import OK, bad_argument, failure
+from ._events import Events
+from ._handles import ConfigHandle, EventsHandle, LockHandle
+from ._lock import Backoff, Lock
+from ._names import Name, encode_name
+from ._time import Seconds, milliseconds
+from ._watcher import Watcher
+
+_MOST_U32 = 2**32 - 1
+#: How many handles of locks a client keeps for the next time.
+_MOST_LOCKS = 128
+
+
+class Counters(NamedTuple):
+    """What a client has counted since it was opened, for graphs."""
+
+    #: Requests to the store for a lock, every try of a wait included.
+    attempts: int
+    #: Leases taken.
+    granted: int
+    #: Tries that found the lock taken.
+    busy: int
+    #: Waits that ran out.
+    timed_out: int
+    #: Requests whose outcome stayed unknown.
+    unknown: int
+    #: Renewals that the store confirmed.
+    renewed: int
+    #: Leases that were lost while held.
+    lost: int
+    #: Releases that found the lease gone, or could not tell.
+    released_late: int
+
+
+class Client:
+    """An open store; from `connect()`. Open one for a process and share it between threads.
+
+    It does not survive a fork: a forked child opens one of its own, and gets `Forked` from
+    whatever it inherited.
+
+    >>> client = leasehold.connect()
+    >>> with client.lock("orders:42", ttl=10, wait=5) as lease:
+    ...     lease.fence > 0
+    True
+    >>> client.close()
+    """
+
+    __slots__ = ("_handle", "_locks", "_watcher", "_forked", "__weakref__")
+
+    def __init__(self, handle: c_void_p) -> None:
+        self._handle = handle
+        # A lock holds nothing, so those of one name and the same options share a handle: a
+        # with statement on client.lock(...) does not make and free one each time.
+        self._locks: Dict[Tuple[object, ...], LockHandle] = {}
+        self._forked = False
+        # Weakly, or its thread would keep the client open for ever.
+        myself = weakref.ref(self)
+        self._watcher = Watcher(lambda: _subscribe(myself()))
+        _clients.add(self)
+
+    def lock(
+        self,
+        name: Name,
+        *,
+        ttl: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        attempts: Optional[int] = None,
+        renew: Optional[bool] = None,
+        max_hold: Optional[Seconds] = None,
+        backoff: Optional[Backoff] = None,
+    ) -> Lock:
+        """A lock on a name: text, or any bytes, 65536 at most. It asks nobody.
+
+        - `ttl`: how soon the lock is free after its holder died; 30 s by default. It does not end
+          a lease that is renewed.
+        - `wait`: how long to wait for it; 60 s by default. 0 tries once, `math.inf` has no limit.
+        - `attempts`: how often a wait asks at most; no limit by default.
+        - `renew`: whether leases are renewed in the background. By default they are where the
+          ttl is at least 100 ms; without renewal the ttl is the limit.
+        - `max_hold`: how long a living holder may keep a renewed lease; 1 h by default,
+          `math.inf` has no limit.
+        - `backoff`: how a wait asks again.
+
+        Values out of range are refused when the lock is taken.
+        """
+        text = encode_name(name)
+        options = (text, ttl, wait, attempts, renew, max_hold, backoff)
+        handle = self._locks.get(options)
+        if handle is None:
+            handle = self._make_lock(*options)
+            if len(self._locks) >= _MOST_LOCKS:
+                self._locks.clear()
+            self._locks[options] = handle
+        return Lock(self, handle, text)
+
+    def _make_lock(
+        self,
+        name: bytes,
+        ttl: Optional[Seconds],
+        wait: Optional[Seconds],
+        attempts: Optional[int],
+        renew: Optional[bool],
+        max_hold: Optional[Seconds],
+        backoff: Optional[Backoff],
+    ) -> LockHandle:
+        handle, error = LockHandle(), c_void_p()
+        status = _abi.client_lock(self._handle, name, len(name), byref(handle), byref(error))
+        if status != OK:
+            raise failure(status, error)
+        if ttl is not None:
+            _check(_abi.lock_set_ttl_ms(handle, milliseconds("ttl", ttl)))
+        if wait is not None:
+            _check(_abi.lock_set_wait_ms(handle, milliseconds("wait", wait)))
+        if attempts is not None:
+            _check(_abi.lock_set_attempts(handle, _count("attempts", attempts)))
+        if renew is not None:
+            _check(_abi.lock_set_renew(handle, renew))
+        if max_hold is not None:
+            _check(_abi.lock_set_max_hold_ms(handle, milliseconds("max_hold", max_hold)))
+        if backoff is not None:
+            spins = _count("backoff.spins", backoff.spins)
+            first = milliseconds("backoff.first", backoff.first)
+            longest = milliseconds("backoff.longest", backoff.longest)
+            _check(_abi.lock_set_backoff_ms(handle, spins, first, longest))
+        return handle
+
+    def events(self) -> Events:
+        """Subscribes to what happens to the leases of this client from now on. Each subscription
+        gets every event."""
+        return Events(_events(self._handle), self)
+
+    def ping(self) -> None:
+        """Reaches the store, credentials included, without doing anything there."""
+        error = c_void_p()
+        status = _abi.client_ping(self._handle, byref(error))
+        if status != OK:
+            raise failure(status, error)
+
+    def counters(self) -> Counters:
+        """What was counted since the client was opened.
+
+        >>> client.counters().granted
+        0
+        """
+        return Counters(*(self._counter(number) for number, _ in enumerate(Counters._fields, 1)))
+
+    def _counter(self, number: int) -> int:
+        count, error = c_uint64(), c_void_p()
+        status = _abi.client_counter(self._handle, number, byref(count), byref(error))
+        if status != OK:
+            raise failure(status, error)
+        return count.value
+
+    @property
+    def store(self) -> str:
+        """The store as people may see it, without user and password."""
+        return str(_abi.client_store(self._handle).decode())
+
+    def close(self, timeout: Optional[Seconds] = None) -> None:
+        """Closes the client: every lease becomes invalid at once and is released, waits end with
+        `Closed`, and the background thread has ended. It takes as long as `timeout` at most, which
+        is `close_timeout` where it is None; what was not released by then is free by its ttl.
+        Closing twice does no harm.
+
+        Without closing, a program may just exit: that asks nobody, and the ttl frees its locks.
+        """
+        error = c_void_p()
+        self._locks.clear()
+        if timeout is None:
+            status = _abi.client_close(self._handle, byref(error))
+        else:
+            timeout_ms = milliseconds("timeout", timeout)
+            status = _abi.client_close_within(self._handle, timeout_ms, byref(error))
+        if status != OK:
+            raise failure(status, error)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    # The names of modules may be gone when the interpreter ends, default values are not. A client
+    # that nobody has any more has no leases that anybody has: nothing is to be released, so there
+    # is nothing to wait for. At the end of the interpreter, the end of the process does it all.
+    def __del__(
+        self,
+        finalizing: Callable[[], bool] = sys.is_finalizing,
+        close_within: Callable[..., object] = _abi.client_close_within,
+        free: Callable[..., object] = _abi.client_free,
+    ) -> None:
+        if not finalizing():
+            close_within(self._handle, 0, None)
+            free(self._handle)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a client stays in its process; connect again in the other one")
+
+    def __repr__(self) -> str:
+        return f"<leasehold.Client of {self.store}>"
+
+
+def connect(
+    url: Optional[str] = None,
+    *,
+    prefix: Optional[Name] = None,
+    io_timeout: Optional[Seconds] = None,
+    pool: Optional[int] = None,
+    close_timeout: Optional[Seconds] = None,
+) -> Client:
+    """Opens the store that a URL names; without one, that of the environment variable
+    ``LEASEHOLD_URL``, or else the embedded one, a file of yours that needs no server.
+
+    ::
+
+        redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
+        rediss://...                                       the same over TLS
+        unix:///path/to/socket                             one Redis on a unix socket
+        sqlite:///path/to/file                             an SQLite file
+
+    A Redis store connects when it is first asked, so a client can be opened before its server.
+
+    - `prefix` is put before every name in the store.
+    - `io_timeout`: how long the store may take to answer one request; 1 s by default.
+    - `pool`: how many requests may be under way at once; 8 by default.
+    - `close_timeout`: how long closing goes on releasing leases; 1 s by default.
+
+    The URL can say these as well: ``redis://cache?io_timeout=300ms&pool=16``.
+
+    >>> with leasehold.connect(f"sqlite:{folder}/locks.db") as client:
+    ...     client.lock("orders:42").try_acquire().release()
+    """
+    config, error = ConfigHandle(), c_void_p()
+    if url is None:
+        status = _abi.config_from_env(byref(config), byref(error))
+    elif isinstance(url, str):
+        text = url.encode("utf-8", "surrogateescape")
+        status = _abi.config_from_url(text, len(text), byref(config), byref(error))
+    else:
+        raise TypeError(f"the URL is a str, not {type(url).__name__}")
+    if status != OK:
+        raise failure(status, error)
+    if prefix is not None:
+        before = encode_name(prefix)
+        _check(_abi.config_set_prefix(config, before, len(before)))
+    if io_timeout is not None:
+        _check(_abi.config_set_io_timeout_ms(config, milliseconds("io_timeout", io_timeout)))
+    if pool is not None:
+        _check(_abi.config_set_pool(config, _count("pool", pool)))
+    if close_timeout is not None:
+        close_ms = milliseconds("close_timeout", close_timeout)
+        _check(_abi.config_set_close_timeout_ms(config, close_ms))
+    handle = c_void_p()
+    status = _abi.client_open_config(config, byref(handle), byref(error))
+    if status != OK:
+        raise failure(status, error)
+    return Client(handle)
+
+
+def _check(status: int) -> None:
+    if status != OK:
+        raise failure(status)
+
+
+def _count(what: str, number: int) -> int:
+    """ctypes would cut a number that is too large."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{what} is an int, not {type(number).__name__}")
+    if not 0 <= number <= _MOST_U32:
+        raise bad_argument(f"{what} is {number}")
+    return number
+
+
+def _events(client: c_void_p) -> EventsHandle:
+    handle, error = EventsHandle(), c_void_p()
+    status = _abi.client_events(client, byref(handle), byref(error))
+    if status != OK:
+        raise failure(status, error)
+    return handle
+
+
+def _subscribe(client: Optional[Client]) -> Events:
+    """For a thread that must not keep the client open."""
+    assert client is not None, "whoever asks has the client"
+    return Events(_events(client._handle), None)
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a child: the C library knows by itself that what it inherited is not its own. What is
+    left for us is not to wait for threads that are not there."""
+    _interrupts.forked()
+    for client in list(_clients):
+        client._forked = True
+        client._watcher.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,245 @@
+"""What a call can come to: an exception for each status of the C interface.
+
+Two of them are none: "ok", and "busy", which is told by None. Statuses above 0 are outcomes, those
+below are errors. More of both may come; one that is not known here is an `Error` with its number in
+`status`.
+"""
+
+from ctypes import c_void_p
+from typing import Dict, Optional, Type, TypeVar
+
+from . import _abi
+
+OK = 0
+BUSY = 1
+TIMEOUT = 2
+INTERRUPTED = 3
+
+
+class Error(Exception):
+    """What every exception of this package is.
+
+    >>> import leasehold
+    >>> try:
+    ...     leasehold.connect("redis://localhost?colour=green")
+    ... except leasehold.Error as error:
+    ...     print(error.name, error.retriable)
+    bad_argument False
+    """
+
+    #: The status of the C interface.
+    status: int = 0
+    #: Only what is special about this failure; may be empty.
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """The short, stable name of the status, such as ``"bad_argument"``."""
+        return str(_abi.status_name(self.status).decode())
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call can succeed later without anybody changing anything."""
+        return bool(_abi.status_is_retriable(self.status))
+
+
+_by_status: Dict[int, Type[Error]] = {}
+_E = TypeVar("_E", bound=Type[Error])
+
+
+def _of_status(kind: _E) -> _E:
+    _by_status[kind.status] = kind
+    return kind
+
+
+@_of_status
+class Timeout(Error, TimeoutError):
+    """The wait ran out, and the lock stayed taken."""
+
+    status = TIMEOUT
+
+
+@_of_status
+class Interrupted(Error):
+    """The wait was ended from elsewhere; nothing is held."""
+
+    status = INTERRUPTED
+
+
+@_of_status
+class LeaseLost(Error):
+    """The lease was not held any more: it ran out, was deleted, was ended before, or somebody
+    else has the lock now. What was done meanwhile may have met somebody else's work; the fence
+    tells."""
+
+    status = 4
+
+
+@_of_status
+class Unknown(Error):
+    """Whether the store did it is not known. Nothing counts as held that was not before; a lock
+    that may have been taken is being given back."""
+
+    status = 5
+
+
+@_of_status
+class BadArgument(Error, ValueError):
+    """An argument that can never work: a bad name, option or URL."""
+
+    status = -1
+
+
+@_of_status
+class BadHandle(Error):
+    """A defect of this package: it used something that was freed."""
+
+    status = -2
+
+
+@_of_status
+class Closed(Error):
+    """The client is closed."""
+
+    status = -3
+
+
+@_of_status
+class Forked(Error):
+    """It was made before this process was forked. Open a new client in the child."""
+
+    status = -4
+
+
+@_of_status
+class Sealed(Error):
+    """A configuration that a client was opened with is not changed any more."""
+
+    status = -5
+
+
+@_of_status
+class Panic(Error):
+    """A defect of the library: the call was abandoned."""
+
+    status = -6
+
+
+@_of_status
+class WouldDeadlock(Error):
+    """This thread holds the lock and would wait for itself."""
+
+    status = -7
+
+
+@_of_status
+class Refused(Error, ConnectionError):
+    """The store cannot be reached."""
+
+    status = -8
+
+
+@_of_status
+class NoAnswer(Error, ConnectionError):
+    """The store did not answer in time; nothing was asked of it yet."""
+
+    status = -9
+
+
+@_of_status
+class Auth(Error):
+    """The store did not accept the user or the password."""
+
+    status = -10
+
+
+@_of_status
+class Tls(Error):
+    """The TLS connection could not be made."""
+
+    status = -11
+
+
+@_of_status
+class Permission(Error):
+    """The store forbids a command or a key that a lock needs."""
+
+    status = -12
+
+
+@_of_status
+class WrongType(Error):
+    """The name is in use by something that is not a lease."""
+
+    status = -13
+
+
+@_of_status
+class ReadOnly(Error):
+    """The store is read-only."""
+
+    status = -14
+
+
+@_of_status
+class OutOfMemory(Error):
+    """The store is out of memory."""
+
+    status = -15
+
+
+@_of_status
+class Unavailable(Error):
+    """The store is up and cannot serve at the moment: loading, busy, failing over."""
+
+    status = -16
+
+
+@_of_status
+class Exhausted(Error):
+    """Something that this process needs has run out: connections, descriptors, threads."""
+
+    status = -17
+
+
+@_of_status
+class Storage(Error):
+    """The file of an embedded store cannot be used."""
+
+    status = -18
+
+
+@_of_status
+class Protocol(Error):
+    """The store answered something that this library does not understand."""
+
+    status = -19
+
+
+def failure(status: int, cell: Optional[c_void_p] = None) -> Error:
+    """The exception for a status. `cell` is where the call wrote the particulars, or nothing;
+    they are freed."""
+    handle = cell.value if cell is not None else None
+    if handle:
+        message = _abi.error_message(handle).decode()
+        detail = _abi.error_detail(handle).decode()
+        _abi.error_free(handle)
+        return error(status, message, detail)
+    what, advice = _abi.status_message(status), _abi.status_advice(status)
+    return error(status, f"{what.decode()}; {advice.decode()}")
+
+
+def error(status: int, message: str, detail: str = "") -> Error:
+    """An exception with our own words."""
+    made = _by_status.get(status, Error)(message)
+    made.detail = detail
+    if type(made) is Error:
+        made.status = status
+    return made
+
+
+def bad_argument(detail: str) -> BadArgument:
+    """An argument that is refused before C is asked."""
+    made = BadArgument(f"{detail}")
+    made.detail = detail
+    return made

@@ -1,0 +1,164 @@
+"""What happens to leases without their holders' doing."""
+
+import enum
+import math
+from ctypes import byref, c_size_t, c_void_p, string_at
+from threading import get_ident
+from types import TracebackType
+from typing import Iterator, NamedTuple, Optional, Type
+
+from . import _abi, _interrupts
+from ._errors import OK, TIMEOUT, BadHandle, Closed, failure
+from ._handles import EventHandle, EventsHandle
+from ._names import decode_name
+from ._time import Seconds, milliseconds
+
+#: How long a wait in the main thread goes on before Python's signal handlers may run.
+_SLICE_MS = 100
+
+
+class EventKind(enum.Enum):
+    """What happened."""
+
+    #: Renewal has not got through for a while, or max_hold is near: time to finish.
+    AT_RISK = 1
+    #: The lease is over; it says so itself from now on.
+    LOST = 2
+    #: A lease that was given up without a release was gone already, or the store did not say.
+    RELEASED_LATE = 3
+    #: Something that this package does not know.
+    OTHER = 0
+
+
+class LossReason(enum.Enum):
+    """Why a lease was lost."""
+
+    #: The event is not about a loss.
+    NONE = 0
+    #: The store says that the lock is not ours: deleted, flushed, or somebody else's by now.
+    NOT_HELD = 1
+    #: Its ttl ran out: the store could not be reached, or renewal was off.
+    EXPIRED = 2
+    #: max_hold was reached.
+    MAX_HOLD = 3
+    #: The client's background thread has failed. The client is closed.
+    NOT_RENEWED = 4
+    #: Something that this package does not know.
+    OTHER = -1
+
+
+class Event(NamedTuple):
+    """Something that happened to a lease."""
+
+    kind: EventKind
+    #: The name of the lock.
+    name: str
+    #: With the name, it says which lease it was.
+    fence: int
+    reason: LossReason
+
+
+def _kind(number: int) -> EventKind:
+    try:
+        return EventKind(number)
+    except ValueError:
+        return EventKind.OTHER
+
+
+def _reason(number: int) -> LossReason:
+    try:
+        return LossReason(number)
+    except ValueError:
+        return LossReason.OTHER
+
+
+def _read(handle: EventHandle) -> Event:
+    length = c_size_t()
+    name = _abi.event_name(handle, byref(length))
+    return Event(
+        _kind(_abi.event_kind(handle)),
+        decode_name(string_at(name, length.value)),
+        _abi.event_fence(handle),
+        _reason(_abi.event_reason(handle)),
+    )
+
+
+class Events:
+    """A subscription to what happens to a client's leases; from `Client.events()`.
+
+    Iterating waits for the next event until the client or the subscription is closed. A slow
+    reader may miss ``AT_RISK`` (see `dropped`), never ``LOST``. For a loop of your own,
+    `fileno()` gives a descriptor that is readable while events wait.
+
+    >>> with client.events() as events:
+    ...     print(events.next(wait=0))
+    None
+    """
+
+    __slots__ = ("_client", "_handle", "__weakref__")
+
+    def __init__(self, handle: EventsHandle, client: object) -> None:
+        self._handle = handle
+        self._client = client  # A client that nobody has any more is closed.
+
+    def next(self, wait: Seconds = math.inf) -> Optional[Event]:
+        """The next event; None when there was none within `wait`. Raises `Closed` when the client
+        is closed and nothing is left to read. Ctrl-C ends the wait."""
+        left = milliseconds("wait", wait)
+        event, error = EventHandle(), c_void_p()
+        most = _SLICE_MS if get_ident() == _interrupts.main_thread else left
+        while True:
+            part = min(left, most)
+            status = _abi.events_next(self._handle, part, byref(event), byref(error))
+            left -= part
+            if status != TIMEOUT or left == 0:
+                break
+        if status == TIMEOUT:
+            return None
+        if status == BadHandle.status:
+            raise failure(Closed.status)
+        if status != OK:
+            raise failure(status, error)
+        return _read(event)
+
+    def fileno(self) -> int:
+        """A descriptor for `select` and the like: readable while events wait, and when the client
+        is closed. Only poll it."""
+        return int(_abi.events_descriptor(self._handle))
+
+    @property
+    def dropped(self) -> int:
+        """How many ``AT_RISK`` this subscription has dropped, because nobody read them in time."""
+        return int(_abi.events_dropped(self._handle))
+
+    def close(self) -> None:
+        """Ends the subscription. Closing twice does no harm."""
+        handle, self._handle = self._handle, EventsHandle()
+        _abi.events_free(handle)
+        handle.value = None
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            event = self.next()
+        except Closed:
+            raise StopIteration from None
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> str:
+        raise TypeError("a subscription stays in its process")

@@ -1,0 +1,96 @@
+"""What can end a wait for a lock: a signal in the main thread, or a flag that another thread sets.
+
+C asks its interrupt function at least every 100 ms, on the thread that waits.
+"""
+
+import ctypes
+import threading
+from typing import Generator, List
+
+from . import _abi
+
+
+class SignalWatch:
+    """Lets Python's signal handlers run during a wait, and keeps what they raise.
+
+    Python runs signal handlers at certain places of Python code, and the entry of a function is
+    one. A plain function as a callback would lose a KeyboardInterrupt: it is raised there, before
+    any `try` of the function, and ctypes prints and forgets what leaves a callback. A generator
+    that has been started goes on where it stopped, inside of its `try`. So the callback is the
+    `send` of a generator.
+    """
+
+    __slots__ = ("caught", "function")
+
+    def __init__(self) -> None:
+        #: One exception at most. Whoever raises it takes it out: the exception leads to the frame
+        #: of the generator, and must not be led to from there.
+        self.caught: List[BaseException] = []
+        answers = _answers(self.caught)
+        next(answers)
+        self.function = _abi.INTERRUPT(answers.send)
+
+
+def _answers(caught: List[BaseException]) -> Generator[int, object, None]:
+    try:
+        while True:
+            yield 0
+    except GeneratorExit:
+        return
+    except BaseException as raised:
+        caught.append(raised)
+    yield 1
+
+
+# A watch costs ten times what asking it costs, so they are used again. The handler of a signal may
+# wait for a lock itself, so one for the whole thread would not do.
+_spare: List[SignalWatch] = []
+
+
+def watch_signals() -> SignalWatch:
+    """A watch for one wait, in the main thread."""
+    try:
+        return _spare.pop()
+    except IndexError:
+        return SignalWatch()
+
+
+def give_back(watch: SignalWatch) -> None:
+    """For the next wait; it must have caught nothing."""
+    _spare.append(watch)
+
+
+class Flag:
+    """Ends a wait in another thread.
+
+    C asks it without Python: at the end of the interpreter, a thread that asks Python is ended in
+    the midst of the call, through frames of the library that cannot be unwound. So the interrupt
+    function is one that any process has, `strlen`, and the flag is a string that is empty until
+    somebody writes a letter into it.
+    """
+
+    __slots__ = ("_text", "address")
+
+    function = _abi.INTERRUPT(("strlen", ctypes.CDLL(None)))
+
+    def __init__(self) -> None:
+        self._text = ctypes.create_string_buffer(2)
+        self.address = ctypes.addressof(self._text)
+
+    def set(self) -> None:
+        """Ends the wait, within 100 ms."""
+        self._text[0] = b"x"
+
+
+#: No interrupt function.
+NOTHING = _abi.INTERRUPT()
+
+
+#: The thread in which Python runs signal handlers.
+main_thread = threading.main_thread().ident
+
+
+def forked() -> None:
+    """In a child, the thread that forked is the main one; `threading` has been told before us."""
+    global main_thread
+    main_thread = threading.main_thread().ident

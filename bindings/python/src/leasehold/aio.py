@@ -1,0 +1,222 @@
+"""Leasehold for programs of `asyncio`.
+
+A lock can be used with ``async with`` as it is, and what a lease says of itself (`fence`,
+`valid`, `remaining`) asks nobody. For the rest there are these functions. Calls that talk to the
+store run in threads of their own; news of lost leases need none: the event loop looks at a
+descriptor.
+
+>>> async def work() -> bool:
+...     async with lock as lease:           # waits for as long as the lock says
+...         return lease.valid
+>>> asyncio.run(work())
+True
+
+A task that is cancelled while it waits leaves the queue first: nothing of the wait is left when
+the cancellation gets through.
+"""
+
+import asyncio
+import functools
+import weakref
+from typing import Any, Callable, Optional, TypeVar
+
+from ._client import Client
+from ._errors import Closed, Error
+from ._events import Event, Events
+from ._interrupts import Flag
+from ._lease import Lease
+from ._lock import Lock, nested
+from ._time import Seconds
+from ._watcher import Callback, Callbacks
+from ._workers import WORKERS
+
+__all__ = ["EventStream", "Watch", "acquire", "events", "extend", "on_lost", "release"]
+__all__ += ["try_acquire"]
+
+_T = TypeVar("_T")
+
+
+async def acquire(lock: Lock, wait: Optional[Seconds] = None) -> Lease:
+    """Takes the lock, as `Lock.acquire()` does.
+
+    >>> async def work() -> None:
+    ...     lease = await leasehold.aio.acquire(lock, wait=0.5)
+    ...     await leasehold.aio.release(lease)
+    >>> asyncio.run(work())
+    """
+    flag = Flag()
+    return await _in_thread(
+        functools.partial(lock._acquire, wait, flag), cancel=flag.set, undo=_undo
+    )
+
+
+async def try_acquire(lock: Lock) -> Optional[Lease]:
+    """Takes the lock if it is free, as `Lock.try_acquire()` does."""
+    return await _in_thread(lock.try_acquire, undo=_undo)
+
+
+async def release(lease: Lease) -> None:
+    """Gives the lock back, as `Lease.release()` does, also when the task is cancelled
+    meanwhile."""
+    await _in_thread(lease.release)
+
+
+async def extend(lease: Lease, ttl: Optional[Seconds] = None) -> None:
+    """Makes the lease valid for its ttl from now on, as `Lease.extend()` does."""
+    await _in_thread(functools.partial(lease.extend, ttl))
+
+
+def _undo(lease: Optional[Lease]) -> None:
+    """Gives back what nobody will see."""
+    if lease is not None:
+        lease._end()
+
+
+async def _in_thread(
+    call: Callable[[], _T],
+    cancel: Callable[[], None] = lambda: None,
+    undo: Optional[Callable[[_T], None]] = None,
+) -> _T:
+    """Makes a call in a thread. A task that is cancelled meanwhile waits for the end of the call
+    all the same, which `cancel` brings near, and `undo` gets what it came to."""
+    future = asyncio.wrap_future(WORKERS.submit(call))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        cancel()
+        await _outlast(future)
+        if undo is not None and not future.cancelled() and future.exception() is None:
+            result = future.result()
+            await _outlast(asyncio.wrap_future(WORKERS.submit(lambda: undo(result))))
+        raise
+
+
+async def _outlast(future: "asyncio.Future[Any]") -> None:
+    """Waits for the end of a call, however often the task is cancelled."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+
+
+class TaskLeases:
+    """The leases of ``async with`` statements on one lock, for each task."""
+
+    __slots__ = ("_by_task",)
+
+    def __init__(self) -> None:
+        self._by_task: "weakref.WeakKeyDictionary[asyncio.Task[Any], Lease]"
+        self._by_task = weakref.WeakKeyDictionary()
+
+    async def enter(self, lock: Lock) -> Lease:
+        """Begins the block."""
+        task = _current_task()
+        if task in self._by_task:
+            raise nested(lock.name, "this task")
+        lease = await acquire(lock)
+        self._by_task[task] = lease
+        return lease
+
+    async def leave(self, lock: Lock, raised: bool) -> None:
+        """Ends the block."""
+        lease = self._by_task.pop(_current_task(), None)
+        if lease is None:
+            raise RuntimeError(f"this task is not in an async with on lock {lock.name!r}")
+        await _in_thread(functools.partial(lease._leave, raised))
+
+
+def _current_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("async with needs a task")
+    return task
+
+
+class EventStream:
+    """An iterator over events, from `events()`. It ends when the client is closed."""
+
+    def __init__(self, subscription: Events) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> "EventStream":
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            try:
+                event = self._subscription.next(wait=0)
+            except Closed:
+                raise StopAsyncIteration from None
+            if event is not None:
+                return event
+            await _readable(self._subscription.fileno())
+
+    def close(self) -> None:
+        """Ends the subscription; nobody may be waiting for it at this moment."""
+        self._subscription.close()
+
+
+def events(client: Client) -> EventStream:
+    """Subscribes to what happens to the leases of a client from now on.
+
+    ::
+
+        async for event in leasehold.aio.events(client):
+            print(event.kind, event.name)
+    """
+    return EventStream(client.events())
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    future: "asyncio.Future[None]" = loop.create_future()
+
+    def ready() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    loop.add_reader(descriptor, ready)
+    try:
+        await future
+    finally:
+        loop.remove_reader(descriptor)
+
+
+class Watch:
+    """A callback that is registered with `on_lost()`."""
+
+    def __init__(self, lock: Lock, callback: Callback, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._callbacks = Callbacks()
+        self._callbacks.add(lock.name, callback)
+        self._subscription = lock._client.events()
+        self._descriptor = self._subscription.fileno()
+        loop.add_reader(self._descriptor, self._read)
+
+    def _read(self) -> None:
+        try:
+            while (event := self._subscription.next(wait=0)) is not None:
+                self._callbacks.tell(event)
+        except Error:  # The client is closed.
+            self.cancel()
+
+    def cancel(self) -> None:
+        """From now on, the callback is not called any more. To be called in the event loop."""
+        self._loop.remove_reader(self._descriptor)
+        self._subscription.close()
+
+
+def on_lost(lock: Lock, callback: Callback) -> Watch:
+    """Calls `callback` in the running event loop with an `Event` when a lease that the client has
+    on the name of this lock is lost.
+
+    >>> async def work() -> None:
+    ...     task = asyncio.current_task()
+    ...     watch = leasehold.aio.on_lost(lock, lambda event: task.cancel())
+    ...     async with lock:
+    ...         ...                         # cancelled when the lease is lost
+    ...     watch.cancel()
+    >>> asyncio.run(work())
+    """
+    return Watch(lock, callback, asyncio.get_running_loop())

@@ -1,0 +1,274 @@
+"""The lock itself."""
+
+import logging
+import math
+import threading
+import time
+from types import TracebackType
+from typing import Any, Optional, Tuple, Type, Union
+
+from .._client import Client
+from .._errors import Error, LeaseLost, Timeout, WrongType
+from .._lease import Lease
+from .._lock import Backoff, Shown
+from .._lock import Lock as OurLock
+from ._clients import client_of
+from ._exceptions import LockError, LockNotOwnedError, translated
+from ._foreign import is_foreign, theirs_of
+
+_log = logging.getLogger("leasehold")
+
+Number = Union[int, float]
+
+#: A wait that is as good as one without limit. One that has none would be refused where the thread
+#: holds the lock itself; redis-py's goes on until the lock expires, or another thread releases it.
+_LONG = 10 * 365 * 86400.0
+#: The shortest pause between two tries.
+_SHORTEST_PAUSE = 0.001
+
+
+class _Owned:
+    """What is known of the lock that is owned."""
+
+    #: What marks it on the server. A program may hand it to another process and set it there.
+    token: Optional[bytes] = None
+    #: The grant that the token was got with, as bytes and a fence.
+    grant: Optional[Tuple[bytes, int]] = None
+    #: The grant's lease, while nothing but time has changed it. It renews a lock without a timeout.
+    lease: Optional[Lease] = None
+
+
+class _OwnedByThread(_Owned, threading.local):
+    pass
+
+
+class Lock:
+    """A drop-in for ``redis.lock.Lock``: every method and argument, with the same meaning; see the
+    module for the one difference.
+
+    >>> lock = Lock(client, "orders:42", timeout=10)
+    >>> lock.acquire(blocking=False)
+    True
+    >>> Lock(client, "orders:42").acquire(blocking_timeout=0.05)
+    False
+    >>> lock.extend(5), lock.reacquire()
+    (True, True)
+    >>> lock.release()
+    >>> lock.locked()
+    False
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        name: Union[str, bytes],
+        timeout: Optional[Number] = None,
+        sleep: Number = 0.1,
+        blocking: bool = True,
+        blocking_timeout: Optional[Number] = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+    ) -> None:
+        self.redis = client
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.local: _Owned = _OwnedByThread() if self.thread_local else _Owned()
+        self._made: Optional[Tuple[Tuple[Client, object, Number], OurLock]] = None
+        client_of(client)
+
+    def __enter__(self) -> "Lock":
+        if self.acquire():
+            return self
+        raise self._error(LockError, "Unable to acquire lock within the time specified")
+
+    def __exit__(
+        self,
+        exc_type: Optional[Type[BaseException]],
+        exc_value: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        try:
+            self.release()
+        except LockError:
+            if self.raise_on_release_error:
+                raise
+            _log.warning("Lock was unlocked or no longer owned when exiting context manager.")
+
+    def acquire(
+        self,
+        sleep: Optional[Number] = None,
+        blocking: Optional[bool] = None,
+        blocking_timeout: Optional[Number] = None,
+        token: Union[str, bytes, None] = None,
+    ) -> bool:
+        """Takes the lock; False if it stayed taken.
+
+        `sleep` is the longest pause between two tries; with ``blocking=False`` there is one try.
+        `blocking_timeout` limits the wait, which otherwise has no limit. `token` is what marks the
+        lock on the server instead of a random one; that needs a ``redis.Redis`` as the client.
+        """
+        sleep = self.sleep if sleep is None else sleep
+        blocking = self.blocking if blocking is None else blocking
+        if blocking_timeout is None:
+            blocking_timeout = self.blocking_timeout
+        local = self.local
+        if token is not None:
+            theirs = theirs_of(self)
+            taken = bool(theirs.acquire(sleep, blocking, blocking_timeout, token))
+            if taken:
+                local.token, local.grant, local.lease = theirs.local.token, None, None
+            return taken
+        pause = max(sleep, _SHORTEST_PAUSE)
+        try:
+            lease = self._take(self._lock(pause), pause, blocking, blocking_timeout)
+        except Error as error:
+            raise translated(error) from error
+        if lease is None:
+            return False
+        text = lease.token.encode()
+        local.token, local.grant, local.lease = text, (text, lease.fence), lease
+        return True
+
+    def _take(
+        self, lock: OurLock, pause: Number, blocking: bool, limit: Optional[Number]
+    ) -> Optional[Lease]:
+        end = time.monotonic() + (_LONG if limit is None else max(limit, 0))
+        while True:
+            try:
+                if not blocking:
+                    return lock.try_acquire()
+                return lock.acquire(max(end - time.monotonic(), 0))
+            except Timeout:
+                return None
+            except WrongType:
+                # Taken by redis-py, which has set no ttl: busy, for as long as that may last.
+                if not blocking or time.monotonic() + pause > end:
+                    return None
+                time.sleep(pause)
+
+    def _lock(self, pause: Number = 0.1) -> OurLock:
+        """Leasehold's lock, by what the attributes say now."""
+        wanted = (client_of(self.redis), self.timeout, pause)
+        if self._made is None or self._made[0] != wanted:
+            self._made = (wanted, self._make(*wanted))
+        return self._made[1]
+
+    def _make(self, client: Client, timeout: Optional[Number], pause: Number) -> OurLock:
+        backoff = Backoff(spins=0, first=pause, longest=pause)
+        if not timeout:
+            return client.lock(self.name, max_hold=math.inf, backoff=backoff)
+        return client.lock(self.name, ttl=_cut(timeout), renew=False, backoff=backoff)
+
+    def locked(self) -> bool:
+        """Whether anybody has the lock."""
+        shown = self._show()
+        return shown is None or shown.held
+
+    def owned(self) -> bool:
+        """Whether this object has the lock, as the server sees it."""
+        token, grant = self.local.token, self.local.grant
+        if token is None:
+            return False
+        if is_foreign(token):
+            return bool(theirs_of(self, token).owned())
+        shown = self._show()
+        if shown is None or not shown.held or not token.startswith(shown.token_prefix.encode()):
+            return False
+        # The fence of a token from another process is not known here.
+        return grant is None or grant[0] != token or grant[1] == shown.fence
+
+    def _show(self) -> Optional[Shown]:
+        """What is to be seen; None for a key that redis-py has set without a ttl."""
+        try:
+            return self._lock().show()
+        except WrongType:
+            return None
+        except Error as error:
+            raise translated(error) from error
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        local = self.local
+        token, lease = local.token, local.lease
+        if token is None:
+            raise self._error(
+                LockError, "Cannot release a lock that's not owned or is already unlocked."
+            )
+        try:
+            if is_foreign(token):
+                theirs_of(self, token).release()
+            else:
+                self._own(token, lease).release()
+        except LeaseLost:
+            raise self._error(
+                LockNotOwnedError, "Cannot release a lock that's no longer owned"
+            ) from None
+        except Error as error:
+            raise translated(error) from error
+        finally:
+            local.token = local.grant = local.lease = None
+
+    def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
+        """Adds to the time that is left of the lock, or replaces it."""
+        token = self.local.token
+        if token is None:
+            raise self._error(LockError, "Cannot extend an unlocked lock")
+        if not self.timeout:
+            raise self._error(LockError, "Cannot extend a lock with no timeout")
+        if is_foreign(token):
+            return bool(theirs_of(self, token).extend(additional_time, replace_ttl))
+        ttl = _cut(additional_time)
+        if not replace_ttl:
+            shown = self._show()
+            ttl += shown.ttl if shown is not None else 0
+        return self._set_ttl(token, ttl, "Cannot extend a lock that's no longer owned")
+
+    def reacquire(self) -> bool:
+        """Sets the time that is left of the lock to its timeout."""
+        token = self.local.token
+        if token is None:
+            raise self._error(LockError, "Cannot reacquire an unlocked lock")
+        if not self.timeout:
+            raise self._error(LockError, "Cannot reacquire a lock with no timeout")
+        if is_foreign(token):
+            return bool(theirs_of(self, token).reacquire())
+        ttl = _cut(self.timeout)
+        return self._set_ttl(token, ttl, "Cannot reacquire a lock that's no longer owned")
+
+    def _set_ttl(self, token: bytes, ttl: float, otherwise: str) -> bool:
+        try:
+            # Extending a lease never shortens it, but redis-py's methods do. This sets the ttl as
+            # it is, and ends only the handle: what is owned is known by its token from now on.
+            self._own(token, self.local.lease).let_expire(after=ttl)
+        except LeaseLost:
+            raise self._error(LockNotOwnedError, otherwise) from None
+        except Error as error:
+            raise translated(error) from error
+        self.local.lease = None
+        return True
+
+    def _own(self, token: bytes, lease: Optional[Lease]) -> Lease:
+        """A handle for what is owned under a token. It is the server that says whether it is: a
+        lease whose time is over by our clock, with its margin, is asked for like any other."""
+        grant = self.local.grant
+        known = grant is not None and grant[0] == token
+        if known and lease is not None and lease.valid:
+            return lease
+        lock = self._lock()
+        # The fence of a token from another process is to be seen on the server.
+        fence = grant[1] if known and grant is not None else (lock.show().fence or 1)
+        return lock.attach(token.decode(), fence)
+
+    def _error(self, kind: Type[LockError], message: str) -> LockError:
+        name = self.name
+        return kind(message, lock_name=name.decode() if isinstance(name, bytes) else name)
+
+
+def _cut(seconds: Number) -> float:
+    """Whole milliseconds, as redis-py cuts them."""
+    return int(seconds * 1000) / 1000

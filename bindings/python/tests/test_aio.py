@@ -1,0 +1,292 @@
+"""asyncio: waiting without blocking the loop, cancelling, and losses without threads."""
+
+import asyncio
+import signal
+import subprocess
+import threading
+import time
+from typing import Any, Coroutine, List, TypeVar
+
+import pytest
+from conftest import script
+from server import Server
+
+import leasehold
+import leasehold.aio
+from leasehold import EventKind, aio
+
+_T = TypeVar("_T")
+
+
+def play(story: "Coroutine[Any, Any, _T]") -> _T:
+    return asyncio.run(asyncio.wait_for(story, 60))
+
+
+async def come_true(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def take(lock: leasehold.Lock) -> leasehold.Lease:
+    """Takes what is free. The queue of an SQLite file is left in the background, and a try does not
+    overtake it."""
+    for _ in range(4000):
+        lease = await aio.try_acquire(lock)
+        if lease is not None:
+            return lease
+        await asyncio.sleep(0.005)
+    raise AssertionError("it is not free")
+
+
+def test_async_with(client: leasehold.Client, other: leasehold.Client, name: str) -> None:
+    async def story() -> None:
+        lock = client.lock(name, ttl=10, wait=5)
+        async with lock as lease:
+            assert lease.valid and other.lock(name).try_acquire() is None
+            with pytest.raises(leasehold.WouldDeadlock, match="this task"):
+                await lock.__aenter__()
+        assert not lease.valid and not lock.show().held
+        with pytest.raises(ZeroDivisionError):
+            async with lock:
+                1 / 0
+        assert not lock.show().held
+
+    play(story())
+
+
+def test_the_functions(client: leasehold.Client, name: str) -> None:
+    async def story() -> None:
+        lock = client.lock(name, ttl=5)
+        lease = await aio.acquire(lock, wait=1)
+        assert await aio.try_acquire(lock) is None
+        with pytest.raises(leasehold.Timeout):
+            await aio.acquire(lock, wait=0.1)
+        await aio.extend(lease, ttl=60)
+        assert lease.remaining > 50
+        await aio.release(lease)
+        with pytest.raises(leasehold.LeaseLost):
+            await aio.release(lease)
+        second = await take(lock)
+        assert second.fence > lease.fence
+        await aio.release(second)
+
+    play(story())
+
+
+def test_each_task_has_its_own_lease(client: leasehold.Client, name: str) -> None:
+    async def story() -> None:
+        lock = client.lock(name, wait=50)
+        inside = 0
+        fences: List[int] = []
+
+        async def work() -> None:
+            nonlocal inside
+            for _ in range(3):
+                async with lock as lease:
+                    inside += 1
+                    assert inside == 1
+                    fences.append(lease.fence)
+                    await asyncio.sleep(0.001)
+                    inside -= 1
+
+        # More than an executor of the usual size has threads.
+        await asyncio.gather(*(work() for _ in range(40)))
+        assert len(set(fences)) == 120 and fences == sorted(fences)
+
+    play(story())
+
+
+def test_the_loop_goes_on_while_a_task_waits(client: leasehold.Client, name: str) -> None:
+    async def story() -> None:
+        lock = client.lock(name)
+        async with lock:
+            waiting = asyncio.ensure_future(aio.acquire(lock, wait=0.5))
+            turns = 0
+            while not waiting.done():
+                await asyncio.sleep(0.005)
+                turns += 1
+            assert turns > 10
+            with pytest.raises(leasehold.Timeout):
+                await waiting
+
+    play(story())
+
+
+def test_a_cancelled_wait_is_over_when_the_task_is(client: leasehold.Client, name: str) -> None:
+    async def story() -> None:
+        lock = client.lock(name)
+        async with lock:
+
+            async def wait() -> None:
+                async with client.lock(name, wait=600):
+                    raise AssertionError("two holders")
+
+            for _ in range(10):
+                asked = client.counters().attempts
+                task = asyncio.ensure_future(wait())
+                await come_true(lambda: client.counters().attempts > asked)
+                start = time.monotonic()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert time.monotonic() - start < 5
+                # Its wait has ended: nobody asks any more.
+                asked = client.counters().attempts
+                await asyncio.sleep(0.15)
+                assert client.counters().attempts == asked
+        assert not lock.show().held
+
+    play(story())
+
+
+def test_cancelling_again_and_again_changes_nothing(client: leasehold.Client, name: str) -> None:
+    async def story() -> None:
+        lock = client.lock(name)
+        async with lock:
+            asked = client.counters().attempts
+            task = asyncio.ensure_future(aio.acquire(client.lock(name, wait=600)))
+            await come_true(lambda: client.counters().attempts > asked)
+            while not task.done():
+                task.cancel()
+                await asyncio.sleep(0.001)
+            asked = client.counters().attempts
+            await asyncio.sleep(0.15)
+            assert client.counters().attempts == asked
+
+    play(story())
+
+
+def test_a_lease_that_comes_with_the_cancellation_is_given_back(
+    client: leasehold.Client, name: str
+) -> None:
+    async def story() -> None:
+        lock = client.lock(name, ttl=600)
+        for delay in [0.0, 0.0001, 0.0005, 0.001, 0.002, 0.004] * 10:
+            task = asyncio.ensure_future(aio.acquire(lock, wait=5))
+            await asyncio.sleep(delay)
+            if task.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            else:
+                await aio.release(await task)
+            await aio.release(await take(lock))
+
+    play(story())
+
+
+def test_a_release_is_finished_though_the_task_is_cancelled(
+    client: leasehold.Client, name: str
+) -> None:
+    async def story() -> None:
+        lock = client.lock(name, ttl=600)
+        for delay in [0.0, 0.0001, 0.0005, 0.001] * 5:
+            lease = await aio.acquire(lock)
+            task = asyncio.ensure_future(aio.release(lease))
+            await asyncio.sleep(delay)
+            task.cancel()
+            await asyncio.wait([task])
+            if lease.valid:
+                assert delay == 0.0  # It was cancelled before it began.
+                await aio.release(lease)
+            assert not lock.show().held
+
+    play(story())
+
+
+def test_events_without_threads(server: Server, redis_client: leasehold.Client, name: str) -> None:
+    async def story() -> None:
+        before = set(threading.enumerate())
+        stream = aio.events(redis_client)
+        waiting = asyncio.ensure_future(stream.__anext__())
+        await asyncio.sleep(0)
+        lease = redis_client.lock(name, ttl=0.3).acquire()
+        server.call("DEL", name)
+        event = await waiting
+        assert (event.kind, event.fence) == (EventKind.LOST, lease.fence)
+        assert set(threading.enumerate()) <= before
+        stream.close()
+
+    play(story())
+
+
+def test_events_end_with_the_client(server: Server) -> None:
+    async def story() -> int:
+        client = leasehold.connect(server.url)
+        stream = aio.events(client)
+        asyncio.get_running_loop().call_later(0.05, client.close)
+        return len([event async for event in stream])
+
+    assert play(story()) == 0
+
+
+def test_a_callback_can_cancel_the_work(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
+    async def story() -> None:
+        before = set(threading.enumerate())
+        lock = redis_client.lock(name, ttl=0.3)
+        losses: List[leasehold.Event] = []
+
+        async def work() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+
+            def stop(event: leasehold.Event) -> None:
+                losses.append(event)
+                task.cancel()
+
+            watch = aio.on_lost(lock, stop)
+            assert set(threading.enumerate()) <= before
+            try:
+                async with lock:
+                    server.call("DEL", name)
+                    await asyncio.sleep(50)
+            finally:
+                watch.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.ensure_future(work())
+        assert len(losses) == 1
+
+    play(story())
+
+
+def test_a_watch_ends_with_the_client(server: Server, name: str) -> None:
+    async def story() -> None:
+        client = leasehold.connect(server.url)
+        watch = aio.on_lost(client.lock(name), print)
+        client.close()
+        await come_true(lambda: watch._subscription.fileno() == -1)
+        watch.cancel()
+
+    play(story())
+
+
+def test_ctrl_c_ends_a_program_that_waits(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
+    text = """
+        import asyncio, sys
+        import leasehold
+        _, url, name = sys.argv
+
+        async def main():
+            print("waiting", flush=True)
+            async with leasehold.connect(url).lock(name, ttl=600, wait=600):
+                pass
+
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    with redis_client.lock(name):
+        command = script(text, server.url, name)
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None and child.stdout.readline() == "waiting\n"
+        time.sleep(0.3)
+        start = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "interrupted\n" and child.wait(20) == 0
+        assert time.monotonic() - start < 5
+    assert not redis_client.lock(name).show().held

@@ -1,0 +1,293 @@
+"""Taking, holding and giving back, on both stores."""
+
+import copy
+import gc
+import math
+import pickle
+import time
+from datetime import timedelta
+from typing import Any, Callable
+
+import pytest
+from conftest import Until
+from server import Server
+
+import leasehold
+from leasehold import _abi
+
+
+def test_a_lock_is_held_by_one(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    lease = client.lock(name).try_acquire()
+    assert lease is not None and lease.valid and 0 < lease.remaining <= 30
+    assert other.lock(name).try_acquire() is None
+    lease.release()
+    assert not lease.valid and lease.remaining == 0
+    later = other.lock(name).try_acquire()
+    assert later is not None and later.fence > lease.fence
+    later.release()
+
+
+def test_with_a_with_statement(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    with client.lock(name, ttl=10, wait=5) as lease:
+        assert lease.name == name and lease.fence > 0 and len(lease.token) == 32
+        assert other.lock(name).try_acquire() is None
+    assert not other.lock(name).show().held
+
+
+def test_a_lease_is_a_context_too(client: leasehold.Client, name: str) -> None:
+    with client.lock(name).acquire(wait=1) as lease:
+        assert lease.valid
+    assert not client.lock(name).show().held
+
+
+def test_the_exception_of_the_block_comes_through(client: leasehold.Client, name: str) -> None:
+    lock = client.lock(name)
+    with pytest.raises(ZeroDivisionError):
+        with lock:
+            1 / 0
+    assert not lock.show().held
+
+
+def test_nesting_on_one_lock_is_refused_at_once(client: leasehold.Client, name: str) -> None:
+    lock = client.lock(name)
+    with lock:
+        with pytest.raises(leasehold.WouldDeadlock, match="this thread"):
+            lock.__enter__()
+        assert lock.show().held
+    with lock:
+        pass
+
+
+def test_a_block_that_ends_its_lease_itself(client: leasehold.Client, name: str) -> None:
+    lock = client.lock(name)
+    with lock as lease:
+        lease.release()
+    with lock as lease:
+        lease.let_expire(after=0.01)
+
+
+def test_a_lost_lease_ends_the_block_with_an_error(server: Server, name: str) -> None:
+    with leasehold.connect(server.url) as client:
+        lock = client.lock(name)
+        with pytest.raises(leasehold.LeaseLost):
+            with lock:
+                server.call("DEL", name)
+        with pytest.raises(ZeroDivisionError):  # which is more important
+            with lock:
+                server.call("DEL", name)
+                1 / 0
+        with pytest.raises(leasehold.LeaseLost):
+            with lock.acquire():
+                server.call("DEL", name)
+
+
+def test_waiting_ends_with_a_timeout(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    with client.lock(name):
+        start = time.monotonic()
+        with pytest.raises(leasehold.Timeout) as caught:
+            other.lock(name, wait=0.2).acquire()
+        assert 0.15 < time.monotonic() - start < 5
+        assert isinstance(caught.value, TimeoutError) and caught.value.retriable
+        assert caught.value.name == "timeout"
+        with pytest.raises(leasehold.Timeout):
+            other.lock(name).acquire(wait=0)
+        with pytest.raises(leasehold.Timeout):
+            other.lock(name, attempts=2).acquire(wait=math.inf)
+        with pytest.raises(leasehold.Timeout):
+            other.lock(name, wait=timedelta(milliseconds=20)).__enter__()
+
+
+def test_waiting_without_limit_for_oneself_is_refused(client: leasehold.Client, name: str) -> None:
+    with client.lock(name):
+        with pytest.raises(leasehold.WouldDeadlock):
+            client.lock(name).acquire(wait=math.inf)
+
+
+def test_what_is_released_twice_was_not_held(client: leasehold.Client, name: str) -> None:
+    lease = client.lock(name).acquire()
+    lease.release()
+    calls: "list[Callable[[], Any]]" = [lease.release, lease.let_expire, lease.extend, lease.detach]
+    for call in calls:
+        with pytest.raises(leasehold.LeaseLost):
+            call()
+    with pytest.raises(leasehold.LeaseLost):
+        lease.token
+
+
+def test_extending(client: leasehold.Client, name: str) -> None:
+    lease = client.lock(name, ttl=1, renew=False).acquire()
+    lease.extend(60)
+    assert 50 < lease.remaining <= 60
+    lease.extend()  # never makes it shorter
+    assert lease.remaining > 50
+    lease.release()
+
+
+def test_a_lease_without_renewal_ends(client: leasehold.Client, name: str, until: Until) -> None:
+    lease = client.lock(name, ttl=0.05, renew=False).acquire()
+    until(lambda: not lease.valid)
+    with pytest.raises(leasehold.LeaseLost):
+        lease.release()
+
+
+def test_renewal_goes_beyond_the_ttl(client: leasehold.Client, name: str, until: Until) -> None:
+    lease = client.lock(name, ttl=0.6).acquire()
+    until(lambda: client.counters().renewed >= 4)
+    assert lease.valid
+    lease.release()
+
+
+def test_letting_it_expire(
+    client: leasehold.Client, other: leasehold.Client, name: str, until: Until
+) -> None:
+    lease = client.lock(name).acquire()
+    lease.let_expire(after=0.2)
+    assert not lease.valid
+    assert other.lock(name).try_acquire() is None
+    until(lambda: not other.lock(name).show().held)
+    lease = client.lock(name).acquire()
+    with pytest.raises(leasehold.BadArgument):
+        lease.let_expire(after=10**6)
+    assert lease.valid  # and goes on
+    lease.release()
+
+
+def test_handing_on(client: leasehold.Client, other: leasehold.Client, name: str) -> None:
+    token, fence = client.lock(name).acquire().detach()
+    lease = other.lock(name).attach(token, fence)
+    assert not lease.valid
+    lease.extend()
+    assert lease.valid and lease.fence == fence and lease.token == token
+    lease.release()
+    assert not client.lock(name).show().held
+    for bad in [("0" * 31, 1), ("0" * 32, 0), ("0" * 32, 2**53)]:
+        with pytest.raises(leasehold.BadArgument):
+            other.lock(name).attach(*bad)
+
+
+def test_showing(client: leasehold.Client, name: str) -> None:
+    lock = client.lock(name, ttl=10)
+    assert lock.show() == leasehold.Shown(False, "", 0, None, None)
+    with lock as lease:
+        shown = lock.show()
+        assert shown.held and shown.fence == shown.last_fence == lease.fence
+        assert lease.token.startswith(shown.token_prefix) and 5 < shown.ttl <= 10
+
+
+@pytest.mark.parametrize("text", [b"\x00\xff\x80 binary", "größe:{tag}", b"plain", "\udcff"])
+def test_names_are_any_bytes(client: leasehold.Client, other: leasehold.Client, text: Any) -> None:
+    with client.lock(text) as lease:
+        same = lease.name.encode("utf-8", "surrogateescape")
+        assert other.lock(same).try_acquire() is None
+        assert other.lock(lease.name).try_acquire() is None
+
+
+def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
+    lock: Any = client.lock
+    options: Any
+    for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}]:
+        with pytest.raises(leasehold.BadArgument):
+            lock("x", **options)
+    for options in [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}, {"attempts": 0}]:
+        with pytest.raises(leasehold.BadArgument):
+            lock("x", **options).acquire()
+    for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}]:
+        with pytest.raises(TypeError):
+            lock("x", **options)
+    with pytest.raises(TypeError):
+        lock(42)
+    with pytest.raises(leasehold.BadArgument) as caught:
+        lock("").acquire()
+    assert isinstance(caught.value, ValueError) and not caught.value.retriable
+    with pytest.raises(leasehold.BadArgument):
+        lock("n" * 70000).acquire()
+
+
+def test_nothing_of_it_goes_through_pickle_or_copy(client: leasehold.Client, name: str) -> None:
+    with client.events() as events, client.lock(name) as lease:
+        for thing in [client, client.lock(name), lease, events]:
+            with pytest.raises(TypeError):
+                pickle.dumps(thing)
+            with pytest.raises(TypeError):
+                copy.copy(thing)
+
+
+def test_errors_go_through_pickle(client: leasehold.Client, name: str) -> None:
+    with client.lock(name), pytest.raises(leasehold.Timeout) as caught:
+        client.lock(name).acquire(wait=0)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is leasehold.Timeout and str(again) == str(caught.value)
+
+
+def test_what_is_printed_shows_no_secret(server: Server, name: str) -> None:
+    client = leasehold.connect(f"redis://:hunter2@127.0.0.1:{server.port}")
+    assert "hunter2" not in repr(client) + repr(client.lock("x")) + client.store
+    with pytest.raises(leasehold.Auth) as caught:
+        client.ping()
+    assert "hunter2" not in str(caught.value) + caught.value.detail
+    client.close()
+    with leasehold.connect(server.url) as client, client.lock(name) as lease:
+        assert lease.token not in repr(lease)
+
+
+def test_closing(client: leasehold.Client, other: leasehold.Client, name: str) -> None:
+    lease = client.lock(name).acquire()
+    client.close()
+    client.close()
+    assert not lease.valid
+    assert not other.lock(name).show().held
+    calls: "list[Callable[[], Any]]" = [client.ping, client.lock(name).acquire, lease.release]
+    for call in calls:
+        with pytest.raises(leasehold.Closed):
+            call()
+
+
+def test_settings_of_a_client(server: Server, name: str) -> None:
+    with leasehold.connect(
+        server.url, prefix="app:", io_timeout=0.5, pool=2, close_timeout=timedelta(seconds=2)
+    ) as client:
+        client.ping()
+        with client.lock(name):
+            assert server.get(f"app:{name}") is not None
+    for settings in [{"pool": 0}, {"pool": 2**32}, {"io_timeout": -1}, {"io_timeout": 10**6}]:
+        with pytest.raises(leasehold.BadArgument):
+            leasehold.connect(server.url, **settings)  # type: ignore[arg-type]
+    for url in ["nonsense", "redis://", "http://localhost", "redis://h?colour=green"]:
+        with pytest.raises(leasehold.BadArgument):
+            leasehold.connect(url)
+
+
+def test_without_a_url_the_environment_names_the_store(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with leasehold.connect() as client:
+        assert str(tmp_path) in client.store
+    monkeypatch.setenv("LEASEHOLD_URL", server.url)
+    with leasehold.connect() as client:
+        assert str(server.port) in client.store
+
+
+def test_no_handle_is_left(url: str, name: str) -> None:
+    gc.collect()
+    before = _abi.handle_count()
+    client = leasehold.connect(url)
+    for number in range(300):
+        with client.lock(f"{name}:{number}", ttl=5):
+            pass
+    with client.events() as events:
+        events.next(wait=0)
+    client.lock(name).show()
+    for _ in range(3):
+        with pytest.raises(leasehold.BadArgument):
+            client.lock("").acquire()
+    client.close()
+    del client, events
+    gc.collect()
+    assert _abi.handle_count() == before

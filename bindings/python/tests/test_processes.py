@@ -1,0 +1,344 @@
+"""Forks, other processes, threads, and the end of the interpreter."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, List, Tuple
+
+import pytest
+from conftest import Run, Until, script
+from server import Server
+
+import leasehold
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def in_child(check: Callable[[], None]) -> int:
+    """Runs it in a forked child; 0 if it returned."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            check()
+            code = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise AssertionError("the child hangs")
+
+
+def test_a_child_owns_nothing_and_can_open_its_own(server: Server, name: str) -> None:
+    client = leasehold.connect(server.url)
+    lock = client.lock(name)
+    events = client.events()
+    lock.on_lost(print)
+    with lock as lease:
+
+        def child() -> None:
+            assert not lease.valid and lease.remaining == 0 and events.fileno() == -1
+            calls: List[Callable[[], Any]]
+            calls = [client.ping, lock.acquire, lock.try_acquire, lease.extend, lease.release]
+            calls += [client.close, client.events, lambda: lock.on_lost(print)]
+            for call in calls:
+                with pytest.raises(leasehold.Forked):
+                    call()
+            with pytest.raises(leasehold.Forked):
+                lock.__enter__()  # The parent's thread holds it; this one does not.
+            with leasehold.connect(server.url) as mine:
+                assert mine.lock(name).try_acquire() is None
+                with mine.lock(name + ":child"):
+                    pass
+                with pytest.raises(leasehold.Timeout):
+                    mine.lock(name).acquire(wait=0.15)
+
+        assert in_child(child) == 0
+        assert lease.valid
+    assert not lock.show().held
+    client.close()
+
+
+def test_the_end_of_a_with_block_in_a_child(server: Server, name: str) -> None:
+    client = leasehold.connect(server.url)
+    child = None
+    try:
+        with client.lock(name):
+            child = os.fork()
+            if child == 0:
+                pass  # goes on to the end of the block, and gives nothing back
+        if child == 0:
+            os._exit(1)
+    except leasehold.Forked:
+        os._exit(0 if child == 0 else 1)
+    assert child is not None
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    client.close()
+
+
+def test_a_child_forked_while_other_threads_use_the_client(server: Server, name: str) -> None:
+    client = leasehold.connect(server.url)
+    over = threading.Event()
+
+    def work(number: int) -> None:
+        lock = client.lock(f"{name}:{number % 2}", wait=60)
+        while not over.is_set():
+            with lock:
+                pass
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+
+        def child() -> None:
+            with pytest.raises(leasehold.Forked):
+                client.lock(name).acquire()
+            with leasehold.connect(server.url) as mine, mine.lock(name + ":children", wait=20):
+                pass
+
+        for _ in range(20):
+            assert in_child(child) == 0
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(30)
+    client.close()
+
+
+COUNT = """
+    import multiprocessing, sys
+    import leasehold
+
+    def count_up(url, name, path, times):
+        with leasehold.connect(url) as client:
+            lock = client.lock(name, wait=60)
+            for _ in range(times):
+                with lock:
+                    with open(path) as file:
+                        number = int(file.read())
+                    with open(path, "w") as file:
+                        file.write(str(number + 1))
+
+    if __name__ == "__main__":
+        _, url, name, path, method = sys.argv
+        if url.startswith("redis"):
+            # Having an SQLite file open, a process could not fork children that open it too.
+            leasehold.connect(url).lock(name + ":parent").acquire()
+        context = multiprocessing.get_context(method)
+        children = [
+            context.Process(target=count_up, args=(url, name, path, 25)) for _ in range(4)
+        ]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+        print([child.exitcode for child in children])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing(url: str, name: str, method: str, tmp_path: Path) -> None:
+    """Several processes add to the number in a file, which only a lock keeps right."""
+    program, number = tmp_path / "count.py", tmp_path / "number"
+    program.write_text(textwrap.dedent(COUNT))
+    number.write_text("0")
+    command = [sys.executable, "-W", "ignore", str(program), url, name, str(number), method]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (result.stdout, result.stderr) == ("[0, 0, 0, 0]\n", "")
+    assert number.read_text() == "100"
+
+
+def test_a_prefork_server(run: Run, server: Server, name: str) -> None:
+    """The master opens nothing; each worker opens its own client after the fork."""
+    result = run(
+        """
+        import os, sys
+        import leasehold
+        _, url, name = sys.argv
+
+        def worker():
+            client = leasehold.connect(url)
+            done = 0
+            for _ in range(50):
+                with client.lock(name, wait=30):
+                    done += 1
+            os._exit(0 if done == 50 else 1)
+
+        children = []
+        for _ in range(4):
+            child = os.fork()
+            if child == 0:
+                worker()
+            children.append(child)
+        print([os.waitpid(child, 0)[1] for child in children])
+        """,
+        server.url,
+        name,
+    )
+    assert result.stdout == "[0, 0, 0, 0]\n" and result.stderr == ""
+
+
+def test_threads_exclude_each_other(client: leasehold.Client, name: str) -> None:
+    lock = client.lock(name, wait=60)
+    inside: List[int] = []
+    most: List[int] = []
+    fences: List[int] = []
+
+    def work() -> None:
+        for _ in range(20):
+            with lock as lease:
+                inside.append(1)
+                most.append(len(inside))
+                fences.append(lease.fence)
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert max(most) == 1 and len(fences) == 160 and fences == sorted(set(fences))
+
+
+def test_another_thread_may_release(client: leasehold.Client, name: str) -> None:
+    lease = client.lock(name).acquire()
+    failures: List[BaseException] = []
+
+    def release() -> None:
+        try:
+            lease.release()
+        except leasehold.LeaseLost as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=release) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(failures) == 7 and not client.lock(name).show().held
+
+
+def test_closing_wakes_those_who_wait(server: Server, name: str, until: Until) -> None:
+    client = leasehold.connect(server.url)
+    lock = client.lock(name, wait=600)
+    lease = lock.acquire()
+    outcomes: List[Tuple[type, float]] = []
+
+    def wait() -> None:
+        try:
+            lock.acquire()
+        except leasehold.Error as error:
+            outcomes.append((type(error), time.monotonic()))
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: client.counters().busy >= 3)
+    client.close()
+    for thread in threads:
+        thread.join(20)
+    assert [kind for kind, _ in outcomes] == [leasehold.Closed] * 3
+    assert not lease.valid
+
+
+EXIT = """
+    import sys, threading, time, asyncio
+    import leasehold, leasehold.aio
+    _, url, name, how = sys.argv
+    client = leasehold.connect(url)
+    lock = client.lock(name, ttl=5)
+    kept = lock.acquire()
+    lock.on_lost(print)
+    iterator = iter(client.events())
+    more = [client.lock(f"{name}:{n}").acquire() for n in range(50)]
+    if how == "cycle":
+        class Node: pass
+        node = Node()
+        node.me, node.lease, node.client = node, client.lock(name + ":node").acquire(), client
+        del node
+    if how == "with":
+        lock.__class__.__enter__(client.lock(name + ":with"))
+    if how == "waiting":
+        for wait in (lambda: lock.acquire(600), lambda: next(iterator)):
+            threading.Thread(target=wait, daemon=True).start()
+        time.sleep(0.2)
+    if how == "asyncio":
+        async def main():
+            asyncio.ensure_future(leasehold.aio.acquire(lock, 600))
+            leasehold.aio.on_lost(lock, print)
+            await asyncio.sleep(0.2)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+    if how == "error":
+        raise SystemExit("the end")
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "cycle", "with", "waiting", "asyncio", "error"])
+def test_the_end_of_the_interpreter(
+    run: Run, server: Server, redis_client: leasehold.Client, name: str, how: str
+) -> None:
+    start = time.monotonic()
+    result = run(EXIT, server.url, name, how)
+    assert time.monotonic() - start < 10
+    if how == "error":
+        assert (result.stderr, result.returncode) == ("the end\n", 1)
+    elif how == "asyncio":
+        # Python itself complains of the task that nobody waits for; it names nothing of ours.
+        assert result.returncode == 0 and "Exception ignored" not in result.stderr
+    else:
+        assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)
+    # It asks nobody: the ttl frees what was held.
+    assert redis_client.lock(name).show().held
+
+
+def test_the_end_while_the_server_sleeps(run: Run, own_server: Server, name: str) -> None:
+    text = """
+        import os, signal, sys
+        import leasehold
+        _, url, name, server = sys.argv
+        lease = leasehold.connect(url).lock(name).acquire()
+        os.kill(int(server), signal.SIGSTOP)
+    """
+    assert own_server.process is not None
+    start = time.monotonic()
+    try:
+        result = run(text, own_server.url, name, str(own_server.process.pid))
+    finally:
+        own_server.wake_up()
+    assert (result.stderr, result.returncode) == ("", 0) and time.monotonic() - start < 10
+
+
+def test_a_killed_holder_frees_its_lock_by_the_ttl(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
+    text = """
+        import sys, time
+        import leasehold
+        lease = leasehold.connect(sys.argv[1]).lock(sys.argv[2], ttl=1).acquire()
+        print("held", flush=True)
+        time.sleep(600)
+    """
+    command = script(text, server.url, name)
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "held\n"
+    child.kill()
+    child.wait()
+    redis_client.lock(name).acquire(wait=20).release()

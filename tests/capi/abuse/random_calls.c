@@ -173,6 +173,8 @@ static void check_refusal(const struct function *function, const struct call *ca
         report(function, call, "a wrong handle gave a value");
     if (function->result == TEXT && *call->text != '\0' && strcmp(function->name, "error_message") != 0)
         report(function, call, "a wrong handle gave a text");
+    if (function->output == LENGTH && call->output != NULL && *(const size_t *)call->output != 0)
+        report(function, call, "a wrong handle gave a length");
 }
 
 static void prepare_log(struct call *call, struct chance *chance)

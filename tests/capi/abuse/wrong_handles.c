@@ -229,7 +229,7 @@ static void misuse(const struct function *function, const struct wrong *wrong, b
 
     memset(output, PATTERN, sizeof output);
     memset(before, PATTERN, sizeof before);
-    /* What is empty has a length of zero. */
+    /* An empty name has no bytes. */
     if (function->output == LENGTH)
         memset(before, 0, sizeof(size_t));
     call.handle = wrong->handle;
@@ -245,7 +245,7 @@ static void misuse(const struct function *function, const struct wrong *wrong, b
     if (!is_neutral(function, &call))
         fail(function->name, wrong->what, "it gives a value");
     if (memcmp(output, before, sizeof output) != 0)
-        fail(function->name, wrong->what, "an output is written");
+        fail(function->name, wrong->what, "the output is not what it should be");
     if (!with_error || !takes(function, "ERROR_OUT"))
         return;
     if (leasehold_error_status(error) != LEASEHOLD_ERR_HANDLE)

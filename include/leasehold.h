@@ -227,7 +227,10 @@ bool leasehold_status_is_retriable(leasehold_status status);
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-/** The status that the failed call returned; LEASEHOLD_OK for NULL. Any thread. */
+/**
+ * The status that the failed call returned; LEASEHOLD_OK for NULL, LEASEHOLD_ERR_HANDLE for what is
+ * no error. Any thread.
+ */
 leasehold_status leasehold_error_status(const leasehold_error *error);
 
 /**
@@ -759,7 +762,8 @@ leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error 
 /**
  * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
  * connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
- * not do is done in the background. Does nothing for NULL, and for a handle that is wrong; in a
+ * not do is done in the background. (It waits for an extension that is under way in another
+ * thread.) Does nothing for NULL, and for a handle that is wrong; in a
  * forked child, nothing that is the parent's. Any thread.
  */
 void leasehold_lease_free(leasehold_lease *lease);

@@ -269,7 +269,8 @@ pub unsafe extern "C" fn leasehold_lease_detach(
 
 /// Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
 /// connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
-/// not do is done in the background. Does nothing for NULL, and for a handle that is wrong; in a
+/// not do is done in the background. (It waits for an extension that is under way in another
+/// thread.) Does nothing for NULL, and for a handle that is wrong; in a
 /// forked child, nothing that is the parent's. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {

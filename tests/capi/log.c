@@ -247,6 +247,35 @@ static void a_receiver_may_close_and_free_the_client_that_it_is_told_of(struct s
         }
 }
 
+struct two {
+    leasehold_client *clients[2];
+    atomic_int entered, left;
+};
+
+/* When both are in here, each on the thread of its own client, they close one another's. */
+static void close_both(void *with, leasehold_log_level level, const char *message)
+{
+    struct two *two = with;
+    (void)level, (void)message;
+    two->entered++;
+    EVENTUALLY(two->entered >= 2);
+    for (int i = 0; i < 2; i++) leasehold_client_close(two->clients[i], NULL);
+    two->left++;
+}
+
+static void two_receivers_may_close_one_anothers_clients(struct store *store)
+{
+    struct two two = {.clients = {open_client(store->url), open_client(store->url)}};
+    listen_to(close_both, &two, LEASEHOLD_LOG_WARN);
+    leasehold_lease *one = take_to_lose(two.clients[0], "one", 100);
+    leasehold_lease *other = take_to_lose(two.clients[1], "other", 100);
+    EVENTUALLY(two.left >= 2);
+    stop_listening();
+    leasehold_lease_free(one);
+    leasehold_lease_free(other);
+    for (int i = 0; i < 2; i++) leasehold_client_free(two.clients[i]);
+}
+
 static void end_the_log(void *with, leasehold_log_level level, const char *message)
 {
     struct within *within = with;
@@ -374,6 +403,7 @@ int main(int argc, char **argv)
     ON_EACH_STORE(a_receiver_may_call_the_library);
     ON_EACH_STORE(a_receiver_may_release_the_very_lease_that_it_is_told_of);
     ON_EACH_STORE(a_receiver_may_close_and_free_the_client_that_it_is_told_of);
+    ON_EACH_STORE(two_receivers_may_close_one_anothers_clients);
     ON_FILE(a_receiver_may_end_the_log);
     ON_FILE(nobody_is_in_a_receiver_that_was_replaced);
     ON_FILE(several_threads_may_set_at_once);

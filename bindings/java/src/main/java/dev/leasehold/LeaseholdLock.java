@@ -1,5 +1,6 @@
 package dev.leasehold;
 
+import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -23,7 +24,8 @@ import java.util.concurrent.locks.Lock;
  * <p>Unlike a lock inside of one process, it can be lost: the store forgets it, or renewal does not
  * get through. Then {@link #unlock()} throws {@link LeaseLostException}, and so does taking it
  * again. {@link LeaseholdClient#onEvent} tells sooner. A thread that ends while it holds the lock
- * leaves it to its ttl.
+ * leaves it held until the garbage collector finds that out, or its {@code maxHold} is over, and
+ * then to its ttl.
  *
  * <p>All methods that take it also throw {@link LeaseholdException} when the store cannot be
  * asked.
@@ -116,6 +118,7 @@ public final class LeaseholdLock implements Lock {
     }
 
     private boolean tryLock(NamedLock with, long wait, TimeUnit unit) throws InterruptedException {
+        Objects.requireNonNull(unit, "unit");
         checkInterrupt();
         if (enterAgain()) {
             return true;
@@ -131,7 +134,8 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Gives the lock back, when it was called as often as the lock was taken.
+     * Gives the lock back, when it was called as often as the lock was taken. What it throws in a
+     * {@code finally} replaces what the body threw; {@code try (Lease lease = ...)} keeps both.
      *
      * @throws LeaseLostException the lock was lost before: what was done under it may have met
      *     somebody else's work

@@ -5,6 +5,7 @@ import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.Objects;
 
 /** The name of a lock: any bytes. */
 final class Name {
@@ -23,6 +24,7 @@ final class Name {
      * refused: replaced by question marks, two names would become one.
      */
     static byte[] encode(String what, String text) {
+        Objects.requireNonNull(text, what);
         try {
             ByteBuffer encoded = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(text));
             byte[] bytes = new byte[encoded.remaining()];

@@ -1,6 +1,7 @@
 package dev.leasehold;
 
 import java.time.Duration;
+import java.util.Objects;
 
 /** Durations as the native library counts them: milliseconds, rounded up. */
 final class Times {
@@ -9,6 +10,7 @@ final class Times {
     private Times() {}
 
     static long toMillis(String what, Duration time) {
+        Objects.requireNonNull(time, what);
         if (time.isNegative()) {
             throw LeaseholdException.badArgument(what + " is negative: " + time);
         }

@@ -58,6 +58,8 @@ class Client:
     __slots__ = ("_handle", "_locks", "_watcher", "_forked", "__weakref__")
 
     def __init__(self, handle: c_void_p) -> None:
+        if not isinstance(handle, c_void_p):
+            raise TypeError("a client comes from leasehold.connect(url)")
         self._handle = handle
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.
@@ -124,10 +126,14 @@ class Client:
         if attempts is not None:
             _check(_abi.lock_set_attempts(handle, _count("attempts", attempts)))
         if renew is not None:
+            if not isinstance(renew, bool):
+                raise TypeError(f"renew is {renew!r}; it is True or False")
             _check(_abi.lock_set_renew(handle, renew))
         if max_hold is not None:
             _check(_abi.lock_set_max_hold_ms(handle, milliseconds("max_hold", max_hold)))
         if backoff is not None:
+            if not isinstance(backoff, Backoff):
+                raise TypeError(f"backoff is {backoff!r}; it is a leasehold.Backoff")
             spins = _count("backoff.spins", backoff.spins)
             first = milliseconds("backoff.first", backoff.first)
             longest = milliseconds("backoff.longest", backoff.longest)

@@ -169,6 +169,8 @@ class Lease:
             _log.warning("the lock %r was not released: %s", self._lock_name, error)
 
     def __enter__(self) -> "Lease":
+        if self._over:
+            raise _ended()
         return self
 
     def __exit__(

@@ -166,6 +166,8 @@ class Lock:
         >>> with lock.attach(token, fence) as lease:
         ...     lease.extend()
         """
+        if not isinstance(token, str) or not isinstance(fence, int):
+            raise TypeError("what goes on is a token, a str, and a fence, an int")
         text = token.encode()
         room = _rooms.take()
         try:
@@ -212,6 +214,8 @@ class Lock:
         ... def stop(event: leasehold.Event) -> None:
         ...     print("lost:", event.reason)
         """
+        if not callable(callback):
+            raise TypeError(f"{callback!r} cannot be called when the lease is lost")
         self._client._watcher.add(self._name, callback)
         return callback
 

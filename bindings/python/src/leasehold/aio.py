@@ -213,10 +213,15 @@ def on_lost(lock: Lock, callback: Callback) -> Watch:
 
     >>> async def work() -> None:
     ...     task = asyncio.current_task()
+    ...     assert task is not None
     ...     watch = leasehold.aio.on_lost(lock, lambda event: task.cancel())
-    ...     async with lock:
-    ...         ...                         # cancelled when the lease is lost
-    ...     watch.cancel()
+    ...     try:
+    ...         async with lock:
+    ...             ...                     # cancelled when the lease is lost
+    ...     finally:
+    ...         watch.cancel()
     >>> asyncio.run(work())
     """
+    if not callable(callback):
+        raise TypeError(f"{callback!r} cannot be called when the lease is lost")
     return Watch(lock, callback, asyncio.get_running_loop())

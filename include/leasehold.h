@@ -863,7 +863,7 @@ typedef int32_t leasehold_log_level;
  * Gets a record of the log: UTF-8 without a line end, valid during the call, never with a password.
  * It is called on any thread, the library's own included, and on several at once. It may call this
  * library; what the library logs meanwhile on the same thread is dropped. It must return, not
- * longjmp() or throw.
+ * longjmp() or throw; a child that is forked within it must not return, but exec or exit.
  */
 typedef void (*leasehold_log_fn)(void *user_data, leasehold_log_level level, const char *message);
 

@@ -261,6 +261,32 @@ static void every_type_of_handle_is_counted_until_it_is_freed(struct store *stor
     CHECK_INT(0, leasehold_handle_count());
 }
 
+/* A slot of the library's table is used again and again, by handles that differ. */
+static void c11_a_handle_that_was_freed_stays_wrong(void)
+{
+    leasehold_config *kept = NULL, *freed[200];
+    for (int in_use = 0; in_use < 2; in_use++) {
+        if (in_use)
+            EXPECT(LEASEHOLD_OK, leasehold_config_from_url("redis://kept", 12, &kept, &problem));
+        for (int i = 0; i < 200; i++) {
+            EXPECT(LEASEHOLD_OK, leasehold_config_from_url("redis://h", 9, &freed[i], &problem));
+            CHECK_TEXT("redis://h:6379/0", leasehold_config_store(freed[i]));
+            leasehold_config_free(freed[i]);
+        }
+        leasehold_config *last;
+        EXPECT(LEASEHOLD_OK, leasehold_config_from_url("redis://last", 12, &last, &problem));
+        for (int i = 0; i < 200; i++) {
+            CHECK_TEXT("", leasehold_config_store(freed[i]));
+            CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_config_set_pool(freed[i], 3));
+            leasehold_config_free(freed[i]);
+        }
+        CHECK_TEXT("redis://last:6379/0", leasehold_config_store(last));
+        leasehold_config_free(last);
+    }
+    CHECK_TEXT("redis://kept:6379/0", leasehold_config_store(kept));
+    leasehold_config_free(kept);
+}
+
 int main(int argc, char **argv)
 {
     runner_start(argc, argv);
@@ -273,6 +299,7 @@ int main(int argc, char **argv)
     TEST(durations_are_read_as_people_write_them);
     TEST(an_error_that_repeats_what_it_was_given_is_still_one_sentence);
     TEST(the_library_is_the_one_that_the_header_describes);
+    TEST(c11_a_handle_that_was_freed_stays_wrong);
     ON_EACH_STORE(every_type_of_handle_is_counted_until_it_is_freed);
     return runner_report();
 }

@@ -44,9 +44,14 @@ static void c10_a_wait_that_runs_out_is_a_timeout(struct store *store)
     EXPECT(LEASEHOLD_TIMEOUT, leasehold_lock_acquire(pair.lock, &lease, &problem));
     CHECK_AT_LEAST(120, watch);
     CHECK_AT_MOST(120 + 50, watch);
+    watch = stopwatch_start();
+    EXPECT(LEASEHOLD_TIMEOUT,
+           leasehold_lock_acquire_unless(pair.lock, NULL, NULL, &lease, &problem));
+    CHECK_AT_LEAST(120, watch);
+    CHECK_AT_MOST(120 + 50, watch);
 
     CHECK(lease == UNTOUCHED);
-    CHECK_INT(2, count(pair.waiter, LEASEHOLD_COUNTER_TIMED_OUT));
+    CHECK_INT(3, count(pair.waiter, LEASEHOLD_COUNTER_TIMED_OUT));
     free_pair(pair);
 }
 
@@ -132,6 +137,31 @@ static void c13_waiting_for_ones_own_lock_for_ever_is_refused(struct store *stor
     pthread_t waiter = begin(wait_for_ever, lock);
     EVENTUALLY(count(client, LEASEHOLD_COUNTER_BUSY) > busy + 3);
     give_back(held);
+    give_back(finish(waiter));
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+}
+
+static void c7_a_wait_outlasts_an_outage_and_ends_in_time_all_the_same(struct store *store)
+{
+    leasehold_client *client = open_client_with(store->url, 200);
+    leasehold_lock *lock = make_lock(client, "n");
+    leasehold_lease *lease = UNTOUCHED;
+    /* So that it is known to be there. */
+    give_back(take(lock));
+    server_pause(store->server);
+    struct stopwatch watch = stopwatch_start();
+    CHECK(leasehold_lock_acquire_within(lock, 50, NULL, NULL, &lease, NULL) != LEASEHOLD_OK);
+    CHECK_AT_MOST(200 + 50, watch);
+    watch = stopwatch_start();
+    CHECK(leasehold_lock_acquire_within(lock, 500, NULL, NULL, &lease, NULL) != LEASEHOLD_OK);
+    CHECK_AT_LEAST(400, watch);
+    CHECK_AT_MOST(500 + 50, watch);
+    CHECK(lease == UNTOUCHED);
+    uint64_t attempts = count(client, LEASEHOLD_COUNTER_ATTEMPTS);
+    pthread_t waiter = begin(wait_for_ever, lock);
+    EVENTUALLY(count(client, LEASEHOLD_COUNTER_ATTEMPTS) > attempts + 2);
+    server_resume(store->server);
     give_back(finish(waiter));
     leasehold_lock_free(lock);
     leasehold_client_free(client);
@@ -359,6 +389,7 @@ int main(int argc, char **argv)
     ON_EACH_STORE_IN_TIME(a_backoff_says_how_often_a_wait_asks);
     ON_EACH_STORE(a_waiter_gets_the_lock_that_is_released);
     ON_EACH_STORE(c13_waiting_for_ones_own_lock_for_ever_is_refused);
+    ON_REDIS_IN_TIME(c7_a_wait_outlasts_an_outage_and_ends_in_time_all_the_same);
     ON_EACH_STORE_IN_TIME(the_interrupt_function_is_asked_every_100_ms_on_the_calling_thread);
     ON_EACH_STORE(every_answer_but_zero_interrupts);
     ON_EACH_STORE_IN_TIME(c10_an_interrupted_waiter_holds_nobody_up);

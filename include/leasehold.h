@@ -721,12 +721,12 @@ leasehold_status leasehold_lease_extend_for_ms(leasehold_lease *lease,
  * ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
  * it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
  * closed, which has released it; another error when the store refused, such as
- * LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets an extension under way
- * in another thread waits for that one first (within a log function it does not: there it is
- * LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one than took it.
+ * LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets
+ * an extension under way in another thread waits for that one first (within a log function it does
+ * not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one
+ * than took it.
  */
-leasehold_status leasehold_lease_release(leasehold_lease *lease,
-                                         leasehold_error **error);
+leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error **error);
 
 /**
  * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
@@ -763,8 +763,8 @@ leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error 
  * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
  * connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
  * not do is done in the background. (It waits for an extension that is under way in another
- * thread.) Does nothing for NULL, and for a handle that is wrong; in a
- * forked child, nothing that is the parent's. Any thread.
+ * thread.) Does nothing for NULL, and for a handle that is wrong; in a forked child, nothing that
+ * is the parent's. Any thread.
  */
 void leasehold_lease_free(leasehold_lease *lease);
 

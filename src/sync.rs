@@ -1,11 +1,11 @@
 //! Waiting for one another in a way that a forked child survives.
 //!
-//! parking_lot's mutexes are only for what two threads never want at once, as what stands behind a
-//! permit. Where they meet, even for an instant, one of them sleeps. parking_lot lists all sleeping threads of the process in one table, and
-//! a child inherits the table locked, or without the threads. Its own threads are then given the
-//! memory of those that the table still lists, and sooner or later somebody follows the list in
-//! circles: a new client in a child hung every other time. What `std` sleeps on is a word in memory
-//! each.
+//! parking_lot's mutexes are only for what two threads never want at once, such as what stands
+//! behind a permit. Where they meet, even for an instant, one of them sleeps. parking_lot lists all
+//! sleeping threads of the process in one table, and a child inherits the table locked, or without
+//! the threads. Its own threads are then given the memory of those that the table still lists, and
+//! sooner or later somebody follows the list in circles: a new client in a child hung every other
+//! time. What `std` sleeps on is a word in memory each.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};

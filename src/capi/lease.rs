@@ -62,8 +62,8 @@ impl LeaseObject {
         let lease = held.lease.clone().ok_or_else(over)?;
         held.borrowers += 1;
         drop(held);
-        // Declared before the clone's owner, so dropped after it, when there is a panic too: who
-        // waits for the return needs to be the only one that has the lease.
+        // The loan is dropped after the clone, which is declared later, and so it is when there is a
+        // panic: whoever waits for the loan's end needs to be the only one that has the lease.
         let _loan = Loan { of: self };
         let lease = lease;
         Ok(talk(&lease)?)
@@ -198,9 +198,10 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
 /// ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
 /// it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
 /// closed, which has released it; another error when the store refused, such as
-/// LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets an extension under way
-/// in another thread waits for that one first (within a log function it does not: there it is
-/// LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one than took it.
+/// LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets
+/// an extension under way in another thread waits for that one first (within a log function it does
+/// not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one
+/// than took it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_release(
     lease: *mut leasehold_lease,
@@ -270,8 +271,8 @@ pub unsafe extern "C" fn leasehold_lease_detach(
 /// Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
 /// connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
 /// not do is done in the background. (It waits for an extension that is under way in another
-/// thread.) Does nothing for NULL, and for a handle that is wrong; in a
-/// forked child, nothing that is the parent's. Any thread.
+/// thread.) Does nothing for NULL, and for a handle that is wrong; in a forked child, nothing that
+/// is the parent's. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
     boundary::silent(|| {

@@ -28,8 +28,8 @@
  * Compile with `cc program.c $(pkg-config --cflags --libs leasehold)`. The library is for Linux on
  * machines of 64 bits.
  *
- * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or an
- * error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
+ * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or
+ * an error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
  * caller frees, or NULL where the status says everything (LEASEHOLD_OK, LEASEHOLD_BUSY,
  * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
@@ -84,7 +84,8 @@
 
 /**
  * An open store with its connections and a background thread that renews leases (and, on Redis, an
- * idle one of the pool until all that came of the client is freed). Open one for a process and share it between threads. Free it with leasehold_client_free().
+ * idle one of the pool until all that came of the client is freed). Open one for a process and
+ * share it between threads. Free it with leasehold_client_free().
  */
 typedef struct leasehold_client leasehold_client;
 
@@ -228,8 +229,8 @@ bool leasehold_status_is_retriable(leasehold_status status);
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 /**
- * The status that the failed call returned; LEASEHOLD_OK for NULL, LEASEHOLD_ERR_HANDLE for what is
- * no error. Any thread.
+ * The status that the failed call returned; LEASEHOLD_OK for NULL, LEASEHOLD_ERR_HANDLE for what
+ * is no error. Any thread.
  */
 leasehold_status leasehold_error_status(const leasehold_error *error);
 
@@ -443,15 +444,14 @@ const char *leasehold_client_store(const leasehold_client *client);
 /**
  * Closes the client: every lease becomes invalid at once and is released, calls that wait return
  * LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
- * thread that renews has ended when this returns (a log function cannot wait for it). It takes as long as close_timeout at most, if
- * the request under way is answered in that time, else io_timeout; what was not released by then
- * is free by its ttl. Closing twice does no harm.
+ * thread that renews has ended when this returns (a log function cannot wait for it). It takes as
+ * long as close_timeout at most, if the request under way is answered in that time, else
+ * io_timeout; what was not released by then is free by its ttl. Closing twice does no harm.
  *
  * The handle, and those of its locks, leases and subscriptions, still have to be freed. Without
  * closing, a program may just exit: that does no I/O, and the ttl frees its locks. Any thread.
  */
-leasehold_status leasehold_client_close(leasehold_client *client,
-                                        leasehold_error **error);
+leasehold_status leasehold_client_close(leasehold_client *client, leasehold_error **error);
 
 /**
  * The same with another limit than close_timeout. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
@@ -472,9 +472,9 @@ void leasehold_client_free(leasehold_client *client);
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
 /**
- * Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of the
- * library held: other than zero ends the wait. It may call this library. While it runs, the wait
- * goes on for as long as it takes. It must return, not longjmp() or throw.
+ * Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
+ * the library held: other than zero ends the wait. It may call this library. While it runs, the
+ * wait goes on for as long as it takes. It must return, not longjmp() or throw.
  */
 typedef int (*leasehold_interrupt_fn)(void *user_data);
 
@@ -524,7 +524,8 @@ leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t mo
  * Sets how a wait asks again: `spins` more times at once, then after pauses of random length, the
  * first one up to `first_ms` and the others up to twice as much each time, none longer than
  * `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
- * Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
+ * Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as
+ * leasehold_lock_set_ttl_ms().
  */
 leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
                                                uint32_t spins,
@@ -723,8 +724,8 @@ leasehold_status leasehold_lease_extend_for_ms(leasehold_lease *lease,
  * closed, which has released it; another error when the store refused, such as
  * LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets
  * an extension under way in another thread waits for that one first (within a log function it does
- * not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one
- * than took it.
+ * not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another
+ * one than took it.
  */
 leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error **error);
 
@@ -860,10 +861,11 @@ void leasehold_events_free(leasehold_events *events);
 typedef int32_t leasehold_log_level;
 
 /**
- * Gets a record of the log: UTF-8 without a line end, valid during the call, never with a password.
- * It is called on any thread, the library's own included, and on several at once. It may call this
- * library; what the library logs meanwhile on the same thread is dropped. It must return, not
- * longjmp() or throw; a child that is forked within it must not return, but exec or exit.
+ * Gets a record of the log: UTF-8 without a line end, valid during the call, never with a
+ * password. It is called on any thread, the library's own included, and on several at once. It may
+ * call this library; what the library logs meanwhile on the same thread is dropped. It must
+ * return, not longjmp() or throw; a child that is forked within it must not return, but exec or
+ * exit.
  */
 typedef void (*leasehold_log_fn)(void *user_data, leasehold_log_level level, const char *message);
 

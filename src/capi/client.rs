@@ -14,7 +14,8 @@ use crate::config::{MAX_NAME, check_name};
 use crate::{Client, Config, Counters};
 
 /// An open store with its connections and a background thread that renews leases (and, on Redis, an
-/// idle one of the pool until all that came of the client is freed). Open one for a process and share it between threads. Free it with leasehold_client_free().
+/// idle one of the pool until all that came of the client is freed). Open one for a process and
+/// share it between threads. Free it with leasehold_client_free().
 pub struct leasehold_client(());
 
 /// What a client counts: one of LEASEHOLD_COUNTER_...
@@ -234,9 +235,9 @@ pub unsafe extern "C" fn leasehold_client_store(client: *const leasehold_client)
 
 /// Closes the client: every lease becomes invalid at once and is released, calls that wait return
 /// LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
-/// thread that renews has ended when this returns (a log function cannot wait for it). It takes as long as close_timeout at most, if
-/// the request under way is answered in that time, else io_timeout; what was not released by then
-/// is free by its ttl. Closing twice does no harm.
+/// thread that renews has ended when this returns (a log function cannot wait for it). It takes as
+/// long as close_timeout at most, if the request under way is answered in that time, else
+/// io_timeout; what was not released by then is free by its ttl. Closing twice does no harm.
 ///
 /// The handle, and those of its locks, leases and subscriptions, still have to be freed. Without
 /// closing, a program may just exit: that does no I/O, and the ttl frees its locks. Any thread.

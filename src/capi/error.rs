@@ -32,8 +32,8 @@ impl Handled for ErrorObject {
     const KIND: Kind = Kind::Error;
 }
 
-/// The status that the failed call returned; LEASEHOLD_OK for NULL, LEASEHOLD_ERR_HANDLE for what is
-/// no error. Any thread.
+/// The status that the failed call returned; LEASEHOLD_OK for NULL, LEASEHOLD_ERR_HANDLE for what
+/// is no error. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_status(error: *const leasehold_error) -> leasehold_status {
     if error.is_null() {

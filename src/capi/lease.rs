@@ -200,8 +200,8 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
 /// closed, which has released it; another error when the store refused, such as
 /// LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets
 /// an extension under way in another thread waits for that one first (within a log function it does
-/// not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another one
-/// than took it.
+/// not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another
+/// one than took it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_release(
     lease: *mut leasehold_lease,

@@ -19,9 +19,9 @@ use crate::{Backoff, ErrorKind, Lock, Token};
 /// leasehold_lock_free().
 pub struct leasehold_lock(());
 
-/// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of the
-/// library held: other than zero ends the wait. It may call this library. While it runs, the wait
-/// goes on for as long as it takes. It must return, not longjmp() or throw.
+/// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
+/// the library held: other than zero ends the wait. It may call this library. While it runs, the
+/// wait goes on for as long as it takes. It must return, not longjmp() or throw.
 pub type leasehold_interrupt_fn = Option<unsafe extern "C" fn(user_data: *mut c_void) -> c_int>;
 
 pub(super) struct LockObject {
@@ -171,7 +171,8 @@ pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
 /// Sets how a wait asks again: `spins` more times at once, then after pauses of random length, the
 /// first one up to `first_ms` and the others up to twice as much each time, none longer than
 /// `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
-/// Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
+/// Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as
+/// leasehold_lock_set_ttl_ms().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
     lock: *mut leasehold_lock,

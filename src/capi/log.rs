@@ -28,10 +28,11 @@ pub const LEASEHOLD_LOG_DEBUG: leasehold_log_level = 4;
 /// Everything.
 pub const LEASEHOLD_LOG_TRACE: leasehold_log_level = 5;
 
-/// Gets a record of the log: UTF-8 without a line end, valid during the call, never with a password.
-/// It is called on any thread, the library's own included, and on several at once. It may call this
-/// library; what the library logs meanwhile on the same thread is dropped. It must return, not
-/// longjmp() or throw; a child that is forked within it must not return, but exec or exit.
+/// Gets a record of the log: UTF-8 without a line end, valid during the call, never with a
+/// password. It is called on any thread, the library's own included, and on several at once. It may
+/// call this library; what the library logs meanwhile on the same thread is dropped. It must
+/// return, not longjmp() or throw; a child that is forked within it must not return, but exec or
+/// exit.
 pub type leasehold_log_fn = Option<
     unsafe extern "C" fn(
         user_data: *mut c_void,

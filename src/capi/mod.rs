@@ -1,8 +1,9 @@
 //! The C interface: one file for each type that `include/leasehold.h` declares.
 //!
 //! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, limits and error
-//! kinds), but for `Lease::let_go`, since C is told what Rust's types rule out. It knows nothing of stores, grants or the keeper. The comments on its functions are the
-//! header's, and so the manual of C programmers.
+//! kinds), but for `Lease::let_go`, since C is told what Rust's types rule out. It knows nothing of
+//! stores, grants or the keeper. The comments on its functions are the header's, and so the manual
+//! of C programmers.
 //!
 //! - A body runs in [`boundary`], which turns errors, misuse and panics into a status.
 //! - What C holds is a number in the shape of a pointer: see [`table`].

@@ -28,8 +28,8 @@
  * Compile with `cc program.c $(pkg-config --cflags --libs leasehold)`. The library is for Linux on
  * machines of 64 bits.
  *
- * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or an
- * error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
+ * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or
+ * an error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
  * caller frees, or NULL where the status says everything (LEASEHOLD_OK, LEASEHOLD_BUSY,
  * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.

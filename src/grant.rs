@@ -1,7 +1,6 @@
 //! One grant and what it is worth at each moment. No I/O and no clock of its own: every question
 //! is asked for a moment, so that the answers can be tested without waiting.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -9,9 +8,8 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::events::LossReason;
-use crate::store::Reach;
+use crate::store::{Identity, Reach};
 use crate::sync::Mutex;
-use crate::token::Token;
 
 /// What a lock asks of the leases that it makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,14 +30,6 @@ impl Terms {
     pub(crate) fn first_ttl(&self) -> Duration {
         self.ttl_within(self.max_hold.unwrap_or(Duration::MAX))
     }
-}
-
-/// Who a grant is.
-#[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    pub(crate) name: Arc<[u8]>,
-    pub(crate) token: Token,
-    pub(crate) fence: u64,
 }
 
 /// Everything that is known of one grant. Shared by the lease and the keeper.

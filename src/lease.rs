@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant};
 use crate::keeper::{Desk, Keeper, Owed};
-use crate::store::{Failure, Lane, Reach, Reply, Request};
+use crate::store::{Failure, Identity, Lane, Reach, Reply, Request};
 use crate::token::Token;
 
 /// One holder's turn: the proof that a lock is yours, for as long as it says so.
@@ -230,8 +230,8 @@ impl Lease {
         reach: Reach,
         deadline: Deadline,
     ) -> Result<crate::store::Answer, Failure> {
-        let identity = &self.grant.identity;
-        let request = Request::Extend { name: &identity.name, token: identity.token, ttl, reach };
+        let Identity { name, token, fence, .. } = &self.grant.identity;
+        let request = Request::Extend { name, token: *token, fence: *fence, ttl, reach };
         desk.store.ask(Lane::Give(deadline.left()), request, deadline)
     }
 
@@ -244,8 +244,8 @@ impl Lease {
         again: bool,
     ) -> Release {
         let identity = &self.grant.identity;
-        let request =
-            Request::Give { name: &identity.name, token: identity.token, fence: identity.fence };
+        let Identity { name, token, fence, ttl } = identity;
+        let request = Request::Give { name, token: *token, fence: *fence, ttl: *ttl };
         let mut asked_before = false;
         loop {
             let failure = match desk.store.ask(lane, request, deadline) {

@@ -31,6 +31,12 @@ pub const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DEFAULT_POOL: u32 = 8;
 /// How long [`Client::close`](crate::Client::close) goes on releasing leases.
 pub const DEFAULT_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a lock that was handed to a waiter stays with one that does not answer for it.
+pub const DEFAULT_CLAIM_WINDOW: Duration = Duration::from_secs(1);
+/// How many turns the threads of a process take in a row before another process has its turn.
+pub const DEFAULT_TURNS: u32 = 64;
+/// For how long they do.
+pub const DEFAULT_TURNS_WITHIN: Duration = Duration::from_millis(100);
 /// The largest fence: 2^53 - 1, which every language's numbers hold exactly.
 pub const MAX_FENCE: u64 = (1 << 53) - 1;
 
@@ -45,6 +51,10 @@ pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
 const IO_TIMEOUT_RANGE: (Duration, Duration) =
     (Duration::from_millis(1), Duration::from_secs(60 * 60));
 const POOL_RANGE: (u32, u32) = (1, 1024);
+const CLAIM_WINDOW_RANGE: (Duration, Duration) =
+    (Duration::from_millis(50), Duration::from_secs(60));
+const TURNS_RANGE: (u32, u32) = (1, 1024);
+const MOST_TURNS_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// How a client is set up: a URL, and what a program would rather set in code.
 ///
@@ -63,6 +73,9 @@ pub struct Config {
     pub(crate) io_timeout: Duration,
     pub(crate) pool: u32,
     pub(crate) close_timeout: Duration,
+    pub(crate) claim_window: Duration,
+    pub(crate) turns: u32,
+    pub(crate) turns_within: Duration,
 }
 
 /// Which store, and how it is reached.
@@ -122,8 +135,8 @@ impl Config {
     /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`) |
     /// | `sqlite:` | the embedded store, one per user |
     ///
-    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=` and `close_timeout=`, as in
-    /// `redis://cache?io_timeout=300ms&pool=16`. A user's name, a password or a parameter may hold
+    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=`,
+    /// `turns=` and `turns_within=`, as in `redis://cache?io_timeout=300ms&pool=16`. A user's name, a password or a parameter may hold
     /// any character, written as `%` and two hex digits.
     ///
     /// # Errors
@@ -155,6 +168,9 @@ impl Config {
             io_timeout: DEFAULT_IO_TIMEOUT,
             pool: DEFAULT_POOL,
             close_timeout: DEFAULT_CLOSE_TIMEOUT,
+            claim_window: DEFAULT_CLAIM_WINDOW,
+            turns: DEFAULT_TURNS,
+            turns_within: DEFAULT_TURNS_WITHIN,
         }
     }
 
@@ -181,6 +197,27 @@ impl Config {
     /// How long closing goes on releasing leases; 1 s by default.
     pub fn close_timeout(mut self, timeout: Duration) -> Config {
         self.close_timeout = timeout;
+        self
+    }
+
+    /// How long a lock that was handed to a waiter stays with it before it must have answered: what
+    /// a waiter that died just then costs the ones behind it. 1 s by default, from 50 ms to 60 s.
+    /// It should be several round trips, and longer than threads here may be held up.
+    pub fn claim_window(mut self, window: Duration) -> Config {
+        self.claim_window = window;
+        self
+    }
+
+    /// How many turns on a lock the threads of this process take in a row, without asking the
+    /// store, while others wait elsewhere; 64 by default, from 1 to 1024. 1 asks for every turn.
+    pub fn turns(mut self, most: u32) -> Config {
+        self.turns = most;
+        self
+    }
+
+    /// For how long they go on doing so; 100 ms by default, 1 h at most.
+    pub fn turns_within(mut self, span: Duration) -> Config {
+        self.turns_within = span;
         self
     }
 
@@ -217,6 +254,20 @@ impl Config {
         }
         if self.prefix.len() > MAX_NAME {
             return Err(bad(format!("the prefix is longer than {MAX_NAME} bytes")));
+        }
+        let (least, most) = CLAIM_WINDOW_RANGE;
+        if self.claim_window < least || self.claim_window > most {
+            return Err(bad(format!(
+                "claim_window is {:?}; it goes from 50ms to 60s",
+                self.claim_window
+            )));
+        }
+        let (least, most) = TURNS_RANGE;
+        if self.turns < least || self.turns > most {
+            return Err(bad(format!("turns is {}; it goes from {least} to {most}", self.turns)));
+        }
+        if self.turns_within > MOST_TURNS_WITHIN {
+            return Err(bad(format!("turns_within is {:?}; 1h is the most", self.turns_within)));
         }
         if self.close_timeout > IO_TIMEOUT_RANGE.1 {
             return Err(bad(format!("close_timeout is {:?}; 1h is the most", self.close_timeout)));

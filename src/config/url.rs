@@ -73,15 +73,20 @@ pub(super) fn parse(url: &str) -> Result<Config, Error> {
         config.prefix = prefix;
     }
     let named = |key: &str, error: Error| bad(format!("{key}: {}", error.detail()));
-    if let Some(text) = query.take("io_timeout")? {
-        config.io_timeout = parse_duration(&text).map_err(|error| named("io_timeout", error))?;
+    for (key, field) in [
+        ("io_timeout", &mut config.io_timeout),
+        ("close_timeout", &mut config.close_timeout),
+        ("claim_window", &mut config.claim_window),
+        ("turns_within", &mut config.turns_within),
+    ] {
+        if let Some(text) = query.take(key)? {
+            *field = parse_duration(&text).map_err(|error| named(key, error))?;
+        }
     }
-    if let Some(text) = query.take("close_timeout")? {
-        config.close_timeout =
-            parse_duration(&text).map_err(|error| named("close_timeout", error))?;
-    }
-    if let Some(text) = query.take("pool")? {
-        config.pool = text.parse().map_err(|_| bad("pool: it is a whole number".to_owned()))?;
+    for (key, field) in [("pool", &mut config.pool), ("turns", &mut config.turns)] {
+        if let Some(text) = query.take(key)? {
+            *field = text.parse().map_err(|_| bad(format!("{key}: it is a whole number")))?;
+        }
     }
     query.finish(scheme)?;
     config.check()?;

@@ -1,5 +1,7 @@
 use super::*;
+use std::sync::Arc;
 
+const TTL: Duration = Duration::from_secs(1);
 const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
 fn ms(count: u64) -> Duration {
@@ -20,7 +22,7 @@ fn grant(terms: Terms) -> Grant {
 
 fn taken(terms: Terms, sent: Moment, now: Moment) -> Option<Grant> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-    let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1 };
+    let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl: TTL };
     Grant::taken(identity, terms, 1, sent, now)
 }
 
@@ -156,7 +158,7 @@ fn a_lease_that_is_not_renewed_expires() {
 #[test]
 fn an_attached_grant_is_worth_nothing_before_an_extension() {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-    let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 9 };
+    let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 9, ttl: TTL };
     let grant = Grant::attached(identity, terms(1000), 1, START);
     assert_eq!(grant.remaining(START), Duration::ZERO);
     assert!(grant.extended(at(5), ms(1000), at(6)));

@@ -183,14 +183,16 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grant::{Identity, Terms};
+    use crate::grant::Terms;
+    use crate::store::Identity;
 
     const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
     fn grant(id: u64, ttl: u64, sent: Moment) -> Arc<Grant> {
         let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-        let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1 };
-        let terms = Terms { ttl: Duration::from_millis(ttl), renew: true, max_hold: None };
+        let ttl = Duration::from_millis(ttl);
+        let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl };
+        let terms = Terms { ttl, renew: true, max_hold: None };
         Arc::new(Grant::taken(identity, terms, id, sent, sent).unwrap())
     }
 

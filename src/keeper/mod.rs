@@ -17,9 +17,9 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind, Hub, LossReason};
 use crate::fork::{self, Owned, Thread};
-use crate::grant::{Grant, Identity};
+use crate::grant::Grant;
 use crate::metrics::Metrics;
-use crate::store::{Lane, Store};
+use crate::store::{Identity, Lane, Store};
 use crate::sync::{Condvar, Mutex};
 use crate::wait::Gate;
 

@@ -9,7 +9,7 @@ use crate::clock::{Deadline, Moment};
 use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
-use crate::store::{Lane, Outcome, Reach, Reply, Request};
+use crate::store::{Identity, Lane, Outcome, Reach, Reply, Request};
 
 /// Requests in one pipeline: small enough to be done well before anything else falls due.
 const PIPELINE: usize = 128;
@@ -115,6 +115,7 @@ fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
             .map(|(grant, ttl, reach)| Request::Extend {
                 name: &grant.identity.name,
                 token: grant.identity.token,
+                fence: grant.identity.fence,
                 ttl: *ttl,
                 reach: *reach,
             })
@@ -198,8 +199,8 @@ fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
 }
 
 pub(super) fn request(owed: &Owed) -> Request<'_> {
-    let identity = &owed.identity;
-    Request::Give { name: &identity.name, token: identity.token, fence: identity.fence }
+    let Identity { name, token, fence, ttl } = &owed.identity;
+    Request::Give { name, token: *token, fence: *fence, ttl: *ttl }
 }
 
 /// Makes every lease invalid, then gives all of them and what is owed, until the deadline.

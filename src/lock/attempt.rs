@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::{Lock, Options};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Grant, Identity, Terms};
+use crate::grant::{Grant, Terms};
 use crate::jitter::Jitter;
 use crate::keeper::{Desk, Owed};
 use crate::lease::Lease;
-use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
+use crate::store::{Abilities, Answer, Failure, Identity, Lane, Place, Reply, Request};
 use crate::token::Token;
 use crate::wait::{Check, Pace, Woken};
 
@@ -147,7 +147,7 @@ impl<'a> Attempts<'a> {
         let cut_short = deadline.left() + Duration::from_millis(5) < self.lock.keeper.io_timeout();
         let name = &*self.lock.name;
         let ttl = self.terms.first_ttl();
-        let take = Request::Take { name, token: self.token, ttl, place };
+        let take = Request::Take { name, token: self.token, ttl, place, block: 1 };
         let outcome = if self.ghosts.is_empty() {
             self.desk.store.ask(Lane::Caller, take, deadline)
         } else {
@@ -155,6 +155,7 @@ impl<'a> Attempts<'a> {
                 name,
                 token: *token,
                 fence: 0,
+                ttl,
             });
             let requests: Vec<_> = gives.chain([take]).collect();
             let mut outcomes = self.desk.store.run(Lane::Caller, &requests, deadline);
@@ -191,9 +192,8 @@ impl<'a> Attempts<'a> {
         self.desk.answered.store(true, Ordering::Relaxed);
         self.trouble = None;
         match answer.reply {
-            Reply::Granted { fence } => {
-                let identity =
-                    Identity { name: Arc::clone(&self.lock.name), token: self.token, fence };
+            Reply::Granted { fence, .. } => {
+                let identity = self.identity(self.token, fence);
                 let id = self.lock.keeper.next_id();
                 let now = Moment::now();
                 let Some(grant) = Grant::taken(identity, self.terms, id, answer.sent, now) else {
@@ -215,7 +215,7 @@ impl<'a> Attempts<'a> {
                 self.desk.metrics.granted.add_one();
                 Ok(Tried::Granted(lease))
             }
-            Reply::Busy { free_in, ticket } => {
+            Reply::Busy { free_in, ticket, .. } => {
                 self.desk.metrics.busy.add_one();
                 self.ticket = ticket;
                 // Giving it once is enough: this was answered, so nothing is on its way.
@@ -253,8 +253,11 @@ impl<'a> Attempts<'a> {
     }
 
     fn owed(&self, until: Moment) -> Owed {
-        let name = Arc::clone(&self.lock.name);
-        Owed { identity: Identity { name, token: self.token, fence: 0 }, until }
+        Owed { identity: self.identity(self.token, 0), until }
+    }
+
+    fn identity(&self, token: Token, fence: u64) -> Identity {
+        Identity { name: Arc::clone(&self.lock.name), token, fence, ttl: self.terms.first_ttl() }
     }
 
     /// By when the first answer must have come: a wait that is shorter is a try, and a try gets

@@ -11,10 +11,10 @@ use crate::config::{
     DEFAULT_MAX_HOLD, DEFAULT_TTL, DEFAULT_WAIT, MAX_FENCE, MIN_RENEWED_TTL, check_name, check_ttl,
 };
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Grant, Identity, Terms};
+use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
-use crate::store::Look;
+use crate::store::{Identity, Look};
 use crate::token::Token;
 use crate::wait::{Backoff, Check};
 
@@ -210,7 +210,8 @@ impl Lock {
         if fence == 0 || fence > MAX_FENCE {
             return Err(bad(format!("the fence is {fence}; it goes from 1 to {MAX_FENCE}")));
         }
-        let identity = Identity { name: Arc::clone(&self.name), token, fence };
+        let ttl = terms.first_ttl();
+        let identity = Identity { name: Arc::clone(&self.name), token, fence, ttl };
         let grant = Grant::attached(identity, terms, self.keeper.next_id(), Moment::now());
         Ok(Lease::new(Arc::clone(&self.keeper), Arc::new(grant)))
     }

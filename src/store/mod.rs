@@ -7,6 +7,7 @@ pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
@@ -29,6 +30,26 @@ pub(crate) trait Store: Send + Sync {
     /// What the store can do beyond the requests.
     fn abilities(&self) -> Abilities;
 
+    /// Gives up a grant without waiting for the reply, where the store can do so: `None` then, and
+    /// [`settle`](Store::settle) tells what became of it. (The reply is read before anything else
+    /// is asked on that connection, and nothing about that name is asked on another one before.)
+    fn let_go(&self, identity: &Identity, lane: Lane, deadline: Deadline) -> Option<Outcome> {
+        let Identity { name, token, fence, ttl } = identity;
+        let give = Request::Give { name, token: *token, fence: *fence, ttl: *ttl };
+        Some(self.ask(lane, give, deadline))
+    }
+
+    /// Reads the replies that are still owed to gives sent before a moment, by the deadline, and
+    /// returns every give since the last call that was not answered with [`Reply::Given`].
+    fn settle(&self, _sent_before: Moment, _deadline: Deadline) -> Vec<(Identity, Outcome)> {
+        Vec::new()
+    }
+
+    /// How waiters are told. `None` where the store tells nobody, and they ask again and again.
+    fn ears(&self) -> Option<&dyn Ears> {
+        None
+    }
+
     /// One request by itself.
     fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
         let answered = self.run(lane, &[request], deadline).pop();
@@ -36,6 +57,35 @@ pub(crate) trait Store: Send + Sync {
             Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
         })
     }
+}
+
+/// The one connection of a client on which its waiters are told. Whoever waits listens here, one
+/// thread at a time; the others sleep until it tells them.
+pub(crate) trait Ears: Send + Sync {
+    /// Whether notices reach us, as far as anybody knows. Only then do waiters take places.
+    fn are_open(&self) -> bool;
+
+    /// Opens them: connects, subscribes, and has that acknowledged, by the deadline. An error of a
+    /// kind that is not retriable means that this server will never let us listen.
+    fn open(&self, deadline: Deadline) -> Result<(), Error>;
+
+    /// The notices that come by `until`; returns as soon as there is one. After an error they are
+    /// closed, and what was said meanwhile is lost: whoever waits has to ask once they are open.
+    fn hear(&self, until: Moment) -> Result<Vec<Notice>, Error>;
+
+    /// Closes them for good; whoever listens returns with an error at once.
+    fn close(&self);
+}
+
+/// What a waiter is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Notice {
+    /// The lock is the token's, for `span` from the server's moment (its clock in microseconds)
+    /// on, under a block of fences from this one on.
+    Granted { name: Vec<u8>, token: Token, fence: u64, block: u32, server: u64, span: Duration },
+    /// Somebody further in front was granted the lock for `span` from the server's moment on; when
+    /// that is over, nobody may have noticed.
+    Window { token: Token, server: u64, span: Duration },
 }
 
 /// What a store can and cannot do.
@@ -59,16 +109,28 @@ pub(crate) enum Lane {
     Keeper,
 }
 
+/// Who a grant is.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) token: Token,
+    pub(crate) fence: u64,
+    /// What its takes asked for: a place among the waiters is found by it.
+    pub(crate) ttl: Duration,
+}
+
 /// One thing asked of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'a> {
-    /// Take the lock for `token` if it is free.
-    Take { name: &'a [u8], token: Token, ttl: Duration, place: Place },
-    /// Make a lock that is `token`'s last for `ttl` from now on.
-    Extend { name: &'a [u8], token: Token, ttl: Duration, reach: Reach },
-    /// Give up `token`: its place among the waiters, and the lock if it is its own. `fence` is the
-    /// one that was used under it, or 0 where none was.
-    Give { name: &'a [u8], token: Token, fence: u64 },
+    /// Take the lock for `token` if it is free, with a block of so many fences.
+    Take { name: &'a [u8], token: Token, ttl: Duration, place: Place, block: u32 },
+    /// Make a lock that is `token`'s, under the grant with this first fence, last for `ttl` from
+    /// now on.
+    Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
+    /// Give up `token`: its place among the waiters, and the lock if it is its own, for the first
+    /// living waiter. `fence` is the last one that was used under it, or 0 where none was; `ttl`
+    /// is what its takes asked for, by which its place is found.
+    Give { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
 }
 
 /// Whether a take that finds the lock taken leaves a place behind.
@@ -76,8 +138,8 @@ pub(crate) enum Request<'a> {
 pub(crate) enum Place {
     /// It does not.
     Try,
-    /// It stands with the waiters, with the ticket of an earlier poll or 0. A store without
-    /// tickets does as for a try.
+    /// It stands with the waiters, with the ticket of an earlier poll or 0. A store that cannot
+    /// tell waiters anything at this moment, and has no other order for them, does as for a try.
     Join(u64),
 }
 
@@ -100,14 +162,23 @@ pub(crate) type Outcome = Result<Answer, Failure>;
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) sent: Moment,
+    /// The server's clock in microseconds as it answered; 0 where the reply has none.
+    pub(crate) server: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
-    /// The lock is the token's, under this fence.
-    Granted { fence: u64 },
-    /// Somebody else has it, or is before us. It can be free by its ttl after `free_in`.
-    Busy { free_in: Duration, ticket: u64 },
+    /// The lock is the token's, under this fence and those after it: a block of so many.
+    Granted { fence: u64, block: u32 },
+    /// Somebody else has it, or is before us. It can be free by its ttl after `free_in`. Where a
+    /// place was taken, `ticket` is not 0 and so many stand before it.
+    Busy {
+        free_in: Duration,
+        ticket: u64,
+        rank: u32,
+        /// The holder is one of ours, and will hand the lock to whoever stands first.
+        ours: bool,
+    },
     /// The lock is the token's for the ttl that was asked for.
     Extended,
     /// The lock was the token's and is free now.

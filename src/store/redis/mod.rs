@@ -48,7 +48,7 @@ impl Store for RedisStore {
             // The scripts write nothing before they report an error.
             let refused = matches!(value, Value::ServerError(_));
             match self.dialect.read(request, value) {
-                Ok(reply) => Ok(Answer { reply, sent }),
+                Ok(reply) => Ok(Answer { reply, sent, server: 0 }),
                 Err(error) if refused => Err(Failure::not_done(error)),
                 Err(error) => Err(Failure::unknown(error, sent)),
             }

@@ -65,13 +65,13 @@ pub(super) enum Glance {
 impl Clerk<'_> {
     pub(super) fn answer(&self, request: &Request<'_>) -> Result<Reply, Trouble> {
         match *request {
-            Request::Take { name, token, ttl, place } => {
+            Request::Take { name, token, ttl, place, .. } => {
                 self.take(&self.full(name), token, ttl, place)
             }
-            Request::Extend { name, token, ttl, reach } => {
+            Request::Extend { name, token, ttl, reach, .. } => {
                 Ok(self.extend(&self.full(name), token, ttl, reach)?)
             }
-            Request::Give { name, token, fence } => {
+            Request::Give { name, token, fence, .. } => {
                 Ok(self.give(&self.full(name), token, fence)?)
             }
         }
@@ -125,7 +125,7 @@ impl Clerk<'_> {
                 let fence = known_fence(row.fence).ok_or_else(|| refused_fence(row.fence))?;
                 self.lengthen(name, hex, ttl, true)?;
                 self.leave(name, hex)?;
-                return Ok(Reply::Granted { fence });
+                return Ok(Reply::Granted { fence, block: 1 });
             }
             Standing::Taken { free_in } => free_in,
             Standing::Free(row) => match self.ahead(name, hex, spot.as_ref())? {
@@ -137,7 +137,7 @@ impl Clerk<'_> {
             Place::Try => 0,
             Place::Join(_) => self.stand(name, hex, spot)?,
         };
-        Ok(Reply::Busy { free_in, ticket })
+        Ok(Reply::Busy { free_in, ticket, rank: 0, ours: false })
     }
 
     fn grant(
@@ -166,7 +166,7 @@ impl Clerk<'_> {
         }
         self.pass(name, spot)?;
         self.sweep(hour)?;
-        Ok(Reply::Granted { fence })
+        Ok(Reply::Granted { fence, block: 1 })
     }
 
     fn extend(

@@ -82,7 +82,7 @@ impl SqliteStore {
         let mut outcomes = Vec::with_capacity(requests.len());
         for request in requests {
             outcomes.push(match clerk.answer(request) {
-                Ok(reply) => Ok(Answer { reply, sent }),
+                Ok(reply) => Ok(Answer { reply, sent, server: 0 }),
                 Err(Trouble::Refused(error)) => Err(Failure::not_done(error)),
                 Err(Trouble::Sql(error)) => {
                     return Err(Failure::not_done(explain(&error, &self.path)));
@@ -117,7 +117,8 @@ impl SqliteStore {
                 (free_in, ticket)
             }
         };
-        Ok(Some(Answer { reply: Reply::Busy { free_in, ticket }, sent }))
+        let reply = Reply::Busy { free_in, ticket, rank: 0, ours: false };
+        Ok(Some(Answer { reply, sent, server: 0 }))
     }
 
     fn clerk<'a>(&'a self, connection: &'a rusqlite::Connection) -> Clerk<'a> {

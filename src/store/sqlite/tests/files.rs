@@ -181,8 +181,10 @@ fn c1_a_file_that_was_deleted_or_replaced_promises_nothing_more() {
     let ann = token();
     fence(store.try_take(b"name", ann));
     fs::rename(ground.path(), ground.folder.path().join("away")).unwrap();
-    let take = Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try };
-    let extend = Request::Extend { name: b"name", token: ann, ttl: TTL, reach: Reach::Grow };
+    let take =
+        Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try, block: 1 };
+    let extend =
+        Request::Extend { name: b"name", token: ann, ttl: TTL, reach: Reach::Grow, fence: 0 };
     for _ in 0..2 {
         for request in [take, extend] {
             let failure = store.ask(Lane::Caller, request, Deadline::after(PATIENCE)).unwrap_err();
@@ -203,10 +205,10 @@ fn c7_every_call_ends_by_its_deadline_while_somebody_has_the_file() {
     let meddler = ground.meddler();
     meddler.execute_batch("BEGIN IMMEDIATE").unwrap();
     let requests = [
-        Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try },
-        Request::Take { name: b"name", token: token(), ttl: TTL, place: Place::Join(0) },
-        Request::Extend { name: b"name", token: ann, ttl: TTL, reach: Reach::Grow },
-        Request::Give { name: b"name", token: ann, fence: 0 },
+        Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try, block: 1 },
+        Request::Take { name: b"name", token: token(), ttl: TTL, place: Place::Join(0), block: 1 },
+        Request::Extend { name: b"name", token: ann, ttl: TTL, reach: Reach::Grow, fence: 0 },
+        Request::Give { name: b"name", token: ann, fence: 0, ttl: TTL },
     ];
     for request in requests {
         let limit = Duration::from_millis(60);
@@ -221,7 +223,7 @@ fn c7_every_call_ends_by_its_deadline_while_somebody_has_the_file() {
     // Looking needs no write lock, and giving waits no longer than it is told to.
     assert!(matches!(store.try_take(b"name", token()), Reply::Busy { .. }));
     store.ping(Deadline::after(PATIENCE)).unwrap();
-    let give = Request::Give { name: b"name", token: ann, fence: 0 };
+    let give = Request::Give { name: b"name", token: ann, fence: 0, ttl: TTL };
     let lane = Lane::Give(Duration::ZERO);
     ends_by(Duration::ZERO, || {
         let failure = store.ask(lane, give, Deadline::after(PATIENCE)).unwrap_err();
@@ -255,7 +257,7 @@ fn a_full_database_is_said_to_be_full_and_works_again_with_room() {
     fence(store.try_take(b"name", ann));
     store.limit_pages(8);
     let big = vec![b'x'; 64 * 1024];
-    let take = Request::Take { name: &big, token: token(), ttl: TTL, place: Place::Try };
+    let take = Request::Take { name: &big, token: token(), ttl: TTL, place: Place::Try, block: 1 };
     let failure = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap_err();
     assert_eq!(failure.error.kind(), ErrorKind::Exhausted, "{}", failure.error);
     assert!(failure.sent.is_none());

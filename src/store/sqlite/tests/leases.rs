@@ -8,7 +8,7 @@ fn c1_a_name_has_one_holder_and_is_free_when_given() {
     let (ground, ann, bob) = (Ground::new(), token(), token());
     let (store, other) = (ground.store(), ground.store());
     let first = fence(store.try_take(b"name", ann));
-    let Reply::Busy { free_in, ticket: 0 } = other.try_take(b"name", bob) else { panic!() };
+    let Reply::Busy { free_in, ticket: 0, .. } = other.try_take(b"name", bob) else { panic!() };
     assert!(free_in <= TTL && free_in > TTL / 2, "{free_in:?}");
     assert_eq!(store.give(b"name", ann, first), Reply::Given);
     assert!(fence(other.try_take(b"name", bob)) > first);
@@ -48,7 +48,8 @@ fn c2_a_fence_at_the_end_of_its_range_is_refused_and_nothing_is_written() {
     for stored in [MAX_FENCE as i64, i64::MAX, -1] {
         let meddler = ground.meddler();
         meddler.execute("UPDATE lease SET fence = ?1", [stored]).unwrap();
-        let take = Request::Take { name: b"name", token: ann, ttl: TTL, place: Place::Try };
+        let take =
+            Request::Take { name: b"name", token: ann, ttl: TTL, place: Place::Try, block: 1 };
         let failure = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap_err();
         assert_eq!(failure.error.kind(), ErrorKind::Protocol);
         assert!(failure.sent.is_none());
@@ -66,7 +67,8 @@ fn c3_the_lease_lasts_at_least_for_its_ttl_from_the_moment_that_is_told() {
     let ground = Ground::new();
     let store = ground.store();
     let before = Moment::now();
-    let take = Request::Take { name: b"name", token: token(), ttl: TTL, place: Place::Try };
+    let take =
+        Request::Take { name: b"name", token: token(), ttl: TTL, place: Place::Try, block: 1 };
     let answer = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap();
     let expiry: i64 =
         ground.meddler().query_row("SELECT expiry FROM lease", [], |row| row.get(0)).unwrap();
@@ -179,19 +181,19 @@ fn requests_travel_together_and_are_answered_in_order() {
     let (ann, bob) = (token(), token());
     let name = b"name";
     let requests = [
-        Request::Take { name, token: ann, ttl: TTL, place: Place::Try },
-        Request::Take { name, token: bob, ttl: TTL, place: Place::Try },
-        Request::Give { name, token: ann, fence: 0 },
-        Request::Take { name, token: bob, ttl: TTL, place: Place::Try },
-        Request::Extend { name, token: ann, ttl: TTL, reach: Reach::Grow },
+        Request::Take { name, token: ann, ttl: TTL, place: Place::Try, block: 1 },
+        Request::Take { name, token: bob, ttl: TTL, place: Place::Try, block: 1 },
+        Request::Give { name, token: ann, fence: 0, ttl: TTL },
+        Request::Take { name, token: bob, ttl: TTL, place: Place::Try, block: 1 },
+        Request::Extend { name, token: ann, ttl: TTL, reach: Reach::Grow, fence: 0 },
     ];
     let outcomes = store.run(Lane::Keeper, &requests, Deadline::after(PATIENCE));
     let replies: Vec<Reply> = outcomes.into_iter().map(|outcome| outcome.unwrap().reply).collect();
     let &[
-        Reply::Granted { fence: a },
+        Reply::Granted { fence: a, .. },
         Reply::Busy { .. },
         Reply::Given,
-        Reply::Granted { fence: b },
+        Reply::Granted { fence: b, .. },
         Reply::NotMine,
     ] = &*replies
     else {

@@ -19,11 +19,11 @@ fn turn(store: &SqliteStore, name: &[u8]) -> u64 {
     let mut pause = Duration::from_micros(500);
     loop {
         match store.join(name, me, place) {
-            Reply::Granted { fence } => {
+            Reply::Granted { fence, .. } => {
                 assert_eq!(store.give(name, me, fence), Reply::Given);
                 return fence;
             }
-            Reply::Busy { free_in, ticket } => {
+            Reply::Busy { free_in, ticket, .. } => {
                 place = ticket;
                 let random = f64::from(getrandom::u32().unwrap()) / f64::from(u32::MAX);
                 thread::sleep(pause.mul_f64(random).min(free_in));
@@ -47,7 +47,7 @@ fn c1_c2_two_never_hold_together_and_no_fence_comes_twice() {
                 let mut taken = 0;
                 while taken < TURNS {
                     let me = token();
-                    let Reply::Granted { fence } = store.try_take(b"name", me) else {
+                    let Reply::Granted { fence, .. } = store.try_take(b"name", me) else {
                         thread::yield_now();
                         continue;
                     };

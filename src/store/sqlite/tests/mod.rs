@@ -61,23 +61,23 @@ impl SqliteStore {
     }
 
     fn try_take(&self, name: &[u8], token: Token) -> Reply {
-        self.reply(Request::Take { name, token, ttl: TTL, place: Place::Try })
+        self.reply(Request::Take { name, token, ttl: TTL, place: Place::Try, block: 1 })
     }
 
     fn join(&self, name: &[u8], token: Token, ticket: u64) -> Reply {
-        self.reply(Request::Take { name, token, ttl: TTL, place: Place::Join(ticket) })
+        self.reply(Request::Take { name, token, ttl: TTL, place: Place::Join(ticket), block: 1 })
     }
 
     fn take_for(&self, name: &[u8], token: Token, ttl: Duration) -> Reply {
-        self.reply(Request::Take { name, token, ttl, place: Place::Try })
+        self.reply(Request::Take { name, token, ttl, place: Place::Try, block: 1 })
     }
 
     fn extend(&self, name: &[u8], token: Token, ttl: Duration, reach: Reach) -> Reply {
-        self.reply(Request::Extend { name, token, ttl, reach })
+        self.reply(Request::Extend { name, token, ttl, reach, fence: 0 })
     }
 
     fn give(&self, name: &[u8], token: Token, fence: u64) -> Reply {
-        self.reply(Request::Give { name, token, fence })
+        self.reply(Request::Give { name, token, fence, ttl: TTL })
     }
 
     /// As if the disk ended there.
@@ -97,7 +97,7 @@ impl SqliteStore {
 #[track_caller]
 fn fence(reply: Reply) -> u64 {
     match reply {
-        Reply::Granted { fence } => fence,
+        Reply::Granted { fence, .. } => fence,
         other => panic!("not granted: {other:?}"),
     }
 }

@@ -164,8 +164,13 @@ fn read_taken(request: &Request<'_>, text: &[u8]) -> Option<Result<Reply, Error>
     let claim = matches!(request, Request::Extend { .. });
     Some(Ok(match sign {
         "G" if claim => Reply::Extended,
-        "G" => Reply::Granted { fence: first.filter(|fence| (1..=MAX_FENCE).contains(fence))? },
-        "B" => Reply::Busy { free_in: Duration::from_millis(first?), ticket: 0 },
+        "G" => Reply::Granted {
+            fence: first.filter(|fence| (1..=MAX_FENCE).contains(fence))?,
+            block: 1,
+        },
+        "B" => {
+            Reply::Busy { free_in: Duration::from_millis(first?), ticket: 0, rank: 0, ours: false }
+        }
         "L" => Reply::NotMine,
         "F" if claim => Reply::NotMine,
         "F" => return Some(Err(foreign(rest.trim_start()))),

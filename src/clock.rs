@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// An instant in nanoseconds since the machine started, suspended time included.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Moment(u64);
 
 impl Moment {

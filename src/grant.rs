@@ -12,7 +12,7 @@ use crate::store::{Identity, Reach};
 use crate::sync::Mutex;
 
 /// What a lock asks of the leases that it makes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) renew: bool,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// SplitMix64: one word of state, and every seed is a good one.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Jitter(u64);
 
 impl Jitter {

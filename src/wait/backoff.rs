@@ -17,7 +17,7 @@ use crate::jitter::Jitter;
 ///
 /// let gentle = Backoff::default().spins(0).first(Duration::from_millis(20)).longest(Duration::from_secs(1));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Backoff {
     spins: u32,
     first: Duration,
@@ -67,6 +67,7 @@ impl Backoff {
 }
 
 /// Where one wait stands in its backoff.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Pace {
     backoff: Backoff,
     longest: Duration,
@@ -78,6 +79,11 @@ impl Pace {
     /// `longest` is what suits the store, where the caller has not said otherwise.
     pub(crate) fn new(backoff: Backoff, longest: Duration, jitter: Jitter) -> Pace {
         Pace { backoff, longest: backoff.longest.unwrap_or(longest), tries: 0, jitter }
+    }
+
+    /// `span`, a tenth more or less, so that waiters do not come in step.
+    pub(crate) fn around(&mut self, span: Duration) -> Duration {
+        self.jitter.around(span)
     }
 
     /// When to ask again: at once (`None`) or at a moment, never later than `free_at`, when the

@@ -1,7 +1,10 @@
 //! Waiting for a lock: how long to pause between two tries, and what may end a pause.
 
 mod backoff;
+mod dating;
 mod gate;
+mod local;
+mod queue;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;

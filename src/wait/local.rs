@@ -1,0 +1,476 @@
+//! The threads of this process that want one name: who is next, whose turn it is, and what to ask
+//! the store.
+//!
+//! Threads queue here, and only the first of them stands in the store's queue. Under a grant the
+//! turns of those who were waiting when it came (its cohort) follow one another without a command;
+//! later ones wait for the next grant, so that a process cannot keep the lock to itself.
+//!
+//! No I/O, no threads and no clock of its own: answers, notices and moments go in; requests, turns
+//! and whom to wake come out. [`room`](super::room) puts threads around it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::backoff::Pace;
+use super::queue::{Stand, next_look, slow_check};
+use crate::clock::Moment;
+use crate::config::drift;
+use crate::grant::Terms;
+use crate::store::{Answer, Reply};
+use crate::token::Token;
+
+/// How long a process goes on with one grant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Limits {
+    pub(crate) turns: u32,
+    pub(crate) within: Duration,
+}
+
+/// All of it for one name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Line {
+    limits: Limits,
+    /// In the order of their numbers, which is that of their coming.
+    waiters: VecDeque<Waiter>,
+    /// The first waiter's place in the store's queue. There is none while a turn is held here.
+    stand: Option<Stand>,
+    held: Option<Held>,
+    /// Turns that were given and not fetched yet.
+    turns: Vec<(u64, Turn)>,
+    #[cfg(test)]
+    pub(super) mutant: Option<Mutant>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Waiter {
+    id: u64,
+    /// For a grant of its own: used at most once.
+    token: Token,
+    terms: Terms,
+    pace: Pace,
+}
+
+/// The grant under which turns pass here.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Held {
+    token: Token,
+    terms: Terms,
+    /// Of the place that it was granted to.
+    ticket: u64,
+    /// The fence of the turn that is held, and the end of the block.
+    fence: u64,
+    end: u64,
+    /// The last waiter of its cohort.
+    mark: u64,
+    until: Moment,
+}
+
+/// What the thread of a waiter has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    Turn(Turn),
+    Ask(Ask),
+    Sleep(Moment),
+}
+
+/// A take to be sent, with the ticket of an earlier one or 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Ask {
+    pub(crate) token: Token,
+    pub(crate) ttl: Duration,
+    pub(crate) ticket: u64,
+    pub(crate) block: u32,
+    /// To be given in the same write, before it: another token had the place.
+    pub(crate) give: Option<Owe>,
+}
+
+/// A turn that was given to a waiter.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Turn {
+    pub(crate) token: Token,
+    pub(crate) fence: u64,
+    pub(crate) worth: Worth,
+    /// Others here wait for turns under the same grant.
+    pub(crate) followed: bool,
+    /// The token must be given until then, again and again: a request for it went astray.
+    pub(crate) suspect: Moment,
+}
+
+/// What a turn's validity rests on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Worth {
+    /// An answer to a request sent then: the whole ttl.
+    Whole { sent: Moment },
+    /// A message: `span` from `since` on, and the rest after a claim.
+    Window { since: Moment, span: Duration },
+    /// The turn before it under the same grant.
+    Passed,
+}
+
+/// A token that is to be given up; again until the moment, if that is not over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Owe {
+    pub(crate) token: Token,
+    pub(crate) ttl: Duration,
+    pub(crate) until: Moment,
+}
+
+/// What follows from an answer or a notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Effects {
+    /// This waiter's thread has something to do.
+    pub(crate) wake: Option<u64>,
+    pub(crate) owe: Option<Owe>,
+}
+
+/// What follows from the end of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// It was not a turn under a grant of this line: its token is given, and that is all.
+    Alone,
+    /// The next turn went to this waiter; nothing is sent.
+    Passed(u64),
+    /// The token is given, and the take goes in the same write.
+    Give(Option<Ask>),
+}
+
+/// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Mutant {
+    LateRegistration,
+    NoPollAfterWindow,
+    GivesHeldToken,
+}
+
+impl Line {
+    pub(crate) fn new(limits: Limits) -> Line {
+        Line {
+            limits,
+            waiters: VecDeque::new(),
+            stand: None,
+            held: None,
+            turns: Vec::new(),
+            #[cfg(test)]
+            mutant: None,
+        }
+    }
+
+    /// Nobody waits or holds here, and nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+            && self.stand.is_none()
+            && self.held.is_none()
+            && self.turns.is_empty()
+    }
+
+    /// The token that stands in the store's queue or is on its way there.
+    pub(crate) fn standing(&self) -> Option<Token> {
+        self.stand.as_ref().map(|stand| stand.token)
+    }
+
+    /// A newcomer. The numbers grow from one to the next.
+    pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
+        self.waiters.push_back(Waiter { id, token, terms, pace });
+    }
+
+    /// What a waiter's thread has to do now.
+    pub(crate) fn next(&mut self, id: u64, now: Moment) -> Next {
+        if let Some(index) = self.turns.iter().position(|(whose, _)| *whose == id) {
+            return Next::Turn(self.turns.swap_remove(index).1);
+        }
+        let Some(head) = self.waiters.front() else { return Next::Sleep(Moment::NEVER) };
+        if head.id != id || self.held.is_some() {
+            return Next::Sleep(Moment::NEVER);
+        }
+        let (token, terms) = (head.token, head.terms);
+        let mut give = None;
+        match &self.stand {
+            Some(stand) if stand.asking => return Next::Sleep(Moment::NEVER),
+            Some(stand) => {
+                // The place was left to somebody who wants another kind of grant, or is not of the
+                // cohort that it was kept for.
+                let stranger = stand.mark.is_some_and(|mark| id > mark);
+                if stand.terms != terms || stranger {
+                    give = Some(owe(stand, now));
+                    let ticket = if stranger { 0 } else { stand.ticket };
+                    self.stand = Some(Stand::new(token, terms, ticket));
+                } else if now < stand.wake {
+                    return Next::Sleep(stand.wake);
+                }
+            }
+            None => {}
+        }
+        let stand = self.stand.take().unwrap_or_else(|| Stand::new(token, terms, 0));
+        Next::Ask(self.ask(stand, give))
+    }
+
+    fn ask(&mut self, mut stand: Stand, give: Option<Owe>) -> Ask {
+        stand.ask();
+        // Alone, one fence is enough, and nothing has to be cut back.
+        let block = if self.waiters.len() > 1 { self.limits.turns } else { 1 };
+        let (token, ttl, ticket) = (stand.token, stand.terms.first_ttl(), stand.ticket);
+        self.stand = Some(stand);
+        Ask { token, ttl, ticket, block, give }
+    }
+
+    #[cfg(test)]
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    #[cfg(not(test))]
+    fn is(&self, _: Mutant) -> bool {
+        false
+    }
+
+    /// A take was answered.
+    pub(crate) fn answered(&mut self, ask: &Ask, answer: &Answer, now: Moment) -> Effects {
+        match answer.reply {
+            Reply::Granted { fence, block } => self.granted(ask, (fence, block), answer.sent, now),
+            Reply::Busy { free_in, ticket, rank, ours } => {
+                let free_at = answer.sent.plus(free_in);
+                self.busy(ask, answer.sent, (free_at, ticket, rank, ours), now)
+            }
+            _ => Effects::default(),
+        }
+    }
+
+    fn granted(
+        &mut self,
+        &Ask { token, ttl, .. }: &Ask,
+        (fence, block): (u64, u32),
+        sent: Moment,
+        now: Moment,
+    ) -> Effects {
+        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+            if self.held.as_ref().is_none_or(|held| held.token != token) {
+                return strange(token, ttl, sent);
+            }
+            // The message was read before the answer, which is worth more.
+            if let Some((_, turn)) = self.turns.iter_mut().find(|(_, turn)| turn.token == token)
+                && turn.fence == fence
+            {
+                turn.worth = Worth::Whole { sent };
+            }
+            return Effects::default();
+        };
+        if sent.plus(ttl).minus(drift(ttl)) <= now {
+            // Nothing of it is left: asked again with the same token, it is granted anew.
+            stand.answered(now, now);
+            return self.wake_head();
+        }
+        self.hand(fence, block, Worth::Whole { sent }, now)
+    }
+
+    fn busy(
+        &mut self,
+        &Ask { token, ttl, .. }: &Ask,
+        sent: Moment,
+        (free_at, ticket, rank, ours): (Moment, u64, u32, bool),
+        now: Moment,
+    ) -> Effects {
+        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+            if self.held.as_ref().is_some_and(|held| held.token == token) {
+                return Effects::default();
+            }
+            return strange(token, ttl, sent);
+        };
+        let Some(head) = self.waiters.front_mut() else { return Effects::default() };
+        let wake = if ours && ticket != 0 {
+            next_look(free_at, rank, now, head.pace.around(slow_check()))
+        } else {
+            head.pace.next(now, free_at).unwrap_or(now)
+        };
+        if ticket != 0 {
+            stand.ticket = ticket;
+        }
+        stand.answered(sent, wake);
+        self.wake_head()
+    }
+
+    /// A take brought no answer; with a moment, it was sent then, and may be carried out.
+    pub(crate) fn failed(&mut self, ask: &Ask, sent: Option<Moment>, now: Moment) -> Effects {
+        let (token, ttl) = (ask.token, ask.ttl);
+        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+            let held = self.held.as_ref().is_some_and(|held| held.token == token);
+            return match sent {
+                Some(sent) if !held => strange(token, ttl, sent.plus(ttl)),
+                _ => Effects::default(),
+            };
+        };
+        let Some(head) = self.waiters.front_mut() else { return Effects::default() };
+        let wake = head.pace.next(now, Moment::NEVER).unwrap_or(now);
+        stand.failed(sent, wake);
+        self.wake_head()
+    }
+
+    /// A message says that the lock is the token's, for `span` since a moment; `None` where that
+    /// could not be dated.
+    pub(crate) fn handed(
+        &mut self,
+        token: Token,
+        (fence, block): (u64, u32),
+        since: Option<Moment>,
+        span: Duration,
+        now: Moment,
+    ) -> Effects {
+        let gives_held = self.is(Mutant::GivesHeldToken);
+        let registered_late = self.is(Mutant::LateRegistration);
+        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+            // For a token that is held it is old news. (Giving it would be a double grant: its
+            // poll was answered before the message was read.)
+            if self.held.as_ref().is_some_and(|held| held.token == token) && !gives_held {
+                return Effects::default();
+            }
+            return strange(token, span, now);
+        };
+        if registered_late && stand.ticket == 0 && stand.asking {
+            return strange(token, span, now);
+        }
+        let Some(since) = since.filter(|since| since.plus(span).minus(drift(span)) > now) else {
+            // Nothing of it is left, or nobody knows: the answer to a poll is worth the whole ttl.
+            stand.tell(now, now);
+            return self.wake_head();
+        };
+        self.hand(fence, block, Worth::Window { since, span }, now)
+    }
+
+    /// A message says that somebody in front was handed the lock, and has until then to claim it.
+    pub(crate) fn window(&mut self, token: Token, until: Moment, now: Moment) -> Effects {
+        if self.is(Mutant::NoPollAfterWindow) {
+            return Effects::default();
+        }
+        match self.stand.as_mut().filter(|stand| stand.token == token) {
+            Some(stand) => {
+                stand.tell(until, now);
+                self.wake_head()
+            }
+            None => Effects::default(),
+        }
+    }
+
+    /// Messages may have been lost: whoever waits asks.
+    pub(crate) fn reopened(&mut self, now: Moment) -> Effects {
+        match &mut self.stand {
+            Some(stand) => {
+                stand.tell(now, now);
+                self.wake_head()
+            }
+            None => Effects::default(),
+        }
+    }
+
+    /// The first waiter has the lock.
+    fn hand(&mut self, fence: u64, block: u32, worth: Worth, now: Moment) -> Effects {
+        let (Some(stand), Some(head)) = (self.stand.take(), self.waiters.pop_front()) else {
+            return Effects::default();
+        };
+        let newest = self.waiters.back().map_or(0, |waiter| waiter.id);
+        self.held = Some(Held {
+            token: stand.token,
+            terms: stand.terms,
+            ticket: stand.ticket,
+            fence,
+            end: fence + u64::from(block.min(self.limits.turns).max(1)),
+            mark: stand.mark.unwrap_or(newest),
+            until: now.plus(self.limits.within),
+        });
+        let (token, suspect) = (stand.token, stand.suspect);
+        let followed = self.waiters.front().is_some_and(|next| next.terms == stand.terms);
+        self.turns.push((head.id, Turn { token, fence, worth, followed, suspect }));
+        Effects { wake: Some(head.id), owe: None }
+    }
+
+    /// The turn with this fence has ended, in time or not: the next one follows here, or the grant
+    /// is given up.
+    pub(crate) fn end_turn(
+        &mut self,
+        token: Token,
+        fence: u64,
+        in_time: bool,
+        now: Moment,
+    ) -> Ending {
+        let Some(held) =
+            self.held.as_mut().filter(|held| held.token == token && held.fence == fence)
+        else {
+            return Ending::Alone;
+        };
+        let next = self.waiters.front().filter(|next| {
+            next.id <= held.mark
+                && next.terms == held.terms
+                && held.fence + 1 < held.end
+                && now < held.until
+                && in_time
+        });
+        if let Some(id) = next.map(|next| next.id) {
+            held.fence += 1;
+            let fence = held.fence;
+            self.waiters.pop_front();
+            let (worth, suspect) = (Worth::Passed, Moment::ZERO);
+            self.turns.push((id, Turn { token, fence, worth, followed: true, suspect }));
+            return Ending::Passed(id);
+        }
+        self.held = None;
+        let Some(head) = self.waiters.front() else { return Ending::Give(None) };
+        let stand = Stand::new(head.token, head.terms, 0);
+        Ending::Give(Some(self.ask(stand, None)))
+    }
+
+    /// The grant was lost while a turn was held. Its other fences are not used; whoever was of its
+    /// cohort keeps the place in the queue.
+    pub(crate) fn lost(&mut self, token: Token, now: Moment) -> Effects {
+        let Some(held) = self.held.take_if(|held| held.token == token) else {
+            return Effects::default();
+        };
+        let Some(head) = self.waiters.front() else { return Effects::default() };
+        let mut stand = Stand::new(head.token, head.terms, 0);
+        if head.id <= held.mark {
+            (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
+        }
+        stand.tell(now, now);
+        self.stand = Some(stand);
+        self.wake_head()
+    }
+
+    /// The lock stays taken although the turn is over: it was left to run out.
+    pub(crate) fn left_taken(&mut self, token: Token) -> Effects {
+        if self.held.take_if(|held| held.token == token).is_none() {
+            return Effects::default();
+        }
+        self.wake_head()
+    }
+
+    /// A waiter goes: with its turn, if it was given one before.
+    pub(crate) fn leave(&mut self, id: u64, now: Moment) -> (Option<Turn>, Effects) {
+        if let Some(index) = self.turns.iter().position(|(whose, _)| *whose == id) {
+            return (Some(self.turns.swap_remove(index).1), Effects::default());
+        }
+        let Some(index) = self.waiters.iter().position(|waiter| waiter.id == id) else {
+            return (None, Effects::default());
+        };
+        self.waiters.remove(index);
+        if index > 0 || self.held.is_some() {
+            return (None, Effects::default());
+        }
+        // The next one has its token and its ticket.
+        let mut effects = self.wake_head();
+        if self.waiters.is_empty() {
+            let stand = self.stand.take().filter(|stand| stand.known);
+            effects.owe = stand.map(|stand| owe(&stand, now));
+        }
+        (None, effects)
+    }
+
+    fn wake_head(&self) -> Effects {
+        Effects { wake: self.waiters.front().map(|head| head.id), owe: None }
+    }
+}
+
+/// What the store did for a token that nobody waits for or holds any more is undone.
+fn strange(token: Token, ttl: Duration, until: Moment) -> Effects {
+    Effects { wake: None, owe: Some(Owe { token, ttl, until }) }
+}
+
+fn owe(stand: &Stand, now: Moment) -> Owe {
+    Owe { token: stand.token, ttl: stand.terms.first_ttl(), until: stand.suspect.max(now) }
+}

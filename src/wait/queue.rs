@@ -1,0 +1,98 @@
+//! A place in the store's queue: one token that waits there, and when to ask about it again.
+//!
+//! No I/O and no clock of its own. The store tells whoever is granted the lock; asking is for what
+//! telling misses: a holder that died, a message that was lost, a server that was restarted.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::grant::Terms;
+use crate::token::Token;
+
+/// However the lock is held, somebody asks about a place as often as this.
+const SLOW_CHECK: Duration = Duration::from_secs(30);
+/// Those in front ask first when a ttl has run out: each one behind waits so much longer.
+const STEP: Duration = Duration::from_millis(20);
+const MOST_STEPS: u32 = 50;
+/// A server counts in whole milliseconds, and is not to be asked in a tight loop.
+const AGAIN: Duration = Duration::from_micros(500);
+
+/// Our place in the queue of one name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Stand {
+    pub(super) token: Token,
+    /// Of the lock for which the token was made. The place is found by its ttl.
+    pub(super) terms: Terms,
+    /// 0 while the store has not given one.
+    pub(super) ticket: u64,
+    /// A request about it is under way.
+    pub(super) asking: bool,
+    /// A request was sent, so that the store may know the token.
+    pub(super) known: bool,
+    /// When to ask again.
+    pub(super) wake: Moment,
+    /// When that was last set by something else than an answer.
+    told: Option<Moment>,
+    /// Until then the store may take the lock for the token because of a request that brought no
+    /// answer.
+    pub(super) suspect: Moment,
+    /// The waiters up to this one are all that a grant is for: what is left of the cohort of a
+    /// grant that was lost.
+    pub(super) mark: Option<u64>,
+}
+
+impl Stand {
+    pub(super) fn new(token: Token, terms: Terms, ticket: u64) -> Stand {
+        Stand {
+            token,
+            terms,
+            ticket,
+            asking: false,
+            known: false,
+            wake: Moment::ZERO,
+            told: None,
+            suspect: Moment::ZERO,
+            mark: None,
+        }
+    }
+
+    pub(super) fn ask(&mut self) {
+        (self.asking, self.known) = (true, true);
+    }
+
+    /// Something else than an answer says when to ask.
+    pub(super) fn tell(&mut self, wake: Moment, now: Moment) {
+        (self.wake, self.told) = (wake, Some(now));
+    }
+
+    /// The request that was sent at `sent` is answered: ask again at `wake`. What was told since
+    /// it was sent is not put off by it.
+    pub(super) fn answered(&mut self, sent: Moment, wake: Moment) {
+        self.asking = false;
+        self.wake = match self.told {
+            Some(told) if told >= sent => self.wake.min(wake),
+            _ => wake,
+        };
+    }
+
+    /// The request brought no answer; if it was sent at all, it may still be carried out.
+    pub(super) fn failed(&mut self, sent: Option<Moment>, wake: Moment) {
+        self.asking = false;
+        self.wake = wake;
+        if let Some(sent) = sent {
+            self.suspect = self.suspect.max(sent.plus(self.terms.first_ttl()));
+        }
+    }
+}
+
+/// When to ask again about a place behind `rank` others, if the holder hands on and its ttl is
+/// over at `free_at`.
+pub(super) fn next_look(free_at: Moment, rank: u32, now: Moment, jittered: Duration) -> Moment {
+    let due = free_at.plus(STEP * rank.min(MOST_STEPS));
+    due.min(now.plus(jittered)).max(now.plus(AGAIN))
+}
+
+/// The slow check, for the jitter of each waiter.
+pub(super) fn slow_check() -> Duration {
+    SLOW_CHECK
+}

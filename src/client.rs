@@ -60,7 +60,7 @@ impl Client {
     pub fn with_config(config: Config) -> Result<Client, Error> {
         config.check()?;
         let store = store::open(&config)?;
-        let keeper = Keeper::start(store, config.io_timeout, config.close_timeout)?;
+        let keeper = Keeper::start(store, &config)?;
         Ok(Client { keeper: Arc::new(keeper), store: config.display_store().into() })
     }
 

@@ -71,11 +71,31 @@ enum Phase {
     Over,
 }
 
+/// What the next turn under the same grant goes on with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Legacy {
+    until: Moment,
+    kept_until: Moment,
+    next: Moment,
+    refreshed: Moment,
+}
+
+impl Legacy {
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        self.until.since(now)
+    }
+
+    /// How far an extension that is sent now has to reach.
+    pub(crate) fn reach(&self, now: Moment) -> Reach {
+        reach(self.refreshed, now)
+    }
+}
+
 /// How a grant's turn stood when it was ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     /// By this call, and validity had not ended.
-    Valid,
+    Valid(Legacy),
     /// By this call, with nothing left to rely on; the store may have it still.
     Stale,
     /// It was over already: nothing may be sent for it.
@@ -110,6 +130,62 @@ impl Grant {
         let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, now);
         let alive = grant.extended(sent, ttl, now);
         alive.then_some(grant)
+    }
+
+    /// A grant of which a message told: it is the token's for `span` since a moment, and for its
+    /// whole ttl once it was claimed, which the keeper does at `claim`. `None` when nothing is left
+    /// of it.
+    pub(crate) fn handed(
+        identity: Identity,
+        terms: Terms,
+        id: u64,
+        (since, span): (Moment, Duration),
+        claim: Moment,
+        now: Moment,
+    ) -> Option<Grant> {
+        let hold_end = hold_end(&terms, since);
+        let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, now);
+        if span >= terms.first_ttl() {
+            return grant.extended(since, terms.first_ttl(), now).then_some(grant);
+        }
+        let until = since.plus(span).minus(drift(span)).min(hold_end);
+        if until <= now {
+            return None;
+        }
+        grant.valid_until.store(until.as_nanos(), Ordering::Release);
+        {
+            let mut state = grant.state.lock();
+            // Never refreshed: so the first renewal is a claim.
+            (state.next, state.refreshed) = (claim, Moment::ZERO);
+        }
+        Some(grant)
+    }
+
+    /// The next turn under a grant whose last one has ended; `None` when its validity has ended
+    /// since.
+    pub(crate) fn succeeding(
+        identity: Identity,
+        terms: Terms,
+        id: u64,
+        legacy: Legacy,
+        now: Moment,
+    ) -> Option<Grant> {
+        let hold_end = hold_end(&terms, now);
+        let until = legacy.until.min(hold_end);
+        if until <= now {
+            return None;
+        }
+        let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, now);
+        grant.valid_until.store(until.as_nanos(), Ordering::Release);
+        {
+            let mut state = grant.state.lock();
+            // The turn before may have been near its max_hold, and not have been renewed for that.
+            let due = until.minus(terms.ttl * 2 / 3).max(now);
+            state.next = if terms.renew { legacy.next.min(due) } else { legacy.next };
+            state.refreshed = legacy.refreshed;
+            state.kept_until = state.kept_until.max(legacy.kept_until);
+        }
+        Some(grant)
     }
 
     /// A grant that another process took and handed on.
@@ -311,8 +387,12 @@ impl Grant {
             Phase::Over => Ended::Before,
             Phase::Attached => Ended::Stale,
             Phase::Held => {
-                let until = self.valid_until.swap(0, Ordering::AcqRel);
-                if now.as_nanos() < until { Ended::Valid } else { Ended::Stale }
+                let until = Moment::from_nanos(self.valid_until.swap(0, Ordering::AcqRel));
+                if now >= until {
+                    return Ended::Stale;
+                }
+                let State { kept_until, next, refreshed, .. } = *state;
+                Ended::Valid(Legacy { until, kept_until, next, refreshed })
             }
         }
     }

@@ -10,8 +10,9 @@ use crate::error::{Error, ErrorKind};
 use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant};
 use crate::keeper::{Desk, Keeper, Owed};
-use crate::store::{Failure, Identity, Lane, Reach, Reply, Request};
+use crate::store::{Failure, Identity, Lane, Outcome, Place, Reach, Reply, Request, no_reply};
 use crate::token::Token;
+use crate::wait::{Ask, Ending};
 
 /// One holder's turn: the proof that a lock is yours, for as long as it says so.
 ///
@@ -37,6 +38,12 @@ pub struct Lease {
 const DROP_WAIT: Duration = Duration::from_millis(50);
 /// Between two tries of a release that did not get through.
 const RETRY: Duration = Duration::from_millis(20);
+
+/// A turn that has ended, in time or not, and what is to be sent for it.
+struct EndedTurn {
+    in_time: bool,
+    ending: Ending,
+}
 
 /// How the store answered a release.
 enum Release {
@@ -146,9 +153,9 @@ impl Lease {
     pub fn release(self) -> Result<(), Error> {
         let desk = self.keeper.desk_even_closed()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
-        let outcome = match self.end(desk) {
-            Ended::Before => Release::NotHeld,
-            ended => self.give(desk, ended, Lane::Give(deadline.left()), deadline, true),
+        let outcome = match self.end_turn(desk) {
+            None => Release::NotHeld,
+            Some(turn) => self.give(desk, turn, Lane::Give(deadline.left()), deadline, true),
         };
         match outcome {
             Release::Done => Ok(()),
@@ -168,15 +175,19 @@ impl Lease {
     pub fn let_expire(self) {
         if let Ok(desk) = self.keeper.desk_even_closed() {
             self.end(desk);
+            desk.room.left_taken(&self.grant.identity);
         }
     }
 
     /// As [`let_expire`](Lease::let_expire), and tells whether there was anything left to leave.
     #[cfg(feature = "capi")]
     pub(crate) fn let_go(self) -> Result<(), Error> {
-        match self.end(self.keeper.desk()?) {
+        let desk = self.keeper.desk()?;
+        let ended = self.end(desk);
+        desk.room.left_taken(&self.grant.identity);
+        match ended {
             Ended::Before => Err(Error::bare(ErrorKind::Lost)),
-            Ended::Valid | Ended::Stale => Ok(()),
+            Ended::Valid(_) | Ended::Stale => Ok(()),
         }
     }
 
@@ -193,6 +204,7 @@ impl Lease {
         if self.end(desk) == Ended::Before {
             return Err(Error::bare(ErrorKind::Lost));
         }
+        desk.room.left_taken(&self.grant.identity);
         // Invalid already: this may shorten what an earlier extension has promised.
         let deadline = Deadline::after(self.keeper.io_timeout());
         loop {
@@ -223,13 +235,19 @@ impl Lease {
         ended
     }
 
-    fn send(
-        &self,
-        desk: &Desk,
-        ttl: Duration,
-        reach: Reach,
-        deadline: Deadline,
-    ) -> Result<crate::store::Answer, Failure> {
+    /// Ends the turn and begins the next one under the same grant, if there is one; `None` if it
+    /// was over before.
+    fn end_turn(&self, desk: &Desk) -> Option<EndedTurn> {
+        let (ended, now) = (self.end(desk), Moment::now());
+        let (in_time, legacy) = match ended {
+            Ended::Before => return None,
+            Ended::Valid(legacy) => (true, Some(legacy)),
+            Ended::Stale => (false, None),
+        };
+        Some(EndedTurn { in_time, ending: desk.room.end_turn(&self.grant.identity, legacy, now) })
+    }
+
+    fn send(&self, desk: &Desk, ttl: Duration, reach: Reach, deadline: Deadline) -> Outcome {
         let Identity { name, token, fence, .. } = &self.grant.identity;
         let request = Request::Extend { name, token: *token, fence: *fence, ttl, reach };
         desk.store.ask(Lane::Give(deadline.left()), request, deadline)
@@ -238,21 +256,33 @@ impl Lease {
     fn give(
         &self,
         desk: &Desk,
-        ended: Ended,
+        EndedTurn { in_time, ending }: EndedTurn,
         lane: Lane,
         deadline: Deadline,
         again: bool,
     ) -> Release {
         let identity = &self.grant.identity;
+        let (mut take, owed_until) = match ending {
+            Ending::Passed(_) => return Release::Done,
+            Ending::Give { take, until } => (take, until),
+            Ending::Alone => (None, None),
+        };
+        if let Some(until) = owed_until {
+            desk.owe(Owed { identity: identity.clone(), until });
+        }
         let Identity { name, token, fence, ttl } = identity;
         let request = Request::Give { name, token: *token, fence: *fence, ttl: *ttl };
         let mut asked_before = false;
         loop {
-            let failure = match desk.store.ask(lane, request, deadline) {
+            let outcome = match take.take() {
+                None => desk.store.ask(lane, request, deadline),
+                Some(take) => self.give_and_take(desk, request, take, lane, deadline),
+            };
+            let failure = match outcome {
                 Ok(answer) if answer.reply == Reply::Given => return Release::Done,
                 // Somebody gave it: an earlier try of this release whose reply was lost, if it was
                 // ours to give then.
-                Ok(_) if asked_before && ended == Ended::Valid => return Release::Done,
+                Ok(_) if asked_before && in_time => return Release::Done,
                 Ok(_) if asked_before => {
                     return Release::Unknown(Error::new(
                         ErrorKind::Unknown,
@@ -281,11 +311,30 @@ impl Lease {
         }
     }
 
+    /// Gives the lock up and stands in line for the thread of this process that is next, in one
+    /// write.
+    fn give_and_take(
+        &self,
+        desk: &Desk,
+        give: Request<'_>,
+        ask: Ask,
+        lane: Lane,
+        deadline: Deadline,
+    ) -> Outcome {
+        let name = &self.grant.identity.name;
+        let Ask { token, ttl, ticket, block, .. } = ask;
+        let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
+        desk.metrics.attempts.add_one();
+        let mut outcomes = desk.store.run(lane, &[give, take], deadline);
+        let taken = outcomes.pop().unwrap_or_else(no_reply);
+        desk.owe_all(desk.room.answered(name, &ask, &taken, Moment::now()));
+        outcomes.pop().unwrap_or_else(no_reply)
+    }
+
     fn closed(&self, desk: &Desk) -> Error {
-        let ended = self.end(desk);
-        if ended != Ended::Before {
+        if let Some(turn) = self.end_turn(desk) {
             let deadline = Deadline::after(self.keeper.io_timeout());
-            self.give(desk, ended, Lane::Give(DROP_WAIT), deadline, false);
+            self.give(desk, turn, Lane::Give(DROP_WAIT), deadline, false);
         }
         Error::bare(ErrorKind::Closed)
     }
@@ -316,12 +365,9 @@ fn unconfirmed(failure: Failure) -> Error {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(desk) = self.keeper.desk_even_closed() else { return };
-        let ended = self.end(desk);
-        if ended == Ended::Before {
-            return;
-        }
+        let Some(turn) = self.end_turn(desk) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());
-        match self.give(desk, ended, Lane::Give(DROP_WAIT), deadline, false) {
+        match self.give(desk, turn, Lane::Give(DROP_WAIT), deadline, false) {
             Release::Done => {}
             Release::NotHeld | Release::Unknown(_) => {
                 desk.metrics.released_late.add_one();

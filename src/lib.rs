@@ -95,7 +95,7 @@ pub use config::{
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 pub use lease::Lease;
-pub use lock::{Holder, Lock, Shown};
+pub use lock::{Holder, Lock, Shown, Turn};
 pub use metrics::Counters;
 pub use token::Token;
 pub use wait::Backoff;

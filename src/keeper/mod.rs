@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use self::book::Book;
 use crate::clock::{Deadline, Moment};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind, Hub, LossReason};
 use crate::fork::{self, Owned, Thread};
@@ -21,7 +22,7 @@ use crate::grant::Grant;
 use crate::metrics::Metrics;
 use crate::store::{Identity, Lane, Store};
 use crate::sync::{Condvar, Mutex};
-use crate::wait::Gate;
+use crate::wait::{Gate, Limits, Owe, Owing, Room};
 
 /// What a client, its locks and its leases share. Dropping the last of them lets the thread go.
 pub(crate) struct Keeper {
@@ -41,6 +42,7 @@ pub(crate) struct Desk {
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
     pub(crate) gate: Gate,
+    pub(crate) room: Room,
     /// The store has answered a take of this client at least once.
     pub(crate) answered: AtomicBool,
     io_timeout: Duration,
@@ -61,16 +63,14 @@ pub(crate) struct Owed {
 const LEAVE_WAIT: Duration = Duration::from_millis(50);
 
 impl Keeper {
-    pub(crate) fn start(
-        store: Box<dyn Store>,
-        io_timeout: Duration,
-        close_timeout: Duration,
-    ) -> Result<Keeper, Error> {
+    pub(crate) fn start(store: Box<dyn Store>, config: &Config) -> Result<Keeper, Error> {
+        let Config { io_timeout, close_timeout, turns, turns_within: within, .. } = *config;
         let desk = Arc::new(Desk {
             store,
             metrics: Metrics::default(),
             hub: Hub::default(),
             gate: Gate::default(),
+            room: Room::new(Limits { turns, within }),
             answered: AtomicBool::new(false),
             io_timeout,
             book: Mutex::new(Book::default()),
@@ -192,6 +192,13 @@ impl Desk {
         }
     }
 
+    /// Leaves to the keeper what waiting left undone.
+    pub(crate) fn owe_all(&self, owing: impl IntoIterator<Item = Owing>) {
+        for (name, Owe { token, ttl, until }) in owing {
+            self.leave(Owed { identity: Identity { name, token, fence: 0, ttl }, until });
+        }
+    }
+
     /// Whether this thread took the name and still has a lease on it.
     pub(crate) fn is_held_by(&self, thread: ThreadId, name: &[u8]) -> bool {
         let now = Moment::now();
@@ -205,6 +212,7 @@ impl Desk {
     /// Says that a lease was lost: counted, logged and raised, once.
     pub(crate) fn tell_lost(&self, grant: &Grant, reason: LossReason) {
         self.metrics.lost.add_one();
+        self.owe_all(self.room.lost(&grant.identity, Moment::now()));
         self.tell(grant, EventKind::Lost(reason));
     }
 
@@ -222,6 +230,10 @@ impl Desk {
 
     fn shut(&self, deadline: Deadline) {
         self.gate.close();
+        self.room.close();
+        if let Some(ears) = self.store.ears() {
+            ears.close();
+        }
         self.book.lock().close(deadline);
         self.wake.notify_one();
     }

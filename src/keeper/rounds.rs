@@ -24,6 +24,7 @@ pub(super) fn run(desk: &Desk) {
     if std::panic::catch_unwind(rounds).is_err() {
         let now = Moment::now();
         desk.gate.close();
+        desk.room.close();
         let grants = {
             let mut book = desk.book.lock();
             book.close(Deadline::at(now));

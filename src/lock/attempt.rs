@@ -5,23 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Lock, Options};
+use super::queued::Bounds;
+use super::{Lock, Options, Turn};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
 use crate::jitter::Jitter;
 use crate::keeper::{Desk, Owed};
 use crate::lease::Lease;
-use crate::store::{Abilities, Answer, Failure, Identity, Lane, Place, Reply, Request};
+use crate::store::{Abilities, Answer, Failure, Identity, Lane, Place, Reply, Request, no_reply};
 use crate::token::Token;
 use crate::wait::{Check, Pace, Woken};
 
 pub(super) struct Attempts<'a> {
-    lock: &'a Lock,
-    desk: &'a Desk,
-    terms: Terms,
+    pub(super) lock: &'a Lock,
+    pub(super) desk: &'a Desk,
+    pub(super) terms: Terms,
     start: Moment,
-    token: Token,
+    pub(super) token: Token,
     ticket: u64,
     /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
     /// giving; the latest are given before the next try too, so that the call does not find itself
@@ -42,7 +43,7 @@ pub(super) struct Attempts<'a> {
 const MOST_GHOSTS: usize = 32;
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
-const LAST_CHANCE: Duration = Duration::from_millis(5);
+pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
 
 enum Tried {
     Granted(Lease),
@@ -94,25 +95,31 @@ impl<'a> Attempts<'a> {
         wait: Option<Duration>,
         mut check: Option<Check<'_>>,
     ) -> Result<Lease, Error> {
-        let Options { attempts, .. } = self.lock.options;
+        let Options { attempts, turn, .. } = self.lock.options;
         let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
         let first_answer = self.first_answer_by();
         // Who asks only once stands in nobody's way afterwards, himself included.
         let once = wait == Some(Duration::ZERO) || attempts == Some(1);
         let (mut tries, mut may_deadlock) = (0u32, wait.is_none() && attempts.is_none());
         let (mut pace, mut round_trip) = (self.pace(), Duration::ZERO);
+        let mut in_line = !once && turn != Turn::Spin && self.starts_in_line();
         loop {
+            if in_line {
+                let refuse_deadlock = may_deadlock;
+                let bounds = Bounds { limit, attempts, tries, refuse_deadlock, check };
+                return self.wait_in_line(bounds);
+            }
             tries = tries.saturating_add(1);
             let sent = Moment::now();
-            let last = if self.knows_store() { limit.max(first_answer) } else { first_answer };
-            let by = Deadline::at(last.min(sent.plus(self.lock.keeper.io_timeout())));
-            let place = if once { Place::Try } else { Place::Join(self.ticket) };
+            let by = self.answer_by(limit);
+            let place = if once || turn != Turn::Spin { Place::Try } else { self.spin_place() };
             let free_at = match self.once(place, by)? {
                 Tried::Granted(lease) => return Ok(lease),
                 Tried::Busy { free_at } => {
                     if std::mem::take(&mut may_deadlock) {
                         self.refuse_deadlock()?;
                     }
+                    in_line = !once && turn != Turn::Spin;
                     round_trip = Moment::now().since(sent);
                     free_at
                 }
@@ -143,8 +150,7 @@ impl<'a> Attempts<'a> {
         // Asked each time: the client may have been closed since.
         self.desk = self.lock.keeper.desk()?;
         self.desk.metrics.attempts.add_one();
-        // The whole of it, but for what a call does before its first try.
-        let cut_short = deadline.left() + Duration::from_millis(5) < self.lock.keeper.io_timeout();
+        let cut_short = self.is_cut_short(deadline);
         let name = &*self.lock.name;
         let ttl = self.terms.first_ttl();
         let take = Request::Take { name, token: self.token, ttl, place, block: 1 };
@@ -163,34 +169,20 @@ impl<'a> Attempts<'a> {
             // An answer is no proof, but enough for this call; the keeper goes on giving.
             let mut gives = outcomes.into_iter();
             self.ghosts.retain(|_| gives.next().is_none_or(|outcome| outcome.is_err()));
-            outcome.unwrap_or_else(|| {
-                Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
-            })
+            outcome.unwrap_or_else(no_reply)
         };
         match outcome {
             Ok(answer) => self.answered(answer, place),
             Err(failure) => {
                 let error = self.failed(failure)?;
-                // A try that had no time left says nothing about the store; the one before it,
-                // or the answer before it, said more.
-                let no_time = cut_short
-                    && deadline.has_passed()
-                    && matches!(
-                        error.kind(),
-                        ErrorKind::NoAnswer | ErrorKind::Unknown | ErrorKind::Unavailable
-                    );
-                if !no_time || (self.trouble.is_none() && !self.answered) {
-                    self.trouble = Some(error.clone());
-                }
+                self.note(&error, cut_short, deadline);
                 if error.is_retriable() { Ok(Tried::Failed(error)) } else { Err(error) }
             }
         }
     }
 
     fn answered(&mut self, answer: Answer, place: Place) -> Result<Tried, Error> {
-        self.answered = true;
-        self.desk.answered.store(true, Ordering::Relaxed);
-        self.trouble = None;
+        self.was_answered();
         match answer.reply {
             Reply::Granted { fence, .. } => {
                 let identity = self.identity(self.token, fence);
@@ -229,11 +221,7 @@ impl<'a> Attempts<'a> {
     /// A request that may have been carried out leaves a ghost: a token that nobody counts as
     /// held and that is given until that is confirmed, or a ttl has passed.
     fn failed(&mut self, failure: Failure) -> Result<Error, Error> {
-        let Some(sent) = failure.sent else {
-            // A server that says "not now" is there.
-            self.there |= failure.error.kind() == ErrorKind::Unavailable;
-            return Ok(failure.error);
-        };
+        let Some(sent) = failure.sent else { return Ok(self.explain(failure)) };
         self.desk.metrics.unknown.add_one();
         let until = sent.plus(self.terms.ttl);
         self.desk.owe(self.owed(until));
@@ -244,35 +232,93 @@ impl<'a> Attempts<'a> {
         self.ghosts.push((self.token, until));
         self.token = Token::random()?;
         self.stands = None;
+        Ok(self.explain(failure))
+    }
+
+    /// What a request that brought no answer means to the caller.
+    pub(super) fn explain(&mut self, failure: Failure) -> Error {
+        if failure.sent.is_none() {
+            // A server that says "not now" is there.
+            self.there |= failure.error.kind() == ErrorKind::Unavailable;
+            return failure.error;
+        }
         if !failure.error.is_retriable() {
             // What answers there will not do better next time; its own kind says more.
-            return Ok(failure.error);
+            return failure.error;
         }
         let detail = format!("whether the lock was taken ({})", failure.error);
-        Ok(Error::new(ErrorKind::Unknown, detail))
+        Error::new(ErrorKind::Unknown, detail)
+    }
+
+    /// Remembers what is wrong with the store.
+    pub(super) fn note(&mut self, error: &Error, cut_short: bool, deadline: Deadline) {
+        // A try that had no time left says nothing about the store; the one before it, or the
+        // answer before it, said more.
+        let no_time = cut_short
+            && deadline.has_passed()
+            && matches!(
+                error.kind(),
+                ErrorKind::NoAnswer | ErrorKind::Unknown | ErrorKind::Unavailable
+            );
+        if !no_time || (self.trouble.is_none() && !self.answered) {
+            self.trouble = Some(error.clone());
+        }
+    }
+
+    pub(super) fn was_answered(&mut self) {
+        self.answered = true;
+        self.desk.answered.store(true, Ordering::Relaxed);
+        self.trouble = None;
+    }
+
+    /// By when a request must be answered that is sent now.
+    pub(super) fn answer_by(&self, limit: Moment) -> Deadline {
+        let first_answer = self.first_answer_by();
+        let last = if self.knows_store() { limit.max(first_answer) } else { first_answer };
+        Deadline::at(last.min(Moment::now().plus(self.lock.keeper.io_timeout())))
+    }
+
+    /// Whether a request has less time than any request may take.
+    pub(super) fn is_cut_short(&self, deadline: Deadline) -> bool {
+        // The whole of it, but for what a call does before its first try.
+        deadline.left() + Duration::from_millis(5) < self.lock.keeper.io_timeout()
+    }
+
+    /// Whether others wait already, or can be told at once, so that a try before would be in vain.
+    fn starts_in_line(&self) -> bool {
+        self.desk.store.ears().is_some_and(|ears| ears.are_open())
+            || self.desk.room.has(&self.lock.name)
+    }
+
+    /// Spinning leaves no place behind, except where a store has no other order for anybody.
+    fn spin_place(&self) -> Place {
+        match self.desk.store.abilities().place_kept {
+            Some(_) => Place::Join(self.ticket),
+            None => Place::Try,
+        }
     }
 
     fn owed(&self, until: Moment) -> Owed {
         Owed { identity: self.identity(self.token, 0), until }
     }
 
-    fn identity(&self, token: Token, fence: u64) -> Identity {
+    pub(super) fn identity(&self, token: Token, fence: u64) -> Identity {
         Identity { name: Arc::clone(&self.lock.name), token, fence, ttl: self.terms.first_ttl() }
     }
 
     /// By when the first answer must have come: a wait that is shorter is a try, and a try gets
     /// an answer.
-    fn first_answer_by(&self) -> Moment {
+    pub(super) fn first_answer_by(&self) -> Moment {
         self.start.plus(self.lock.keeper.io_timeout())
     }
 
     /// A store that has answered this client is there, and a wait outlasts its outage; one that
     /// never did may not exist.
-    fn knows_store(&self) -> bool {
+    pub(super) fn knows_store(&self) -> bool {
         self.answered || self.there || self.desk.answered.load(Ordering::Relaxed)
     }
 
-    fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> Pace {
         let Abilities { longest_pause, place_kept } = self.desk.store.abilities();
         let backoff = place_kept
             .map_or(self.lock.options.backoff, |kept| self.lock.options.backoff.at_most(kept));
@@ -290,7 +336,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    fn refuse_deadlock(&self) -> Result<(), Error> {
+    pub(super) fn refuse_deadlock(&self) -> Result<(), Error> {
         if self.desk.is_held_by(std::thread::current().id(), &self.lock.name) {
             return Err(Error::bare(ErrorKind::WouldDeadlock));
         }
@@ -298,7 +344,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// Why a wait ends without a lease.
-    fn over(&mut self, tries: u32) -> Error {
+    pub(super) fn over(&mut self, tries: u32) -> Error {
         if let Some(trouble) = self.trouble.take() {
             return trouble;
         }

@@ -1,11 +1,14 @@
 //! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
 
 mod attempt;
+mod queued;
+mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::attempt::Attempts;
+pub use self::turn::Turn;
 use crate::clock::{Deadline, Moment};
 use crate::config::{
     DEFAULT_MAX_HOLD, DEFAULT_TTL, DEFAULT_WAIT, MAX_FENCE, MIN_RENEWED_TTL, check_name, check_ttl,
@@ -54,6 +57,7 @@ struct Options {
     renew: Option<bool>,
     max_hold: Option<Duration>,
     backoff: Backoff,
+    turn: Turn,
 }
 
 /// What is to be seen of a lock, from [`Lock::show`].
@@ -87,6 +91,7 @@ impl Lock {
             renew: None,
             max_hold: Some(DEFAULT_MAX_HOLD),
             backoff: Backoff::default(),
+            turn: Turn::Auto,
         };
         Lock { keeper, name: Arc::from(name), options }
     }
@@ -139,6 +144,12 @@ impl Lock {
     /// How a wait asks again.
     pub fn backoff(mut self, backoff: Backoff) -> Lock {
         self.options.backoff = backoff;
+        self
+    }
+
+    /// How a wait gets its turn: in a fair queue where the store has one, by default.
+    pub fn turn(mut self, turn: Turn) -> Lock {
+        self.options.turn = turn;
         self
     }
 

@@ -52,10 +52,7 @@ pub(crate) trait Store: Send + Sync {
 
     /// One request by itself.
     fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
-        let answered = self.run(lane, &[request], deadline).pop();
-        answered.unwrap_or_else(|| {
-            Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
-        })
+        self.run(lane, &[request], deadline).pop().unwrap_or_else(no_reply)
     }
 }
 
@@ -85,7 +82,7 @@ pub(crate) enum Notice {
     Granted { name: Vec<u8>, token: Token, fence: u64, block: u32, server: u64, span: Duration },
     /// Somebody further in front was granted the lock for `span` from the server's moment on; when
     /// that is over, nobody may have noticed.
-    Window { token: Token, server: u64, span: Duration },
+    Window { name: Vec<u8>, token: Token, server: u64, span: Duration },
 }
 
 /// What a store can and cannot do.
@@ -206,6 +203,11 @@ impl Failure {
     pub(crate) fn unknown(error: Error, sent: Moment) -> Failure {
         Failure { error, sent: Some(sent) }
     }
+}
+
+/// For a store that returned fewer outcomes than it was asked for.
+pub(crate) fn no_reply() -> Outcome {
+    Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
 }
 
 /// What is to be seen of a name.

@@ -75,7 +75,12 @@ impl<'a> Check<'a> {
         Check { asks, next: Moment::ZERO }
     }
 
-    fn says_stop(&mut self, now: Moment) -> bool {
+    /// When it is to be asked again.
+    pub(crate) fn due(&self) -> Moment {
+        self.next
+    }
+
+    pub(crate) fn says_stop(&mut self, now: Moment) -> bool {
         if now < self.next {
             return false;
         }

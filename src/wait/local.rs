@@ -63,6 +63,8 @@ struct Held {
     /// The last waiter of its cohort.
     mark: u64,
     until: Moment,
+    /// Until then, a take that went astray may still be carried out for the token.
+    suspect: Moment,
 }
 
 /// What the thread of a waiter has to do.
@@ -92,8 +94,6 @@ pub(crate) struct Turn {
     pub(crate) worth: Worth,
     /// Others here wait for turns under the same grant.
     pub(crate) followed: bool,
-    /// The token must be given until then, again and again: a request for it went astray.
-    pub(crate) suspect: Moment,
 }
 
 /// What a turn's validity rests on.
@@ -130,8 +130,9 @@ pub(crate) enum Ending {
     Alone,
     /// The next turn went to this waiter; nothing is sent.
     Passed(u64),
-    /// The token is given, and the take goes in the same write.
-    Give(Option<Ask>),
+    /// The token is given, and the take goes in the same write. Where a moment is told, the token is
+    /// owed another give until then: a take for it went astray.
+    Give { take: Option<Ask>, until: Option<Moment> },
 }
 
 /// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
@@ -163,9 +164,11 @@ impl Line {
             && self.turns.is_empty()
     }
 
-    /// The token that stands in the store's queue or is on its way there.
-    pub(crate) fn standing(&self) -> Option<Token> {
-        self.stand.as_ref().map(|stand| stand.token)
+    /// Whether the place of this waiter is in the store's queue, or is to be, and nothing is under
+    /// way for it: then only the store can give it a turn.
+    pub(crate) fn is_standing(&self, id: u64) -> bool {
+        self.waiters.front().is_some_and(|head| head.id == id)
+            && self.stand.as_ref().is_some_and(|stand| !stand.asking)
     }
 
     /// A newcomer. The numbers grow from one to the next.
@@ -374,10 +377,11 @@ impl Line {
             end: fence + u64::from(block.min(self.limits.turns).max(1)),
             mark: stand.mark.unwrap_or(newest),
             until: now.plus(self.limits.within),
+            suspect: stand.suspect,
         });
-        let (token, suspect) = (stand.token, stand.suspect);
+        let token = stand.token;
         let followed = self.waiters.front().is_some_and(|next| next.terms == stand.terms);
-        self.turns.push((head.id, Turn { token, fence, worth, followed, suspect }));
+        self.turns.push((head.id, Turn { token, fence, worth, followed }));
         Effects { wake: Some(head.id), owe: None }
     }
 
@@ -406,14 +410,14 @@ impl Line {
             held.fence += 1;
             let fence = held.fence;
             self.waiters.pop_front();
-            let (worth, suspect) = (Worth::Passed, Moment::ZERO);
-            self.turns.push((id, Turn { token, fence, worth, followed: true, suspect }));
+            let turn = Turn { token, fence, worth: Worth::Passed, followed: true };
+            self.turns.push((id, turn));
             return Ending::Passed(id);
         }
+        let until = Some(held.suspect).filter(|suspect| *suspect > now);
         self.held = None;
-        let Some(head) = self.waiters.front() else { return Ending::Give(None) };
-        let stand = Stand::new(head.token, head.terms, 0);
-        Ending::Give(Some(self.ask(stand, None)))
+        let stand = self.waiters.front().map(|head| Stand::new(head.token, head.terms, 0));
+        Ending::Give { take: stand.map(|stand| self.ask(stand, None)), until }
     }
 
     /// The grant was lost while a turn was held. Its other fences are not used; whoever was of its
@@ -422,14 +426,16 @@ impl Line {
         let Some(held) = self.held.take_if(|held| held.token == token) else {
             return Effects::default();
         };
-        let Some(head) = self.waiters.front() else { return Effects::default() };
+        let owe = Owe { token, ttl: held.terms.first_ttl(), until: held.suspect };
+        let owe = (held.suspect > now).then_some(owe);
+        let Some(head) = self.waiters.front() else { return Effects { wake: None, owe } };
         let mut stand = Stand::new(head.token, head.terms, 0);
         if head.id <= held.mark {
             (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
         }
         stand.tell(now, now);
         self.stand = Some(stand);
-        self.wake_head()
+        Effects { owe, ..self.wake_head() }
     }
 
     /// The lock stays taken although the turn is over: it was left to run out.

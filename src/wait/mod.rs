@@ -5,7 +5,10 @@ mod dating;
 mod gate;
 mod local;
 mod queue;
+mod room;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
 pub(crate) use gate::{Check, Gate, Woken};
+pub(crate) use local::{Ask, Ending, Limits, Next, Owe, Turn, Worth};
+pub(crate) use room::{Owing, Room, Seat};

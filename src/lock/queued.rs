@@ -1,0 +1,258 @@
+//! Waiting in line: what one thread does until it has its turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::{Attempts, LAST_CHANCE};
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::grant::{Grant, Legacy};
+use crate::lease::Lease;
+use crate::store::{Identity, Lane, Outcome, Place, Reply, Request, no_reply};
+use crate::token::Token;
+use crate::wait::{Ask, Check, Next, Owe, Seat, Turn, Worth};
+
+/// A lease that is given back sooner than this needs no claim.
+const CLAIM_AFTER: Duration = Duration::from_millis(10);
+
+/// What ends a wait in line.
+pub(super) struct Bounds<'c> {
+    pub(super) limit: Moment,
+    pub(super) attempts: Option<u32>,
+    pub(super) tries: u32,
+    pub(super) refuse_deadlock: bool,
+    pub(super) check: Option<Check<'c>>,
+}
+
+/// A seat, and how often its thread has asked.
+struct Waiting<'a, 'b> {
+    attempts: &'b mut Attempts<'a>,
+    seat: Option<Seat<'b>>,
+}
+
+impl Attempts<'_> {
+    pub(super) fn wait_in_line(&mut self, mut bounds: Bounds<'_>) -> Result<Lease, Error> {
+        if bounds.refuse_deadlock {
+            self.refuse_deadlock()?;
+        }
+        let mut token = self.token;
+        loop {
+            match self.wait_for_turn(token, &mut bounds)? {
+                Some(lease) => return Ok(lease),
+                // It came too late to be relied on.
+                None => token = Token::random()?,
+            }
+        }
+    }
+
+    fn wait_for_turn(
+        &mut self,
+        token: Token,
+        bounds: &mut Bounds<'_>,
+    ) -> Result<Option<Lease>, Error> {
+        let keeper = Arc::clone(&self.lock.keeper);
+        let desk = keeper.desk()?;
+        let pace = self.pace();
+        let seat = desk.room.sit(&self.lock.name, token, self.terms, pace);
+        let (ended, left) = {
+            let mut waiting = Waiting { attempts: self, seat: Some(seat) };
+            (waiting.until_turn(bounds), waiting.leave())
+        };
+        match (ended, left) {
+            (Ok((turn, legacy)), _) => self.lease(turn, legacy),
+            // The turn came first, and a time that is over ends only what has not begun.
+            (Err(error), Some((turn, legacy))) if error.kind() == ErrorKind::Timeout => {
+                self.lease(turn, legacy)?.map_or(Err(error), |lease| Ok(Some(lease)))
+            }
+            (Err(error), Some((turn, legacy))) => {
+                // Dropping it passes it on.
+                drop(self.lease(turn, legacy));
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// The lease of a turn; none if nothing of its validity is left.
+    fn lease(&mut self, turn: Turn, legacy: Option<Legacy>) -> Result<Option<Lease>, Error> {
+        let keeper = Arc::clone(&self.lock.keeper);
+        let desk = keeper.desk_even_closed()?;
+        let (terms, id) = (self.terms, keeper.next_id());
+        let Turn { token, fence, worth, followed } = turn;
+        let identity = self.identity(token, fence);
+        let now = Moment::now();
+        let grant = match (worth, legacy) {
+            (Worth::Whole { sent }, _) => Grant::taken(identity.clone(), terms, id, sent, now),
+            (Worth::Window { since, span }, _) => {
+                // Who is followed makes use of the whole of it.
+                let claim = if followed { now } else { now.plus(CLAIM_AFTER) };
+                Grant::handed(identity.clone(), terms, id, (since, span), claim, now)
+            }
+            (Worth::Passed, Some(legacy)) if legacy.remaining(now) * 3 >= terms.ttl * 2 => {
+                Grant::succeeding(identity.clone(), terms, id, legacy, now)
+            }
+            (Worth::Passed, Some(legacy)) => self.extended(&identity, id, legacy),
+            (Worth::Passed, None) => None,
+        };
+        let Some(grant) = grant else {
+            // Whoever comes next takes it up from here.
+            let owing = desk.room.lost(&identity, Moment::now());
+            desk.owe_all(owing);
+            let until = now.plus(terms.ttl);
+            desk.owe_all([(identity.name, Owe { token, ttl: identity.ttl, until })]);
+            return Ok(None);
+        };
+        let grant = Arc::new(grant);
+        let lease = Lease::new(Arc::clone(&keeper), Arc::clone(&grant));
+        if !desk.keep(&grant) {
+            // Nobody else will give it, and dropping it would not insist.
+            let _ = lease.release();
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        desk.metrics.granted.add_one();
+        Ok(Some(lease))
+    }
+
+    /// A turn that begins with little of its grant's validity left is extended before it is relied
+    /// on. None if the grant is lost; what is left of it, if the store did not answer.
+    fn extended(&mut self, identity: &Identity, id: u64, legacy: Legacy) -> Option<Grant> {
+        let (terms, now) = (self.terms, Moment::now());
+        let Identity { name, token, fence, ttl } = identity;
+        let request = Request::Extend {
+            name,
+            token: *token,
+            fence: *fence,
+            ttl: *ttl,
+            reach: legacy.reach(now),
+        };
+        let deadline = Deadline::after(self.lock.keeper.io_timeout().min(legacy.remaining(now)));
+        let lane = Lane::Give(deadline.left());
+        match self.desk.store.ask(lane, request, deadline) {
+            Ok(answer) if answer.reply == Reply::Extended => {
+                Grant::taken(identity.clone(), terms, id, answer.sent, Moment::now())
+            }
+            Ok(_) => None,
+            Err(_) => Grant::succeeding(identity.clone(), terms, id, legacy, Moment::now()),
+        }
+    }
+
+    /// Asks, for the place in line.
+    fn ask(&mut self, ask: &Ask, deadline: Deadline) -> Outcome {
+        self.desk.metrics.attempts.add_one();
+        let Ask { token, ttl, ticket, block, give } = *ask;
+        let name = &self.lock.name;
+        let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
+        let Some(Owe { token, ttl, until }) = give else {
+            return self.desk.store.ask(Lane::Caller, take, deadline);
+        };
+        let give = Request::Give { name, token, fence: 0, ttl };
+        let mut outcomes = self.desk.store.run(Lane::Caller, &[give, take], deadline);
+        let take = outcomes.pop();
+        if until > Moment::now() || !matches!(outcomes.pop(), Some(Ok(_))) {
+            self.desk.owe_all([(Arc::clone(name), Owe { token, ttl, until })]);
+        }
+        take.unwrap_or_else(no_reply)
+    }
+}
+
+impl Waiting<'_, '_> {
+    fn until_turn(&mut self, bounds: &mut Bounds<'_>) -> Result<(Turn, Option<Legacy>), Error> {
+        loop {
+            let Some(seat) = &self.seat else { return Err(Error::bare(ErrorKind::Closed)) };
+            let now = Moment::now();
+            let (next, legacy) = seat.next(now);
+            let wake = match next {
+                Next::Turn(turn) => return Ok((turn, legacy)),
+                Next::Ask(ask) => {
+                    self.ask(ask, bounds)?;
+                    continue;
+                }
+                Next::Sleep(wake) => wake,
+            };
+            self.attempts.lock.keeper.desk()?;
+            if bounds.is_used_up() || now >= bounds.limit {
+                return Err(self.attempts.over(bounds.tries));
+            }
+            let mut until = wake.min(bounds.limit);
+            if let Some(check) = &mut bounds.check {
+                if check.says_stop(now) {
+                    self.attempts.lock.keeper.desk_even_closed()?;
+                    return Err(Error::bare(ErrorKind::Interrupted));
+                }
+                until = until.min(check.due());
+            }
+            let desk = self.attempts.desk;
+            let owing = seat.sleep(until, desk.store.ears(), self.open_by(bounds));
+            desk.owe_all(owing);
+        }
+    }
+
+    fn ask(&mut self, ask: Ask, bounds: &mut Bounds<'_>) -> Result<(), Error> {
+        let Some(seat) = &self.seat else { return Ok(()) };
+        let desk = self.attempts.desk;
+        if let Some(ears) = desk.store.ears() {
+            seat.open(ears, self.open_by(bounds));
+            if self.attempts.lock.options.turn == super::Turn::Queue
+                && let Some(error) = desk.room.refused()
+            {
+                return Err(error);
+            }
+        }
+        let attempts = &mut *self.attempts;
+        bounds.tries = bounds.tries.saturating_add(1);
+        let by = attempts.answer_by(bounds.limit);
+        let cut_short = attempts.is_cut_short(by);
+        let outcome = attempts.ask(&ask, by);
+        let now = Moment::now();
+        let owing = desk.room.answered(&attempts.lock.name, &ask, &outcome, now);
+        desk.owe_all(owing);
+        match outcome {
+            Ok(answer) => {
+                attempts.was_answered();
+                if matches!(answer.reply, Reply::Busy { .. }) {
+                    desk.metrics.busy.add_one();
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                if failure.sent.is_some() {
+                    desk.metrics.unknown.add_one();
+                }
+                let error = attempts.explain(failure);
+                attempts.note(&error, cut_short, by);
+                let nobody_there =
+                    !attempts.knows_store() && now.plus(LAST_CHANCE) >= attempts.first_answer_by();
+                if error.is_retriable() && !nobody_there { Ok(()) } else { Err(error) }
+            }
+        }
+    }
+
+    /// The wake-up connection is made in the time that a request has.
+    fn open_by(&self, bounds: &Bounds<'_>) -> Deadline {
+        self.attempts.answer_by(bounds.limit)
+    }
+
+    fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
+        let seat = self.seat.take()?;
+        let (turn, owing) = seat.leave(Moment::now());
+        self.attempts.desk.owe_all(owing);
+        turn
+    }
+}
+
+/// A caller's check may panic, or fork: the child goes no further.
+impl Drop for Waiting<'_, '_> {
+    fn drop(&mut self) {
+        if !self.attempts.lock.keeper.is_here() {
+            std::mem::forget(self.seat.take());
+        } else if let Some((turn, legacy)) = self.leave() {
+            drop(self.attempts.lease(turn, legacy));
+        }
+    }
+}
+
+impl Bounds<'_> {
+    fn is_used_up(&self) -> bool {
+        self.attempts.is_some_and(|most| self.tries >= most)
+    }
+}

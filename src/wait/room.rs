@@ -1,0 +1,392 @@
+//! Where the threads of a client wait: the lines of all names, and who listens.
+//!
+//! No thread of its own. Whoever stands first in a line sleeps by reading the client's wake-up
+//! connection itself, so that a message wakes the very thread that it is for; there is one such
+//! listener at a time, and the others sleep until it, or somebody who releases, wakes them. Only a
+//! thread whose place is in the store's queue listens: nobody but the store can give it a turn.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::backoff::Pace;
+use super::dating::Dating;
+use super::local::{Ask, Effects, Ending, Limits, Line, Next, Owe, Turn};
+use crate::clock::{Deadline, Moment};
+use crate::error::Error;
+use crate::grant::{Legacy, Terms};
+use crate::store::{Ears, Identity, Notice, Outcome};
+use crate::sync::{Condvar, Mutex};
+use crate::token::Token;
+
+pub(crate) struct Room {
+    limits: Limits,
+    /// How many lines there are, so that those who meet nobody ask for no mutex.
+    occupied: AtomicUsize,
+    hall: Mutex<Hall>,
+}
+
+#[derive(Default)]
+struct Hall {
+    lines: HashMap<Arc<[u8]>, Line>,
+    seats: HashMap<u64, Sleeper>,
+    last_id: u64,
+    /// The thread that reads or opens the wake-up connection.
+    listener: Option<u64>,
+    /// Those who sleep and could listen.
+    able: BTreeSet<u64>,
+    dating: Dating,
+    /// Not to be opened again before.
+    reopen: Moment,
+    /// Why this server will never let us listen.
+    refused: Option<Error>,
+    closed: bool,
+}
+
+struct Sleeper {
+    condvar: Arc<Condvar>,
+    /// Something has happened since it last looked.
+    woken: bool,
+    /// What comes with a turn that was passed on.
+    legacy: Option<Legacy>,
+}
+
+/// After a wake-up connection could not be opened.
+const REOPEN: Duration = Duration::from_millis(100);
+
+/// A token to be given, with the name that it was for.
+pub(crate) type Owing = (Arc<[u8]>, Owe);
+
+/// A waiter's seat, which it has to leave in the end.
+pub(crate) struct Seat<'a> {
+    room: &'a Room,
+    name: Arc<[u8]>,
+    id: u64,
+    condvar: Arc<Condvar>,
+}
+
+impl Room {
+    pub(crate) fn new(limits: Limits) -> Room {
+        Room { limits, occupied: AtomicUsize::new(0), hall: Mutex::default() }
+    }
+
+    /// Whether anybody waits for the name or holds it under a grant that passes on turns.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        self.is_occupied() && self.hall.lock().lines.contains_key(name)
+    }
+
+    fn is_occupied(&self) -> bool {
+        self.occupied.load(Ordering::Acquire) > 0
+    }
+
+    /// Joins the line of a name, at its end.
+    pub(crate) fn sit(&self, name: &Arc<[u8]>, token: Token, terms: Terms, pace: Pace) -> Seat<'_> {
+        let mut hall = self.hall.lock();
+        hall.last_id += 1;
+        let (id, condvar) = (hall.last_id, Arc::new(Condvar::default()));
+        let line = hall.lines.entry(Arc::clone(name)).or_insert_with(|| Line::new(self.limits));
+        line.join(id, token, terms, pace);
+        self.occupied.store(hall.lines.len(), Ordering::Release);
+        let sleeper = Sleeper { condvar: Arc::clone(&condvar), woken: false, legacy: None };
+        hall.seats.insert(id, sleeper);
+        Seat { room: self, name: Arc::clone(name), id, condvar }
+    }
+
+    /// A turn has ended; with its legacy, if it ended in time. Says what to send.
+    pub(crate) fn end_turn(
+        &self,
+        identity: &Identity,
+        legacy: Option<Legacy>,
+        now: Moment,
+    ) -> Ending {
+        if !self.is_occupied() {
+            return Ending::Alone;
+        }
+        let mut hall = self.hall.lock();
+        let Some(line) = hall.lines.get_mut(&identity.name) else { return Ending::Alone };
+        let ending = line.end_turn(identity.token, identity.fence, legacy.is_some(), now);
+        let woken = match ending {
+            Ending::Passed(id) => {
+                if let Some(seat) = hall.seats.get_mut(&id) {
+                    seat.legacy = legacy;
+                }
+                hall.wake(Some(id))
+            }
+            _ => None,
+        };
+        self.tidy(&mut hall, &identity.name);
+        drop(hall);
+        notify(woken);
+        ending
+    }
+
+    /// What came of a take.
+    pub(crate) fn answered(
+        &self,
+        name: &Arc<[u8]>,
+        ask: &Ask,
+        outcome: &Outcome,
+        now: Moment,
+    ) -> Option<Owing> {
+        let mut hall = self.hall.lock();
+        if let Ok(answer) = outcome {
+            hall.dating.sample(answer.sent, answer.server);
+        }
+        self.on_line(hall, name, |line| match outcome {
+            Ok(answer) => line.answered(ask, answer, now),
+            Err(failure) => line.failed(ask, failure.sent, now),
+        })
+    }
+
+    /// The grant was lost while a turn was held.
+    pub(crate) fn lost(&self, identity: &Identity, now: Moment) -> Option<Owing> {
+        if !self.is_occupied() {
+            return None;
+        }
+        let hall = self.hall.lock();
+        self.on_line(hall, &identity.name, |line| line.lost(identity.token, now))
+    }
+
+    /// The turn is over and the lock stays taken.
+    pub(crate) fn left_taken(&self, identity: &Identity) {
+        if self.is_occupied() {
+            let hall = self.hall.lock();
+            self.on_line(hall, &identity.name, |line| line.left_taken(identity.token));
+        }
+    }
+
+    /// Why waiters cannot be told anything, if the server has refused that for good.
+    pub(crate) fn refused(&self) -> Option<Error> {
+        self.hall.lock().refused.clone()
+    }
+
+    /// Wakes everybody, for good.
+    pub(crate) fn close(&self) {
+        let mut hall = self.hall.lock();
+        hall.closed = true;
+        let all: Vec<_> = hall.seats.values().map(|seat| Arc::clone(&seat.condvar)).collect();
+        drop(hall);
+        notify(all);
+    }
+
+    fn on_line(
+        &self,
+        mut hall: std::sync::MutexGuard<'_, Hall>,
+        name: &Arc<[u8]>,
+        act: impl FnOnce(&mut Line) -> Effects,
+    ) -> Option<Owing> {
+        let limits = self.limits;
+        // Without a line: an answer that nobody waits for any more is undone all the same.
+        let effects = match hall.lines.get_mut(name) {
+            Some(line) => act(line),
+            None => act(&mut Line::new(limits)),
+        };
+        let woken = hall.wake(effects.wake);
+        self.tidy(&mut hall, name);
+        drop(hall);
+        notify(woken);
+        effects.owe.map(|owe| (Arc::clone(name), owe))
+    }
+
+    fn tidy(&self, hall: &mut Hall, name: &[u8]) {
+        if hall.lines.get(name).is_some_and(Line::is_empty) {
+            hall.lines.remove(name);
+            self.occupied.store(hall.lines.len(), Ordering::Release);
+        }
+    }
+}
+
+impl Hall {
+    fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
+        let seat = self.seats.get_mut(&id?)?;
+        seat.woken = true;
+        Some(Arc::clone(&seat.condvar))
+    }
+
+    /// Somebody else is to listen, if nobody does.
+    fn nominate(&mut self) -> Option<Arc<Condvar>> {
+        let able = self.able.first().copied().filter(|_| self.listener.is_none());
+        self.wake(able)
+    }
+
+    /// Everybody who waits has to ask.
+    fn reopened(&mut self, now: Moment) -> Vec<Arc<Condvar>> {
+        let effects: Vec<_> = self.lines.values_mut().map(|line| line.reopened(now)).collect();
+        effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
+    }
+
+    fn notice(&mut self, notice: Notice, now: Moment) -> (Option<Arc<Condvar>>, Option<Owing>) {
+        let (name, effects) = match notice {
+            Notice::Granted { name, token, fence, block, server, span } => {
+                let since = self.dating.date(server, now);
+                let granted =
+                    |line: &mut Line| line.handed(token, (fence, block), since, span, now);
+                let effects = match self.lines.get_mut(&*name) {
+                    Some(line) => granted(line),
+                    None => Effects { wake: None, owe: Some(Owe { token, ttl: span, until: now }) },
+                };
+                (name, effects)
+            }
+            Notice::Window { name, token, server, span } => {
+                let until = self.dating.date(server, now).unwrap_or(now).plus(span);
+                let line = self.lines.get_mut(&*name);
+                let effects = line.map(|line| line.window(token, until, now));
+                (name, effects.unwrap_or_default())
+            }
+        };
+        (self.wake(effects.wake), effects.owe.map(|owe| (name.into(), owe)))
+    }
+}
+
+impl Seat<'_> {
+    /// What this thread has to do now.
+    pub(crate) fn next(&self, now: Moment) -> (Next, Option<Legacy>) {
+        let mut hall = self.room.hall.lock();
+        let hall = &mut *hall;
+        let (Some(line), Some(seat)) =
+            (hall.lines.get_mut(&self.name), hall.seats.get_mut(&self.id))
+        else {
+            return (Next::Sleep(Moment::NEVER), None);
+        };
+        seat.woken = false;
+        let next = line.next(self.id, now);
+        let legacy = seat.legacy.take_if(|_| matches!(next, Next::Turn(_)));
+        let nominated = match next {
+            Next::Sleep(_) => None,
+            _ => hall.nominate(),
+        };
+        if let Some(condvar) = nominated {
+            condvar.notify_one();
+        }
+        (next, legacy)
+    }
+
+    /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
+    /// else does and there are ears.
+    pub(crate) fn sleep(
+        &self,
+        until: Moment,
+        ears: Option<&dyn Ears>,
+        open_by: Deadline,
+    ) -> Vec<Owing> {
+        let mut hall = self.room.hall.lock();
+        let now = Moment::now();
+        if hall.closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
+            return Vec::new();
+        }
+        let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
+        let ears = ears.filter(|_| stands && hall.refused.is_none());
+        let mut until = until;
+        if let Some(ears) = ears
+            && hall.listener.is_none()
+        {
+            if ears.are_open() {
+                hall.listener = Some(self.id);
+                drop(hall);
+                return self.listen(ears, until);
+            }
+            if now >= hall.reopen {
+                drop(hall);
+                self.open(ears, open_by);
+                return Vec::new();
+            }
+            until = until.min(hall.reopen);
+        }
+        if ears.is_some() {
+            hall.able.insert(self.id);
+        }
+        // Far moments overflow the clock of the condition variable.
+        let slice = until.since(now).min(Duration::from_secs(3600));
+        let mut hall = self.condvar.wait_for(hall, slice);
+        hall.able.remove(&self.id);
+        Vec::new()
+    }
+
+    fn listen(&self, ears: &dyn Ears, until: Moment) -> Vec<Owing> {
+        let heard = ears.hear(until);
+        let mut hall = self.room.hall.lock();
+        hall.listener = None;
+        let now = Moment::now();
+        let (mut woken, mut owing) = (Vec::new(), Vec::new());
+        match heard {
+            Ok(notices) => {
+                for notice in notices {
+                    let (wake, owe) = hall.notice(notice, now);
+                    woken.extend(wake);
+                    owing.extend(owe);
+                }
+            }
+            Err(error) => {
+                log::debug!("the wake-up connection: {error}");
+                // Who is not told has to ask.
+                woken = hall.reopened(now);
+            }
+        }
+        drop(hall);
+        notify(woken);
+        owing
+    }
+
+    /// Sees to it that waiters are told, if that can be had now.
+    pub(crate) fn open(&self, ears: &dyn Ears, open_by: Deadline) {
+        let mut hall = self.room.hall.lock();
+        let now = Moment::now();
+        let may = hall.listener.is_none() && hall.refused.is_none() && now >= hall.reopen;
+        if !may || hall.closed || ears.are_open() {
+            return;
+        }
+        hall.listener = Some(self.id);
+        drop(hall);
+        let opened = ears.open(open_by);
+        let mut hall = self.room.hall.lock();
+        hall.listener = None;
+        let now = Moment::now();
+        let mut woken = Vec::new();
+        match opened {
+            Ok(()) => {
+                hall.dating.restart(now);
+                woken = hall.reopened(now);
+            }
+            Err(error) if error.is_retriable() => {
+                log::debug!("the wake-up connection: {error}");
+                hall.reopen = now.plus(REOPEN);
+            }
+            Err(error) => {
+                log::warn!(
+                    "waiters cannot be told when a lock is theirs, so they ask again and again: \
+                     {error}"
+                );
+                hall.refused = Some(error);
+            }
+        }
+        woken.extend(hall.nominate());
+        drop(hall);
+        notify(woken);
+    }
+
+    /// Leaves the line: with the turn, if one was given and not fetched.
+    pub(crate) fn leave(&self, now: Moment) -> (Option<(Turn, Option<Legacy>)>, Option<Owing>) {
+        let mut hall = self.room.hall.lock();
+        let seat = hall.seats.remove(&self.id);
+        let mut left = (None, None);
+        let mut woken = Vec::new();
+        if let Some(line) = hall.lines.get_mut(&self.name) {
+            let (turn, effects) = line.leave(self.id, now);
+            woken.extend(hall.wake(effects.wake));
+            left.0 = turn.map(|turn| (turn, seat.and_then(|seat| seat.legacy)));
+            left.1 = effects.owe.map(|owe| (Arc::clone(&self.name), owe));
+        }
+        woken.extend(hall.nominate());
+        self.room.tidy(&mut hall, &self.name);
+        drop(hall);
+        notify(woken);
+        left
+    }
+}
+
+fn notify(woken: impl IntoIterator<Item = Arc<Condvar>>) {
+    for condvar in woken {
+        condvar.notify_one();
+    }
+}

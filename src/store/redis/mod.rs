@@ -5,6 +5,7 @@
 
 mod dial;
 mod dialect;
+mod ears;
 mod fault;
 mod frame;
 mod pool;

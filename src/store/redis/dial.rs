@@ -25,6 +25,8 @@ pub(super) struct Dialer {
     resolver: Resolver,
 }
 
+type Show<'a> = dyn Fn(&socket2::Socket) -> io::Result<()> + 'a;
+
 impl Dialer {
     pub(super) fn new(config: &RedisConfig) -> Result<Dialer, Error> {
         Ok(Dialer {
@@ -37,13 +39,20 @@ impl Dialer {
 
     /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
     pub(super) fn dial(&self, deadline: Deadline) -> Result<Wire, Error> {
+        self.dial_shown(deadline, &|_| Ok(()))
+    }
+
+    /// The same, and shows each socket before it connects. Whoever keeps a clone of it can end all
+    /// that is done with it, from another thread; an error means that it is not wanted any more.
+    pub(super) fn dial_shown(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         let socket = match &self.config.address {
             Address::Unix(path) => {
                 let what = path.display().to_string();
                 let address = SockAddr::unix(path).map_err(|error| fault::io(&what, &error))?;
-                connect(&address, deadline, deadline).map_err(|error| fault::io(&what, &error))?
+                let connected = connect(&address, deadline, deadline, show);
+                connected.map_err(|error| fault::io(&what, &error))?
             }
-            Address::Tcp { host, port } => self.connect_tcp(host, *port, deadline)?,
+            Address::Tcp { host, port } => self.connect_tcp(host, *port, deadline, show)?,
         };
         let socket = Socket::new(socket, deadline);
         #[cfg(feature = "tls")]
@@ -63,13 +72,15 @@ impl Dialer {
         host: &str,
         port: u16,
         deadline: Deadline,
+        show: &Show<'_>,
     ) -> Result<socket2::Socket, Error> {
         let addresses = self.resolver.resolve(host, port, deadline)?;
         let mut last = Error::new(ErrorKind::Refused, format!("{host} has no address"));
         for (index, address) in addresses.iter().enumerate() {
             // One address that swallows everything must leave time for the others.
             let share = deadline.left() / u32::try_from(addresses.len() - index).unwrap_or(1);
-            match connect(&SockAddr::from(*address), Deadline::after(share), deadline) {
+            let until = Deadline::after(share);
+            match connect(&SockAddr::from(*address), until, deadline, show) {
                 Ok(socket) => {
                     let set = socket.set_tcp_nodelay(true).and_then(|()| {
                         // A peer that vanished without a word is noticed while nobody waits.
@@ -133,11 +144,17 @@ fn without(password: &Secret, said: Error) -> Error {
 }
 
 /// Connects by `until`, which is not later than the deadline of the whole.
-fn connect(address: &SockAddr, until: Deadline, deadline: Deadline) -> io::Result<socket2::Socket> {
+fn connect(
+    address: &SockAddr,
+    until: Deadline,
+    deadline: Deadline,
+    show: &Show<'_>,
+) -> io::Result<socket2::Socket> {
     let until = until.min(deadline);
     loop {
         let domain = Domain::from(i32::from(address.family()));
         let socket = socket2::Socket::new(domain, Type::STREAM, None)?;
+        show(&socket)?;
         let left = until.left();
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());

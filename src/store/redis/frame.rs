@@ -51,6 +51,31 @@ pub(super) fn value(reply: &[u8]) -> Result<Value, Error> {
     }
 }
 
+/// What a server says to a subscriber without being asked, or in answer to a PING.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Push<'a> {
+    pub(super) kind: &'a [u8],
+    /// The third text; empty where there is none.
+    pub(super) payload: &'a [u8],
+}
+
+/// Reads a whole reply as what a subscriber is told; `None` if it is something else.
+pub(super) fn push(reply: &[u8]) -> Option<Push<'_>> {
+    let head = line(reply).ok()??;
+    let [b'*', ..] = head else { return None };
+    let (kind, rest) = text(&reply[head.len() + 2..])?;
+    let third = text(rest).and_then(|(_channel, rest)| text(rest));
+    Some(Push { kind, payload: third.map_or(&[], |(payload, _)| payload) })
+}
+
+/// A text at the start of the bytes, and what follows it.
+fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let head = line(bytes).ok()??;
+    let length = size(number(head.strip_prefix(b"$")?).ok()?).ok()?;
+    let (text, rest) = bytes[head.len() + 2..].split_at_checked(length)?;
+    Some((text, rest.get(2..)?))
+}
+
 /// The first line without its end, `None` while that has not come.
 fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Error> {
     match bytes.first() {
@@ -115,6 +140,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_subscriber_is_told_is_read_and_nothing_else_is_taken_for_it() {
+        let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$4\r\n\r\n\0x\r\n";
+        assert_eq!(push(message), Some(Push { kind: b"message", payload: b"\r\n\0x" }));
+        let pong = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+        assert_eq!(push(pong), Some(Push { kind: b"pong", payload: b"" }));
+        let subscribed = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+        assert_eq!(push(subscribed), Some(Push { kind: b"subscribe", payload: b"" }));
+        for reply in &REPLIES[..7] {
+            assert_eq!(push(reply), None, "{}", reply.escape_ascii());
+        }
+    }
+
+    #[test]
     fn what_is_no_reply_is_refused_and_not_waited_for() {
         let all: [&[u8]; 5] = [b"HTTP/1.1 400", b"$x\r\n", b"*-2\r\n", b"$99999999999\r\n", b"\0"];
         for bytes in all {
@@ -131,6 +169,7 @@ mod tests {
         )) {
             if let Ok(Some(length)) = length(&bytes) {
                 let _ = value(&bytes[..length]);
+                let _ = push(&bytes[..length]);
             }
         }
     }

@@ -5,6 +5,7 @@
 
 mod dial;
 mod dialect;
+mod ears;
 mod fault;
 mod frame;
 mod pool;
@@ -14,10 +15,12 @@ mod shelf;
 mod tls;
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
+use self::dial::Dialer;
 use self::dialect::native::Native;
 use self::route::single::Single;
 use super::{Abilities, Answer, Failure, Lane, Look, Outcome, Request, Store};
@@ -29,13 +32,16 @@ use crate::error::Error;
 pub(crate) struct RedisStore {
     dialect: Native,
     route: Single,
+    ears: ears::Ears,
 }
 
 impl RedisStore {
     pub(crate) fn new(redis: &RedisConfig, config: &Config) -> Result<RedisStore, Error> {
+        let dialer = Arc::new(Dialer::new(redis)?);
         Ok(RedisStore {
             dialect: Native::new(&config.prefix),
-            route: Single::new(redis, config.pool)?,
+            route: Single::new(Arc::clone(&dialer), config.pool)?,
+            ears: ears::Ears::new(dialer, config.io_timeout)?,
         })
     }
 }

@@ -11,9 +11,7 @@ use redis::Value;
 
 use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
-use crate::error::Error;
-#[cfg(feature = "tls")]
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 
 pub(super) struct Wire {
     stream: Stream,
@@ -85,6 +83,44 @@ impl Wire {
         }
     }
 
+    /// Reads once what comes by then; false if nothing does. After that, too, the connection is of
+    /// use: what is not a whole reply yet is kept.
+    pub(super) fn wait(&mut self, until: Deadline) -> Result<bool, Error> {
+        self.socket().deadline = until;
+        if self.filled == self.inbox.len() {
+            self.inbox.resize(2 * self.filled, 0);
+        }
+        match self.read() {
+            Ok(count) => self.filled += count,
+            Err(error) if error.kind() == ErrorKind::NoAnswer => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// The same for what lies there already.
+    pub(super) fn glance(&mut self) -> Result<bool, Error> {
+        // What TLS has decrypted takes no time. Nor does what lies in the socket, unless it is a
+        // part of something encrypted.
+        let passed = Deadline::at(Moment::ZERO);
+        Ok(self.wait(passed)? || (!self.is_silent() && self.wait(Deadline::after(LEAST))?))
+    }
+
+    /// Hands over each reply that has come whole.
+    pub(super) fn each_whole(
+        &mut self,
+        mut take: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut start = 0;
+        while let Some(length) = frame::length(&self.inbox[start..self.filled])? {
+            take(&self.inbox[start..start + length])?;
+            start += length;
+        }
+        self.inbox.copy_within(start..self.filled, 0);
+        self.filled -= start;
+        Ok(())
+    }
+
     fn read(&mut self) -> Result<usize, Error> {
         let room = &mut self.inbox[self.filled..];
         let count = match &mut self.stream {
@@ -117,14 +153,24 @@ impl Wire {
             return false;
         }
         let encrypted = !matches!(self.stream, Stream::Plain(_));
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        match self.socket().inner.recv_with_flags(&mut byte, flags) {
+        match self.peek() {
             Ok(0) => true,
             // TLS has messages of its own, such as session tickets.
             Ok(_) => !encrypted,
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
+    }
+
+    /// Whether a read of the socket would have to wait.
+    fn is_silent(&mut self) -> bool {
+        matches!(self.peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Looks for a byte in the socket and leaves it there.
+    fn peek(&mut self) -> io::Result<usize> {
+        let mut byte = [std::mem::MaybeUninit::uninit()];
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        self.socket().inner.recv_with_flags(&mut byte, flags)
     }
 
     fn socket(&mut self) -> &mut Socket {

@@ -1,11 +1,11 @@
 //! One server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::{ServerErrorKind, Value};
 
 use crate::clock::{Deadline, Moment};
-use crate::config::RedisConfig;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Lane};
 
@@ -17,15 +17,15 @@ use super::super::wire::Wire;
 
 pub(in crate::store::redis) struct Single {
     pool: Pool,
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
 }
 
 /// A reply and the moment before its request was sent, or why there is none.
 pub(in crate::store::redis) type Carried = Result<(Value, Moment), Failure>;
 
 impl Single {
-    pub(in crate::store::redis) fn new(config: &RedisConfig, pool: u32) -> Result<Single, Error> {
-        Ok(Single { dialer: Dialer::new(config)?, pool: Pool::new(pool)? })
+    pub(in crate::store::redis) fn new(dialer: Arc<Dialer>, pool: u32) -> Result<Single, Error> {
+        Ok(Single { dialer, pool: Pool::new(pool)? })
     }
 
     /// Sends a batch over one connection and reads as many replies.

@@ -1,0 +1,412 @@
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::super::wire::{Socket, Stream};
+use super::*;
+use crate::config::{Config, StoreConfig};
+
+#[path = "../../../../tests/support/mod.rs"]
+mod support;
+
+use support::*;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+fn soon(span: Duration) -> Moment {
+    Moment::now().plus(span)
+}
+
+fn ears(url: &str) -> Arc<Ears> {
+    let config = Config::from_url(url).unwrap();
+    let StoreConfig::Redis(redis) = &config.store else { panic!("{url} is no server") };
+    let dialer = Arc::new(Dialer::new(redis).unwrap());
+    Arc::new(Ears::new(dialer, config.io_timeout).unwrap())
+}
+
+fn opened(url: &str) -> Arc<Ears> {
+    let ears = ears(url);
+    ears.open(Deadline::after(LIMIT)).unwrap();
+    assert!(ears.are_open());
+    ears
+}
+
+/// A number is a notice here.
+fn read(payload: &[u8]) -> Option<Notice> {
+    let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let server = std::str::from_utf8(payload).ok()?.parse().ok()?;
+    Some(Notice::Window { token, server, span: Duration::ZERO })
+}
+
+impl Ears {
+    fn numbers(&self, until: Moment) -> Result<Vec<u64>, Error> {
+        let number = |notice| match notice {
+            Notice::Window { server, .. } => server,
+            Notice::Granted { .. } => panic!("never read"),
+        };
+        Ok(self.hear(until, &read)?.into_iter().map(number).collect())
+    }
+
+    /// As many as are waited for, however many come at a time.
+    #[track_caller]
+    fn expect(&self, expected: impl IntoIterator<Item = u64>) {
+        let expected: Vec<_> = expected.into_iter().collect();
+        let (mut heard, until) = (Vec::new(), soon(LIMIT));
+        while heard.len() < expected.len() && Moment::now() < until {
+            heard.extend(self.numbers(until).unwrap());
+        }
+        assert_eq!(heard, expected);
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(self.channel()).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_closed(&self) {
+        let deadline = Deadline::after(LIMIT);
+        assert!(!self.are_open());
+        assert_eq!(self.open(deadline).unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(self.numbers(deadline.moment()).unwrap_err().kind(), ErrorKind::Closed);
+    }
+
+    fn with_line<T>(&self, act: impl FnOnce(&mut Line) -> T) -> T {
+        act(self.line.enter_now().unwrap().as_mut().unwrap())
+    }
+}
+
+fn publish(server: &Server, ears: &Ears, payload: &str) {
+    assert_eq!(server.cmd(&["PUBLISH", ears.text(), payload]), Value::Int(1));
+}
+
+/// In one write of the server.
+fn publish_at_once(server: &Server, ears: &Ears, count: u64) {
+    let script = "for i = 1, tonumber(ARGV[2]) do redis.call('PUBLISH', ARGV[1], i) end";
+    server.cmd(&["EVAL", script, "0", ears.text(), &count.to_string()]);
+}
+
+fn listeners(server: &Server) -> usize {
+    let Value::BulkString(list) = server.cmd(&["CLIENT", "LIST", "TYPE", "pubsub"]) else {
+        panic!("no list")
+    };
+    list.iter().filter(|byte| **byte == b'\n').count()
+}
+
+#[test]
+fn notices_arrive_in_order_and_together_where_they_came_together() {
+    let server = Server::start();
+    let ears = opened(&server.url());
+    assert_eq!(ears.text().len(), "leasehold:wake:".len() + 32);
+    publish(&server, &ears, "7");
+    ears.expect([7]);
+    publish_at_once(&server, &ears, 3);
+    assert_eq!(ears.numbers(soon(LIMIT)).unwrap(), [1, 2, 3]);
+    // More than fits into one read.
+    publish_at_once(&server, &ears, 500);
+    ears.expect(1..=500);
+    publish(&server, &ears, "");
+    publish(&server, &ears, "\r\n$3\r\n");
+    publish(&server, &ears, &"nonsense".repeat(10_000));
+    publish(&server, &ears, "8");
+    ears.expect([8]);
+}
+
+#[test]
+fn every_way_to_a_server_has_ears() {
+    let server = Server::builder().arg("--requirepass", "p@ss").unix().start();
+    for url in [server.url(), server.unix_url(), server.url().replace("127.0.0.1", "localhost")] {
+        let ears = opened(&url);
+        publish(&server, &ears, "1");
+        ears.expect([1]);
+    }
+    let wrong = ears(&format!("redis://:wrong@127.0.0.1:{}", server.port()));
+    assert_eq!(wrong.open(Deadline::after(LIMIT)).unwrap_err().kind(), ErrorKind::Auth);
+    // Dropping is enough to leave nothing behind.
+    eventually(LIMIT, || listeners(&server) == 0);
+}
+
+#[test]
+fn a_notice_that_comes_byte_by_byte_outlasts_many_short_hears() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let ears = opened(&proxy.url());
+    proxy.set(Mode::Dribble(ms(2)));
+    publish(&server, &ears, "1");
+    publish(&server, &ears, "2");
+    let (mut empty, mut heard) = (0, Vec::new());
+    let watch = Stopwatch::start();
+    while heard.len() < 2 && watch.elapsed() < LIMIT {
+        let numbers = ears.numbers(soon(ms(5))).unwrap();
+        empty += usize::from(numbers.is_empty());
+        heard.extend(numbers);
+    }
+    assert_eq!(heard, [1, 2]);
+    assert!(empty > 2, "{empty}");
+}
+
+#[test]
+fn silence_ends_in_time_and_the_connection_stays_of_use() {
+    let server = Server::start();
+    let ears = opened(&server.url());
+    for span in [100, 30, 1, 0] {
+        let watch = Stopwatch::start();
+        assert_eq!(ears.numbers(soon(ms(span))).unwrap(), []);
+        watch.assert_at_least(ms(span));
+        watch.assert_at_most(ms(span), ms(30));
+    }
+    publish(&server, &ears, "1");
+    // A moment that has passed is enough to hear what lies there.
+    let mut heard = Vec::new();
+    eventually(LIMIT, || {
+        heard.extend(ears.numbers(Moment::ZERO).unwrap());
+        !heard.is_empty()
+    });
+    assert_eq!(heard, [1]);
+}
+
+#[test]
+fn of_two_that_listen_one_waits_for_its_time() {
+    let server = Server::start();
+    let ears = opened(&server.url());
+    thread::scope(|scope| {
+        let first = scope.spawn(|| ears.expect([1]));
+        eventually(LIMIT, || ears.line.enter_now().is_none());
+        let watch = Stopwatch::start();
+        assert_eq!(ears.numbers(soon(ms(50))).unwrap(), []);
+        watch.assert_at_least(ms(50));
+        ears.open(Deadline::after(ms(50))).unwrap();
+        publish(&server, &ears, "1");
+        first.join().unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_is_cut_is_noticed_and_another_one_can_be_opened() {
+    let mut server = Server::start();
+    let ears = ears(&server.url());
+    assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+    for round in 0..3 {
+        ears.open(Deadline::after(LIMIT)).unwrap();
+        thread::scope(|scope| {
+            let hears = scope.spawn(|| ears.numbers(soon(LIMIT)));
+            server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Refused);
+        });
+        assert!(!ears.are_open());
+        assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+        ears.open(Deadline::after(LIMIT)).unwrap();
+        publish(&server, &ears, &round.to_string());
+        ears.expect([round]);
+        assert_eq!(listeners(&server), 1);
+    }
+    server.kill();
+    assert!(ears.numbers(soon(LIMIT)).unwrap_err().is_retriable());
+    let refused = ears.open(Deadline::after(LIMIT)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Refused);
+    server.start_again();
+    ears.open(Deadline::after(LIMIT)).unwrap();
+    publish(&server, &ears, "9");
+    ears.expect([9]);
+}
+
+#[test]
+fn a_server_that_does_not_answer_a_ping_is_given_up() {
+    let server = Server::start();
+    let ears = opened(&format!("{}?io_timeout=100ms", server.url()));
+    ears.with_line(|line| line.alive = Moment::now().minus(QUIET - ms(50)));
+    server.stop();
+    let watch = Stopwatch::start();
+    let error = loop {
+        match ears.numbers(soon(ms(40))) {
+            Ok(heard) => assert_eq!(heard, []),
+            Err(error) => break error,
+        }
+    };
+    watch.assert_at_least(ms(150));
+    watch.assert_at_most(ms(150), ms(60));
+    assert_eq!(error.kind(), ErrorKind::NoAnswer);
+    assert!(!ears.are_open());
+    let error = ears.open(Deadline::after(ms(100))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoAnswer);
+    server.cont();
+    ears.open(Deadline::after(LIMIT)).unwrap();
+    publish(&server, &ears, "1");
+    ears.expect([1]);
+}
+
+#[test]
+fn a_server_that_answers_a_ping_is_not_asked_again() {
+    let server = Server::start();
+    // It may not ask, and is told so: that is an answer.
+    server.cmd(&["ACL", "SETUSER", "mute", "on", ">p", "&*", "-@all", "+subscribe"]);
+    for user in ["", "mute:p@"] {
+        let ears = opened(&format!("redis://{user}127.0.0.1:{}?io_timeout=1m", server.port()));
+        let before = Moment::now();
+        ears.with_line(|line| line.alive = before.minus(QUIET));
+        eventually(LIMIT, || {
+            assert_eq!(ears.numbers(soon(ms(10))).unwrap(), []);
+            ears.with_line(|line| line.alive > before && line.asked.is_none())
+        });
+    }
+}
+
+#[test]
+fn an_answer_that_came_while_nobody_listened_counts() {
+    let server = Server::start();
+    let ears = opened(&server.url());
+    ears.with_line(|line| {
+        line.wire.send(PING, Deadline::after(LIMIT)).unwrap();
+        line.asked = Some(Moment::ZERO);
+    });
+    // By then the server has answered what came before.
+    publish(&server, &ears, "1");
+    ears.expect([1]);
+    ears.with_line(|line| assert!(line.asked.is_none()));
+}
+
+#[test]
+fn closing_ends_a_hear_at_once_and_for_good() {
+    let server = Server::builder().tls().start();
+    let urls = if cfg!(feature = "tls") {
+        vec![server.url(), server.tls_url()]
+    } else {
+        vec![server.url()]
+    };
+    for url in urls {
+        let ears = opened(&url);
+        thread::scope(|scope| {
+            let hears = scope.spawn(|| ears.numbers(Moment::NEVER));
+            eventually(LIMIT, || ears.line.enter_now().is_none());
+            let watch = Stopwatch::start();
+            ears.close();
+            assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+            watch.assert_at_most(ms(0), ms(50));
+        });
+        ears.assert_closed();
+        eventually(LIMIT, || listeners(&server) == 0);
+        ears.close();
+    }
+    let idle = opened(&server.url());
+    idle.close();
+    assert!(idle.line.enter_now().unwrap().is_none());
+    idle.assert_closed();
+    let never_opened = ears(&server.url());
+    never_opened.close();
+    never_opened.assert_closed();
+}
+
+#[test]
+fn closing_ends_an_open_at_once() {
+    let server = Server::builder().tls().start();
+    let hole = BlackHole::open();
+    server.stop();
+    let mut urls = vec![hole.url(), server.url()];
+    if cfg!(feature = "tls") {
+        urls.push(server.tls_url());
+    }
+    for url in urls {
+        let ears = ears(&url);
+        thread::scope(|scope| {
+            let opens = scope.spawn(|| ears.open(Deadline::after(LIMIT)));
+            eventually(LIMIT, || ears.latch.lock().socket.is_some());
+            let watch = Stopwatch::start();
+            ears.close();
+            assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{url}");
+            watch.assert_at_most(ms(0), ms(50));
+        });
+        ears.assert_closed();
+    }
+}
+
+#[test]
+fn a_user_that_may_not_subscribe_is_told_for_good() {
+    let server = Server::start();
+    let channels = format!("&{CHANNEL}*");
+    for (user, rules) in [
+        ("channelless", ["resetchannels", "+@all"]),
+        ("elsewhere", ["&other:*", "+@all"]),
+        ("commandless", [&channels, "-subscribe"]),
+    ] {
+        let mut words = vec!["ACL", "SETUSER", user, "on", ">p", "resetchannels"];
+        words.extend(rules);
+        server.cmd(&words);
+        let error = ears(&format!("redis://{user}:p@127.0.0.1:{}", server.port()))
+            .open(Deadline::after(LIMIT))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Permission, "{user}: {error}");
+        assert!(!error.is_retriable());
+    }
+    let rules = ["ACL", "SETUSER", "enough", "on", ">p", "resetchannels", &channels, "+subscribe"];
+    server.cmd(&rules);
+    let ears = opened(&format!("redis://enough:p@127.0.0.1:{}", server.port()));
+    publish(&server, &ears, "1");
+    ears.expect([1]);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn what_tls_has_decrypted_already_is_heard() {
+    let server = Server::builder().arg("--requirepass", "p@ss").tls().start();
+    let ears = opened(&server.tls_url());
+    for _ in 0..5 {
+        // One record is more than one read takes in.
+        publish_at_once(&server, &ears, 100);
+        let mut heard = ears.numbers(soon(LIMIT)).unwrap();
+        while heard.len() < 100 {
+            let more = ears.numbers(Moment::ZERO).unwrap();
+            assert!(!more.is_empty(), "{heard:?}");
+            heard.extend(more);
+        }
+        assert_eq!(heard, (1..=100).collect::<Vec<_>>());
+    }
+    assert_eq!(ears.numbers(soon(ms(20))).unwrap(), []);
+    server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+}
+
+/// A line, and the server's end of it.
+fn pair() -> (Line, socket2::Socket) {
+    let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
+    let (ours, theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
+    (Line::new(Wire::new(Stream::Plain(Socket::new(ours, Deadline::after(LIMIT))))), theirs)
+}
+
+/// What may come, whole and in pieces.
+const PIECES: [&[u8]; 14] = [
+    b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n7\r\n",
+    b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n",
+    b"*2\r\n$4\r\npong\r\n$0\r\n\r\n",
+    b"$7\r\nmessage\r\n",
+    b"*3\r\n",
+    b"*-1\r\n",
+    b"$-1\r\n",
+    b"$0\r\n",
+    b"-NOPERM no\r\n",
+    b"message",
+    b"\xff",
+    b"\r\n",
+    b"9",
+    b":",
+];
+
+proptest! {
+    #[test]
+    fn no_bytes_are_a_panic(
+        pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 1..12),
+    ) {
+        let (mut line, theirs) = pair();
+        prop_assert!(theirs.send(&pieces.concat()).is_ok());
+        drop(theirs);
+        let mut heard = 0;
+        // The end of the stream is an error at the latest.
+        while let Ok(notices) = line.hear(soon(LIMIT), LIMIT, &read) {
+            prop_assert!(!notices.is_empty());
+            heard += notices.len();
+        }
+        prop_assert!(heard <= pieces.len());
+    }
+}

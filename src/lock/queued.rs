@@ -160,6 +160,9 @@ impl Waiting<'_, '_> {
         loop {
             let Some(seat) = &self.seat else { return Err(Error::bare(ErrorKind::Closed)) };
             let now = Moment::now();
+            if bounds.is_used_up() {
+                return Err(self.attempts.over(bounds.tries));
+            }
             let (next, legacy) = seat.next(now);
             let wake = match next {
                 Next::Turn(turn) => return Ok((turn, legacy)),
@@ -170,7 +173,7 @@ impl Waiting<'_, '_> {
                 Next::Sleep(wake) => wake,
             };
             self.attempts.lock.keeper.desk()?;
-            if bounds.is_used_up() || now >= bounds.limit {
+            if now >= bounds.limit {
                 return Err(self.attempts.over(bounds.tries));
             }
             let mut until = wake.min(bounds.limit);

@@ -39,7 +39,7 @@ fn opened(url: &str) -> Arc<Ears> {
 fn read(payload: &[u8]) -> Option<Notice> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let server = std::str::from_utf8(payload).ok()?.parse().ok()?;
-    Some(Notice::Window { token, server, span: Duration::ZERO })
+    Some(Notice::Window { name: Vec::new(), token, server, span: Duration::ZERO })
 }
 
 impl Ears {

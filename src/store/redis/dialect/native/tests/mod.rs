@@ -9,6 +9,7 @@ mod walk;
 #[path = "../../../../../../tests/support/mod.rs"]
 mod support;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use redis::{ConnectionLike, Value};
 
 use self::support::{Server, ServerBuilder};
 use super::{EXTEND, Ear, GIVE, Native, TAKE};
-use crate::clock::{Deadline, Moment};
+use crate::clock::Deadline;
 use crate::config::{Config, DEFAULT_CLAIM_WINDOW, StoreConfig};
 use crate::error::Error;
 use crate::store::redis::DEAF;
@@ -46,6 +47,7 @@ struct World {
     server: Server,
     native: Native,
     route: Single,
+    looker: RefCell<redis::Connection>,
 }
 
 impl World {
@@ -59,7 +61,12 @@ impl World {
             server.cmd(&["SCRIPT", "LOAD", script.source]);
         }
         let route = route(&server.url());
-        World { server, native: Native::new(b"", WINDOW), route }
+        World::through(route, server)
+    }
+
+    fn through(route: Single, server: Server) -> World {
+        let looker = RefCell::new(server.connection());
+        World { server, native: Native::new(b"", WINDOW), route, looker }
     }
 
     /// A reply and the server's time in it.
@@ -110,8 +117,20 @@ impl World {
         self.ask(Request::Extend { name, token, fence, ttl: TTL, reach }, client)
     }
 
+    #[track_caller]
     fn cmd(&self, words: &[&str]) -> Value {
-        self.server.cmd(words)
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(*word);
+        }
+        let answer = command.query(&mut *self.looker.borrow_mut());
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// The server's clock in microseconds.
+    fn time(&self) -> u64 {
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(self.cmd(&["TIME"])).unwrap();
+        seconds * 1_000_000 + micros
     }
 
     fn text(&self, words: &[&str]) -> Option<String> {
@@ -217,6 +236,12 @@ impl Listener {
         let subscribe = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
         connection.req_packed_command(&subscribe).unwrap();
         Listener { connection, channel: channel.to_owned(), marker: server.connection() }
+    }
+
+    /// Returns when the server knows that nobody listens any more.
+    fn close(mut self) {
+        let unsubscribe = redis::cmd("UNSUBSCRIBE").arg(&self.channel).get_packed_command();
+        self.connection.req_packed_command(&unsubscribe).unwrap();
     }
 
     /// Everything that was said since the last call.

@@ -43,6 +43,8 @@ pub(super) struct Ears {
     line: Turnstile<Option<Line>>,
     /// Whether there is a line and it is not known to be broken. Only written under the latch.
     open: AtomicBool,
+    /// Whether there ever was one.
+    known: AtomicBool,
     latch: Mutex<Latch>,
 }
 
@@ -62,6 +64,7 @@ impl Ears {
             channel: format!("{CHANNEL}{}", Token::random()?),
             line: Turnstile::default(),
             open: AtomicBool::new(false),
+            known: AtomicBool::new(false),
             latch: Mutex::new(Latch { closed: false, socket: None }),
         })
     }
@@ -74,6 +77,11 @@ impl Ears {
     /// Whether notices reach us, as far as anybody knows.
     pub(super) fn are_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// Whether this client may stand in a queue: only then has it been open.
+    pub(super) fn are_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
     }
 
     /// Connects and subscribes, and has that acknowledged. An error that is not retriable means
@@ -96,6 +104,7 @@ impl Ears {
             return Err(Error::bare(ErrorKind::Closed));
         }
         *line = Some(made);
+        self.known.store(true, Ordering::Release);
         self.open.store(true, Ordering::Release);
         Ok(())
     }

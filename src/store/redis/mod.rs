@@ -21,12 +21,15 @@ use std::time::Duration;
 use redis::Value;
 
 use self::dial::Dialer;
-use self::dialect::native::Native;
+use self::dialect::native::{Ear, Native};
 use self::route::single::Single;
-use super::{Abilities, Answer, Failure, Lane, Look, Outcome, Request, Store};
-use crate::clock::Deadline;
+use super::{Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Request, Store};
+use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig};
 use crate::error::Error;
+
+/// A client that was never told anything, and so stands in no queue.
+const DEAF: Ear<'_> = Ear { channel: b"", is_open: false };
 
 /// Locks on one Redis server.
 pub(crate) struct RedisStore {
@@ -39,22 +42,32 @@ impl RedisStore {
     pub(crate) fn new(redis: &RedisConfig, config: &Config) -> Result<RedisStore, Error> {
         let dialer = Arc::new(Dialer::new(redis)?);
         Ok(RedisStore {
-            dialect: Native::new(&config.prefix),
+            dialect: Native::new(&config.prefix, config.claim_window),
             route: Single::new(Arc::clone(&dialer), config.pool)?,
             ears: ears::Ears::new(dialer, config.io_timeout)?,
         })
     }
 }
 
+impl RedisStore {
+    fn ear(&self) -> Ear<'_> {
+        if !self.ears.are_known() {
+            return DEAF;
+        }
+        Ear { channel: self.ears.channel(), is_open: self.ears.are_open() }
+    }
+}
+
 impl Store for RedisStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let carried = self.route.carry(lane, &self.dialect.pack(requests), deadline);
+        let carried = self.route.carry(lane, &self.dialect.pack(requests, self.ear()), deadline);
         let outcome = |(request, carried): (&Request<'_>, _)| {
             let (value, sent) = carried?;
-            // The scripts write nothing before they report an error.
+            // A take that reports an error has not taken the lock, and the others are refused
+            // before they write.
             let refused = matches!(value, Value::ServerError(_));
             match self.dialect.read(request, value) {
-                Ok(reply) => Ok(Answer { reply, sent, server: 0 }),
+                Ok((reply, server)) => Ok(Answer { reply, sent, server }),
                 Err(error) if refused => Err(Failure::not_done(error)),
                 Err(error) => Err(Failure::unknown(error, sent)),
             }
@@ -77,5 +90,27 @@ impl Store for RedisStore {
 
     fn abilities(&self) -> Abilities {
         Abilities { place_kept: None, longest_pause: Duration::from_millis(64) }
+    }
+
+    fn ears(&self) -> Option<&dyn Ears> {
+        Some(self)
+    }
+}
+
+impl Ears for RedisStore {
+    fn are_open(&self) -> bool {
+        self.ears.are_open()
+    }
+
+    fn open(&self, deadline: Deadline) -> Result<(), Error> {
+        self.ears.open(deadline)
+    }
+
+    fn hear(&self, until: Moment) -> Result<Vec<Notice>, Error> {
+        self.ears.hear(until, &|payload| self.dialect.read_notice(payload))
+    }
+
+    fn close(&self) {
+        self.ears.close();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::{Deadline, Moment};
 use crate::config::check_ttl;
 use crate::error::{Error, ErrorKind};
-use crate::events::{EventKind, LossReason};
+use crate::events::LossReason;
 use crate::grant::{Ended, Grant};
 use crate::keeper::{Desk, Keeper, Owed};
 use crate::store::{Failure, Identity, Lane, Reach, Reply, Request};
@@ -244,11 +244,9 @@ impl Lease {
         again: bool,
     ) -> Release {
         let identity = &self.grant.identity;
-        let Identity { name, token, fence, ttl } = identity;
-        let request = Request::Give { name, token: *token, fence: *fence, ttl: *ttl };
         let mut asked_before = false;
         loop {
-            let failure = match desk.store.ask(lane, request, deadline) {
+            let failure = match desk.store.ask(lane, identity.give(), deadline) {
                 Ok(answer) if answer.reply == Reply::Given => return Release::Done,
                 // Somebody gave it: an earlier try of this release whose reply was lost, if it was
                 // ours to give then.
@@ -311,23 +309,17 @@ fn unconfirmed(failure: Failure) -> Error {
     }
 }
 
-/// Releases the lock if that was not done. It waits 50 ms at most for a connection and never
-/// tries twice: what is left undone is the keeper's.
+/// Releases the lock if that was not done, without waiting for the reply. It waits 50 ms at most
+/// for a connection and never tries twice: what is left to do is the keeper's.
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(desk) = self.keeper.desk_even_closed() else { return };
-        let ended = self.end(desk);
-        if ended == Ended::Before {
+        if self.end(desk) == Ended::Before {
             return;
         }
-        let deadline = Deadline::after(self.keeper.io_timeout());
-        match self.give(desk, ended, Lane::Give(DROP_WAIT), deadline, false) {
-            Release::Done => {}
-            Release::NotHeld | Release::Unknown(_) => {
-                desk.metrics.released_late.add_one();
-                desk.tell(&self.grant, EventKind::ReleasedLate);
-            }
-        }
+        let until = self.grant.kept_until(Moment::now());
+        let owed = Owed { identity: self.grant.identity.clone(), until };
+        desk.let_go(owed, Lane::Give(DROP_WAIT), Deadline::after(self.keeper.io_timeout()));
     }
 }
 

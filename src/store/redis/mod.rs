@@ -21,6 +21,7 @@ use redis::Value;
 
 use self::dialect::Batch;
 use self::dialect::native::Native;
+use self::owing::About;
 use self::route::single::{Carried, Gives, Single};
 use super::{Abilities, Answer, Failure, Lane, Look, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment};
@@ -65,7 +66,8 @@ impl Gives for Native {
 
 impl Store for RedisStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let carried = self.route.carry(lane, &self.dialect.pack(requests), requests, deadline);
+        let (batch, about) = (self.dialect.pack(requests), About::Requests(requests));
+        let carried = self.route.carry(lane, &batch, about, deadline);
         let both = requests.iter().zip(carried);
         both.map(|(request, carried)| outcome(&self.dialect, request, carried)).collect()
     }
@@ -83,8 +85,8 @@ impl Store for RedisStore {
     }
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let mut carried =
-            self.route.carry(Lane::Caller, &self.dialect.pack_look(name), &[], deadline);
+        let (batch, about) = (self.dialect.pack_look(name), About::Name(name));
+        let mut carried = self.route.carry(Lane::Caller, &batch, about, deadline);
         match carried.pop() {
             Some(Ok((value, _))) => self.dialect.read_look(value),
             Some(Err(failure)) => Err(failure.error),

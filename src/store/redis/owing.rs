@@ -15,7 +15,7 @@ use super::pool::Slot;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Outcome, Owed, Request};
+use crate::store::{Failure, Lane, Outcome, Owed, Request};
 use crate::sync::{Condvar, Mutex};
 
 /// Replies that one wire may owe; before more is owed, they are read.
@@ -55,6 +55,45 @@ impl Account {
     }
 }
 
+/// What a letter asks about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum About<'a> {
+    /// No name, or one for which the order is of no account.
+    Nothing,
+    Name(&'a [u8]),
+    Requests(&'a [Request<'a>]),
+}
+
+impl About<'_> {
+    /// Whether it must not be answered before a give of this name. (The keeper's extensions are of
+    /// leases that are held.)
+    fn comes_behind(&self, given: &[u8], lane: Lane) -> bool {
+        let named = |request: &Request<'_>| match request {
+            Request::Take { name, .. } => *name == given,
+            Request::Extend { name, .. } => lane != Lane::Keeper && *name == given,
+            Request::Give { .. } => false,
+        };
+        match self {
+            About::Nothing => false,
+            About::Name(name) => *name == given,
+            About::Requests(requests) => requests.iter().any(named),
+        }
+    }
+
+    /// The name that one of its calls takes or looks at; both may be sent twice without a change of
+    /// what they bring.
+    pub(super) fn sees(&self, call: usize) -> Option<&[u8]> {
+        match self {
+            About::Nothing => None,
+            About::Name(name) => Some(name),
+            About::Requests(requests) => match requests.get(call)? {
+                Request::Take { name, .. } => Some(name),
+                Request::Extend { .. } | Request::Give { .. } => None,
+            },
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Owing {
     /// Of wires and debts that are here; with none, the list is not even locked.
@@ -90,25 +129,22 @@ pub(super) enum Fetched {
 }
 
 impl Owing {
-    /// Gets the wire for a slot that these requests must use, if there is such a one, or any for a
-    /// slot that is empty. (It may stay empty.) With `idle`, only a wire that owes nothing will do
-    /// for that.
+    /// Gets the wire for a slot that a letter must use, if there is such a one, or any for a slot
+    /// that is empty. (It may stay empty; the keeper's takes none that owes, since it does not read
+    /// for others before it has renewed.)
     pub(super) fn fetch(
         &self,
         slot: &mut Slot,
-        requests: &[Request<'_>],
-        idle: bool,
+        about: About<'_>,
+        lane: Lane,
         deadline: Deadline,
     ) -> Result<Fetched, Error> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(Fetched::Nothing);
         }
-        let takes = |wanted: &[u8]| {
-            let takes = |request: &Request<'_>| matches!(request, Request::Take { name, .. } if *name == wanted);
-            requests.iter().any(takes)
-        };
+        let comes_behind = |name: &[u8]| about.comes_behind(name, lane);
         let mut list = self.list.lock();
-        while list.away.iter().any(|away| takes(&away.name)) {
+        while list.away.iter().any(|away| comes_behind(&away.name)) {
             let left = deadline.left();
             if left.is_zero() {
                 let what = "a release of the same name was not answered";
@@ -118,13 +154,15 @@ impl Owing {
             list = self.heard.wait_for(list, left);
             list.sleepers -= 1;
         }
-        let owes =
-            |wire: &Wire| wire.account.debts.iter().any(|debt| takes(&debt.owed.identity.name));
+        let owes = |wire: &Wire| {
+            let debts = &wire.account.debts;
+            debts.iter().any(|debt| comes_behind(&debt.owed.identity.name))
+        };
         let mut owing = (0..list.lying.len()).filter(|at| owes(&list.lying[*at]));
         let (mut at, more) = (owing.next(), owing.next().is_some());
         if at.is_none() && slot.wire.is_none() {
             at = list.lying.iter().position(|wire| wire.account.owes_nothing());
-            at = at.or_else(|| list.lying.len().checked_sub(1).filter(|_| !idle));
+            at = at.or_else(|| list.lying.len().checked_sub(1).filter(|_| lane != Lane::Keeper));
         }
         if let Some(at) = at {
             list.hand_out(at, slot);

@@ -6,11 +6,11 @@ use redis::{ServerErrorKind, Value};
 
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Reply, Request};
+use crate::store::{Failure, Reply};
 
 use super::super::dialect::Batch;
 use super::super::fault;
-use super::super::owing::Debt;
+use super::super::owing::{About, Debt};
 use super::super::pool::Slot;
 use super::single::{Carried, Letter, Single};
 
@@ -94,7 +94,7 @@ impl Single {
         let by = if overdue && !wire.has_news() { Deadline::at(Moment::ZERO) } else { by };
         match self.hear(slot, by, Again::Yes) {
             Ok(()) => {
-                self.reload(slot, &Batch::default(), &[], &mut [], deadline);
+                self.reload(slot, &Batch::default(), About::Nothing, &mut [], deadline);
                 Ok(())
             }
             Err(error) => {
@@ -110,13 +110,12 @@ impl Single {
 
     /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
     /// sends the calls that needed them once more: those were not carried out. If gives are among
-    /// them that are owed, a take of the same name that came behind is sent once more too: it
-    /// found what they had not freed.
+    /// them that are owed, what looked at the same name behind them does so once more.
     pub(super) fn reload(
         &self,
         slot: &mut Slot,
         batch: &Batch,
-        requests: &[Request<'_>],
+        about: About<'_>,
         carried: &mut [Carried],
         deadline: Deadline,
     ) {
@@ -124,12 +123,9 @@ impl Single {
         if let Some(wire) = slot.wire.as_mut().filter(|wire| !wire.account.owes_nothing()) {
             undone = std::mem::take(&mut wire.account.debts);
         }
-        let behind = |request: &Request<'_>| {
-            let Request::Take { name, .. } = request else { return false };
-            undone.iter().any(|debt| *debt.owed.identity.name == **name)
-        };
+        let is_behind = |name: &[u8]| undone.iter().any(|debt| *debt.owed.identity.name == *name);
         let is_again = |index: &usize| {
-            lacks_script(&carried[*index]) || requests.get(*index).is_some_and(behind)
+            lacks_script(&carried[*index]) || about.sees(*index).is_some_and(is_behind)
         };
         let again: Vec<usize> = (0..carried.len()).filter(is_again).collect();
         if again.is_empty() && undone.is_empty() {
@@ -154,7 +150,7 @@ impl Single {
             }
             Err(failure) => {
                 for index in again {
-                    // A take that was answered "busy" was, if it did not go out once more.
+                    // What was answered before was, if it did not go out once more.
                     if lacks_script(&carried[index]) || failure.sent.is_some() {
                         carried[index] = Err(failure.clone());
                     }

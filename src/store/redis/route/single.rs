@@ -10,7 +10,7 @@ use crate::store::{Failure, Lane, Outcome, Owed, Request};
 use super::super::dial::Dialer;
 use super::super::dialect::Batch;
 use super::super::fault;
-use super::super::owing::{Debt, Fetched, MOST, Owing};
+use super::super::owing::{About, Debt, Fetched, MOST, Owing};
 use super::super::pool::{Pool, Slot};
 use super::super::wire::Wire;
 use super::replies::Again;
@@ -35,8 +35,8 @@ pub(in crate::store::redis) type Carried = Result<(Value, Moment), Failure>;
 /// Something to be sent, and how.
 pub(super) struct Letter<'a> {
     pub(super) bytes: &'a [u8],
-    /// Those that take something; where they must come behind a give, they go out on its wire.
-    pub(super) requests: &'a [Request<'a>],
+    /// Where it must come behind a give, it goes out on the same wire.
+    pub(super) about: About<'a>,
     pub(super) lane: Lane,
     /// A wire that owes more replies than this has to be read first.
     pub(super) most: usize,
@@ -48,7 +48,7 @@ impl<'a> Letter<'a> {
     /// What still belongs to an earlier one, and goes out where that did.
     pub(super) fn more(bytes: &'a [u8], deadline: Deadline) -> Letter<'a> {
         let (lane, connect_by) = (Lane::Caller, deadline);
-        Letter { bytes, requests: &[], lane, most: usize::MAX, connect_by, deadline }
+        Letter { bytes, about: About::Nothing, lane, most: usize::MAX, connect_by, deadline }
     }
 }
 
@@ -62,25 +62,25 @@ impl Single {
         Ok(Single { pool, dialer, owing: Owing::default(), gives })
     }
 
-    /// Sends a batch over one connection and reads as many replies. The requests are those that it
-    /// was packed from, where they take something.
+    /// Sends a batch over one connection and reads as many replies. It knows what
+    /// they are about, not how they are written.
     pub(in crate::store::redis) fn carry(
         &self,
         lane: Lane,
         batch: &Batch,
-        requests: &[Request<'_>],
+        about: About<'_>,
         deadline: Deadline,
     ) -> Vec<Carried> {
         let connect_by = connect_by(lane, deadline);
         let bytes = &batch.bytes;
-        let letter = Letter { bytes, requests, lane, most: usize::MAX, connect_by, deadline };
+        let letter = Letter { bytes, about, lane, most: usize::MAX, connect_by, deadline };
         let lend = |slot: &mut Slot| {
             let sent = match self.send(slot, &letter) {
                 Ok(sent) => sent,
                 Err(failure) => return all(batch, &failure),
             };
             let mut carried = self.collect(slot, batch.calls.len(), sent, deadline, Again::Yes);
-            self.reload(slot, batch, requests, &mut carried, deadline);
+            self.reload(slot, batch, about, &mut carried, deadline);
             carried
         };
         let carried = self.pool.with(lane, connect_by, lend);
@@ -102,8 +102,8 @@ impl Single {
     ) -> Result<(), Failure> {
         let connect_by = connect_by(lane, deadline);
         let batch = self.gives.pack(&[owed.identity.give()]);
-        let (bytes, requests) = (&batch.bytes, &[]);
-        let letter = Letter { bytes, requests, lane, most: MOST - 1, connect_by, deadline };
+        let (bytes, about) = (&batch.bytes, About::Nothing);
+        let letter = Letter { bytes, about, lane, most: MOST - 1, connect_by, deadline };
         let lend = |slot: &mut Slot| {
             let sent = self.send(slot, &letter)?;
             if let Some(wire) = &mut slot.wire {
@@ -150,7 +150,7 @@ impl Single {
         let pong = self.pool.with(Lane::Caller, deadline, |slot| {
             let sent = self.send(slot, &Letter::more(bytes, deadline))?;
             let pong = self.collect(slot, 1, sent, deadline, Again::Yes).pop();
-            self.reload(slot, &Batch::default(), &[], &mut [], deadline);
+            self.reload(slot, &Batch::default(), About::Nothing, &mut [], deadline);
             pong.unwrap_or_else(|| Err(Failure::not_done(Error::bare(ErrorKind::Protocol))))
         })?;
         match pong.map_err(|failure| failure.error)? {
@@ -166,10 +166,8 @@ impl Single {
         slot: &'a mut Slot,
         letter: &Letter<'_>,
     ) -> Result<(&'a mut Wire, bool), Error> {
-        // The keeper does not read what others owe before it has renewed.
-        let idle = letter.lane == Lane::Keeper;
         loop {
-            let fetched = self.owing.fetch(slot, letter.requests, idle, letter.connect_by)?;
+            let fetched = self.owing.fetch(slot, letter.about, letter.lane, letter.connect_by)?;
             let Some(wire) = &mut slot.wire else { break };
             if wire.is_stale() {
                 let gone = "the server has closed the connection";
@@ -185,7 +183,7 @@ impl Single {
             match self.dialer.dial(letter.connect_by) {
                 Ok(wire) => slot.wire = Some(wire),
                 Err(error) if error.kind() == ErrorKind::Exhausted => {
-                    self.owing.fetch(slot, &[], false, letter.connect_by)?;
+                    self.owing.fetch(slot, About::Nothing, Lane::Caller, letter.connect_by)?;
                     return slot.wire.as_mut().map(|wire| (wire, false)).ok_or(error);
                 }
                 Err(error) => return Err(error),

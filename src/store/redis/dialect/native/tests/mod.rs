@@ -24,8 +24,10 @@ use crate::config::{Config, DEFAULT_CLAIM_WINDOW, StoreConfig};
 use crate::error::Error;
 use crate::store::redis::DEAF;
 use crate::store::redis::dial::Dialer;
-use crate::store::redis::route::single::Single;
-use crate::store::{Lane, Notice, Place, Reach, Reply, Request};
+use crate::store::redis::dialect::Batch;
+use crate::store::redis::owing::About;
+use crate::store::redis::route::single::{Carried, Gives, Single};
+use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
 use crate::token::Token;
 
 const NAME: &[u8] = b"n";
@@ -74,7 +76,10 @@ impl World {
     /// A reply and the server's time in it.
     fn try_ask(&self, request: Request<'_>, ear: Ear<'_>) -> Result<(Reply, u64), Error> {
         let batch = self.native.pack(&[request], ear);
-        let carried = self.route.carry(Lane::Caller, &batch, Deadline::after(PATIENCE)).remove(0);
+        let carried = self
+            .route
+            .carry(Lane::Caller, &batch, About::Nothing, Deadline::after(PATIENCE))
+            .remove(0);
         self.native.read(&request, carried.unwrap().0)
     }
 
@@ -202,7 +207,20 @@ impl World {
 
 fn route(url: &str) -> Single {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
-    Single::new(Arc::new(Dialer::new(&config).unwrap()), 2).unwrap()
+    Single::new(Arc::new(Dialer::new(&config).unwrap()), 2, Box::new(Nobody)).unwrap()
+}
+
+/// Nothing is let go of here.
+struct Nobody;
+
+impl Gives for Nobody {
+    fn pack(&self, _: &[Request<'_>]) -> Batch {
+        unreachable!()
+    }
+
+    fn read(&self, _: &Request<'_>, _: Carried) -> Outcome {
+        unreachable!()
+    }
 }
 
 fn open(channel: &str) -> Ear<'_> {

@@ -1,11 +1,11 @@
 //! The figures of a row, out of its slices.
 
 use super::plan::Row;
-use super::turns::{Overtaking, Slice, Went, middle, quantile};
+use super::turns::{Overtaking, Shares, Slice, Went, middle, quantile};
 use crate::exit::Failure;
 
 /// With fewer turns each, one turn more or less would decide how fair it was.
-const FAIR: usize = 20;
+const FAIR: f64 = 20.0;
 
 /// What is known about a row when everything is measured; what nothing tells is `None`.
 #[derive(Clone, Debug, Default)]
@@ -57,8 +57,7 @@ impl Sample {
             quantile(&mut across, share).filter(|_| rtt > 0.0).map(|nanos| nanos as f64 / rtt)
         };
         let (p50_rtt, p99_rtt) = (in_rtt(0.5), in_rtt(0.99));
-        let (most, fewest) = slice.most_and_fewest(row.waiters, from, until);
-        let enough = slice.count() >= FAIR * row.waiters;
+        let Shares { mean, most, fewest } = slice.shares(row.waiters, from, until);
         let hold_us = micros(slice.holds());
         let round = |handover: u64| {
             row.waiters as f64 * (hold_us.unwrap_or_default() * 1e3 + handover as f64)
@@ -74,7 +73,7 @@ impl Sample {
                 inside_us: micros(slice.handovers(|went| went != Went::Across)),
                 passed_us: micros(slice.handovers(|went| went == Went::Passed)),
                 passed_share: share((turns - slice.granted()) as f64, turns),
-                fairness: enough.then(|| f64::from(most) / f64::from(fewest.max(1))),
+                fairness: (mean >= FAIR).then(|| f64::from(most) / f64::from(fewest.max(1))),
                 fewest,
                 wait_ratio,
                 overtaking: slice.overtaking(),

@@ -86,15 +86,16 @@ impl Slice {
         first + self.pairs().filter(|(before, after)| wanted(went(before, after))).count()
     }
 
-    /// The most and the fewest turns that one of so many waiters was granted in a span of time.
-    pub(super) fn most_and_fewest(&self, waiters: usize, from: u64, until: u64) -> (u32, u32) {
+    /// How the turns of a span of time were shared out among so many waiters.
+    pub(super) fn shares(&self, waiters: usize, from: u64, until: u64) -> Shares {
         let mut each: HashMap<Who, u32> = HashMap::new();
         for turn in self.turns.iter().filter(|turn| (from..until).contains(&turn.granted)) {
             *each.entry(turn.who).or_default() += 1;
         }
+        let all: u32 = each.values().sum();
         let most = each.values().copied().max().unwrap_or(0);
         let fewest = if each.len() < waiters { 0 } else { each.into_values().min().unwrap_or(0) };
-        (most, fewest)
+        Shares { mean: f64::from(all) / waiters.max(1) as f64, most, fewest }
     }
 
     /// How long everybody waited.
@@ -133,6 +134,14 @@ fn went(before: &Turn, after: &Turn) -> Went {
     } else {
         Went::Inside
     }
+}
+
+/// How many turns a waiter had.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Shares {
+    pub(super) mean: f64,
+    pub(super) most: u32,
+    pub(super) fewest: u32,
 }
 
 /// The most that one waiter got ahead of another, of all pairs of them.
@@ -248,9 +257,11 @@ mod tests {
     #[test]
     fn fairness_knows_those_who_never_had_a_turn() {
         let slice = Slice::new(in_order()).unwrap();
-        assert_eq!(slice.most_and_fewest(3, 0, 100), (2, 2));
-        assert_eq!(slice.most_and_fewest(3, 10, 50), (2, 1));
-        assert_eq!(slice.most_and_fewest(4, 0, 100), (2, 0));
+        let shares = |waiters, from, until| slice.shares(waiters, from, until);
+        assert_eq!(shares(3, 0, 100), Shares { mean: 2.0, most: 2, fewest: 2 });
+        assert_eq!(shares(3, 34, 56), Shares { mean: 2.0 / 3.0, most: 1, fewest: 0 });
+        assert_eq!(shares(3, 12, 57), Shares { mean: 5.0 / 3.0, most: 2, fewest: 1 });
+        assert_eq!(shares(4, 0, 100), Shares { mean: 1.5, most: 2, fewest: 0 });
     }
 
     #[test]

@@ -203,7 +203,7 @@ mod tests {
         turns.reverse();
         let slice = Slice::new(turns).unwrap();
         assert_eq!(slice.handovers(|went| went == Went::Across), [2, 3, 4, 5, 6]);
-        assert_eq!(slice.handovers(|went| went != Went::Across), []);
+        assert!(slice.handovers(|went| went != Went::Across).is_empty());
         assert_eq!((slice.count(), slice.crossed(), slice.granted()), (7, 7, 7));
         assert_eq!(slice.waits()[..2], [5, 11]);
         assert_eq!(slice.holds()[..3], [5, 8, 7]);

@@ -161,7 +161,7 @@ impl Native {
         let mut words = side.as_deref().unwrap_or_default().split(' ');
         // A 0 stands where none was given out yet.
         let number = |word: Option<&str>| word?.parse().ok().filter(|fence| *fence != 0);
-        let (last_fence, owner) = (number(words.next()), words.next());
+        let (last_fence, owner) = (number(words.nth(1)), words.nth(1));
         let Some(holder) = text(holder) else {
             return Ok(Look { holder: None, last_fence });
         };

@@ -2,7 +2,8 @@
 -- living waiter.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its side key, "<last fence reserved> <token it was granted to> <first fence> <queue>"
+-- KEYS[2]  its side key, "<1 if anybody may stand in the queue, else 0> <last fence reserved>
+--          <first fence of the last grant> <token it was for>"
 -- KEYS[3]  its queue
 -- ARGV[1]  the token
 -- ARGV[2]  the last fence that was used under it, or 0 where none was
@@ -10,13 +11,14 @@
 --
 -- Replies  1  the lock was the token's and is free or another's now
 --          0  it was not
---          an error: nothing was changed, unless a right is missing for what follows the removal
+--          an error: the lock was not freed
 --
 -- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the
 -- lock free it hands it over as any other give. A lock that has the token and whose fences are
 -- others was taken by a take that arrived late, after the turn that used this fence was over: it
 -- is given up, since nobody knows of it, and answered with 0. Fences that were not used go back
--- only with the lock that they were reserved for.
+-- only with the lock that they were reserved for. Whoever lacks the rights to the queue frees the
+-- lock all the same.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, fence, member = ARGV[1], ARGV[2], ARGV[3]
@@ -28,15 +30,23 @@ if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true)
 end
 local mine, taken = holder == token, holder and holder ~= token
 
--- What cannot be read in the side key is left alone, and the lock is given all the same.
-local last, owner, first, queued
 local stored = redis.pcall('GET', side)
+
+-- The way of every day: one fence was reserved and used, and nobody waits.
+if mine and stored == '0 ' .. fence .. ' ' .. fence .. ' ' .. token then
+  redis.call('DEL', lock)
+  return 1
+end
+
+-- What cannot be read in the side key is left alone, and the lock is given all the same.
+local queued, last, first, owner
 if type(stored) == 'string' then
-  last, owner, first, queued = string.match(stored, SIDE)
+  queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
   queued = queued == '1'
 elseif not stored then
-  last, owner, first = 0, '0', 0
-  queued = redis.call('ZRANGE', queue, 0, 0)[1] ~= nil
+  last, first, owner = 0, 0, '0'
+  -- Who may not look takes it for empty.
+  queued = redis.pcall('ZRANGE', queue, 0, 0)[1] ~= nil
 end
 
 if mine or (queued and not taken) then
@@ -44,8 +54,8 @@ if mine or (queued and not taken) then
 end
 local was_head = false
 if member ~= '' and (queued or fence == '0') then
-  was_head = taken and redis.call('ZRANK', queue, member) == 0
-  redis.call('ZREM', queue, member)
+  was_head = taken and redis.pcall('ZRANK', queue, member) == 0
+  redis.pcall('ZREM', queue, member)
 end
 
 local function now()
@@ -80,7 +90,7 @@ if queued then
   end
 end
 if cut or left ~= queued then
-  local noted = string.format('%s %s %s %d', last, owner, first, left and 1 or 0)
-  redis.call('SET', side, noted, 'PX', SIDE_TTL)
+  local noted = string.format('%d %s %s %s', left and 1 or 0, last, first, owner)
+  redis.call('SET', side, noted, 'PX', 90000000)
 end
 return answer

@@ -14,15 +14,10 @@
 -- written before a client is told, and by then every right has been asked for that is needed after
 -- it: nobody is told of a lock that he is not given, and nobody is given one without being told.
 
-local SIDE = '^(%d+) (%x+) (%d+) ([01])$'
-local SIDE_TTL = 90000000
-local MAX_FENCE = 9007199254740991
--- How many fences a waiter is granted, and how many waiters a script looks at.
-local BLOCK, MOST = 64, 64
-
 -- Tells the first two waiters that hear it that the lock is taken for a span. One would not be
 -- enough: it may be about to give up.
 local function tell(lock, queue, now, span)
+  local MOST = 64
   local told, rank = 0, 0
   repeat
     local members = redis.call('ZRANGE', queue, rank, rank + 1)
@@ -46,29 +41,37 @@ end
 --   "given" and the span   somebody has the lock
 --   "none"                 nobody is before me
 --   "some"                 all that were tried are gone, and more are left
---   "mute"                 whoever runs this may tell nobody: the queue is as it was
+--   "mute"                 whoever runs this may not look or tell: the queue is as it was
 local function hand_over(lock, side, queue, now, last, me)
+  local SIDE_TTL, MAX_FENCE = 90000000, 9007199254740991
+  -- How many fences a waiter is granted, and how many waiters a script looks at.
+  local BLOCK, MOST = 64, 64
   for tried = 0, MOST do
-    local head = redis.call('ZRANGE', queue, 0, 1, 'WITHSCORES')
+    local head = redis.pcall('ZRANGE', queue, 0, 1, 'WITHSCORES')
+    if head.err then
+      return 'mute', last, true
+    end
     local member, ticket, more = head[1], head[2], head[3] ~= nil
     if not member or member == me then
       return 'none', last, more
     elseif tried == MOST then
       return 'some', last, true
     end
-    redis.call('ZREM', queue, member)
+    if type(redis.pcall('ZREM', queue, member)) == 'table' then
+      return 'mute', last, true
+    end
     local token, span, channel = string.match(member, '^(%x+) (%d+) (.+)$')
     local first = math.max(last + 1, now)
     if token and first <= MAX_FENCE then
       last = math.min(first + BLOCK - 1, MAX_FENCE)
-      local noted = string.format('%.0f %s %.0f ', last, token, first)
-      redis.call('SET', side, noted .. (more and '1' or '0'), 'PX', SIDE_TTL)
+      local noted = string.format(' %.0f %.0f %s', last, first, token)
+      redis.call('SET', side, (more and '1' or '0') .. noted, 'PX', SIDE_TTL)
       local block = last - first + 1
       local text = string.format('G %s %.0f %.0f %.0f %s ', token, first, block, now, span)
       local heard = redis.pcall('PUBLISH', channel, text .. lock)
       if type(heard) == 'table' then
         redis.call('ZADD', queue, ticket, member)
-        redis.call('SET', side, noted .. '1', 'PX', SIDE_TTL)
+        redis.call('SET', side, '1' .. noted, 'PX', SIDE_TTL)
         return 'mute', last, true
       elseif heard > 0 then
         redis.call('SET', lock, token, 'PX', span)

@@ -1,8 +1,8 @@
 -- Takes a lock for a token, stands in its queue, or confirms that the token has it.
 --
 -- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
--- KEYS[2]  its side key, kept 25 hours: "<last fence reserved> <token it was granted to>
---          <first fence of that grant> <1 if anybody may stand in the queue, else 0>"
+-- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0>
+--          <last fence reserved> <first fence of the last grant> <token it was for>"
 -- KEYS[3]  its queue, kept 5 minutes from the last poll of anybody in it
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
@@ -43,14 +43,33 @@ if mode == 'claim' and holder ~= token then
   return 'L'
 end
 
-local last, owner, first, queued = 0, '0', 0, false
+local SIDE_TTL = 90000000
 local stored = redis.call('GET', side)
+
+-- The way of every day: the lock is free, and nobody waits for it.
+if stored and not holder and ARGV[4] == '1' then
+  local last = string.match(stored, '^0 (%d+) %d+ %x+$')
+  if last and tonumber(last) < now then
+    local fence = string.format('%.0f', now)
+    redis.call('SET', side, '0 ' .. fence .. ' ' .. fence .. ' ' .. token, 'PX', SIDE_TTL)
+    redis.call('SET', lock, token, 'PX', ttl)
+    return 'G ' .. fence .. ' 1 ' .. fence
+  end
+end
+
+local MAX_FENCE = 9007199254740991
+local queued, last, first, owner = false, 0, 0, '0'
 if stored then
-  last, owner, first, queued = string.match(stored, SIDE)
-  if not last then
+  queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
+  if not queued then
     return redis.error_reply('LEASEHOLD the side key of this name holds something else')
   end
-  last, first, queued = tonumber(last), tonumber(first), queued == '1'
+  queued, last, first = queued == '1', tonumber(last), tonumber(first)
+end
+
+local function note(anybody, ...)
+  local noted = string.format('%d %.0f %.0f %s', anybody and 1 or 0, ...)
+  redis.call('SET', side, noted, 'PX', SIDE_TTL)
 end
 
 -- Returns the ticket.
@@ -79,7 +98,7 @@ if holder and holder ~= token then
   if mode == 'join' then
     if not queued then
       -- Before the queue has anybody in it: who finds a 0 there does not look.
-      redis.call('SET', side, string.format('%.0f %s %.0f 1', last, owner, first), 'PX', SIDE_TTL)
+      note(true, last, first, owner)
     end
     ticket = stand()
   end
@@ -97,7 +116,7 @@ if holder then
   if claimed and first == 0 then
     -- Its side key is lost. Longer than any block: what is used of it is not known here.
     last, first = math.max(last, claimed + 1023), claimed
-    redis.call('SET', side, string.format('%.0f %s %.0f 1', last, token, first), 'PX', SIDE_TTL)
+    note(true, last, first, token)
   elseif owner == token then
     redis.call('PEXPIRE', side, SIDE_TTL)
   end
@@ -113,7 +132,8 @@ if math.max(last + 1, now) > MAX_FENCE then
   return redis.error_reply('LEASEHOLD the fence of this name has reached the end of its range')
 end
 if not stored then
-  queued = redis.call('ZRANGE', queue, 0, 0)[1] ~= nil
+  -- Who may not look takes it for empty.
+  queued = redis.pcall('ZRANGE', queue, 0, 0)[1] ~= nil
 end
 local may_stand = member and queued
 if queued and not holder then
@@ -132,8 +152,7 @@ end
 
 first = math.max(last + 1, now)
 last = math.min(first + tonumber(ARGV[4]) - 1, MAX_FENCE)
-local noted = string.format('%.0f %s %.0f %d', last, token, first, queued and 1 or 0)
-redis.call('SET', side, noted, 'PX', SIDE_TTL)
+note(queued, last, first, token)
 if not holder then
   redis.call('SET', lock, token, 'PX', ttl)
 end

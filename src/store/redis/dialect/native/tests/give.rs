@@ -133,7 +133,7 @@ fn a_waiter_that_leaves_is_out_of_the_queue() {
     world.tickets(2..5);
     // Also where the flag was lost.
     let side = world.text(&["GET", SIDE]).unwrap();
-    world.cmd(&["SET", SIDE, &side.replace(" 1", " 0"), "PX", "90000"]);
+    world.cmd(&["SET", SIDE, &side.replacen('1', "0", 1), "PX", "90000"]);
     assert_eq!(world.give(3, 0), Reply::NotMine);
     assert_eq!((world.holder(), world.queue()), (Some(1), vec![2, 4]));
 }

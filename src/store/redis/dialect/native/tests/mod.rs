@@ -165,7 +165,7 @@ impl World {
     fn side(&self) -> Option<(u64, u32, u64, bool)> {
         let side = self.text(&["GET", SIDE])?;
         let words: Vec<&str> = side.split(' ').collect();
-        let [last, owner, first, queued] = words[..] else { panic!("{side}") };
+        let [queued, last, first, owner] = words[..] else { panic!("{side}") };
         let owner = u32::from_str_radix(owner, 16).unwrap();
         Some((last.parse().unwrap(), owner, first.parse().unwrap(), queued == "1"))
     }

@@ -124,7 +124,7 @@ fn as_many_fences_are_reserved_as_are_asked_for() {
     assert_eq!((block, world.side()), (10, Some((first + 9, 1, first, false))));
     world.expire();
     // Nobody has said how many were used.
-    world.cmd(&["SET", SIDE, &format!("{} {} {} 0", first + 9, token(1), first), "PX", "90000"]);
+    world.cmd(&["SET", SIDE, &format!("0 {} {} {}", first + 9, first, token(1)), "PX", "90000"]);
     let (next, _) = granted(world.try_take(2));
     assert!(next > first + 9);
 }
@@ -133,7 +133,7 @@ fn as_many_fences_are_reserved_as_are_asked_for() {
 fn a_block_ends_where_the_range_ends() {
     let world = World::new();
     let last = crate::config::MAX_FENCE - 3;
-    world.cmd(&["SET", SIDE, &format!("{last} {} {last} 0", token(1)), "PX", "90000"]);
+    world.cmd(&["SET", SIDE, &format!("0 {last} {last} {}", token(1)), "PX", "90000"]);
     assert_eq!(granted(world.ask(take(1, Place::Try, 10), 1)), (last + 1, 3));
     world.expire();
     let refused = world.try_ask(take(2, Place::Join(0), 1), open(&channel(2))).unwrap_err();

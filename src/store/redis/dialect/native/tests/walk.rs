@@ -51,7 +51,7 @@ impl Walk {
         let world = World { native: Native::new(b"", WIDE), ..World::new() };
         // Fences that are ahead of the clock go on by themselves, whatever the time.
         let ahead = (1 << 52) + 7;
-        world.cmd(&["SET", SIDE, &format!("{ahead} 0 0 0"), "PX", "90000000"]);
+        world.cmd(&["SET", SIDE, &format!("0 {ahead} 0 0"), "PX", "90000000"]);
         let mut model = ModelServer::new(WIDE, flaws);
         model.side = Some(Side { last: ahead, grant: None, queued: false });
         Walk {

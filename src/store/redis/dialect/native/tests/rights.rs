@@ -39,7 +39,7 @@ fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
     let mute = restricted(&world, &["-publish"]);
     assert_eq!(mute.give(1, 0), Reply::Given);
     assert_eq!((world.queue(), world.side().map(|side| side.3)), (vec![2], Some(true)));
-    let score = world.number(&["ZSCORE", QUEUE, &format!("{} 1000 {}", token(2), channel(2))]);
+    let score = world.number(&["ZSCORE", QUEUE, &World::member(2)]);
     assert_eq!(score as u64, tickets[0]);
     // They find it by polling.
     granted(world.join(2, tickets[0]));

@@ -45,6 +45,11 @@ fn a_poll_that_finds_its_own_lock_leaves_the_queue() {
     world.cmd(&["SET", "n", &token(2).to_string(), "PX", "50000"]);
     granted(world.join(2, ticket));
     assert_eq!(world.queue(), []);
+    // The same where the side key knows of the grant.
+    world.cmd(&["SET", SIDE, &world.text(&["GET", SIDE]).unwrap().replacen('0', "1", 1)]);
+    world.cmd(&["ZADD", QUEUE, "1", &World::member(2)]);
+    granted(world.join(2, ticket));
+    assert_eq!(world.queue(), []);
 }
 
 #[test]

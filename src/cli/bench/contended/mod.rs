@@ -325,7 +325,8 @@ fn span(row: &Row, time: Duration, rtt: f64) -> Span {
     };
     // Threads have to be there when they are to begin.
     let start = now() + 20_000_000 + 100_000 * waiters;
-    let full = start + turn * waiters;
+    // The last process begins later than the first one, by a turn for each.
+    let full = start + turn * (waiters + row.sizes.len() as u64);
     let stop = full + length;
     let (hold, think) = (nanos(row.hold), nanos(row.think));
     Span { work: Work { start, gap: turn, stop, hold, think }, full }

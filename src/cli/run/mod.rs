@@ -226,12 +226,22 @@ fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken
         ended_by.is_some()
     });
     match (result, ended_by) {
-        (Ok(lease), _) => Ok(Taken::Lease(lease)),
+        (Ok(lease), _) => relied_on(lease).map(Taken::Lease),
         (Err(error), Some(signal)) if error.kind() == ErrorKind::Interrupted => {
             Ok(Taken::Interrupted(signal))
         }
         (Err(error), _) if error.kind() == ErrorKind::Timeout => Ok(Taken::Busy),
         (Err(error), _) => Err(error),
+    }
+}
+
+/// A lease that was handed over is valid for the claim window only, until it is claimed in the
+/// background; a command is not started on so little.
+fn relied_on(lease: Lease) -> Result<Lease, Error> {
+    match lease.extend() {
+        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        // What it has is what the guard goes by.
+        _ => Ok(lease),
     }
 }
 

@@ -36,7 +36,8 @@ impl Way {
 fn lock(client: &Client, name: &str, way: Way) -> Lock {
     let lock = client.lock(name);
     match way {
-        Way::Auto | Way::Spin => lock,
+        Way::Auto => lock,
+        Way::Spin => lock.turn(leasehold::Turn::Spin),
     }
 }
 

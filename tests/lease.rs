@@ -8,7 +8,6 @@ mod support;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, ErrorKind, EventKind, Lease, LossReason};
-use redis::Value;
 use stores::{
     LIMIT, STALL, Store, eventually_free, holder, in_time_on_each_store, ms, on_each_store, open,
     secs,

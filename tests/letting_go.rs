@@ -18,7 +18,10 @@ use redis::Value;
 use stores::{LIMIT, holder, ms, open, secs};
 use support::{Child, Mode, Proxy, Server, Stopwatch, child, eventually};
 
-const GIVE: &str = include_str!("../src/store/redis/dialect/native/give.lua");
+const GIVE: &str = concat!(
+    include_str!("../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../src/store/redis/dialect/native/give.lua"),
+);
 
 /// What a request that gives has in it.
 fn give() -> Vec<u8> {

@@ -12,7 +12,10 @@ use redis::Value;
 use stores::{LIMIT, STALL, ms, open, secs};
 use support::{End, Mode, Proxy, Server, Stopwatch, eventually, unless_starved};
 
-const GIVE: &str = include_str!("../src/store/redis/dialect/native/give.lua");
+const GIVE: &str = concat!(
+    include_str!("../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../src/store/redis/dialect/native/give.lua"),
+);
 
 /// What a request that gives has in it.
 fn give() -> Vec<u8> {

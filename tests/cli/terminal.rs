@@ -267,7 +267,7 @@ fn a_killed_command_leaves_the_terminal_as_it_was() {
 fn a_wait_shows_one_line_and_clears_it() {
     let server = Server::start();
     let mut shell = Shell::start(&server);
-    shell.line("leasehold run n -- sleep 100 &");
+    shell.line("leasehold run --ttl 6s n -- sleep 100 &");
     eventually(LIMIT, || is_held(&server, "n"));
     shell.line("leasehold run n -- echo ra''n");
     shell.sees("waiting ");
@@ -280,6 +280,7 @@ fn a_wait_shows_one_line_and_clears_it() {
     shell.sees("Stopped");
     shell.line("fg");
     shell.sees("waiting ");
+    // The holder finds out when it renews, and then whoever waits is told.
     server.cmd(&["DEL", "n"]);
     let end = shell.sees("ran\r\n");
     let after = end.rsplit('\r').next().unwrap();

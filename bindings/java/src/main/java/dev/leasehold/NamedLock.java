@@ -114,7 +114,17 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how a wait asks again.
+     * Sets how a wait gets its turn: in a queue where the store has one, by default.
+     *
+     * @param turn the way of waiting
+     * @return a lock with this option
+     */
+    public NamedLock turn(Turn turn) {
+        return with(options.withTurn(Objects.requireNonNull(turn, "turn")));
+    }
+
+    /**
+     * Sets how a wait asks again that does not stand in a queue.
      *
      * @param backoff how often, and with which pauses
      * @return a lock with this option

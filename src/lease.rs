@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::{Deadline, Moment};
 use crate::config::check_ttl;
 use crate::error::{Error, ErrorKind};
-use crate::events::{EventKind, LossReason};
+use crate::events::LossReason;
 use crate::grant::{Ended, Grant};
 use crate::keeper::{Desk, Keeper, Owed};
 use crate::store::{Failure, Identity, Lane, Outcome, Place, Reach, Reply, Request, no_reply};
@@ -270,13 +270,11 @@ impl Lease {
         if let Some(until) = owed_until {
             desk.owe(Owed { identity: identity.clone(), until });
         }
-        let Identity { name, token, fence, ttl } = identity;
-        let request = Request::Give { name, token: *token, fence: *fence, ttl: *ttl };
         let mut asked_before = false;
         loop {
             let outcome = match take.take() {
-                None => desk.store.ask(lane, request, deadline),
-                Some(take) => self.give_and_take(desk, request, take, lane, deadline),
+                None => desk.store.ask(lane, identity.give(), deadline),
+                Some(take) => self.give_and_take(desk, identity.give(), take, lane, deadline),
             };
             let failure = match outcome {
                 Ok(answer) if answer.reply == Reply::Given => return Release::Done,
@@ -360,19 +358,23 @@ fn unconfirmed(failure: Failure) -> Error {
     }
 }
 
-/// Releases the lock if that was not done. It waits 50 ms at most for a connection and never
-/// tries twice: what is left undone is the keeper's.
+/// Releases the lock if that was not done, without waiting for the reply. It waits 50 ms at most
+/// for a connection and never tries twice: what is left to do is the keeper's.
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(desk) = self.keeper.desk_even_closed() else { return };
         let Some(turn) = self.end_turn(desk) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());
+        // Those of this process who come next must hear what their take brought.
+        if matches!(turn.ending, Ending::Alone | Ending::Give { take: None, until: None }) {
+            let until = self.grant.kept_until(Moment::now());
+            let owed = Owed { identity: self.grant.identity.clone(), until };
+            desk.let_go(owed, Lane::Give(DROP_WAIT), deadline);
+            return;
+        }
         match self.give(desk, turn, Lane::Give(DROP_WAIT), deadline, false) {
             Release::Done => {}
-            Release::NotHeld | Release::Unknown(_) => {
-                desk.metrics.released_late.add_one();
-                desk.tell(&self.grant, EventKind::ReleasedLate);
-            }
+            Release::NotHeld | Release::Unknown(_) => desk.tell_late(&self.grant.identity),
         }
     }
 }

@@ -199,3 +199,118 @@ fn what_cannot_be_measured_is_said_with_its_exit_code() {
         assert!(said.to_lowercase().contains(reason), "{said}");
     }
 }
+
+/// Spawned servers on both kinds of sockets, and waiters of one process each.
+#[test]
+fn handing_over_has_every_figure_by_the_number_of_waiters() {
+    for (socket, scheme) in
+        [("--spawn-redis", "redis://127.0.0.1:"), ("--spawn-redis=unix", "unix:")]
+    {
+        let report = json(&bench(&[socket, "--json", "--seconds", "1", "--contended", "2,4"]));
+        assert!(report["store"].as_str().unwrap().starts_with(scheme), "{report}");
+        assert!(report["rtt_us"].as_f64().unwrap() > 0.0, "{report}");
+        for waiters in ["2", "4"] {
+            let figure = |key: &str| {
+                let figure = report[key][waiters].as_f64();
+                figure.unwrap_or_else(|| panic!("{key} of {waiters}: {report}"))
+            };
+            assert!(figure("handover_p50_rtt") > 0.0);
+            assert!(figure("handover_p99_rtt") >= figure("handover_p50_rtt"));
+            // A turn that came from elsewhere was asked for, and had been given back.
+            assert!(figure("commands_per_acquisition") >= 2.0, "{report}");
+            assert!(figure("max_wait_ratio") > 0.0);
+            assert!(figure("most_overtaken_by_one") >= figure("most_overtaken_by_later"));
+            let fairness = &report["fairness_max_over_min"][waiters];
+            assert!(fairness.is_null() || fairness.as_f64().unwrap() >= 1.0, "{report}");
+            let about = &report["waiters"][waiters];
+            assert!(about["hold_us"].as_f64().unwrap() >= 1000.0, "{report}");
+            assert!(about["turns"].as_u64() > about["handovers"].as_u64(), "{report}");
+            assert_eq!(about["errors"], 0, "{report}");
+        }
+        for threads in ["2", "8"] {
+            assert!(report["local_handover_us"][threads].as_f64().unwrap() > 0.0, "{report}");
+        }
+        assert!(report.get("spin").is_none(), "{report}");
+    }
+}
+
+#[test]
+fn waiters_are_spread_as_asked_and_compared_with_others_that_poll() {
+    let server = Server::start();
+    let before = cores(&server);
+    let url = server.url();
+    let spread = ["--contended", "4", "--processes", "3+1", "--hold", "2ms", "--think", "1ms"];
+    let mut arguments = vec!["--store", &url, "--json", "--seconds", "1", "--controls"];
+    arguments.extend(spread);
+    let report = json(&bench(&arguments));
+    for report in [&report, &report["spin"]] {
+        let about = &report["waiters"]["4"];
+        assert_eq!(about["processes"], serde_json::json!([3, 1]), "{report}");
+        assert!(about["hold_us"].as_f64().unwrap() >= 2000.0, "{report}");
+        assert!(about["turns"].as_u64().unwrap() > 0, "{report}");
+        assert!(report["max_wait_ratio"]["4"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert_eq!(keys(&server), 0);
+    assert_eq!(cores(&server), before);
+}
+
+#[test]
+fn idle_waiters_are_told_by_what_they_cost() {
+    let arguments = ["--contended", "6", "--processes", "2", "--idle", "1s", "--json"];
+    let server = Server::start();
+    let report = json(&bench(&[&["--store", &server.url()][..], &arguments].concat()));
+    assert!(report["idle_core_share"]["6"].as_f64().unwrap() >= 0.0, "{report}");
+    assert!(report["idle_commands_per_second"]["6"].as_f64().unwrap() >= 0.0, "{report}");
+    assert_eq!(keys(&server), 0);
+}
+
+#[test]
+fn waiting_processes_end_with_the_one_that_started_them() {
+    let server = Server::start();
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let mut started = Stopped(
+            Command::new(env!("CARGO_BIN_EXE_leasehold"))
+                .args(["bench", "--contended", "3", "--seconds", "600", "--store", &server.url()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        let parent = started.0.id();
+        // Three of one waiter each, and those of 2 and of 8 threads.
+        let workers = eventually_some(Duration::from_secs(20), || {
+            let children = children(parent);
+            (children.len() == 5).then_some(children)
+        });
+        kill(Pid::from_raw(i32::try_from(parent).unwrap()), signal).unwrap();
+        eventually_some(Duration::from_secs(20), || started.0.try_wait().unwrap());
+        let ended = || workers.iter().all(|worker| !is_worker(worker));
+        eventually(Duration::from_secs(20), ended);
+    }
+}
+
+fn children(parent: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    text.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+fn is_worker(process: &str) -> bool {
+    let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).any(|word| word == b"--worker")
+}
+
+#[test]
+fn waiters_that_cannot_be_measured_are_a_mistake() {
+    for (arguments, reason) in [
+        (&["--spawn-redis", "--contended", "8", "--processes", "31+1"][..], "32 waiters"),
+        (&["--spawn-redis", "--contended", "1"], "1 is not in 2"),
+        (&["--store", "sqlite:/tmp/x.db", "--contended", "2"], "redis://"),
+        (&["--spawn-redis", "--hold", "1ms"], "--contended"),
+        (&["--spawn-redis=pipe"], "tcp, unix"),
+    ] {
+        let output = bench(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+        assert!(said.contains(reason), "{arguments:?}: {said}");
+    }
+}

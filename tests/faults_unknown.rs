@@ -16,8 +16,14 @@ use redis::Value;
 use support::*;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const TAKE: &str = include_str!("../src/store/redis/dialect/native/take.lua");
-const GIVE: &str = include_str!("../src/store/redis/dialect/native/give.lua");
+const TAKE: &str = concat!(
+    include_str!("../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../src/store/redis/dialect/native/take.lua"),
+);
+const GIVE: &str = concat!(
+    include_str!("../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../src/store/redis/dialect/native/give.lua"),
+);
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -258,7 +264,7 @@ fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
                 let count = stream.read(&mut request).unwrap_or(0);
                 if index == 0 {
                     // It has answered once, so that a wait outlasts the outage.
-                    let _ = stream.write_all(b"$9\r\nB 60000 1\r\n");
+                    let _ = stream.write_all(b"$15\r\nB 60000 1 0 0 0\r\n");
                 } else if request[..count].windows(3).any(|part| part == b"try") {
                     largest.fetch_max(count, Ordering::SeqCst);
                 }

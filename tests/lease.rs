@@ -223,7 +223,8 @@ fn a_lease_that_goes_out_of_scope_is_released(store: &Store) {
         let _lease = one.lock("n").acquire().unwrap();
         assert!(two.lock("n").try_acquire().unwrap().is_none());
     }
-    assert!(two.lock("n").try_acquire().unwrap().is_some());
+    // Without waiting for the store: another client may come before.
+    eventually(LIMIT, || two.lock("n").try_acquire().unwrap().is_some());
     assert_eq!(one.counters().released_late, 0);
 }
 
@@ -279,7 +280,7 @@ fn let_expire_for_good_needs_a_ttl_that_a_lock_can_have() {
     for bad in [Duration::ZERO, ms(2), secs(86_401), Duration::MAX] {
         let lease = taken(&client, "n", secs(5));
         assert_eq!(kind(lease.let_expire_in(bad)), ErrorKind::BadArgument);
-        assert_eq!(server.cmd(&["EXISTS", "n"]), Value::Int(0), "released, as by any drop");
+        assert!(holder(&client, "n").is_none(), "released, as by any drop");
     }
 }
 

@@ -11,12 +11,13 @@ use crate::grant::Grant;
 /// Every live grant stands in `ends`, under the moment when its loss must be told, and in `steps`
 /// while something is to be done for it before that. The grant keeps both keys (`filed`), because
 /// its own moments move on while it stands here.
-#[derive(Default)]
 pub(super) struct Book {
     steps: BTreeMap<(Moment, u64), Arc<Grant>>,
     ends: BTreeMap<(Moment, u64), Arc<Grant>>,
     owed: BTreeMap<(Moment, u64), Debt>,
     last_debt: u64,
+    /// When what was let go of is to be settled.
+    settle: Moment,
     closing: Option<Deadline>,
     /// The thread has taken its last gives.
     settled: bool,
@@ -33,6 +34,21 @@ pub(super) struct Debt {
 /// Between two tries of a give that nothing has confirmed.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
+
+impl Default for Book {
+    fn default() -> Book {
+        Book {
+            steps: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            last_debt: 0,
+            settle: Moment::NEVER,
+            closing: None,
+            settled: false,
+            asleep_until: Moment::ZERO,
+        }
+    }
+}
 
 impl Book {
     /// Files a grant under its moments, anew if it stands here already. True if the thread has to
@@ -116,7 +132,23 @@ impl Book {
     pub(super) fn next_due(&self) -> Moment {
         let step = self.steps.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);
         let debt = self.owed.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);
-        step.min(debt).min(self.next_end())
+        step.min(debt).min(self.settle).min(self.next_end())
+    }
+
+    /// Sets when what was let go of is settled, unless that is sooner. True if the thread has to be
+    /// woken.
+    pub(super) fn settle_at(&mut self, at: Moment) -> bool {
+        self.settle = self.settle.min(at);
+        at < self.asleep_until
+    }
+
+    /// Whether it is time to settle. If so, a later time is to be set anew.
+    pub(super) fn take_settling(&mut self, now: Moment) -> bool {
+        let due = self.settle <= now;
+        if due {
+            self.settle = Moment::NEVER;
+        }
+        due
     }
 
     pub(super) fn owe(&mut self, owed: Owed, now: Moment) {

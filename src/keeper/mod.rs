@@ -20,7 +20,8 @@ use crate::events::{Event, EventKind, Hub, LossReason};
 use crate::fork::{self, Owned, Thread};
 use crate::grant::Grant;
 use crate::metrics::Metrics;
-use crate::store::{Identity, Lane, Store};
+pub(crate) use crate::store::Owed;
+use crate::store::{Identity, Lane, Outcome, Reply, Store};
 use crate::sync::{Condvar, Mutex};
 use crate::wait::{Gate, Limits, Owe, Owing, Room};
 
@@ -48,19 +49,14 @@ pub(crate) struct Desk {
     io_timeout: Duration,
     book: Mutex<Book>,
     wake: Condvar,
-}
-
-/// A token that must be given up and whose giving could not be confirmed yet.
-#[derive(Clone, Debug)]
-pub(crate) struct Owed {
-    pub(crate) identity: Identity,
-    /// When the store has forgotten it in any case: a ttl after the last request that could have
-    /// taken or extended it.
-    pub(crate) until: Moment,
+    /// The book says when to settle what was let go of.
+    settling: AtomicBool,
 }
 
 /// How long a waiter that was closed may take to leave.
 const LEAVE_WAIT: Duration = Duration::from_millis(50);
+/// What was let go of is settled after this. Most of it is before, by whoever uses the connection.
+const SETTLE: Duration = Duration::from_millis(50);
 
 impl Keeper {
     pub(crate) fn start(store: Box<dyn Store>, config: &Config) -> Result<Keeper, Error> {
@@ -75,6 +71,7 @@ impl Keeper {
             io_timeout,
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),
+            settling: AtomicBool::new(false),
         });
         let thread = Thread::start(c"leasehold", {
             let desk = Arc::clone(&desk);
@@ -175,6 +172,60 @@ impl Desk {
         self.wake.notify_one();
     }
 
+    /// Gives without waiting for the reply, where the store can do so. What it brings is told by
+    /// [`conclude`](Desk::conclude), here or later.
+    pub(crate) fn let_go(&self, owed: Owed, lane: Lane, deadline: Deadline) {
+        match self.store.let_go(&owed, lane, deadline) {
+            Some(outcome) => self.conclude(owed, outcome),
+            None if self.settle_soon() => {}
+            // The client was closed meanwhile and nobody settles any more. What may be sent twice
+            // is now waited for; that it was done already is no news.
+            None => drop(self.store.ask(lane, owed.identity.give(), deadline)),
+        }
+    }
+
+    /// Has the keeper settle, unless it will anyway. False when it has ended.
+    ///
+    /// Whoever comes here has let go before, in the store's own order of things, and the keeper
+    /// takes the mark away before it looks there: so either it sees what was let go of, or the mark
+    /// is gone here.
+    fn settle_soon(&self) -> bool {
+        let marked =
+            self.settling.load(Ordering::Acquire) || self.settling.swap(true, Ordering::AcqRel);
+        if marked && !self.gate.is_closed() {
+            return true;
+        }
+        let mut book = self.book.lock();
+        if book.settle_at(Moment::now().plus(SETTLE)) {
+            self.wake.notify_one();
+        }
+        !book.is_settled()
+    }
+
+    /// Tells what became of a give that nobody waited for, and leaves to the keeper what is still
+    /// to be done.
+    fn conclude(&self, owed: Owed, outcome: Outcome) {
+        let identity = owed.identity.clone();
+        match outcome {
+            Ok(answer) if answer.reply == Reply::Given => return,
+            Ok(_) => {}
+            Err(failure) => {
+                log::debug!("letting go of '{}': {}", identity.name.escape_ascii(), failure.error);
+                if failure.sent.is_some() {
+                    self.metrics.unknown.add_one();
+                }
+                self.owe(owed);
+            }
+        }
+        self.tell_late(&identity);
+    }
+
+    /// Says that a release, which nobody waited for, came too late or may not have come at all.
+    pub(crate) fn tell_late(&self, identity: &Identity) {
+        self.metrics.released_late.add_one();
+        self.tell(identity, EventKind::ReleasedLate);
+    }
+
     /// Leaves a place among the waiters. The keeper does it, or, when it has ended with its client,
     /// this thread: whoever stands behind would be held up.
     pub(crate) fn leave(&self, owed: Owed) {
@@ -186,7 +237,7 @@ impl Desk {
         }
         drop(book);
         let deadline = Deadline::after(LEAVE_WAIT);
-        let left = self.store.ask(Lane::Give(LEAVE_WAIT), rounds::request(&owed), deadline);
+        let left = self.store.ask(Lane::Give(LEAVE_WAIT), owed.identity.give(), deadline);
         if let Err(failure) = left {
             log::debug!("a waiter of a closed client did not leave: {}", failure.error);
         }
@@ -213,18 +264,18 @@ impl Desk {
     pub(crate) fn tell_lost(&self, grant: &Grant, reason: LossReason) {
         self.metrics.lost.add_one();
         self.owe_all(self.room.lost(&grant.identity, Moment::now()));
-        self.tell(grant, EventKind::Lost(reason));
+        self.tell(&grant.identity, EventKind::Lost(reason));
     }
 
     /// Raised first: a logger of the host's may panic.
-    pub(crate) fn tell(&self, grant: &Grant, kind: EventKind) {
-        self.raise(grant, kind);
-        let Identity { name, fence, .. } = &grant.identity;
+    fn tell(&self, identity: &Identity, kind: EventKind) {
+        self.raise(identity, kind);
+        let Identity { name, fence, .. } = identity;
         log::warn!("{kind:?}: lease {fence} on '{}'", name.escape_ascii());
     }
 
-    fn raise(&self, grant: &Grant, kind: EventKind) {
-        let Identity { name, fence, .. } = &grant.identity;
+    fn raise(&self, identity: &Identity, kind: EventKind) {
+        let Identity { name, fence, .. } = identity;
         self.hub.raise(&Event { kind, name: Arc::clone(name), fence: *fence });
     }
 

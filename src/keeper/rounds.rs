@@ -1,15 +1,16 @@
 //! The keeper's thread: what it does, round by round.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use super::book::{Book, Debt};
-use super::{Desk, Owed};
+use super::{Desk, Owed, SETTLE};
 use crate::clock::{Deadline, Moment};
 use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
-use crate::store::{Identity, Lane, Outcome, Reach, Reply, Request};
+use crate::store::{Lane, Outcome, Reach, Reply, Request};
 
 /// Requests in one pipeline: small enough to be done well before anything else falls due.
 const PIPELINE: usize = 128;
@@ -32,7 +33,7 @@ pub(super) fn run(desk: &Desk) {
         };
         for grant in grants.iter().filter(|grant| grant.end(now) != Ended::Before) {
             desk.metrics.lost.add_one();
-            desk.raise(grant, EventKind::Lost(LossReason::NotRenewed));
+            desk.raise(&grant.identity, EventKind::Lost(LossReason::NotRenewed));
         }
         desk.hub.close();
         // Last, and caught: it may be the logger that panicked.
@@ -44,7 +45,7 @@ pub(super) fn run(desk: &Desk) {
 fn rounds(desk: &Desk) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
     loop {
-        let (due, debts) = {
+        let (due, debts, settling) = {
             let mut book = desk.book.lock();
             loop {
                 if let Some(deadline) = book.closing() {
@@ -56,9 +57,10 @@ fn rounds(desk: &Desk) {
                 let now = Moment::now();
                 let due = book.due(now, PIPELINE);
                 let debts = book.take_owed(now, PIPELINE);
-                if !due.is_empty() || !debts.is_empty() {
+                let settling = book.take_settling(now);
+                if !due.is_empty() || !debts.is_empty() || settling {
                     book.asleep_until = Moment::ZERO;
-                    break (due, debts);
+                    break (due, debts, settling);
                 }
                 book = sleep(desk, book, now);
             }
@@ -68,6 +70,9 @@ fn rounds(desk: &Desk) {
             let left = give(desk, debts, deadline(desk));
             let (mut book, now) = (desk.book.lock(), Moment::now());
             left.into_iter().for_each(|debt| book.owe_again(debt, now));
+        }
+        if settling {
+            settle(desk);
         }
     }
 }
@@ -100,7 +105,7 @@ fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
                 continue;
             }
             Step::Lose(reason) => desk.tell_lost(&grant, reason),
-            Step::Warn => desk.tell(&grant, EventKind::AtRisk),
+            Step::Warn => desk.tell(&grant.identity, EventKind::AtRisk),
             Step::Rest | Step::Forget => {}
         }
         rest.push(grant);
@@ -187,7 +192,7 @@ fn refile(desk: &Desk, grants: impl IntoIterator<Item = Arc<Grant>>) {
 /// nothing, since the request that it answers can still be on its way.
 fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
     let outcomes = {
-        let requests: Vec<_> = debts.iter().map(|debt| request(&debt.owed)).collect();
+        let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
         desk.store.run(Lane::Keeper, &requests, deadline)
     };
     let settled = |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
@@ -199,9 +204,27 @@ fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
         .collect()
 }
 
-pub(super) fn request(owed: &Owed) -> Request<'_> {
-    let Identity { name, token, fence, ttl } = &owed.identity;
-    Request::Give { name, token: *token, fence: *fence, ttl: *ttl }
+/// Reads the replies to gives that nobody waited for, and comes back for those that are not there
+/// yet. It comes back once more after something was let go of, so that a program that goes on doing
+/// so need not wake this thread each time.
+fn settle(desk: &Desk) {
+    let again = desk.settling.swap(false, Ordering::AcqRel);
+    // A connection in use from cycle to cycle is read by whoever uses it.
+    let before = Moment::now().minus(SETTLE / 2);
+    conclude(desk, before, deadline(desk));
+    let now = Moment::now();
+    let at = match desk.store.owed_since().map(|since| since.plus(SETTLE)) {
+        Some(due) if due > now => due,
+        None if !again => return,
+        _ => now.plus(SETTLE),
+    };
+    desk.book.lock().settle_at(at);
+}
+
+fn conclude(desk: &Desk, before: Moment, deadline: Deadline) {
+    for (owed, outcome) in desk.store.settle(before, deadline) {
+        desk.conclude(owed, outcome);
+    }
 }
 
 /// Makes every lease invalid, then gives all of them and what is owed, until the deadline.
@@ -219,13 +242,25 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     }
     // A give that was answered is done with, whatever the answer: there is no time to wait for
     // delayed requests, and the ttl ends those.
-    while !book.owes_nothing() && !deadline.has_passed() {
+    let mut unheard = true;
+    loop {
+        if unheard {
+            // What fails is owed in the desk's own book.
+            conclude(desk, Moment::NEVER, request_deadline(desk, deadline));
+            unheard = desk.store.owed_since().is_some();
+        }
+        let left: Vec<_> = desk.book.lock().settle().collect();
+        left.into_iter().for_each(|debt| book.owe(debt.owed, now));
+        if (book.owes_nothing() && !unheard) || deadline.has_passed() {
+            break;
+        }
         let debts = book.take_owed(Moment::now(), PIPELINE);
         if debts.is_empty() {
-            std::thread::sleep(deadline.left().min(Duration::from_millis(10)));
+            let pause = Duration::from_millis(if unheard { 1 } else { 10 });
+            std::thread::sleep(deadline.left().min(pause));
             continue;
         }
-        let requests: Vec<_> = debts.iter().map(|debt| request(&debt.owed)).collect();
+        let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
         let outcomes = desk.store.run(Lane::Keeper, &requests, request_deadline(desk, deadline));
         let now = Moment::now();
         for (debt, _) in debts.into_iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err()) {

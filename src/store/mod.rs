@@ -32,17 +32,22 @@ pub(crate) trait Store: Send + Sync {
 
     /// Gives up a grant without waiting for the reply, where the store can do so: `None` then, and
     /// [`settle`](Store::settle) tells what became of it. (The reply is read before anything else
-    /// is asked on that connection, and nothing about that name is asked on another one before.)
-    fn let_go(&self, identity: &Identity, lane: Lane, deadline: Deadline) -> Option<Outcome> {
-        let Identity { name, token, fence, ttl } = identity;
-        let give = Request::Give { name, token: *token, fence: *fence, ttl: *ttl };
-        Some(self.ask(lane, give, deadline))
+    /// is answered on that connection, and nobody takes that name on another one before.)
+    fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
+        Some(self.ask(lane, owed.identity.give(), deadline))
     }
 
-    /// Reads the replies that are still owed to gives sent before a moment, by the deadline, and
-    /// returns every give since the last call that was not answered with [`Reply::Given`].
-    fn settle(&self, _sent_before: Moment, _deadline: Deadline) -> Vec<(Identity, Outcome)> {
+    /// Reads the replies that have come to gives that were let go of before a moment, by the
+    /// deadline, and returns every give that has ended since the last call and was not answered
+    /// with [`Reply::Given`]. Never waits for a reply of which nothing has come.
+    fn settle(&self, _sent_before: Moment, _deadline: Deadline) -> Vec<(Owed, Outcome)> {
         Vec::new()
+    }
+
+    /// When the oldest give was let go of that [`settle`](Store::settle) has something to do for,
+    /// now or later.
+    fn owed_since(&self) -> Option<Moment> {
+        None
     }
 
     /// How waiters are told. `None` where the store tells nobody, and they ask again and again.
@@ -114,6 +119,23 @@ pub(crate) struct Identity {
     pub(crate) fence: u64,
     /// What its takes asked for: a place among the waiters is found by it.
     pub(crate) ttl: Duration,
+}
+
+impl Identity {
+    /// The request that gives it up.
+    pub(crate) fn give(&self) -> Request<'_> {
+        let Identity { name, token, fence, ttl } = self;
+        Request::Give { name, token: *token, fence: *fence, ttl: *ttl }
+    }
+}
+
+/// A token that must be given up and whose giving is not confirmed yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Owed {
+    pub(crate) identity: Identity,
+    /// When the store has forgotten it in any case: a ttl after the last request that could have
+    /// taken or extended it.
+    pub(crate) until: Moment,
 }
 
 /// One thing asked of a store.

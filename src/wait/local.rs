@@ -430,7 +430,8 @@ impl Line {
         let owe = (held.suspect > now).then_some(owe);
         let Some(head) = self.waiters.front() else { return Effects { wake: None, owe } };
         let mut stand = Stand::new(head.token, head.terms, 0);
-        if head.id <= held.mark {
+        // Without a place to keep it is a wait like any other.
+        if head.id <= held.mark && held.ticket != 0 {
             (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
         }
         stand.tell(now, now);

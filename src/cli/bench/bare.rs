@@ -78,8 +78,8 @@ impl Address {
     }
 }
 
-trait Socket: Read + Write {}
-impl<S: Read + Write> Socket for S {}
+trait Socket: Read + Write + Send {}
+impl<S: Read + Write + Send> Socket for S {}
 
 pub(super) struct Bare {
     socket: Box<dyn Socket>,

@@ -3,6 +3,7 @@
 
 mod also;
 mod bare;
+mod contended;
 mod count;
 mod leases;
 mod limit;
@@ -28,7 +29,7 @@ use serde_json::Value;
 use self::also::{Also, Program};
 use self::leases::Plan;
 use self::pin::Cores;
-use self::server::Spawned;
+use self::server::{Socket, Spawned};
 use self::watch::Watch;
 use crate::exit::Failure;
 
@@ -49,9 +50,10 @@ pub(crate) struct Args {
     /// The store to measure.
     #[arg(long, value_name = "URL", conflicts_with = "spawn_redis")]
     store: Option<String>,
-    /// Start a server on a free port for the measurement.
-    #[arg(long)]
-    spawn_redis: bool,
+    /// Start a server for the measurement: on a free port, or on a unix socket.
+    #[arg(long, value_enum, value_name = "SOCKET", num_args = 0..=1, require_equals = true,
+        default_missing_value = "tcp")]
+    spawn_redis: Option<Socket>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -81,9 +83,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "30s", requires = "leases",
         value_parser = leasehold::parse_duration)]
     ttl: Duration,
+    #[command(flatten)]
+    contended: contended::Options,
 }
 
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
+    if args.contended.is_worker() {
+        return contended::worker();
+    }
     let (json, text) = bench(args)?;
     if args.json {
         println!("{json:#}");
@@ -96,8 +103,13 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
 /// The result, for programs and for people.
 fn bench(args: &Args) -> Result<(Value, String), Failure> {
     let target = Target::choose(args)?;
-    let expected = if args.leases.is_some() { args.hold_seconds } else { args.seconds };
-    let watch = Watch::start(Duration::from_secs(expected))?;
+    let time = Duration::from_secs(args.seconds);
+    let expected = match args.leases {
+        Some(_) => Duration::from_secs(args.hold_seconds),
+        None if args.contended.is_wanted() => args.contended.expected(time),
+        None => time,
+    };
+    let watch = Watch::start(expected)?;
     let url = target.url();
     let name = format!("leasehold-bench:{:016x}", measure::random_bits()?);
     if let Some(count) = args.leases {
@@ -110,12 +122,15 @@ fn bench(args: &Args) -> Result<(Value, String), Failure> {
         let held = leases::hold(&url, &client, &name, &plan, &watch)?;
         return Ok((held.json(), held.text()));
     }
+    if args.contended.is_wanted() {
+        let report = contended::measure(&args.contended, &url, &name, time, &watch)?;
+        return Ok((report.json(), report.text()));
+    }
     // Before the client is opened, so that its threads stay on the same core.
     let cores = Cores::choose()?;
     cores.pin_self()?;
     let client = Client::open(&url)?;
     let programs = RefCell::new(Program::start_all(&args.also, &url, &name)?);
-    let time = Duration::from_secs(args.seconds);
     #[cfg(feature = "sqlite")]
     if client.store().starts_with("sqlite:") {
         let report = sqlite::measure(&client, &name, &mut programs.borrow_mut(), time, &watch)?;
@@ -139,14 +154,14 @@ impl Target {
         if let Some(url) = &args.store {
             return Ok(Target::Given(url.clone()));
         }
-        if args.spawn_redis {
+        if let Some(socket) = args.spawn_redis {
             let none =
                 || Failure::unavailable("neither redis-server nor valkey-server is installed");
-            return Spawned::start()?.map(Target::Spawned).ok_or_else(none);
+            return Spawned::start(socket)?.map(Target::Spawned).ok_or_else(none);
         }
         match std::env::var(URL_VARIABLE) {
             Ok(url) if !url.is_empty() => Ok(Target::Given(url)),
-            _ => match Spawned::start()? {
+            _ => match Spawned::start(Socket::Tcp)? {
                 Some(spawned) => Ok(Target::Spawned(spawned)),
                 None => Ok(Target::Folder(Folder::create()?)),
             },

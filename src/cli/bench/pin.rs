@@ -14,6 +14,7 @@ use super::bare::{Address, Bare};
 pub(super) struct Cores {
     pub(super) own: usize,
     pub(super) other: Option<usize>,
+    allowed: CpuSet,
 }
 
 impl Cores {
@@ -26,12 +27,21 @@ impl Cores {
         let others = || allowed.iter().copied().filter(|core| *core != own);
         // The twin of a hyperthread is not another core; it is still better than none.
         let other = others().rfind(|core| siblings(*core) != siblings(own));
-        Ok(Cores { own, other: other.or_else(|| others().next_back()) })
+        Ok(Cores { own, other: other.or_else(|| others().next_back()), allowed: set })
     }
 
     /// Keeps the calling thread, and those that it starts from now on, on the client's core.
     pub(super) fn pin_self(self) -> nix::Result<()> {
         sched_setaffinity(Pid::from_raw(0), &only(self.own)?)
+    }
+
+    /// The same for all cores but the other one.
+    pub(super) fn pin_beside(self) -> nix::Result<()> {
+        let mut beside = self.allowed;
+        if let Some(other) = self.other {
+            beside.unset(other)?;
+        }
+        sched_setaffinity(Pid::from_raw(0), &beside)
     }
 }
 

@@ -45,7 +45,7 @@ fn over(cycle: f64, base: Option<f64>) -> Option<f64> {
 }
 
 /// Three decimals: more would be noise.
-fn rounded(figure: Option<f64>) -> Option<f64> {
+pub(super) fn rounded(figure: Option<f64>) -> Option<f64> {
     figure.map(|figure| (figure * 1000.0).round() / 1000.0)
 }
 

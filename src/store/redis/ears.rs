@@ -43,6 +43,8 @@ pub(super) struct Ears {
     line: Turnstile<Option<Line>>,
     /// Whether there is a line and it is not known to be broken. Only written under the latch.
     open: AtomicBool,
+    /// Whether there ever was one.
+    known: AtomicBool,
     latch: Mutex<Latch>,
 }
 
@@ -62,6 +64,7 @@ impl Ears {
             channel: format!("{CHANNEL}{}", Token::random()?),
             line: Turnstile::default(),
             open: AtomicBool::new(false),
+            known: AtomicBool::new(false),
             latch: Mutex::new(Latch { closed: false, socket: None }),
         })
     }
@@ -71,10 +74,18 @@ impl Ears {
         self.channel.as_bytes()
     }
 
+    /// Whether notices reach us, as far as anybody knows.
     pub(super) fn are_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
+    /// Whether this client may stand in a queue: only then has it been open.
+    pub(super) fn are_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// Connects and subscribes, and has that acknowledged. An error that is not retriable means
+    /// that this server will never let us listen.
     pub(super) fn open(&self, deadline: Deadline) -> Result<(), Error> {
         if self.are_open() {
             return Ok(());
@@ -93,6 +104,7 @@ impl Ears {
             return Err(Error::bare(ErrorKind::Closed));
         }
         *line = Some(made);
+        self.known.store(true, Ordering::Release);
         self.open.store(true, Ordering::Release);
         Ok(())
     }
@@ -120,7 +132,7 @@ impl Ears {
     }
 
     /// The notices that come by `until`; returns as soon as there is one. What lies there already
-    /// is heard even if that moment has passed.
+    /// is heard even if that moment has passed. After an error there is no connection any more.
     pub(super) fn hear(&self, until: Moment, read: ReadNotice<'_>) -> Result<Vec<Notice>, Error> {
         let Some(mut turn) = self.line.enter(Deadline::at(until)) else {
             // Somebody else listens, and nobody promised that what comes is for us.
@@ -144,6 +156,8 @@ impl Ears {
         if latch.closed { Error::bare(ErrorKind::Closed) } else { error }
     }
 
+    /// For good: every later call says so, and so does one that hears, or connects, at once. (One
+    /// that looks up a host's name does by its deadline.)
     pub(super) fn close(&self) {
         let mut latch = self.latch.lock();
         latch.closed = true;
@@ -200,7 +214,8 @@ impl Line {
             } else {
                 let sent = self.wire.send(PING, Deadline::after(patience));
                 sent.map_err(|(_, error)| fault::io("PING", &error))?;
-                self.asked = Some(now);
+                // Not `now`: this process may have been stopped since.
+                self.asked = Some(Moment::now());
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::owing::Account;
 use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
@@ -19,6 +20,8 @@ pub(super) struct Wire {
     inbox: Vec<u8>,
     filled: usize,
     used: Moment,
+    /// The replies that it owes, which come before any other.
+    pub(super) account: Account,
 }
 
 pub(super) enum Stream {
@@ -35,7 +38,13 @@ const FRESH: Duration = Duration::from_millis(100);
 
 impl Wire {
     pub(super) fn new(stream: Stream) -> Wire {
-        Wire { stream, inbox: vec![0; INBOX], filled: 0, used: Moment::now() }
+        Wire {
+            stream,
+            inbox: vec![0; INBOX],
+            filled: 0,
+            used: Moment::now(),
+            account: Account::default(),
+        }
     }
 
     /// Sends all of it. On an error, tells how many bytes had gone out: with none, the server has
@@ -64,8 +73,9 @@ impl Wire {
         stream.flush().map_err(|error| (whole, error))
     }
 
-    /// Reads one reply. After an error the connection is of no use any more: what comes next
-    /// could be the answer to something else.
+    /// Reads one reply. After an error the connection is of no use any more (what comes next could
+    /// be the answer to something else), unless only the deadline had passed and the reply is
+    /// still waited for.
     pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Value, Error> {
         self.socket().deadline = deadline;
         loop {
@@ -141,14 +151,9 @@ impl Wire {
         }
     }
 
-    /// The connection, unless the server has closed it, or sent something that nobody asked for,
-    /// while it lay unused.
-    pub(super) fn unless_stale(mut self) -> Option<Wire> {
-        (!self.is_stale()).then_some(self)
-    }
-
-    /// Asked only after a pause, so that busy connections pay nothing.
-    fn is_stale(&mut self) -> bool {
+    /// Whether the server has closed the connection, or sent something that nobody asked for,
+    /// while it lay unused. Asked only after a pause, so that busy connections pay nothing.
+    pub(super) fn is_stale(&mut self) -> bool {
         if Moment::now().since(self.used) < FRESH {
             return false;
         }
@@ -156,9 +161,15 @@ impl Wire {
         match self.peek() {
             Ok(0) => true,
             // TLS has messages of its own, such as session tickets.
-            Ok(_) => !encrypted,
+            Ok(_) => !encrypted && self.account.owes_nothing(),
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
+    }
+
+    /// Whether there is something to read: a reply, a part of one, or an end.
+    pub(super) fn has_news(&mut self) -> bool {
+        let whole = frame::length(&self.inbox[..self.filled]);
+        !matches!(whole, Ok(None)) || !self.is_silent()
     }
 
     /// Whether a read of the socket would have to wait.

@@ -150,22 +150,24 @@ fn a_notice_that_comes_byte_by_byte_outlasts_many_short_hears() {
 
 #[test]
 fn silence_ends_in_time_and_the_connection_stays_of_use() {
-    let server = Server::start();
-    let ears = opened(&server.url());
-    for span in [100, 30, 1, 0] {
-        let watch = Stopwatch::start();
-        assert_eq!(ears.numbers(soon(ms(span))).unwrap(), []);
-        watch.assert_at_least(ms(span));
-        watch.assert_at_most(ms(span), ms(30));
-    }
-    publish(&server, &ears, "1");
-    // A moment that has passed is enough to hear what lies there.
-    let mut heard = Vec::new();
-    eventually(LIMIT, || {
-        heard.extend(ears.numbers(Moment::ZERO).unwrap());
-        !heard.is_empty()
+    unless_starved(ms(10), || {
+        let server = Server::start();
+        let ears = opened(&server.url());
+        for span in [100, 30, 1, 0] {
+            let watch = Stopwatch::start();
+            assert_eq!(ears.numbers(soon(ms(span))).unwrap(), []);
+            watch.assert_at_least(ms(span));
+            watch.assert_at_most(ms(span), ms(30));
+        }
+        publish(&server, &ears, "1");
+        // A moment that has passed is enough to hear what lies there.
+        let mut heard = Vec::new();
+        eventually(LIMIT, || {
+            heard.extend(ears.numbers(Moment::ZERO).unwrap());
+            !heard.is_empty()
+        });
+        assert_eq!(heard, [1]);
     });
-    assert_eq!(heard, [1]);
 }
 
 #[test]
@@ -215,27 +217,29 @@ fn a_connection_that_is_cut_is_noticed_and_another_one_can_be_opened() {
 
 #[test]
 fn a_server_that_does_not_answer_a_ping_is_given_up() {
-    let server = Server::start();
-    let ears = opened(&format!("{}?io_timeout=100ms", server.url()));
-    ears.with_line(|line| line.alive = Moment::now().minus(QUIET - ms(50)));
-    server.stop();
-    let watch = Stopwatch::start();
-    let error = loop {
-        match ears.numbers(soon(ms(40))) {
-            Ok(heard) => assert_eq!(heard, []),
-            Err(error) => break error,
-        }
-    };
-    watch.assert_at_least(ms(150));
-    watch.assert_at_most(ms(150), ms(60));
-    assert_eq!(error.kind(), ErrorKind::NoAnswer);
-    assert!(!ears.are_open());
-    let error = ears.open(Deadline::after(ms(100))).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NoAnswer);
-    server.cont();
-    ears.open(Deadline::after(LIMIT)).unwrap();
-    publish(&server, &ears, "1");
-    ears.expect([1]);
+    unless_starved(ms(10), || {
+        let server = Server::start();
+        let ears = opened(&format!("{}?io_timeout=100ms", server.url()));
+        ears.with_line(|line| line.alive = Moment::now().minus(QUIET - ms(50)));
+        server.stop();
+        let watch = Stopwatch::start();
+        let error = loop {
+            match ears.numbers(soon(ms(40))) {
+                Ok(heard) => assert_eq!(heard, []),
+                Err(error) => break error,
+            }
+        };
+        watch.assert_at_least(ms(150));
+        watch.assert_at_most(ms(150), ms(60));
+        assert_eq!(error.kind(), ErrorKind::NoAnswer);
+        assert!(!ears.are_open());
+        let error = ears.open(Deadline::after(ms(100))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoAnswer);
+        server.cont();
+        ears.open(Deadline::after(LIMIT)).unwrap();
+        publish(&server, &ears, "1");
+        ears.expect([1]);
+    });
 }
 
 #[test]
@@ -270,56 +274,60 @@ fn an_answer_that_came_while_nobody_listened_counts() {
 
 #[test]
 fn closing_ends_a_hear_at_once_and_for_good() {
-    let server = Server::builder().tls().start();
-    let urls = if cfg!(feature = "tls") {
-        vec![server.url(), server.tls_url()]
-    } else {
-        vec![server.url()]
-    };
-    for url in urls {
-        let ears = opened(&url);
-        thread::scope(|scope| {
-            let hears = scope.spawn(|| ears.numbers(Moment::NEVER));
-            eventually(LIMIT, || ears.line.enter_now().is_none());
-            let watch = Stopwatch::start();
+    unless_starved(ms(10), || {
+        let server = Server::builder().tls().start();
+        let urls = if cfg!(feature = "tls") {
+            vec![server.url(), server.tls_url()]
+        } else {
+            vec![server.url()]
+        };
+        for url in urls {
+            let ears = opened(&url);
+            thread::scope(|scope| {
+                let hears = scope.spawn(|| ears.numbers(Moment::NEVER));
+                eventually(LIMIT, || ears.line.enter_now().is_none());
+                let watch = Stopwatch::start();
+                ears.close();
+                assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+                watch.assert_at_most(ms(0), ms(50));
+            });
+            ears.assert_closed();
+            eventually(LIMIT, || listeners(&server) == 0);
             ears.close();
-            assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
-            watch.assert_at_most(ms(0), ms(50));
-        });
-        ears.assert_closed();
-        eventually(LIMIT, || listeners(&server) == 0);
-        ears.close();
-    }
-    let idle = opened(&server.url());
-    idle.close();
-    assert!(idle.line.enter_now().unwrap().is_none());
-    idle.assert_closed();
-    let never_opened = ears(&server.url());
-    never_opened.close();
-    never_opened.assert_closed();
+        }
+        let idle = opened(&server.url());
+        idle.close();
+        assert!(idle.line.enter_now().unwrap().is_none());
+        idle.assert_closed();
+        let never_opened = ears(&server.url());
+        never_opened.close();
+        never_opened.assert_closed();
+    });
 }
 
 #[test]
 fn closing_ends_an_open_at_once() {
-    let server = Server::builder().tls().start();
-    let hole = BlackHole::open();
-    server.stop();
-    let mut urls = vec![hole.url(), server.url()];
-    if cfg!(feature = "tls") {
-        urls.push(server.tls_url());
-    }
-    for url in urls {
-        let ears = ears(&url);
-        thread::scope(|scope| {
-            let opens = scope.spawn(|| ears.open(Deadline::after(LIMIT)));
-            eventually(LIMIT, || ears.latch.lock().socket.is_some());
-            let watch = Stopwatch::start();
-            ears.close();
-            assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{url}");
-            watch.assert_at_most(ms(0), ms(50));
-        });
-        ears.assert_closed();
-    }
+    unless_starved(ms(10), || {
+        let server = Server::builder().tls().start();
+        let hole = BlackHole::open();
+        server.stop();
+        let mut urls = vec![hole.url(), server.url()];
+        if cfg!(feature = "tls") {
+            urls.push(server.tls_url());
+        }
+        for url in urls {
+            let ears = ears(&url);
+            thread::scope(|scope| {
+                let opens = scope.spawn(|| ears.open(Deadline::after(LIMIT)));
+                eventually(LIMIT, || ears.latch.lock().socket.is_some());
+                let watch = Stopwatch::start();
+                ears.close();
+                assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{url}");
+                watch.assert_at_most(ms(0), ms(50));
+            });
+            ears.assert_closed();
+        }
+    });
 }
 
 #[test]

@@ -116,7 +116,8 @@ impl Lock {
     }
 
     /// How often a wait asks for the lock at most; no limit by default. Whichever of this and the
-    /// time comes first ends the wait.
+    /// time comes first ends the wait. In a queue a wait hardly asks at all, so this is for those
+    /// who [spin](Turn::Spin).
     pub fn attempts(mut self, most: u32) -> Lock {
         self.options.attempts = Some(most);
         self
@@ -141,7 +142,7 @@ impl Lock {
         self
     }
 
-    /// How a wait asks again.
+    /// How a wait asks again that does not stand in a queue (see [`turn`](Lock::turn)).
     pub fn backoff(mut self, backoff: Backoff) -> Lock {
         self.options.backoff = backoff;
         self

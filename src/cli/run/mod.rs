@@ -204,6 +204,7 @@ fn run(
         }
     };
     let taken = now();
+    have_whole(&lease, args.ttl())?;
     let ended = guarded(args, &lease, &events, signals, terminal)?;
     let over = match args.once_per {
         Some(interval) => leave_taken(lease, (taken + interval).saturating_sub(now())),
@@ -246,6 +247,12 @@ fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken
         (Err(error), _) if error.kind() == ErrorKind::Timeout => Ok(Taken::Busy),
         (Err(error), _) => Err(error),
     }
+}
+
+/// A lock that was handed over is ours for the claim window at first. The rest of the ttl is claimed
+/// in the background; but a command starts with all of it, or its guard would see it at risk.
+fn have_whole(lease: &Lease, ttl: Duration) -> Result<(), Error> {
+    if lease.remaining() * 3 < ttl * 2 { lease.extend() } else { Ok(()) }
 }
 
 /// Does what the signals say that have arrived during a wait, up to one that ends it.

@@ -266,10 +266,10 @@ void leasehold_error_free(leasehold_error *error);
  *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
  *
- * Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
- * "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=, which name PEM files.
- * A user's name, a password or a parameter may hold any character, written as % and two hex
- * digits.
+ * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns= and
+ * turns_within=, as in "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=,
+ * which name PEM files. A user's name, a password or a parameter may hold any character, written
+ * as % and two hex digits.
  *
  * Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
@@ -319,6 +319,26 @@ leasehold_status leasehold_config_set_pool(leasehold_config *config, uint32_t co
  */
 leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
                                                        int64_t timeout_ms);
+
+/**
+ * Sets how long a lock that was handed to a waiter stays with it before it must have answered:
+ * what a waiter that died just then costs the ones behind it. 1000 ms by default, from 50 ms to a
+ * minute. Any thread; returns as leasehold_config_set_prefix().
+ */
+leasehold_status leasehold_config_set_claim_window_ms(leasehold_config *config, int64_t window_ms);
+
+/**
+ * Sets how many turns on a lock the threads of this process take in a row, without asking the
+ * store, while others wait elsewhere: 64 by default, from 1 to 1024. 1 asks for every turn. Any
+ * thread; returns as leasehold_config_set_prefix().
+ */
+leasehold_status leasehold_config_set_turns(leasehold_config *config, uint32_t most);
+
+/**
+ * Sets for how long they go on doing so: 100 ms by default, an hour at most. Any thread; returns
+ * as leasehold_config_set_prefix().
+ */
+leasehold_status leasehold_config_set_turns_within_ms(leasehold_config *config, int64_t span_ms);
 
 /**
  * The store as people may see it, without user and password. Borrowed: it is valid until the
@@ -471,6 +491,9 @@ void leasehold_client_free(leasehold_client *client);
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
+/** How a wait gets its turn. */
+typedef int32_t leasehold_turn;
+
 /**
  * Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
  * the library held: other than zero ends the wait. It may call this library. While it runs, the
@@ -480,6 +503,18 @@ typedef int (*leasehold_interrupt_fn)(void *user_data);
 
 /** As a time in milliseconds, says that there is no limit. */
 #define LEASEHOLD_FOREVER INT64_MAX
+/**
+ * In a queue where the store has one, in the order of coming; where the server refuses what that
+ * needs (the right to subscribe to a channel), by asking again and again.
+ */
+#define LEASEHOLD_TURN_AUTO 0
+/** In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs. */
+#define LEASEHOLD_TURN_QUEUE 1
+/**
+ * By asking again and again, in no order: for names that are shared with other libraries, whose
+ * releases tell nobody. Whoever spins stands behind all who queue for the name.
+ */
+#define LEASEHOLD_TURN_SPIN 2
 
 /**
  * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h. It
@@ -501,7 +536,8 @@ leasehold_status leasehold_lock_set_wait_ms(leasehold_lock *lock, int64_t wait_m
 
 /**
  * Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
- * default. Whichever of this and the time comes first ends the wait. Any thread; returns as
+ * default. Whichever of this and the time comes first ends the wait. In a queue a wait hardly asks
+ * at all, so this is for those that spin (leasehold_lock_set_turn()). Any thread; returns as
  * leasehold_lock_set_ttl_ms().
  */
 leasehold_status leasehold_lock_set_attempts(leasehold_lock *lock, uint32_t most);
@@ -521,11 +557,18 @@ leasehold_status leasehold_lock_set_renew(leasehold_lock *lock, bool renew);
 leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t most_ms);
 
 /**
- * Sets how a wait asks again: `spins` more times at once, then after pauses of random length, the
- * first one up to `first_ms` and the others up to twice as much each time, none longer than
- * `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
- * Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as
- * leasehold_lock_set_ttl_ms().
+ * Sets how a wait gets its turn: one of the LEASEHOLD_TURN_ constants, LEASEHOLD_TURN_AUTO by
+ * default. Any thread; returns as leasehold_lock_set_ttl_ms(), LEASEHOLD_ERR_BAD_ARGUMENT also for
+ * a turn that there is not.
+ */
+leasehold_status leasehold_lock_set_turn(leasehold_lock *lock, leasehold_turn turn);
+
+/**
+ * Sets how a wait asks again that does not stand in a queue (see leasehold_lock_set_turn()):
+ * `spins` more times at once, then after pauses of random length, the first one up to `first_ms`
+ * and the others up to twice as much each time, none longer than `longest_ms`. By default 3, 1 and
+ * LEASEHOLD_FOREVER, which is what suits the store (64 ms on Redis). Pauses of zero are refused
+ * when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
  */
 leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
                                                uint32_t spins,

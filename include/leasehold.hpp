@@ -189,11 +189,20 @@ public:
     config &pool(std::uint32_t connections) &;
     /** How long closing a client goes on releasing leases: 1 s by default. */
     config &close_timeout(time_span most) &;
+    /** What a waiter that died as it was given the lock costs the ones behind it: 1 s by default. */
+    config &claim_window(time_span window) &;
+    /** How many turns threads of this process take in a row while others wait: 64 by default. */
+    config &turns(std::uint32_t most) &;
+    /** For how long they go on doing so: 100 ms by default. */
+    config &turns_within(time_span most) &;
 
     config prefix(std::string_view bytes) && { return std::move(prefix(bytes)); }
     config io_timeout(time_span most) && { return std::move(io_timeout(most)); }
     config pool(std::uint32_t connections) && { return std::move(pool(connections)); }
     config close_timeout(time_span most) && { return std::move(close_timeout(most)); }
+    config claim_window(time_span window) && { return std::move(claim_window(window)); }
+    config turns(std::uint32_t most) && { return std::move(turns(most)); }
+    config turns_within(time_span most) && { return std::move(turns_within(most)); }
 
     /** The store as people may see it, without user and password. */
     std::string store() const { return leasehold_config_store(handle()); }
@@ -268,6 +277,16 @@ struct shown {
     std::uint64_t last_fence;      /**< The last one given out; 0 where it is not known any more. */
 };
 
+/** How a wait gets its turn. */
+enum class turn : leasehold_turn {
+    /** In a queue where the store has one, else by asking again and again. */
+    automatic = LEASEHOLD_TURN_AUTO,
+    /** In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs. */
+    queue = LEASEHOLD_TURN_QUEUE,
+    /** By asking again and again: for names that are shared with other libraries. */
+    spin = LEASEHOLD_TURN_SPIN,
+};
+
 /**
  * A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
  * use it at once, and any number of leases can come from it.
@@ -285,13 +304,15 @@ public:
     lock &ttl(time_span span) &;
     /** How long acquire() waits: 60 s by default; 0 tries once. */
     lock &wait(time_span most) &;
-    /** How often a wait asks at most: no limit by default. */
+    /** How often a wait asks at most: no limit by default. In a queue it hardly asks at all. */
     lock &attempts(std::uint32_t most) &;
     /** Whether leases are renewed: yes by default, where the ttl is at least 100 ms. */
     lock &renew(bool yes) &;
     /** How long a living holder may keep a renewed lease: 1 h by default. */
     lock &max_hold(time_span most) &;
-    /** How a wait asks again; leasehold_lock_set_backoff_ms() explains it. */
+    /** How a wait gets its turn: in a queue where the store has one, by default. */
+    lock &turn(leasehold::turn how) &;
+    /** How a wait without a queue asks again; leasehold_lock_set_backoff_ms() explains it. */
     lock &backoff(std::uint32_t spins, time_span first, time_span longest = forever) &;
 
     lock ttl(time_span span) && { return std::move(ttl(span)); }
@@ -299,6 +320,7 @@ public:
     lock attempts(std::uint32_t most) && { return std::move(attempts(most)); }
     lock renew(bool yes) && { return std::move(renew(yes)); }
     lock max_hold(time_span most) && { return std::move(max_hold(most)); }
+    lock turn(leasehold::turn how) && { return std::move(turn(how)); }
     lock backoff(std::uint32_t spins, time_span first, time_span longest = forever) && {
         return std::move(backoff(spins, first, longest));
     }
@@ -716,6 +738,18 @@ inline config &config::close_timeout(time_span most) & {
     return set("close_timeout", leasehold_config_set_close_timeout_ms(handle(), most.ms()));
 }
 
+inline config &config::claim_window(time_span window) & {
+    return set("claim_window", leasehold_config_set_claim_window_ms(handle(), window.ms()));
+}
+
+inline config &config::turns(std::uint32_t most) & {
+    return set("turns", leasehold_config_set_turns(handle(), most));
+}
+
+inline config &config::turns_within(time_span most) & {
+    return set("turns_within", leasehold_config_set_turns_within_ms(handle(), most.ms()));
+}
+
 /* ---- client ---- */
 
 inline client::client(std::string_view url)
@@ -782,6 +816,10 @@ inline lock &lock::renew(bool yes) & {
 
 inline lock &lock::max_hold(time_span most) & {
     return set("max_hold", leasehold_lock_set_max_hold_ms(handle(), most.ms()));
+}
+
+inline lock &lock::turn(leasehold::turn how) & {
+    return set("turn", leasehold_lock_set_turn(handle(), static_cast<leasehold_turn>(how)));
 }
 
 inline lock &lock::backoff(std::uint32_t spins, time_span first, time_span longest) & {

@@ -47,6 +47,12 @@
 //! on at a moment is [`Lease::remaining`]: it counts from before the request was sent, less a
 //! margin for drifting clocks, so that it ends before anybody else can have the lock.
 //!
+//! # How waiting goes
+//!
+//! Whoever waits stands in a fair queue: a release hands the lock to the first waiter, with a new
+//! fence, and wakes nobody else; the threads of a process pass turns on without asking the store.
+//! [`Turn`] has the other ways, the README explains this one.
+//!
 //! # When something fails
 //!
 //! An outcome that is not known is never counted as held. Every call ends by its deadline:

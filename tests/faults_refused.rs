@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Lock};
+use leasehold::{Client, Error, ErrorKind, Lock, Turn};
 use redis::Value;
 use support::*;
 
@@ -142,6 +142,43 @@ fn c13_a_user_with_exactly_the_commands_that_are_named_can_do_everything() {
     lease.extend().unwrap();
     assert!(lock.show().unwrap().holder.is_some());
     lease.release().unwrap();
+}
+
+/// A client of the user of README with the rights in its first lines, word for word.
+fn user_of_readme(server: &Server, lines: usize) -> Client {
+    let given =
+        include_str!("../README.md").lines().filter(|line| line.starts_with("ACL SETUSER app "));
+    for line in given.take(lines) {
+        server.cmd(&line.split(' ').collect::<Vec<_>>());
+    }
+    Client::open(&format!("redis://app:secret@127.0.0.1:{}?{PATIENT}", server.port())).unwrap()
+}
+
+#[test]
+fn c13_the_rights_in_readme_are_enough_to_queue_and_without_the_second_line_to_spin() {
+    let server = Server::start();
+    for (lines, queueing) in [(1, ErrorKind::Permission), (2, ErrorKind::Timeout)] {
+        let [holder, waiter] = [(); 2].map(|()| user_of_readme(&server, lines));
+        server.cmd(&["ACL", "LOG", "RESET"]);
+        let [held, wanted] =
+            [&holder, &waiter].map(|client| client.lock("stock:sku-17").ttl(LIMIT));
+        let lease = held.acquire().unwrap();
+        lease.extend().unwrap();
+        let in_line = wanted.clone().turn(Turn::Queue);
+        assert_eq!(in_line.acquire_timeout(ms(300)).unwrap_err().kind(), queueing, "{lines}");
+        let fence = lease.fence();
+        std::thread::scope(|scope| {
+            let busy = waiter.counters().busy;
+            let waiting = scope.spawn(|| wanted.acquire().unwrap());
+            eventually(LIMIT, || waiter.counters().busy > busy);
+            lease.release().unwrap();
+            let next = waiting.join().unwrap();
+            assert!(next.fence() > fence);
+            next.release().unwrap();
+        });
+        let refused = server.cmd(&["ACL", "LOG"]);
+        assert_eq!(refused == Value::Array(vec![]), lines == 2, "{refused:?}");
+    }
 }
 
 #[test]

@@ -77,10 +77,10 @@ impl ConfigObject {
 ///     sqlite:                                            the embedded store, one per user
 /// ```
 ///
-/// Any of them takes ?prefix=, io_timeout=, pool= and close_timeout=, as in
-/// "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=, which name PEM files.
-/// A user's name, a password or a parameter may hold any character, written as % and two hex
-/// digits.
+/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns= and
+/// turns_within=, as in "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=,
+/// which name PEM files. A user's name, a password or a parameter may hold any character, written
+/// as % and two hex digits.
 ///
 /// Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
@@ -177,6 +177,46 @@ pub unsafe extern "C" fn leasehold_config_set_close_timeout_ms(
     boundary::call(std::ptr::null_mut(), || {
         table::get::<ConfigObject>(config)?
             .set("close_timeout", |what, config| Ok(config.close_timeout(span(what, timeout_ms)?)))
+    })
+}
+
+/// Sets how long a lock that was handed to a waiter stays with it before it must have answered:
+/// what a waiter that died just then costs the ones behind it. 1000 ms by default, from 50 ms to a
+/// minute. Any thread; returns as leasehold_config_set_prefix().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
+    config: *mut leasehold_config,
+    window_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<ConfigObject>(config)?
+            .set("claim_window", |what, config| Ok(config.claim_window(span(what, window_ms)?)))
+    })
+}
+
+/// Sets how many turns on a lock the threads of this process take in a row, without asking the
+/// store, while others wait elsewhere: 64 by default, from 1 to 1024. 1 asks for every turn. Any
+/// thread; returns as leasehold_config_set_prefix().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_turns(
+    config: *mut leasehold_config,
+    most: u32,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<ConfigObject>(config)?.set("turns", |_, config| Ok(config.turns(most)))
+    })
+}
+
+/// Sets for how long they go on doing so: 100 ms by default, an hour at most. Any thread; returns
+/// as leasehold_config_set_prefix().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_turns_within_ms(
+    config: *mut leasehold_config,
+    span_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<ConfigObject>(config)?
+            .set("turns_within", |what, config| Ok(config.turns_within(span(what, span_ms)?)))
     })
 }
 

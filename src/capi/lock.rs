@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::boundary::{self, Failure, put, wanted};
-use super::bytes::{Lent, limit, span, text};
+use super::bytes::{Lent, bad, limit, span, text};
 use super::error::leasehold_error;
 use super::lease::{LeaseObject, leasehold_lease};
 use super::settings::Refusals;
@@ -12,12 +12,23 @@ use super::shown::{ShownObject, leasehold_shown};
 use super::status::{LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::sync::Mutex;
-use crate::{Backoff, ErrorKind, Lock, Token};
+use crate::{Backoff, ErrorKind, Lock, Token, Turn};
 
 /// A lock that can be taken: a name and options. It holds nothing itself, any number of threads
 /// may use it at once, and any number of leases can come from it. Free it with
 /// leasehold_lock_free().
 pub struct leasehold_lock(());
+
+/// How a wait gets its turn.
+pub type leasehold_turn = i32;
+/// In a queue where the store has one, in the order of coming; where the server refuses what that
+/// needs (the right to subscribe to a channel), by asking again and again.
+pub const LEASEHOLD_TURN_AUTO: leasehold_turn = 0;
+/// In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs.
+pub const LEASEHOLD_TURN_QUEUE: leasehold_turn = 1;
+/// By asking again and again, in no order: for names that are shared with other libraries, whose
+/// releases tell nobody. Whoever spins stands behind all who queue for the name.
+pub const LEASEHOLD_TURN_SPIN: leasehold_turn = 2;
 
 /// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
 /// the library held: other than zero ends the wait. It may call this library. While it runs, the
@@ -125,7 +136,8 @@ fn waiting(lock: Lock, what: &str, wait_ms: i64) -> Result<Lock, Failure> {
 }
 
 /// Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
-/// default. Whichever of this and the time comes first ends the wait. Any thread; returns as
+/// default. Whichever of this and the time comes first ends the wait. In a queue a wait hardly asks
+/// at all, so this is for those that spin (leasehold_lock_set_turn()). Any thread; returns as
 /// leasehold_lock_set_ttl_ms().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_attempts(
@@ -168,11 +180,31 @@ pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
     })
 }
 
-/// Sets how a wait asks again: `spins` more times at once, then after pauses of random length, the
-/// first one up to `first_ms` and the others up to twice as much each time, none longer than
-/// `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
-/// Redis). Pauses of zero are refused when the lock is taken. Any thread; returns as
-/// leasehold_lock_set_ttl_ms().
+/// Sets how a wait gets its turn: one of the LEASEHOLD_TURN_ constants, LEASEHOLD_TURN_AUTO by
+/// default. Any thread; returns as leasehold_lock_set_ttl_ms(), LEASEHOLD_ERR_BAD_ARGUMENT also for
+/// a turn that there is not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_turn(
+    lock: *mut leasehold_lock,
+    turn: leasehold_turn,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.set("turn", |_, lock| {
+            Ok(lock.turn(match turn {
+                LEASEHOLD_TURN_AUTO => Turn::Auto,
+                LEASEHOLD_TURN_QUEUE => Turn::Queue,
+                LEASEHOLD_TURN_SPIN => Turn::Spin,
+                _ => return Err(bad(format!("there is no turn {turn}"))),
+            }))
+        })
+    })
+}
+
+/// Sets how a wait asks again that does not stand in a queue (see leasehold_lock_set_turn()):
+/// `spins` more times at once, then after pauses of random length, the first one up to `first_ms`
+/// and the others up to twice as much each time, none longer than `longest_ms`. By default 3, 1 and
+/// LEASEHOLD_FOREVER, which is what suits the store (64 ms on Redis). Pauses of zero are refused
+/// when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
     lock: *mut leasehold_lock,

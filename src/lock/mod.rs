@@ -141,7 +141,7 @@ impl Lock {
         self
     }
 
-    /// How a wait asks again.
+    /// How a wait asks again that does not stand in a queue (see [`turn`](Lock::turn)).
     pub fn backoff(mut self, backoff: Backoff) -> Lock {
         self.options.backoff = backoff;
         self

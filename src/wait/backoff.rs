@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::jitter::Jitter;
 
-/// How a wait asks again: a few times at once, then after pauses that grow, each of a random
+/// How a wait asks again that does not stand in a queue: a few times at once, then after pauses that grow, each of a random
 /// length up to its limit, so that waiters do not come in step.
 ///
 /// No pause goes past the moment when the lock can be free by its ttl.

@@ -10,7 +10,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Errors", &["error"]),
     ("Setting up a client", &["config"]),
     ("Clients", &["client", "counter"]),
-    ("Locks", &["lock", "interrupt_fn", "forever"]),
+    ("Locks", &["lock", "turn", "interrupt_fn", "forever"]),
     ("What is to be seen of a lock", &["shown"]),
     ("Leases", &["lease"]),
     ("Events", &["events", "event", "loss"]),

@@ -81,7 +81,7 @@ static void end_while_others_wait(struct store *store, enum ended_by by)
     pthread_t threads[WAITS];
     int many = by == FREE_LOCK ? ON_LOCK : WAITS;
     for (int i = 0; i < many; i++) threads[i] = begin(waits[i], &waiting);
-    EVENTUALLY(waiting.under_way == many && count(client, LEASEHOLD_COUNTER_BUSY) >= 30);
+    EVENTUALLY(waiting.under_way == many && count(client, LEASEHOLD_COUNTER_BUSY) >= 2);
     struct stopwatch watch = stopwatch_start();
     switch (by) {
     case CLOSE:

@@ -71,6 +71,9 @@ static void misuse(struct inherited all)
     CHECK_STATUS(forked, leasehold_config_set_io_timeout_ms(all.config, 100));
     CHECK_STATUS(forked, leasehold_config_set_pool(all.config, 1));
     CHECK_STATUS(forked, leasehold_config_set_close_timeout_ms(all.config, 100));
+    CHECK_STATUS(forked, leasehold_config_set_claim_window_ms(all.config, 100));
+    CHECK_STATUS(forked, leasehold_config_set_turns(all.config, 1));
+    CHECK_STATUS(forked, leasehold_config_set_turns_within_ms(all.config, 100));
     CHECK_TEXT("", leasehold_config_store(all.config));
     EXPECT(forked, leasehold_client_open_config(all.config, &client, &problem));
 
@@ -88,6 +91,7 @@ static void misuse(struct inherited all)
     CHECK_STATUS(forked, leasehold_lock_set_attempts(all.lock, 1));
     CHECK_STATUS(forked, leasehold_lock_set_renew(all.lock, false));
     CHECK_STATUS(forked, leasehold_lock_set_max_hold_ms(all.lock, 1000));
+    CHECK_STATUS(forked, leasehold_lock_set_turn(all.lock, LEASEHOLD_TURN_SPIN));
     CHECK_STATUS(forked, leasehold_lock_set_backoff_ms(all.lock, 1, 1, 1));
     CHECK_TEXT("", leasehold_lock_name(all.lock, &length));
     EXPECT(forked, leasehold_lock_try_acquire(all.lock, &lease, &problem));

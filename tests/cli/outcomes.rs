@@ -23,14 +23,36 @@ fn the_second_waits_or_is_turned_away() {
     assert_eq!(code(run(&server, &["-w", "0.3"], "n", &["true"])), 1);
     watch.assert_at_least(ms(300));
 
-    let mut second = Started::new(run(&server, &[], "n", &["echo", "mine"]));
-    until_it_asks(&server);
-    assert!(second.process.try_wait().is_none());
     first.end_input();
     assert_eq!(first.code(), 7);
+
+    for turn in ["auto", "queue", "spin"] {
+        let mut first = start(run(&server, &[], "n", &HOLD));
+        let mut second = Started::new(run(&server, &["--turn", turn], "n", &["echo", "mine"]));
+        until_it_asks(&server);
+        assert!(second.process.try_wait().is_none());
+        first.end_input();
+        assert_eq!(first.code(), 7);
+        second.says("mine");
+        assert_eq!(second.code(), 0);
+        assert!(!is_held(&server, "n"));
+    }
+}
+
+#[test]
+fn without_the_right_to_subscribe_only_a_queue_is_refused() {
+    let server = Server::start();
+    server.cmd(&["ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "-subscribe"]);
+    let url = format!("redis://mute:secret@127.0.0.1:{}", server.port());
+    let mute = |turn| leasehold(&url, ["run", "--turn", turn, "n", "--", "echo", "mine"]);
+    let mut first = start(run(&server, &[], "n", &HOLD));
+    let refused = mute("queue").output().unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    let mut second = Started::new(mute("auto"));
+    until_it_asks(&server);
+    first.end_input();
     second.says("mine");
-    assert_eq!(second.code(), 0);
-    assert!(!is_held(&server, "n"));
+    assert_eq!((first.code(), second.code()), (7, 0));
 }
 
 #[test]
@@ -52,6 +74,7 @@ fn mistakes_are_64_and_trouble_with_the_store_is_69() {
         &["run", "-n", "-w", "1s", "n", "--", "true"][..],
         &["run", "-w", "soon", "n", "--", "true"],
         &["run", "-E", "256", "n", "--", "true"],
+        &["run", "--turn", "left", "n", "--", "true"],
         &["run", "n"],
         &["run", "", "--", "true"],
         &["run", "--ttl", "50ms", "n", "--", "true"],

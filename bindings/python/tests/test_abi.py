@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import pytest
 
 import leasehold
-from leasehold import _abi, _errors, _events, _loader
+from leasehold import _abi, _errors, _events, _loader, _lock
 
 ROOT = Path(__file__).resolve().parents[3]
 HEADER = (ROOT / "include/leasehold.h").read_text()
@@ -24,6 +24,7 @@ _TYPES: Dict[str, Any] = {
     "size_t": ctypes.c_size_t,
     "leasehold_status": ctypes.c_int32,
     "leasehold_counter": ctypes.c_int32,
+    "leasehold_turn": ctypes.c_int32,
     "leasehold_log_level": ctypes.c_int32,
     "leasehold_interrupt_fn": _abi.INTERRUPT,
     "leasehold_log_fn": _abi.LOG,
@@ -93,6 +94,11 @@ def test_counters_are_in_the_order_of_their_numbers() -> None:
     ordered = sorted(numbers, key=lambda name: numbers[name])
     assert [name[8:].lower() for name in ordered] == list(leasehold.Counters._fields)
     assert sorted(numbers.values()) == list(range(1, len(numbers) + 1))
+
+
+def test_turns_are_in_the_order_of_their_numbers() -> None:
+    numbers = _constants("TURN_")
+    assert {f"TURN_{turn.upper()}": number for number, turn in enumerate(_lock.TURNS)} == numbers
 
 
 def test_the_version_of_the_interface_is_the_headers() -> None:

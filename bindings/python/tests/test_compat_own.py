@@ -1,13 +1,14 @@
 """What only our drop-in for redis-py's Lock has to show: its clients, its renewal, its exceptions."""
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Tuple
 
 import pytest
 import redis
 import redis.exceptions
 import redis.lock
-from conftest import Run
+from conftest import Run, Until
 from server import Server
 
 import leasehold
@@ -67,6 +68,25 @@ def test_an_object_of_redis_py_survives_a_fork(run: Run, server: Server, name: s
         name,
     )
     assert (result.stdout, result.stderr) == ("0\n", "")
+
+
+def test_it_stands_in_no_queue(
+    server: Server, redis_client: leasehold.Client, name: str, until: Until
+) -> None:
+    lease = redis_client.lock(name).acquire()
+    queue = f"leasehold:queue:{{{name}}}"
+    with leasehold.connect(server.url) as client, ThreadPoolExecutor() as threads:
+        lock = leasehold.compat.Lock(client, name, timeout=5, sleep=0.01, thread_local=False)
+        waiting = threads.submit(lock.acquire)
+        until(lambda: client.counters().busy > 3)
+        assert server.call("EXISTS", queue).strip() == b":0"
+        # As whoever waits by default does.
+        in_line = threads.submit(client.lock(name).acquire)
+        until(lambda: server.call("EXISTS", queue).strip() == b":1")
+        lease.release()
+        in_line.result().release()
+        assert waiting.result() is True
+        lock.release()
 
 
 def test_without_redis_py(run: Run, server: Server, name: str) -> None:

@@ -5,6 +5,7 @@ import gc
 import math
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Callable
 
@@ -98,9 +99,24 @@ def test_waiting_ends_with_a_timeout(
         with pytest.raises(leasehold.Timeout):
             other.lock(name).acquire(wait=0)
         with pytest.raises(leasehold.Timeout):
-            other.lock(name, attempts=2).acquire(wait=math.inf)
+            other.lock(name, attempts=2, turn="spin").acquire(wait=math.inf)
         with pytest.raises(leasehold.Timeout):
             other.lock(name, wait=timedelta(milliseconds=20)).__enter__()
+
+
+def test_a_wait_gets_its_turn_as_it_says(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    turns: "list[leasehold.Turn]" = ["auto", "queue", "spin"]
+    for turn in turns:
+        lease = client.lock(name).acquire()
+        with ThreadPoolExecutor() as threads:
+            later = threads.submit(other.lock(name, turn=turn).acquire)
+            with pytest.raises(leasehold.Timeout):
+                other.lock(name, turn=turn).acquire(wait=0.1)
+            lease.release()
+            assert later.result().fence > lease.fence
+            later.result().release()
 
 
 def test_waiting_without_limit_for_oneself_is_refused(client: leasehold.Client, name: str) -> None:
@@ -191,13 +207,13 @@ def test_names_are_any_bytes(client: leasehold.Client, other: leasehold.Client, 
 def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     lock: Any = client.lock
     options: Any
-    for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}]:
+    for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}, {"turn": ""}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options)
     for options in [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}, {"attempts": 0}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options).acquire()
-    for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}]:
+    for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}, {"turn": 2}]:
         with pytest.raises(TypeError):
             lock("x", **options)
     with pytest.raises(TypeError):
@@ -250,14 +266,24 @@ def test_closing(client: leasehold.Client, other: leasehold.Client, name: str) -
 
 def test_settings_of_a_client(server: Server, name: str) -> None:
     with leasehold.connect(
-        server.url, prefix="app:", io_timeout=0.5, pool=2, close_timeout=timedelta(seconds=2)
+        server.url,
+        prefix="app:",
+        io_timeout=0.5,
+        pool=2,
+        close_timeout=timedelta(seconds=2),
+        claim_window=0.5,
+        turns=8,
+        turns_within=timedelta(milliseconds=50),
     ) as client:
         client.ping()
         with client.lock(name):
             assert server.get(f"app:{name}") is not None
-    for settings in [{"pool": 0}, {"pool": 2**32}, {"io_timeout": -1}, {"io_timeout": 10**6}]:
+    refused: "list[dict[str, Any]]" = [{"pool": 0}, {"pool": 2**32}]
+    refused += [{"io_timeout": -1}, {"io_timeout": 10**6}, {"claim_window": 0.01}]
+    refused += [{"turns": 0}, {"turns": -1}, {"turns_within": 3601}]
+    for settings in refused:
         with pytest.raises(leasehold.BadArgument):
-            leasehold.connect(server.url, **settings)  # type: ignore[arg-type]
+            leasehold.connect(server.url, **settings)
     for url in ["nonsense", "redis://", "http://localhost", "redis://h?colour=green"]:
         with pytest.raises(leasehold.BadArgument):
             leasehold.connect(url)

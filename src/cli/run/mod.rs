@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, parse_duration};
+use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, Turn, parse_duration};
 use nix::sys::signal::Signal;
 
 use crate::exit::{self, Failure, LOST, plain, say};
@@ -61,6 +61,14 @@ pub(crate) struct Args {
     /// Give up after this long: 10s, 5m, or seconds; without it, never
     #[arg(short, long, value_name = "TIME", value_parser = span)]
     wait: Option<Duration>,
+    /// How to wait: auto, queue or spin
+    ///
+    /// In a queue, the turns go in the order of coming, and giving the lock up
+    /// hands it on. auto asks again and again only where the server refuses what
+    /// the queue needs; queue fails there. spin always asks again and again:
+    /// for names that are shared with programs of other libraries.
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = turn, verbatim_doc_comment)]
+    turn: Turn,
     /// Exit status when the lock is taken
     #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
     conflict_exit_code: u8,
@@ -95,6 +103,10 @@ pub(crate) struct Args {
 
 fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.detail().to_owned())
+}
+
+fn turn(text: &str) -> Result<Turn, String> {
+    text.parse().map_err(|error: Error| error.detail().to_owned())
 }
 
 /// As flock(1) has it, a bare number is seconds.
@@ -173,6 +185,7 @@ fn run(
 ) -> Result<Outcome, Failure> {
     let events = client.events()?;
     let lock = client.lock(args.name.as_bytes()).ttl(args.ttl()).renew(true).no_max_hold();
+    let lock = lock.turn(args.turn);
     let lease = match take(&lock, args.wait(), client.store(), signals)? {
         Taken::Lease(lease) => lease,
         Taken::Busy => {
@@ -191,6 +204,7 @@ fn run(
         }
     };
     let taken = now();
+    have_whole(&lease, args.ttl())?;
     let ended = guarded(args, &lease, &events, signals, terminal)?;
     let over = match args.once_per {
         Some(interval) => leave_taken(lease, (taken + interval).saturating_sub(now())),
@@ -226,7 +240,7 @@ fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken
         ended_by.is_some()
     });
     match (result, ended_by) {
-        (Ok(lease), _) => relied_on(lease).map(Taken::Lease),
+        (Ok(lease), _) => Ok(Taken::Lease(lease)),
         (Err(error), Some(signal)) if error.kind() == ErrorKind::Interrupted => {
             Ok(Taken::Interrupted(signal))
         }
@@ -235,14 +249,10 @@ fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken
     }
 }
 
-/// A lease that was handed over is valid for the claim window only, until it is claimed in the
-/// background; a command is not started on so little.
-fn relied_on(lease: Lease) -> Result<Lease, Error> {
-    match lease.extend() {
-        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-        // What it has is what the guard goes by.
-        _ => Ok(lease),
-    }
+/// A lock that was handed over is ours for the claim window at first. The rest of the ttl is claimed
+/// in the background; but a command starts with all of it, or its guard would see it at risk.
+fn have_whole(lease: &Lease, ttl: Duration) -> Result<(), Error> {
+    if lease.remaining() * 3 < ttl * 2 { lease.extend() } else { Ok(()) }
 }
 
 /// Does what the signals say that have arrived during a wait, up to one that ends it.
@@ -326,6 +336,14 @@ mod tests {
     }
 
     #[test]
+    fn it_gets_its_turn_as_it_was_told() {
+        let turn = |words: &[&str]| parse(&[words, &["name", "true"]].concat()).unwrap().turn;
+        assert_eq!(turn(&[]), Turn::Auto);
+        assert_eq!(turn(&["--turn", "queue"]), Turn::Queue);
+        assert_eq!(turn(&["--turn=spin"]), Turn::Spin);
+    }
+
+    #[test]
     fn the_command_keeps_its_own_options_and_dashes() {
         let command = |words: &[&str]| parse(words).unwrap().command;
         assert_eq!(
@@ -342,6 +360,7 @@ mod tests {
             &["-w", "-1s", "n", "--", "true"],
             &["-w", "soon", "n", "--", "true"],
             &["-E", "256", "n", "--", "true"],
+            &["--turn", "left", "n", "--", "true"],
             &["--ttl", "1s", "--once-per", "1h", "n", "--", "true"],
             &["n"],
             &["n", "--"],

@@ -6,6 +6,7 @@ import dev.leasehold.LeaseTimeoutException;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
 import dev.leasehold.NamedLock;
+import dev.leasehold.Turn;
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -147,6 +148,7 @@ public final class Driver {
             lock = switch (option.substring(0, option.indexOf('='))) {
                 case "ttl" -> lock.ttl(ms(value));
                 case "wait" -> lock.waitAtMost(ms(value));
+                case "turn" -> lock.turn(Turn.valueOf(value.toUpperCase(Locale.ROOT)));
                 case "renew" -> lock.renew(!value.equals("no"));
                 default -> throw new IllegalArgumentException(option);
             };

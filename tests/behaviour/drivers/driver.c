@@ -84,6 +84,13 @@ static leasehold_status keep(const char *key, leasehold_status status, leasehold
     return status;
 }
 
+static leasehold_turn turn_of(const char *how)
+{
+    if (strcmp(how, "queue") == 0)
+        return LEASEHOLD_TURN_QUEUE;
+    return strcmp(how, "spin") == 0 ? LEASEHOLD_TURN_SPIN : LEASEHOLD_TURN_AUTO;
+}
+
 static leasehold_status make_lock(char **word, int words)
 {
     leasehold_lock **lock = lock_of(word[1]);
@@ -94,6 +101,8 @@ static leasehold_status make_lock(char **word, int words)
             leasehold_lock_set_ttl_ms(*lock, atoll(word[i] + 4));
         else if (strncmp(word[i], "wait=", 5) == 0)
             leasehold_lock_set_wait_ms(*lock, atoll(word[i] + 5));
+        else if (strncmp(word[i], "turn=", 5) == 0)
+            leasehold_lock_set_turn(*lock, turn_of(word[i] + 5));
         else if (strcmp(word[i], "renew=no") == 0)
             leasehold_lock_set_renew(*lock, false);
     }

@@ -63,6 +63,11 @@ std::string keep(const std::string &key, std::optional<leasehold::lease> taken,
     return answer;
 }
 
+leasehold::turn turn_of(const std::string &how) {
+    if (how == "queue") return leasehold::turn::queue;
+    return how == "spin" ? leasehold::turn::spin : leasehold::turn::automatic;
+}
+
 std::string make_lock(const words &word) {
     leasehold::lock lock = client->lock(decoded(word[2]));
     for (std::size_t at = 3; at < word.size(); at++) {
@@ -70,6 +75,7 @@ std::string make_lock(const words &word) {
         const std::string value = word[at].substr(option.size() + 1);
         if (option == "ttl") lock.ttl(ms(value));
         if (option == "wait") lock.wait(ms(value));
+        if (option == "turn") lock.turn(turn_of(value));
         if (option == "renew") lock.renew(value != "no");
     }
     locks.insert_or_assign(word[1], std::move(lock));

@@ -39,7 +39,7 @@ def make_lock(key: str, name: bytes, options: "list[str]") -> str:
     times = {word: int(given[word]) / 1000 for word in ("ttl", "wait") if word in given}
     renew = False if given.get("renew") == "no" else None
     names[key] = name
-    locks[key] = client.lock(name, renew=renew, **times)
+    locks[key] = client.lock(name, renew=renew, turn=given.get("turn"), **times)
     return "ok"
 
 

@@ -28,6 +28,9 @@
     FUNCTION(STATUS, config_set_io_timeout_ms, CONFIG, NONE, NO, (HANDLE, MS))                     \
     FUNCTION(STATUS, config_set_pool, CONFIG, NONE, NO, (HANDLE, COUNT))                           \
     FUNCTION(STATUS, config_set_close_timeout_ms, CONFIG, NONE, NO, (HANDLE, MS))                  \
+    FUNCTION(STATUS, config_set_claim_window_ms, CONFIG, NONE, NO, (HANDLE, MS))                   \
+    FUNCTION(STATUS, config_set_turns, CONFIG, NONE, NO, (HANDLE, COUNT))                          \
+    FUNCTION(STATUS, config_set_turns_within_ms, CONFIG, NONE, NO, (HANDLE, MS))                   \
     FUNCTION(TEXT, config_store, CONFIG, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, config_free, CONFIG, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, client_open, NONE, CLIENT, URL, (BYTES, OUTPUT, ERROR_OUT))                   \
@@ -46,6 +49,7 @@
     FUNCTION(STATUS, lock_set_attempts, LOCK, NONE, NO, (HANDLE, COUNT))                           \
     FUNCTION(STATUS, lock_set_renew, LOCK, NONE, NO, (HANDLE, COUNT))                              \
     FUNCTION(STATUS, lock_set_max_hold_ms, LOCK, NONE, NO, (HANDLE, MS))                           \
+    FUNCTION(STATUS, lock_set_turn, LOCK, NONE, NO, (HANDLE, NUMBER_IN))                           \
     FUNCTION(STATUS, lock_set_backoff_ms, LOCK, NONE, NO, (HANDLE, COUNT, MS, MORE_MS))            \
     FUNCTION(TEXT, lock_name, LOCK, LENGTH, NO, (HANDLE, OUTPUT))                                  \
     FUNCTION(STATUS, lock_try_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))               \

@@ -262,7 +262,7 @@ static const struct {
     {"lease_detach", 10},           {"lease_free", 30},             {"events_next", 60},
     {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
     {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},
-    {"log_set", 20},
+    {"log_set", 20},                {"lock_set_turn", 20},          {"config_set_claim_window_ms", 3},
 };
 
 static unsigned weights[128], all_weights;

@@ -79,7 +79,7 @@ TEST_ON_BOTH(wait_ends_by_its_time) {
     CHECK(!lock.wait(0s).acquire());
     CHECK(!lock.acquire_for(0s));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.acquire_for(-1ms));
-    CHECK(!lock.attempts(2).acquire_for(1h));
+    CHECK(!lock.attempts(2).turn(leasehold::turn::spin).acquire_for(1h));
 }
 
 TEST_ON_BOTH(wait_ends_with_the_lock) {
@@ -237,12 +237,13 @@ TEST_ON_BOTH(options_are_set_in_place_and_in_a_chain) {
                        .attempts(100)
                        .renew(true)
                        .max_hold(400ms)
+                       .turn(leasehold::turn::queue)
                        .backoff(1, 1ms, 5ms);
     auto lease = chained.acquire();
     EVENTUALLY(!lease->is_valid()); // by max_hold
 
     auto set = client.lock(unused_name());
-    set.ttl(80ms).renew(false).backoff(0, 2ms);
+    set.ttl(80ms).renew(false).turn(leasehold::turn::spin).backoff(0, 2ms);
     auto brief = set.acquire();
     EVENTUALLY(!brief->is_valid()); // by its ttl
     CHECK(set.max_hold(leasehold::forever).ttl(1min).acquire_for(20s)->remaining() > 30s);
@@ -254,6 +255,7 @@ TEST(options_that_cannot_be_are_refused) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.ttl(-1s));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.wait(-1ns));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.max_hold(-1h));
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.turn(static_cast<leasehold::turn>(77)));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.backoff(1, -1ms));
     const auto named = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").ttl(-1s));
     EQUAL(named.detail(), "ttl");
@@ -262,7 +264,8 @@ TEST(options_that_cannot_be_are_refused) {
     CHECK(refused.detail().find("ttl") != std::string::npos);
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").attempts(0).acquire());
     // Setting it well makes up for it.
-    CHECK(lock.ttl(1s).wait(1s).max_hold(1h).backoff(1, 1ms).acquire());
+    lock.ttl(1s).wait(1s).max_hold(1h).turn(leasehold::turn::automatic).backoff(1, 1ms);
+    CHECK(lock.acquire());
 }
 
 TEST_ON_BOTH(one_lock_serves_many_threads) {

@@ -19,7 +19,7 @@ template <class Body> static auto elsewhere(Body body) {
     return std::async(std::launch::async, body).get();
 }
 
-/** How often the store was asked: whoever waits asks on and on. */
+/** How often the store was asked: whoever spins asks on and on. */
 static std::uint64_t tries(const leasehold::client &client) { return client.counters().attempts; }
 
 template <class Body> static bool would_deadlock(Body body) {
@@ -256,7 +256,7 @@ TEST_ON_BOTH(mutex_releases_what_is_left_in_it) {
 TEST_ON_BOTH(lock_waits_without_limit) {
     const leasehold::client client{url};
     const auto name = unused_name();
-    leasehold::mutex mutex{client.lock(name).wait(0s)};
+    leasehold::mutex mutex{client.lock(name).wait(0s).turn(leasehold::turn::spin)};
     auto lease = client.lock(name).acquire();
     const auto before = tries(client);
     auto other = std::async(std::launch::async, [&] {
@@ -272,7 +272,7 @@ TEST_ON_BOTH(lock_waits_without_limit) {
 TEST_ON_BOTH(attempts_limit_every_wait) {
     const leasehold::client client{url};
     const auto name = unused_name();
-    leasehold::mutex mutex{client.lock(name).attempts(2)};
+    leasehold::mutex mutex{client.lock(name).attempts(2).turn(leasehold::turn::spin)};
     const auto lease = client.lock(name).acquire();
     THROWS(LEASEHOLD_TIMEOUT, mutex.lock());
     const auto before = tries(client);

@@ -43,7 +43,7 @@ from ._errors import (
 )
 from ._events import Event, EventKind, Events, LossReason
 from ._lease import Handover, Lease
-from ._lock import Backoff, Lock, Shown
+from ._lock import Backoff, Lock, Shown, Turn
 
 #: The version of the library, which the package shares.
 __version__: str = _abi.version().decode()
@@ -80,6 +80,7 @@ __all__ = [
     "Storage",
     "Timeout",
     "Tls",
+    "Turn",
     "Unavailable",
     "Unknown",
     "WouldDeadlock",

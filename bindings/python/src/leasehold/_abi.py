@@ -46,6 +46,9 @@ config_set_prefix = _function(c_int32, "config_set_prefix", c_void_p, c_char_p, 
 config_set_io_timeout_ms = _function(c_int32, "config_set_io_timeout_ms", c_void_p, c_int64)
 config_set_pool = _function(c_int32, "config_set_pool", c_void_p, c_uint32)
 config_set_close_timeout_ms = _function(c_int32, "config_set_close_timeout_ms", c_void_p, c_int64)
+config_set_claim_window_ms = _function(c_int32, "config_set_claim_window_ms", c_void_p, c_int64)
+config_set_turns = _function(c_int32, "config_set_turns", c_void_p, c_uint32)
+config_set_turns_within_ms = _function(c_int32, "config_set_turns_within_ms", c_void_p, c_int64)
 config_store = _function(c_char_p, "config_store", c_void_p)
 config_free = _function(None, "config_free", c_void_p)
 
@@ -68,6 +71,7 @@ lock_set_wait_ms = _function(c_int32, "lock_set_wait_ms", c_void_p, c_int64)
 lock_set_attempts = _function(c_int32, "lock_set_attempts", c_void_p, c_uint32)
 lock_set_renew = _function(c_int32, "lock_set_renew", c_void_p, c_bool)
 lock_set_max_hold_ms = _function(c_int32, "lock_set_max_hold_ms", c_void_p, c_int64)
+lock_set_turn = _function(c_int32, "lock_set_turn", c_void_p, c_int32)
 lock_set_backoff_ms = _function(
     c_int32, "lock_set_backoff_ms", c_void_p, c_uint32, c_int64, c_int64
 )

@@ -11,7 +11,7 @@ from . import _abi, _interrupts
 from ._errors import OK, bad_argument, failure
 from ._events import Events
 from ._handles import ConfigHandle, EventsHandle, LockHandle
-from ._lock import Backoff, Lock
+from ._lock import TURNS, Backoff, Lock, Turn
 from ._names import Name, encode_name
 from ._time import Seconds, milliseconds
 from ._watcher import Watcher
@@ -79,6 +79,7 @@ class Client:
         attempts: Optional[int] = None,
         renew: Optional[bool] = None,
         max_hold: Optional[Seconds] = None,
+        turn: Optional[Turn] = None,
         backoff: Optional[Backoff] = None,
     ) -> Lock:
         """A lock on a name: text, or any bytes, 65536 at most. It asks nobody.
@@ -86,17 +87,23 @@ class Client:
         - `ttl`: how soon the lock is free after its holder died; 30 s by default. It does not end
           a lease that is renewed.
         - `wait`: how long to wait for it; 60 s by default. 0 tries once, `math.inf` has no limit.
-        - `attempts`: how often a wait asks at most; no limit by default.
+        - `attempts`: how often a wait asks at most; no limit by default. In a queue a wait hardly
+          asks at all, so this is for those that spin.
         - `renew`: whether leases are renewed in the background. By default they are where the
           ttl is at least 100 ms; without renewal the ttl is the limit.
         - `max_hold`: how long a living holder may keep a renewed lease; 1 h by default,
           `math.inf` has no limit.
-        - `backoff`: how a wait asks again.
+        - `turn`: how a wait gets its turn. "auto", the default: in a queue where the store has
+          one, in the order of coming; where the server refuses what that needs (the right to
+          subscribe to a channel), by asking again and again. "queue": in a queue, or `Permission`.
+          "spin": by asking again and again, in no order; for names that are shared with other
+          libraries, whose releases tell nobody.
+        - `backoff`: how a wait asks again that does not stand in a queue.
 
         Values out of range are refused when the lock is taken.
         """
         text = encode_name(name)
-        options = (text, ttl, wait, attempts, renew, max_hold, backoff)
+        options = (text, ttl, wait, attempts, renew, max_hold, turn, backoff)
         handle = self._locks.get(options)
         if handle is None:
             handle = self._make_lock(*options)
@@ -113,6 +120,7 @@ class Client:
         attempts: Optional[int],
         renew: Optional[bool],
         max_hold: Optional[Seconds],
+        turn: Optional[Turn],
         backoff: Optional[Backoff],
     ) -> LockHandle:
         handle, error = LockHandle(), c_void_p()
@@ -131,6 +139,8 @@ class Client:
             _check(_abi.lock_set_renew(handle, renew))
         if max_hold is not None:
             _check(_abi.lock_set_max_hold_ms(handle, milliseconds("max_hold", max_hold)))
+        if turn is not None:
+            _check(_abi.lock_set_turn(handle, _turn(turn)))
         if backoff is not None:
             if not isinstance(backoff, Backoff):
                 raise TypeError(f"backoff is {backoff!r}; it is a leasehold.Backoff")
@@ -228,6 +238,9 @@ def connect(
     io_timeout: Optional[Seconds] = None,
     pool: Optional[int] = None,
     close_timeout: Optional[Seconds] = None,
+    claim_window: Optional[Seconds] = None,
+    turns: Optional[int] = None,
+    turns_within: Optional[Seconds] = None,
 ) -> Client:
     """Opens the store that a URL names; without one, that of the environment variable
     ``LEASEHOLD_URL``, or else the embedded one, a file of yours that needs no server.
@@ -245,6 +258,11 @@ def connect(
     - `io_timeout`: how long the store may take to answer one request; 1 s by default.
     - `pool`: how many requests may be under way at once; 8 by default.
     - `close_timeout`: how long closing goes on releasing leases; 1 s by default.
+    - `claim_window`: what a waiter that died as it was given the lock costs the ones behind it;
+      1 s by default.
+    - `turns`: how many turns on a lock the threads of this process take in a row while others
+      wait elsewhere; 64 by default.
+    - `turns_within`: for how long they go on doing so; 0.1 s by default.
 
     The URL can say these as well: ``redis://cache?io_timeout=300ms&pool=16``.
 
@@ -271,6 +289,14 @@ def connect(
     if close_timeout is not None:
         close_ms = milliseconds("close_timeout", close_timeout)
         _check(_abi.config_set_close_timeout_ms(config, close_ms))
+    if claim_window is not None:
+        window_ms = milliseconds("claim_window", claim_window)
+        _check(_abi.config_set_claim_window_ms(config, window_ms))
+    if turns is not None:
+        _check(_abi.config_set_turns(config, _count("turns", turns)))
+    if turns_within is not None:
+        within_ms = milliseconds("turns_within", turns_within)
+        _check(_abi.config_set_turns_within_ms(config, within_ms))
     handle = c_void_p()
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:
@@ -290,6 +316,15 @@ def _count(what: str, number: int) -> int:
     if not 0 <= number <= _MOST_U32:
         raise bad_argument(f"{what} is {number}")
     return number
+
+
+def _turn(turn: str) -> int:
+    """The number that stands for it in C."""
+    if not isinstance(turn, str):
+        raise TypeError(f"turn is a str, not {type(turn).__name__}")
+    if turn not in TURNS:
+        raise bad_argument(f"turn is {turn!r}; it is 'auto', 'queue' or 'spin'")
+    return TURNS.index(turn)
 
 
 def _events(client: c_void_p) -> EventsHandle:

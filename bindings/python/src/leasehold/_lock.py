@@ -4,7 +4,7 @@ import threading
 from ctypes import byref, c_void_p
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Callable, Literal, NamedTuple, Optional, Type, TypeVar, get_args
 
 from . import _abi, _errors, _interrupts, _rooms
 from ._errors import BUSY, OK, WouldDeadlock, failure
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 OnLost = TypeVar("OnLost", bound=Callable[[Event], object])
 
 
+#: How a wait gets its turn.
+Turn = Literal["auto", "queue", "spin"]
+#: In the order of their numbers in C.
+TURNS = get_args(Turn)
+
+
 class Backoff(NamedTuple):
-    """How a wait asks again: `spins` more times at once, then after pauses of random length, the
+    """How a wait asks again that does not stand in a queue: `spins` more times at once, then after pauses of random length, the
     first one up to `first` and the others up to twice as much each time, none longer than
     `longest`, which is by default what suits the store."""
 

@@ -52,6 +52,11 @@ static void set_renew(JNIEnv *env, jclass native, jlong lock, jboolean renew)
     leasehold_lock_set_renew(HANDLE(leasehold_lock, lock), renew);
 }
 
+static void set_turn(JNIEnv *env, jclass native, jlong lock, jint turn)
+{
+    leasehold_lock_set_turn(HANDLE(leasehold_lock, lock), turn);
+}
+
 static void set_backoff(JNIEnv *env, jclass native, jlong lock, jint spins, jlong first_ms,
                         jlong longest_ms)
 {
@@ -137,6 +142,7 @@ static const JNINativeMethod methods[] = {
     {"setTimes", "(JJJJ)V", set_times},
     {"setAttempts", "(JI)V", set_attempts},
     {"setRenew", "(JZ)V", set_renew},
+    {"setTurn", "(JI)V", set_turn},
     {"setBackoff", "(JIJJ)V", set_backoff},
     {"tryAcquire", "(J)J", try_acquire},
     {"acquire", "(JJZ)J", acquire},

@@ -159,10 +159,12 @@ class Lock:
         return self._made[1]
 
     def _make(self, client: Client, timeout: Optional[Number], pause: Number) -> OurLock:
+        # A release by redis-py tells nobody: whoever shares a name with it asks again and again.
         backoff = Backoff(spins=0, first=pause, longest=pause)
         if not timeout:
-            return client.lock(self.name, max_hold=math.inf, backoff=backoff)
-        return client.lock(self.name, ttl=_cut(timeout), renew=False, backoff=backoff)
+            return client.lock(self.name, max_hold=math.inf, turn="spin", backoff=backoff)
+        ttl = _cut(timeout)
+        return client.lock(self.name, ttl=ttl, renew=False, turn="spin", backoff=backoff)
 
     def locked(self) -> bool:
         """Whether anybody has the lock."""

@@ -49,8 +49,9 @@ public final class LeaseholdClient implements AutoCloseable {
      * sqlite:                                            the embedded store, one per user
      * </pre>
      *
-     * <p>Any of them takes {@code ?prefix=}, {@code io_timeout=}, {@code pool=} and
-     * {@code close_timeout=}; {@code rediss} also {@code ca=}, {@code cert=} and {@code key=}.
+     * <p>Any of them takes {@code ?prefix=}, {@code io_timeout=}, {@code pool=},
+     * {@code close_timeout=}, {@code claim_window=}, {@code turns=} and {@code turns_within=};
+     * {@code rediss} also {@code ca=}, {@code cert=} and {@code key=}.
      * A Redis store connects when it is first asked, so a client can be opened before its server;
      * {@link #ping()} asks at once. An SQLite file is opened here.
      *

@@ -71,7 +71,7 @@ public final class NamedLock {
 
     /**
      * Sets how often a wait asks for the lock at most. Whichever of this and the time comes first
-     * ends the wait.
+     * ends the wait. In a queue a wait hardly asks at all, so this is for those that spin.
      *
      * @param most 1 is the least, and there is no limit by default
      * @return a lock with this option
@@ -114,7 +114,17 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how a wait asks again.
+     * Sets how a wait gets its turn: in a queue where the store has one, by default.
+     *
+     * @param turn the way of waiting
+     * @return a lock with this option
+     */
+    public NamedLock turn(Turn turn) {
+        return with(options.withTurn(Objects.requireNonNull(turn, "turn")));
+    }
+
+    /**
+     * Sets how a wait asks again that does not stand in a queue.
      *
      * @param backoff how often, and with which pauses
      * @return a lock with this option

@@ -24,7 +24,15 @@ final class Native {
     private Native() {}
 
     // client.c
-    static native long open(byte[] url, byte[] prefix, long ioTimeoutMs, int pool, long closeTimeoutMs);
+    static native long open(
+            byte[] url,
+            byte[] prefix,
+            long ioTimeoutMs,
+            int pool,
+            long closeTimeoutMs,
+            long claimWindowMs,
+            int turns,
+            long turnsWithinMs);
 
     static native byte[] store(long client);
 
@@ -52,6 +60,8 @@ final class Native {
     static native void setAttempts(long lock, int most);
 
     static native void setRenew(long lock, boolean renew);
+
+    static native void setTurn(long lock, int turn);
 
     static native void setBackoff(long lock, int spins, long firstMs, long longestMs);
 

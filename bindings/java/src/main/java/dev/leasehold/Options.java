@@ -1,32 +1,37 @@
 package dev.leasehold;
 
 /** The options of a lock; null or {@link Native#NOT_SET} is the default of the native library. */
-record Options(long ttlMs, long waitMs, long maxHoldMs, Integer attempts, Boolean renew, Backoff backoff) {
+record Options(
+        long ttlMs, long waitMs, long maxHoldMs, Integer attempts, Boolean renew, Turn turn, Backoff backoff) {
     static final Options DEFAULT =
-            new Options(Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, null, null, null);
+            new Options(Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, null, null, null, null);
 
     Options withTtl(long ms) {
-        return new Options(ms, waitMs, maxHoldMs, attempts, renew, backoff);
+        return new Options(ms, waitMs, maxHoldMs, attempts, renew, turn, backoff);
     }
 
     Options withWait(long ms) {
-        return new Options(ttlMs, ms, maxHoldMs, attempts, renew, backoff);
+        return new Options(ttlMs, ms, maxHoldMs, attempts, renew, turn, backoff);
     }
 
     Options withMaxHold(long ms) {
-        return new Options(ttlMs, waitMs, ms, attempts, renew, backoff);
+        return new Options(ttlMs, waitMs, ms, attempts, renew, turn, backoff);
     }
 
     Options withAttempts(int most) {
-        return new Options(ttlMs, waitMs, maxHoldMs, most, renew, backoff);
+        return new Options(ttlMs, waitMs, maxHoldMs, most, renew, turn, backoff);
     }
 
     Options withRenew(boolean on) {
-        return new Options(ttlMs, waitMs, maxHoldMs, attempts, on, backoff);
+        return new Options(ttlMs, waitMs, maxHoldMs, attempts, on, turn, backoff);
+    }
+
+    Options withTurn(Turn way) {
+        return new Options(ttlMs, waitMs, maxHoldMs, attempts, renew, way, backoff);
     }
 
     Options withBackoff(Backoff pauses) {
-        return new Options(ttlMs, waitMs, maxHoldMs, attempts, renew, pauses);
+        return new Options(ttlMs, waitMs, maxHoldMs, attempts, renew, turn, pauses);
     }
 
     /** Gives a native lock these options. */
@@ -39,6 +44,9 @@ record Options(long ttlMs, long waitMs, long maxHoldMs, Integer attempts, Boolea
         }
         if (renew != null) {
             Native.setRenew(lock, renew);
+        }
+        if (turn != null) {
+            Native.setTurn(lock, turn.code);
         }
         if (backoff != null) {
             long longest =

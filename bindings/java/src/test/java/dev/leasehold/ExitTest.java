@@ -43,7 +43,7 @@ class ExitTest {
             try (var other = LeaseholdClient.connect(arguments[1])) {
                 other.lock(name + ":released").acquire();
             }
-            while (client.counters().busy() < 5) {
+            while (client.counters().busy() < 2) {
                 waiting.await();
             }
             switch (arguments[0]) {

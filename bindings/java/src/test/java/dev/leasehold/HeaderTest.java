@@ -77,6 +77,15 @@ class HeaderTest {
     }
 
     @Test
+    void turnsAreTheHeaders() throws IOException {
+        var found = new TreeMap<String, Integer>();
+        for (Turn turn : Turn.values()) {
+            found.put(turn.name(), turn.code);
+        }
+        assertEquals(constants("TURN_"), found);
+    }
+
+    @Test
     void countersAreTheHeaders() throws IOException {
         var found = new TreeMap<String, Integer>();
         int number = 1;

@@ -129,7 +129,8 @@ class InterruptTest {
     @Test
     void lockWaitsOnAndKeepsTheFlag() throws Exception {
         Lease held = holder.lock(name).acquire();
-        LeaseholdLock lock = client.lock(name).asLock();
+        // Whoever spins asks on and on, and so shows that it waits.
+        LeaseholdLock lock = client.lock(name).turn(Turn.SPIN).asLock();
         var task = new FutureTask<>(() -> {
             lock.lock();
             boolean flag = Thread.currentThread().isInterrupted();

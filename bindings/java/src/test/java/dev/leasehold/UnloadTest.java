@@ -141,7 +141,8 @@ class UnloadTest {
         }
 
         public static void lawless(String url, String name) {
-            long client = Native.open(url.getBytes(), null, Native.NOT_SET, -1, Native.NOT_SET);
+            final long unset = Native.NOT_SET;
+            long client = Native.open(url.getBytes(), null, unset, -1, unset, unset, -1, unset);
             long lock = Native.lock(client, name.getBytes());
             long lease = Native.tryAcquire(lock);
             if (lease == 0) {

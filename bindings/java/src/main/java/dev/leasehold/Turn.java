@@ -1,0 +1,23 @@
+package dev.leasehold;
+
+/** How a wait gets its turn; see {@link NamedLock#turn(Turn)}. */
+public enum Turn {
+    /**
+     * In a queue where the store has one, in the order of coming; where the server refuses what
+     * that needs (the right to subscribe to a channel), by asking again and again.
+     */
+    AUTO(0),
+    /** In a queue; {@link Status#PERMISSION} where the server refuses what that needs. */
+    QUEUE(1),
+    /**
+     * By asking again and again, in no order: for names that are shared with other libraries, whose
+     * releases tell nobody. Whoever spins stands behind all who queue for the name.
+     */
+    SPIN(2);
+
+    final int code;
+
+    Turn(int code) {
+        this.code = code;
+    }
+}

@@ -5,9 +5,12 @@
 //! listener at a time, and the others sleep until it, or somebody who releases, wakes them. Only a
 //! thread whose place is in the store's queue listens: nobody but the store can give it a turn.
 
+#[cfg(all(test, shuttle))]
+mod explored;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::backoff::Pace;
@@ -17,7 +20,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
 use crate::store::{Ears, Identity, Notice, Outcome};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
 pub(crate) struct Room {
@@ -172,7 +175,7 @@ impl Room {
 
     fn on_line(
         &self,
-        mut hall: std::sync::MutexGuard<'_, Hall>,
+        mut hall: MutexGuard<'_, Hall>,
         name: &Arc<[u8]>,
         act: impl FnOnce(&mut Line) -> Effects,
     ) -> Option<Owing> {

@@ -1,7 +1,7 @@
-//! A server in memory that hands a lock on as the Redis store's scripts do, with one name on it.
+//! A server in memory that hands locks on as the Redis store's scripts do.
 //! What it may do by chance: refuse a request, cut a wake-up connection, refuse to open one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +20,10 @@ pub(super) const LONG: Duration = Duration::from_secs(3600);
 
 #[derive(Default)]
 pub(super) struct Server {
-    state: Mutex<State>,
+    names: Mutex<BTreeMap<Vec<u8>, State>>,
 }
 
+/// One name.
 #[derive(Default)]
 struct State {
     holder: Option<Grant>,
@@ -41,15 +42,14 @@ struct Grant {
 struct Entry {
     ticket: u64,
     token: Token,
-    name: Vec<u8>,
     inbox: Arc<Inbox>,
 }
 
 impl Server {
-    /// Nobody holds the lock or waits for it.
+    /// Nobody holds a lock or waits for one.
     pub(super) fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.holder.is_none() && state.queue.is_empty()
+        let names = self.names.lock();
+        names.values().all(|state| state.holder.is_none() && state.queue.is_empty())
     }
 }
 
@@ -65,13 +65,14 @@ impl State {
     fn hand_over(&mut self, name: &[u8], before: u64) {
         while self.queue.first().is_some_and(|entry| entry.ticket < before) {
             let entry = self.queue.remove(0);
-            let (name, server) = (name.to_vec(), server_time());
+            let (server, span) = (server_time(), LONG);
             let (token, fence, block) = (entry.token, self.last_fence + 1, 64);
-            let span = LONG;
-            if entry.inbox.post(Notice::Granted { name, token, fence, block, server, span }) {
+            let granted =
+                Notice::Granted { name: name.to_vec(), token, fence, block, server, span };
+            if entry.inbox.post(granted) {
                 self.grant(token, block);
                 for next in self.queue.iter().take(2) {
-                    let (name, token) = (next.name.clone(), next.token);
+                    let (name, token) = (name.to_vec(), next.token);
                     next.inbox.post(Notice::Window { name, token, server, span });
                 }
                 return;
@@ -97,7 +98,7 @@ impl State {
             ticket = if old == 0 { self.last_ticket } else { old };
             let place = self.queue.partition_point(|entry| entry.ticket <= ticket);
             let inbox = Arc::clone(inbox);
-            self.queue.insert(place, Entry { ticket, token, name: name.to_vec(), inbox });
+            self.queue.insert(place, Entry { ticket, token, inbox });
         } else if let Some(entry) = placed {
             // A try changes nobody's place.
             self.queue.insert(0, entry);
@@ -205,7 +206,11 @@ impl Link {
     fn carry_out(&self, request: &Request<'_>) -> Outcome {
         let sent = Moment::now();
         let heard = self.are_open();
-        let mut state = self.server.state.lock();
+        let mut names = self.server.names.lock();
+        let (Request::Take { name, .. }
+        | Request::Extend { name, .. }
+        | Request::Give { name, .. }) = *request;
+        let state = names.entry(name.to_vec()).or_default();
         let reply = match *request {
             Request::Take { .. } if self.fails() => {
                 return Err(Failure::not_done(Error::bare(ErrorKind::NoAnswer)));
@@ -215,7 +220,7 @@ impl Link {
             }
             Request::Take { name, token, block, .. } => state.take(name, token, None, block),
             Request::Give { name, token, fence, .. } => state.give(name, token, fence),
-            Request::Extend { token, .. } => match &state.holder {
+            Request::Extend { name, token, .. } => match &state.holder {
                 Some(grant) if grant.token == token => Reply::Extended,
                 _ => Reply::NotMine,
             },

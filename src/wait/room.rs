@@ -265,6 +265,12 @@ impl Seat<'_> {
         (next, legacy)
     }
 
+    /// This thread is about to be busy elsewhere: somebody else is to listen meanwhile.
+    pub(crate) fn step_aside(&self) {
+        let woken = self.room.hall.lock().nominate();
+        notify(woken);
+    }
+
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
     /// else does and there are ears.
     pub(crate) fn sleep(

@@ -357,7 +357,7 @@ impl Seat<'_> {
                 hall.dating.restart(now);
                 woken = hall.reopened(now);
             }
-            Err(error) if error.is_retriable() => {
+            Err(error) if error.is_retriable() || hall.closed => {
                 log::debug!("the wake-up connection: {error}");
                 hall.reopen = now.plus(REOPEN);
             }

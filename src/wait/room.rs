@@ -55,6 +55,25 @@ struct Sleeper {
     legacy: Option<Legacy>,
 }
 
+/// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mutant {
+    WakesWithoutMark,
+    LeavesWithoutNominating,
+    GoesWithoutNominating,
+    ListensToItsCheck,
+    SleepsThroughClosing,
+    ReopensWithoutAsking,
+}
+
+#[cfg(all(test, shuttle))]
+use explored::is;
+
+#[cfg(not(all(test, shuttle)))]
+fn is(_: Mutant) -> bool {
+    false
+}
+
 /// After a wake-up connection could not be opened.
 const REOPEN: Duration = Duration::from_millis(100);
 
@@ -203,7 +222,7 @@ impl Room {
 impl Hall {
     fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
         let seat = self.seats.get_mut(&id?)?;
-        seat.woken = true;
+        seat.woken = !is(Mutant::WakesWithoutMark);
         Some(Arc::clone(&seat.condvar))
     }
 
@@ -215,6 +234,9 @@ impl Hall {
 
     /// Everybody who waits has to ask.
     fn reopened(&mut self, now: Moment) -> Vec<Arc<Condvar>> {
+        if is(Mutant::ReopensWithoutAsking) {
+            return Vec::new();
+        }
         let effects: Vec<_> = self.lines.values_mut().map(|line| line.reopened(now)).collect();
         effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
     }
@@ -257,6 +279,7 @@ impl Seat<'_> {
         let legacy = seat.legacy.take_if(|_| matches!(next, Next::Turn(_)));
         let nominated = match next {
             Next::Sleep(_) => None,
+            _ if is(Mutant::GoesWithoutNominating) => None,
             _ => hall.nominate(),
         };
         if let Some(condvar) = nominated {
@@ -267,8 +290,10 @@ impl Seat<'_> {
 
     /// This thread is about to be busy elsewhere: somebody else is to listen meanwhile.
     pub(crate) fn step_aside(&self) {
-        let woken = self.room.hall.lock().nominate();
-        notify(woken);
+        if !is(Mutant::ListensToItsCheck) {
+            let woken = self.room.hall.lock().nominate();
+            notify(woken);
+        }
     }
 
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
@@ -281,7 +306,8 @@ impl Seat<'_> {
     ) -> Vec<Owing> {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
-        if hall.closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
+        let closed = hall.closed && !is(Mutant::SleepsThroughClosing);
+        if closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
             return Vec::new();
         }
         let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
@@ -386,7 +412,9 @@ impl Seat<'_> {
             left.0 = turn.map(|turn| (turn, seat.and_then(|seat| seat.legacy)));
             left.1 = effects.owe.map(|owe| (Arc::clone(&self.name), owe));
         }
-        woken.extend(hall.nominate());
+        if !is(Mutant::LeavesWithoutNominating) {
+            woken.extend(hall.nominate());
+        }
         self.room.tidy(&mut hall, &self.name);
         drop(hall);
         notify(woken);

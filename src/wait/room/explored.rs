@@ -6,7 +6,9 @@
 
 mod server;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +17,8 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 
-use self::server::{Inbox, LONG, Link, Server};
+use self::server::{Inbox, LONG, Link, Served, Server};
+use super::Mutant;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
@@ -33,11 +36,15 @@ enum Visit {
     Hurries,
     /// Until its own check says stop, at any moment.
     Stops,
+    /// Until it has its turn; its own check may not return before "b" had one.
+    Ponders,
+    /// Until its own check closes the client.
+    Closes,
     /// Not at all.
     Tries,
 }
 
-use Visit::{Hurries, Stays, Stops, Tries};
+use Visit::{Closes, Hurries, Ponders, Stays, Stops, Tries};
 
 /// A name, and how a thread waits for it.
 type Wish = (&'static str, Visit);
@@ -57,6 +64,8 @@ struct Scenario {
     trouble: bool,
     /// The first client must not listen.
     forbidden: bool,
+    /// Whoever of the first client asks again about "a" is answered after its turn on "b".
+    slow: bool,
     /// The first client is closed in the midst of it.
     closes: bool,
 }
@@ -68,12 +77,32 @@ const CALM: Scenario = Scenario {
     cuts: 0,
     trouble: false,
     forbidden: false,
+    slow: false,
     closes: false,
 };
+
+const THREE: Scenario =
+    Scenario { clients: &[&[("a", Stays), ("a", Stays), ("a", Stays)]], ..CALM };
+
+const TWO_NAMES: Scenario =
+    Scenario { clients: &[&[("a", Stays), ("b", Stays)], &[("a", Stays), ("b", Stays)]], ..CALM };
+
+const SLOW: Scenario = Scenario {
+    clients: &[&[("a", Stays), ("b", Stays)], &[("a", Stays), ("b", Stays)], &[("a", Stays)]],
+    slow: true,
+    ..CALM
+};
+
+const PONDERING: Scenario =
+    Scenario { clients: &[&[("a", Ponders), ("b", Stays)], &[("a", Stays), ("b", Stays)]], ..CALM };
+
+const CLOSED_BY_A_CHECK: Scenario =
+    Scenario { clients: &[&[("a", Stays), ("a", Stays), ("a", Closes)]], ..CALM };
 
 struct Client {
     keeper: Arc<Keeper>,
     inbox: Arc<Inbox>,
+    served: Arc<Served>,
     closing: AtomicBool,
 }
 
@@ -91,10 +120,15 @@ impl Client {
     fn open(scenario: Scenario, server: &Arc<Server>, first: bool) -> Arc<Client> {
         let config = Config::from_url("redis://127.0.0.1").unwrap();
         let config = config.io_timeout(Duration::from_secs(30)).turns(scenario.turns);
-        let link = Link::new(server, scenario.trouble, first && scenario.forbidden);
+        let (mut link, served) = (Link::new(server), Arc::new(Served::default()));
+        link.trouble = scenario.trouble;
+        link.slow = (first && scenario.slow).then(|| Arc::clone(&served));
+        if first && scenario.forbidden {
+            link.forbid();
+        }
         let inbox = link.inbox();
         let keeper = Arc::new(Keeper::start(Box::new(link), &config).unwrap());
-        Arc::new(Client { keeper, inbox, closing: AtomicBool::new(false) })
+        Arc::new(Client { keeper, inbox, served, closing: AtomicBool::new(false) })
     }
 
     fn visit(self: &Arc<Client>, (name, visit): Wish, watch: &Watch) {
@@ -110,6 +144,20 @@ impl Client {
                     patience == 0
                 })
             }
+            Ponders => {
+                let mut asked = 0;
+                lock.acquire_unless(|| {
+                    asked += 1;
+                    if asked == 3 {
+                        self.served.wait_for("b");
+                    }
+                    false
+                })
+            }
+            Closes => lock.acquire_unless(|| {
+                self.close();
+                false
+            }),
             Tries => match lock.try_acquire() {
                 Ok(Some(lease)) => Ok(lease),
                 Ok(None) => return,
@@ -123,6 +171,7 @@ impl Client {
     }
 
     fn hold(self: &Arc<Client>, lease: Lease, name: &'static str, watch: &Watch) {
+        self.served.add(name);
         let mut names = watch.0.lock();
         let watched = names.entry(name).or_default();
         let (fence, closing) = (lease.fence(), || self.closing.load(Ordering::Relaxed));
@@ -153,7 +202,7 @@ impl Client {
     fn expect(&self, visit: Visit, error: &Error) {
         let closed = self.closing.load(Ordering::Relaxed) && error.kind() == ErrorKind::Closed;
         let expected = match visit {
-            Stays => false,
+            Stays | Ponders | Closes => false,
             Hurries | Tries => error.is_retriable(),
             Stops => error.kind() == ErrorKind::Interrupted,
         };
@@ -166,10 +215,11 @@ impl Client {
     }
 
     /// Nobody waits or listens here any more, and nothing is left of those who did.
-    fn is_empty(&self, closed: bool) -> bool {
+    fn is_empty(&self, closed: bool, forbidden: bool) -> bool {
         let room = &self.keeper.desk_even_closed().unwrap().room;
         let hall = room.hall.lock();
         // The turn that closing has ended is told to nobody: nobody could follow.
+        assert!(hall.refused.is_none() || forbidden, "what closing did is taken for a refusal");
         let lines = closed || (hall.lines.is_empty() && !room.is_occupied());
         lines && hall.seats.is_empty() && hall.able.is_empty() && hall.listener.is_none()
     }
@@ -201,9 +251,10 @@ fn play(scenario: Scenario) {
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     for (index, client) in clients.iter().enumerate() {
+        let closed = client.closing.load(Ordering::Relaxed);
         client.close();
-        let closed = scenario.closes && index == 0;
-        assert!(client.is_empty(closed), "somebody was left behind");
+        let forbidden = scenario.forbidden && index == 0;
+        assert!(client.is_empty(closed, forbidden), "somebody was left behind");
     }
     assert!(server.is_idle(), "the server was left something");
 }
@@ -229,20 +280,48 @@ fn run(scheduler: impl Scheduler + 'static, scenario: Scenario) {
     shuttle::Runner::new(scheduler, config).run(move || play(scenario));
 }
 
+thread_local! {
+    static MUTANT: Cell<Option<Mutant>> = const { Cell::new(None) };
+}
+
+pub(super) fn is(mutant: Mutant) -> bool {
+    MUTANT.get() == Some(mutant)
+}
+
+/// Under the mutant, somebody is left asleep in the scenario.
+fn catch(mutant: Mutant, scenario: Scenario) {
+    MUTANT.set(Some(mutant));
+    let caught = catch_unwind(|| {
+        run(PctScheduler::new_from_seed(7, 2, EXECUTIONS), scenario);
+        run(RandomScheduler::new_from_seed(7, EXECUTIONS), scenario);
+    });
+    MUTANT.set(None);
+    let caught = caught.expect_err(&format!("{mutant:?} lives"));
+    let said = caught.downcast_ref::<String>().map_or("", String::as_str);
+    assert!(said.starts_with("deadlock!"), "{mutant:?}: {said}");
+}
+
+#[test]
+fn every_way_to_get_it_wrong_is_noticed() {
+    catch(Mutant::WakesWithoutMark, THREE);
+    catch(Mutant::LeavesWithoutNominating, TWO_NAMES);
+    catch(Mutant::GoesWithoutNominating, SLOW);
+    catch(Mutant::ListensToItsCheck, PONDERING);
+    catch(Mutant::SleepsThroughClosing, CLOSED_BY_A_CHECK);
+    catch(Mutant::ReopensWithoutAsking, Scenario { cuts: 2, ..TWO_NAMES });
+}
+
 #[test]
 fn whoever_stays_has_a_turn() {
-    let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays), ("a", Stays)]];
-    explore(Scenario { clients, ..CALM });
-    let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays), ("b", Stays), ("b", Stays)]];
-    explore(Scenario { clients, ..CALM });
+    explore(THREE);
+    explore(TWO_NAMES);
 }
 
 #[test]
 fn turns_go_from_client_to_client() {
     let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays)], &[("a", Stays), ("a", Stays)]];
     explore(Scenario { clients, ..CALM });
-    let clients: &[&[Wish]] = &[&[("a", Stays), ("b", Stays)], &[("a", Stays), ("b", Stays)]];
-    explore(Scenario { clients, rounds: 2, turns: 1, ..CALM });
+    explore(Scenario { rounds: 2, turns: 1, ..TWO_NAMES });
 }
 
 #[test]
@@ -255,6 +334,12 @@ fn whoever_leaves_keeps_nobody_waiting() {
 }
 
 #[test]
+fn while_one_is_busy_elsewhere_another_listens() {
+    explore(SLOW);
+    explore(PONDERING);
+}
+
+#[test]
 fn what_a_cut_connection_did_not_tell_is_asked_for() {
     let clients: &[&[Wish]] = &[&[("a", Stays), ("b", Stays)], &[("a", Stays), ("b", Hurries)]];
     explore(Scenario { clients, cuts: 2, ..CALM });
@@ -263,8 +348,8 @@ fn what_a_cut_connection_did_not_tell_is_asked_for() {
 
 #[test]
 fn closing_ends_every_wait() {
-    let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays), ("b", Stays)]];
-    explore(Scenario { clients, closes: true, ..CALM });
+    explore(Scenario { closes: true, ..THREE });
+    explore(CLOSED_BY_A_CHECK);
     let clients: &[&[Wish]] = &[&[("a", Stays), ("b", Hurries)], &[("a", Stays), ("b", Stays)]];
     explore(Scenario { clients, closes: true, cuts: 1, trouble: true, ..CALM });
 }

@@ -1,7 +1,7 @@
 //! A server in memory that hands locks on as the Redis store's scripts do.
 //! What it may do by chance: refuse a request, cut a wake-up connection, refuse to open one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use crate::store::{
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
 
+/// How long a message says that a window runs: it may end at any moment.
+const WINDOW: Duration = Duration::from_millis(500);
 /// So long that nothing ends by itself while the threads meet.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
@@ -73,7 +75,7 @@ impl State {
                 self.grant(token, block);
                 for next in self.queue.iter().take(2) {
                     let (name, token) = (name.to_vec(), next.token);
-                    next.inbox.post(Notice::Window { name, token, server, span });
+                    next.inbox.post(Notice::Window { name, token, server, span: WINDOW });
                 }
                 return;
             }
@@ -180,19 +182,46 @@ impl Inbox {
     }
 }
 
+/// Which names a client has had a turn on.
+#[derive(Default)]
+pub(super) struct Served {
+    names: Mutex<BTreeSet<Vec<u8>>>,
+    changed: Condvar,
+}
+
+impl Served {
+    pub(super) fn add(&self, name: &str) {
+        self.names.lock().insert(name.into());
+        self.changed.notify_all();
+    }
+
+    pub(super) fn wait_for(&self, name: &str) {
+        let mut names = self.names.lock();
+        while !names.contains(name.as_bytes()) {
+            names = self.changed.wait(names);
+        }
+    }
+}
+
 /// What a client has of the server.
 pub(super) struct Link {
     server: Arc<Server>,
     inbox: Arc<Inbox>,
     /// Requests and openings may fail, one in four.
-    trouble: bool,
+    pub(super) trouble: bool,
+    /// Whoever asks again about "a" is answered when this client has had a turn on "b".
+    pub(super) slow: Option<Arc<Served>>,
 }
 
 impl Link {
-    pub(super) fn new(server: &Arc<Server>, trouble: bool, forbidden: bool) -> Link {
-        let line = Mutex::new(Line { forbidden, ..Line::default() });
-        let inbox = Arc::new(Inbox { line, changed: Condvar::default() });
-        Link { server: Arc::clone(server), inbox, trouble }
+    pub(super) fn new(server: &Arc<Server>) -> Link {
+        let inbox = Inbox { line: Mutex::default(), changed: Condvar::default() };
+        Link { server: Arc::clone(server), inbox: Arc::new(inbox), trouble: false, slow: None }
+    }
+
+    /// This client must not listen.
+    pub(super) fn forbid(&self) {
+        self.inbox.line.lock().forbidden = true;
     }
 
     pub(super) fn inbox(&self) -> Arc<Inbox> {
@@ -205,6 +234,11 @@ impl Link {
 
     fn carry_out(&self, request: &Request<'_>) -> Outcome {
         let sent = Moment::now();
+        if let Some(served) = &self.slow
+            && let Request::Take { name: b"a", place: Place::Join(1..), .. } = request
+        {
+            served.wait_for("b");
+        }
         let heard = self.are_open();
         let mut names = self.server.names.lock();
         let (Request::Take { name, .. }

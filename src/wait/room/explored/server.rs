@@ -254,7 +254,7 @@ impl Link {
             }
             Request::Take { name, token, block, .. } => state.take(name, token, None, block),
             Request::Give { name, token, fence, .. } => state.give(name, token, fence),
-            Request::Extend { name, token, .. } => match &state.holder {
+            Request::Extend { token, .. } => match &state.holder {
                 Some(grant) if grant.token == token => Reply::Extended,
                 _ => Reply::NotMine,
             },

@@ -40,11 +40,13 @@ enum Visit {
     Ponders,
     /// Until its own check closes the client.
     Closes,
+    /// Until it has its turn, which it keeps until the client is closed.
+    Keeps,
     /// Not at all.
     Tries,
 }
 
-use Visit::{Closes, Hurries, Ponders, Stays, Stops, Tries};
+use Visit::{Closes, Hurries, Keeps, Ponders, Stays, Stops, Tries};
 
 /// A name, and how a thread waits for it.
 type Wish = (&'static str, Visit);
@@ -102,6 +104,12 @@ const PONDERING: Scenario =
 const CLOSED_BY_A_CHECK: Scenario =
     Scenario { clients: &[&[("a", Stays), ("a", Stays), ("a", Closes)]], ..CALM };
 
+const KEPT: Scenario =
+    Scenario { clients: &[&[("a", Stays), ("a", Keeps), ("a", Stays)]], closes: true, ..CALM };
+
+/// Beside the names on which a client was served.
+const CLOSED: &str = "(closed)";
+
 struct Client {
     keeper: Arc<Keeper>,
     inbox: Arc<Inbox>,
@@ -139,7 +147,7 @@ impl Client {
         let lock = lock.ttl(LONG).no_max_hold().wait(LONG);
         let mut patience: i32 = thread_rng().gen_range(1..4);
         let got = match visit {
-            Stays => lock.acquire(),
+            Stays | Keeps => lock.acquire(),
             Hurries => lock.acquire_timeout(Duration::from_millis(50)),
             Stops => lock.acquire_unless(|| {
                 patience -= 1;
@@ -166,12 +174,12 @@ impl Client {
             },
         };
         match got {
-            Ok(lease) => self.hold(lease, name, watch),
+            Ok(lease) => self.hold(lease, (name, visit), watch),
             Err(error) => self.expect(visit, &error),
         }
     }
 
-    fn hold(self: &Arc<Client>, lease: Lease, name: &'static str, watch: &Watch) {
+    fn hold(self: &Arc<Client>, lease: Lease, (name, visit): Wish, watch: &Watch) {
         self.served.add(name);
         let mut names = watch.0.lock();
         let watched = names.entry(name).or_default();
@@ -187,7 +195,10 @@ impl Client {
             assert!(closing(), "a lease that is over");
         }
         drop(names);
-        thread::yield_now();
+        match visit {
+            Keeps => self.served.wait_for(CLOSED),
+            _ => thread::yield_now(),
+        }
         let mut names = watch.0.lock();
         let watched = names.entry(name).or_default();
         assert!(lease.is_valid() || closing(), "a lease that has ended by itself");
@@ -203,7 +214,7 @@ impl Client {
     fn expect(&self, visit: Visit, error: &Error) {
         let closed = self.closing.load(Ordering::Relaxed) && error.kind() == ErrorKind::Closed;
         let expected = match visit {
-            Stays | Ponders | Closes => false,
+            Stays | Ponders | Closes | Keeps => false,
             Hurries | Tries => error.is_retriable(),
             Stops => error.kind() == ErrorKind::Interrupted,
         };
@@ -213,6 +224,7 @@ impl Client {
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         self.keeper.close(LONG).unwrap();
+        self.served.add(CLOSED);
     }
 
     /// Nobody waits or listens here any more, and nothing is left of those who did.
@@ -314,7 +326,7 @@ fn every_way_to_get_it_wrong_is_noticed() {
     catch(Mutant::LeavesWithoutNominating, ONE_LEAVES);
     catch(Mutant::GoesWithoutNominating, SLOW);
     catch(Mutant::ListensToItsCheck, PONDERING);
-    catch(Mutant::SleepsThroughClosing, Scenario { closes: true, ..THREE });
+    catch(Mutant::SleepsThroughClosing, KEPT);
     catch(Mutant::ReopensWithoutAsking, Scenario { cuts: 2, ..TWO_NAMES });
 }
 
@@ -356,6 +368,7 @@ fn what_a_cut_connection_did_not_tell_is_asked_for() {
 fn closing_ends_every_wait() {
     explore(Scenario { closes: true, ..THREE });
     explore(CLOSED_BY_A_CHECK);
+    explore(KEPT);
     explore(Scenario { closes: true, cuts: 1, trouble: true, ..ONE_LEAVES });
 }
 

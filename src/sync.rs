@@ -9,7 +9,8 @@
 //!
 //! Built for it, the tests explore in which order threads can meet: then other mutexes stand here.
 
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
+#[cfg(shuttle)]
 pub(crate) mod explored;
 
 use std::ops::{Deref, DerefMut};

@@ -5,7 +5,8 @@
 //! listener at a time, and the others sleep until it, or somebody who releases, wakes them. Only a
 //! thread whose place is in the store's queue listens: nobody but the store can give it a turn.
 
-#[cfg(all(test, shuttle))]
+#[cfg(test)]
+#[cfg(shuttle)]
 mod explored;
 
 use std::collections::{BTreeSet, HashMap};
@@ -13,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(all(test, shuttle))]
+use self::explored::is;
 use super::backoff::Pace;
 use super::dating::Dating;
 use super::local::{Ask, Effects, Ending, Limits, Line, Next, Owe, Turn};
@@ -65,9 +68,6 @@ enum Mutant {
     SleepsThroughClosing,
     ReopensWithoutAsking,
 }
-
-#[cfg(all(test, shuttle))]
-use explored::is;
 
 #[cfg(not(all(test, shuttle)))]
 fn is(_: Mutant) -> bool {

@@ -10,6 +10,7 @@
 //! `pthread_atfork` would miss.
 
 mod first;
+#[cfg_attr(all(test, shuttle), allow(dead_code))]
 mod thread;
 
 use std::mem::ManuallyDrop;
@@ -17,9 +18,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub(crate) use first::First;
-pub(crate) use thread::{Thread, is_ours, without_signals};
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use thread::Thread;
+pub(crate) use thread::{is_ours, without_signals};
 
 use crate::error::{Error, ErrorKind};
+#[cfg(all(test, shuttle))]
+pub(crate) use crate::sync::explored::Thread;
 
 /// The process, counted in generations of forks, in which something was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,20 +6,34 @@
 //! the threads. Its own threads are then given the memory of those that the table still lists, and
 //! sooner or later somebody follows the list in circles: a new client in a child hung every other
 //! time. What `std` sleeps on is a word in memory each.
+//!
+//! Built for it, the tests explore in which order threads can meet: then other mutexes stand here.
+
+#[cfg(test)]
+#[cfg(shuttle)]
+pub(crate) mod explored;
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
+
+#[cfg(all(test, shuttle))]
+use explored as base;
+#[cfg(not(all(test, shuttle)))]
+use std::sync as base;
+
+pub(crate) use base::MutexGuard;
+pub(crate) use base::atomic::AtomicUsize;
 
 use crate::clock::{Deadline, Moment};
 
 /// A mutex to sleep beside. A panic does not close it: whoever held it left every value whole.
 #[derive(Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(base::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Mutex<T> {
-        Mutex(std::sync::Mutex::new(value))
+        Mutex(base::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -29,7 +43,7 @@ impl<T> Mutex<T> {
 
 /// A condition variable. A wait may end early; whoever waits looks again.
 #[derive(Default)]
-pub(crate) struct Condvar(std::sync::Condvar);
+pub(crate) struct Condvar(base::Condvar);
 
 impl Condvar {
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {

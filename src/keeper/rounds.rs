@@ -1,7 +1,7 @@
 //! The keeper's thread: what it does, round by round.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use super::book::{Book, Debt};
@@ -11,6 +11,7 @@ use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
 use crate::store::{Lane, Outcome, Reach, Reply, Request};
+use crate::sync::MutexGuard;
 
 /// Requests in one pipeline: small enough to be done well before anything else falls due.
 const PIPELINE: usize = 128;

@@ -5,11 +5,17 @@
 //! listener at a time, and the others sleep until it, or somebody who releases, wakes them. Only a
 //! thread whose place is in the store's queue listens: nobody but the store can give it a turn.
 
+#[cfg(test)]
+#[cfg(shuttle)]
+mod explored;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(all(test, shuttle))]
+use self::explored::is;
 use super::backoff::Pace;
 use super::dating::Dating;
 use super::local::{Ask, Effects, Ending, Limits, Line, Next, Owe, Turn};
@@ -17,7 +23,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
 use crate::store::{Ears, Identity, Notice, Outcome};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
 pub(crate) struct Room {
@@ -50,6 +56,22 @@ struct Sleeper {
     woken: bool,
     /// What comes with a turn that was passed on.
     legacy: Option<Legacy>,
+}
+
+/// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mutant {
+    WakesWithoutMark,
+    LeavesWithoutNominating,
+    GoesWithoutNominating,
+    ListensToItsCheck,
+    SleepsThroughClosing,
+    ReopensWithoutAsking,
+}
+
+#[cfg(not(all(test, shuttle)))]
+fn is(_: Mutant) -> bool {
+    false
 }
 
 /// After a wake-up connection could not be opened.
@@ -172,7 +194,7 @@ impl Room {
 
     fn on_line(
         &self,
-        mut hall: std::sync::MutexGuard<'_, Hall>,
+        mut hall: MutexGuard<'_, Hall>,
         name: &Arc<[u8]>,
         act: impl FnOnce(&mut Line) -> Effects,
     ) -> Option<Owing> {
@@ -200,7 +222,7 @@ impl Room {
 impl Hall {
     fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
         let seat = self.seats.get_mut(&id?)?;
-        seat.woken = true;
+        seat.woken = !is(Mutant::WakesWithoutMark);
         Some(Arc::clone(&seat.condvar))
     }
 
@@ -212,6 +234,9 @@ impl Hall {
 
     /// Everybody who waits has to ask.
     fn reopened(&mut self, now: Moment) -> Vec<Arc<Condvar>> {
+        if is(Mutant::ReopensWithoutAsking) {
+            return Vec::new();
+        }
         let effects: Vec<_> = self.lines.values_mut().map(|line| line.reopened(now)).collect();
         effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
     }
@@ -254,12 +279,21 @@ impl Seat<'_> {
         let legacy = seat.legacy.take_if(|_| matches!(next, Next::Turn(_)));
         let nominated = match next {
             Next::Sleep(_) => None,
+            _ if is(Mutant::GoesWithoutNominating) => None,
             _ => hall.nominate(),
         };
         if let Some(condvar) = nominated {
             condvar.notify_one();
         }
         (next, legacy)
+    }
+
+    /// This thread is about to be busy elsewhere: somebody else is to listen meanwhile.
+    pub(crate) fn step_aside(&self) {
+        if !is(Mutant::ListensToItsCheck) {
+            let woken = self.room.hall.lock().nominate();
+            notify(woken);
+        }
     }
 
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
@@ -272,7 +306,8 @@ impl Seat<'_> {
     ) -> Vec<Owing> {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
-        if hall.closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
+        let closed = hall.closed && !is(Mutant::SleepsThroughClosing);
+        if closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
             return Vec::new();
         }
         let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
@@ -348,7 +383,7 @@ impl Seat<'_> {
                 hall.dating.restart(now);
                 woken = hall.reopened(now);
             }
-            Err(error) if error.is_retriable() => {
+            Err(error) if error.is_retriable() || hall.closed => {
                 log::debug!("the wake-up connection: {error}");
                 hall.reopen = now.plus(REOPEN);
             }
@@ -377,7 +412,9 @@ impl Seat<'_> {
             left.0 = turn.map(|turn| (turn, seat.and_then(|seat| seat.legacy)));
             left.1 = effects.owe.map(|owe| (Arc::clone(&self.name), owe));
         }
-        woken.extend(hall.nominate());
+        if !is(Mutant::LeavesWithoutNominating) {
+            woken.extend(hall.nominate());
+        }
         self.room.tidy(&mut hall, &self.name);
         drop(hall);
         notify(woken);

@@ -1,0 +1,128 @@
+//! What stands in the place of `std` while the tests explore in which order threads can meet:
+//! mutexes and threads of the `shuttle` crate, which tries one order after the other and finds out
+//! when nobody can go on.
+//!
+//! Time is made up as well. It all but stands still until a short wait ends by itself, and then it
+//! is the end of that wait: at any moment, however many others act before. A long wait never ends by
+//! itself, so that whoever should have been woken, and was not, is found out.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::{LockResult, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+pub(crate) mod atomic {
+    pub(crate) use shuttle::sync::atomic::AtomicUsize;
+}
+
+/// To look at the clock takes some time, too: no two looks see the same.
+const GLANCE: Duration = Duration::from_micros(1);
+/// Shorter waits end by themselves.
+const LONG: Duration = Duration::from_millis(900);
+
+thread_local! {
+    static NOW: Cell<Moment> = const { Cell::new(Moment::ZERO) };
+}
+
+/// Before each execution: all of them begin alike.
+pub(crate) fn restart() {
+    NOW.set(Moment::from_nanos(1_000_000_000_000));
+}
+
+pub(crate) fn now() -> Moment {
+    NOW.set(NOW.get().plus(GLANCE));
+    NOW.get()
+}
+
+#[derive(Default)]
+pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(super) const fn new(value: T) -> Mutex<T> {
+        Mutex(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(super) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(MutexGuard { guard, mutex: self })
+    }
+}
+
+/// Knows its mutex, so that it can be given up and had again.
+pub(crate) struct MutexGuard<'a, T> {
+    guard: shuttle::sync::MutexGuard<'a, T>,
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Condvar(shuttle::sync::Condvar);
+
+impl Condvar {
+    pub(super) fn wait<'a, T>(
+        &self,
+        MutexGuard { guard, mutex }: MutexGuard<'a, T>,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        let guard = self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        Ok(MutexGuard { guard, mutex })
+    }
+
+    pub(super) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        span: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, ())> {
+        let end = now().plus(span);
+        let guard = if span < LONG {
+            let mutex = guard.mutex;
+            drop(guard);
+            shuttle::thread::yield_now();
+            NOW.set(NOW.get().max(end));
+            mutex.lock()
+        } else {
+            self.wait(guard)
+        };
+        guard.map(|guard| (guard, ())).map_err(|_| unreachable!())
+    }
+
+    pub(super) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(super) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// In the place of [`fork::Thread`](crate::fork::Thread).
+pub(crate) struct Thread(shuttle::thread::JoinHandle<()>);
+
+impl Thread {
+    pub(crate) fn start(
+        _name: &'static CStr,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Thread> {
+        Ok(Thread(shuttle::thread::spawn(work)))
+    }
+
+    pub(crate) fn join(self) {
+        self.0.join().unwrap();
+    }
+}

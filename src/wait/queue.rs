@@ -56,8 +56,9 @@ impl Stand {
         }
     }
 
+    /// What was told before is what the request is for.
     pub(super) fn ask(&mut self) {
-        (self.asking, self.known) = (true, true);
+        (self.asking, self.known, self.told) = (true, true, None);
     }
 
     /// Something else than an answer says when to ask.

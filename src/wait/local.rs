@@ -424,7 +424,8 @@ impl Line {
         };
         let Some(head) = self.waiters.front() else { return Effects::default() };
         let mut stand = Stand::new(head.token, head.terms, 0);
-        if head.id <= held.mark {
+        // Without a place to keep it is a wait like any other.
+        if head.id <= held.mark && held.ticket != 0 {
             (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
         }
         stand.tell(now, now);

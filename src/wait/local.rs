@@ -163,6 +163,12 @@ impl Line {
             && self.turns.is_empty()
     }
 
+    /// The lock is with this process, as far as it knows.
+    #[cfg(test)]
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// The token that stands in the store's queue or is on its way there.
     pub(crate) fn standing(&self) -> Option<Token> {
         self.stand.as_ref().map(|stand| stand.token)

@@ -12,7 +12,10 @@ use support::*;
 
 const LIMIT: Duration = Duration::from_secs(10);
 const EXTEND: &str = include_str!("../src/store/redis/dialect/native/extend.lua");
-const GIVE: &str = include_str!("../src/store/redis/dialect/native/give.lua");
+const GIVE: &str = concat!(
+    include_str!("../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../src/store/redis/dialect/native/give.lua"),
+);
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)

@@ -16,8 +16,14 @@ use redis::Value;
 use support::*;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const TAKE: &str = include_str!("../src/store/redis/dialect/native/take.lua");
-const GIVE: &str = include_str!("../src/store/redis/dialect/native/give.lua");
+const TAKE: &str = concat!(
+    include_str!("../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../src/store/redis/dialect/native/take.lua"),
+);
+const GIVE: &str = concat!(
+    include_str!("../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../src/store/redis/dialect/native/give.lua"),
+);
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)

@@ -84,7 +84,7 @@ fn c2_fence_grows_when_the_servers_clock_was_set_back() {
     // As if the last one had been given out in an hour from now.
     let ahead = fence + 3_600_000_000;
     let token = "00112233445566778899aabbccddeeff";
-    server.cmd(&["SET", "leasehold:{n}", &format!("{ahead} {token}"), "PX", "100000"]);
+    server.cmd(&["SET", "leasehold:{n}", &format!("0 {ahead} {ahead} {token}"), "PX", "100000"]);
     assert_eq!(client.lock("n").acquire().unwrap().fence(), ahead + 1);
     assert_eq!(client.lock("n").acquire().unwrap().fence(), ahead + 2);
 }
@@ -94,7 +94,7 @@ fn c2_fence_at_the_end_of_its_range_is_refused_and_nothing_touched() {
     let server = Server::start();
     let client = open(&server.url());
     let token = "00112233445566778899aabbccddeeff";
-    let side = |fence: u64| format!("{fence} {token}");
+    let side = |fence: u64| format!("0 {fence} {fence} {token}");
     let set = |value: &str| server.cmd(&["SET", "leasehold:{n}", value, "PX", "100000"]);
     set(&side(leasehold::MAX_FENCE - 1));
     assert_eq!(client.lock("n").acquire().unwrap().fence(), leasehold::MAX_FENCE);

@@ -61,13 +61,14 @@ def bare(port: int) -> Callable[[], None]:
     send, receive = connection.sendall, connection.recv
 
     def load(file: str) -> bytes:
-        send(pack(b"SCRIPT", b"LOAD", (SCRIPTS / file).read_bytes()))
+        source = b"".join((SCRIPTS / part).read_bytes() for part in ("hand_over.lua", file))
+        send(pack(b"SCRIPT", b"LOAD", source))
         return receive(100).split(b"\r\n")[1]
 
-    token, keys = b"0" * 32, [b"2", b"bare", b"leasehold:{bare}"]
-    take = pack(b"EVALSHA", load("take.lua"), *keys, token, b"30000", b"try")
-    # Without its fence, since that differs each time: one comparison less.
-    give = pack(b"EVALSHA", load("give.lua"), *keys, token, b"0")
+    token, keys = b"0" * 32, [b"3", b"bare", b"leasehold:{bare}", b"leasehold:queue:{bare}"]
+    take = pack(b"EVALSHA", load("take.lua"), *keys, token, b"30000", b"try", b"1")
+    # Under another fence than it was given, since that differs each time.
+    give = pack(b"EVALSHA", load("give.lua"), *keys, token, b"1", b"")
 
     def cycle() -> None:
         send(take)

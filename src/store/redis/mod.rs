@@ -18,12 +18,15 @@ use std::time::Duration;
 
 use redis::Value;
 
-use self::dialect::native::Native;
+use self::dialect::native::{Ear, Native};
 use self::route::single::Single;
 use super::{Abilities, Answer, Failure, Lane, Look, Outcome, Request, Store};
 use crate::clock::Deadline;
 use crate::config::{Config, RedisConfig};
 use crate::error::Error;
+
+/// A client that cannot be told anything.
+const DEAF: Ear<'_> = Ear { channel: b"", is_open: false };
 
 /// Locks on one Redis server.
 pub(crate) struct RedisStore {
@@ -34,7 +37,7 @@ pub(crate) struct RedisStore {
 impl RedisStore {
     pub(crate) fn new(redis: &RedisConfig, config: &Config) -> Result<RedisStore, Error> {
         Ok(RedisStore {
-            dialect: Native::new(&config.prefix),
+            dialect: Native::new(&config.prefix, config.claim_window),
             route: Single::new(redis, config.pool)?,
         })
     }
@@ -42,13 +45,14 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let carried = self.route.carry(lane, &self.dialect.pack(requests), deadline);
+        let carried = self.route.carry(lane, &self.dialect.pack(requests, DEAF), deadline);
         let outcome = |(request, carried): (&Request<'_>, _)| {
             let (value, sent) = carried?;
-            // The scripts write nothing before they report an error.
+            // A take that reports an error has not taken the lock, and the others are refused
+            // before they write.
             let refused = matches!(value, Value::ServerError(_));
             match self.dialect.read(request, value) {
-                Ok(reply) => Ok(Answer { reply, sent, server: 0 }),
+                Ok((reply, server)) => Ok(Answer { reply, sent, server }),
                 Err(error) if refused => Err(Failure::not_done(error)),
                 Err(error) => Err(Failure::unknown(error, sent)),
             }

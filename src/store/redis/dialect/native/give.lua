@@ -1,36 +1,95 @@
--- Gives up a token: frees the lock if it is the token's.
+-- Gives up a token: its place in the queue, and the lock if it is the token's, for the first
+-- living waiter.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its side key, "<last fence> <token it was given to>"
+-- KEYS[2]  its side key, "<1 if anybody may stand in the queue, else 0> <last fence reserved>
+--          <first fence of the last grant> <token it was for>"
+-- KEYS[3]  its queue
 -- ARGV[1]  the token
--- ARGV[2]  the fence that was used under it, or 0 where none was
+-- ARGV[2]  the last fence that was used under it, or 0 where none was
+-- ARGV[3]  its member in the queue; empty where it cannot be there
 --
--- Replies  1  the lock was the token's and is free now
+-- Replies  1  the lock was the token's and is free or another's now
 --          0  it was not
---          an error: nothing was changed
+--          an error: nothing was changed, unless a right is missing for what follows the removal
 --
--- Safe to send twice: a second copy finds nothing, or somebody else's token. A lock that has the
--- token and another fence was taken by a take that arrived late, after the turn that used this
--- fence was over: it is freed, since nobody knows of it, and answered with 0.
+-- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the
+-- lock free it hands it over as any other give. A lock that has the token and whose fences are
+-- others was taken by a take that arrived late, after the turn that used this fence was over: it
+-- is given up, since nobody knows of it, and answered with 0. Fences that were not used go back
+-- only with the lock that they were reserved for.
 
-local lock, side = KEYS[1], KEYS[2]
-local token, fence = ARGV[1], ARGV[2]
+local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
+local token, fence, member = ARGV[1], ARGV[2], ARGV[3]
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
   -- Once more, so that the error tells this line and with it the command.
   return redis.call('GET', lock)
 end
-if holder ~= token then
+local mine, taken = holder == token, holder and holder ~= token
+
+local stored = redis.pcall('GET', side)
+
+-- The way of every day: one fence was reserved and used, and nobody waits.
+if mine and stored == '0 ' .. fence .. ' ' .. fence .. ' ' .. token then
+  redis.call('DEL', lock)
+  return 1
+end
+
+-- What cannot be read in the side key is left alone, and the lock is given all the same.
+local queued, last, first, owner
+if type(stored) == 'string' then
+  queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
+  queued = queued == '1'
+elseif not stored then
+  last, first, owner = 0, 0, '0'
+  -- Who may not look takes it for empty.
+  queued = redis.pcall('ZRANGE', queue, 0, 0)[1] ~= nil
+end
+
+if mine or (queued and not taken) then
+  redis.call('DEL', lock)
+end
+local was_head = false
+if member ~= '' and (queued or fence == '0') then
+  was_head = taken and redis.call('ZRANK', queue, member) == 0
+  redis.call('ZREM', queue, member)
+end
+
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+if taken then
+  local left = was_head and redis.call('PTTL', lock) or -1
+  if left > 0 then
+    tell(queue, now(), left)
+  end
   return 0
 end
 
-local stored = fence ~= '0' and redis.pcall('GET', side)
-redis.call('DEL', lock)
-if type(stored) == 'string' then
-  local last, owner = string.match(stored, '^(%d+) (%x+)$')
-  if owner == token and last ~= fence then
-    return 0
+local used, cut, answer = tonumber(fence), false, mine and 1 or 0
+if mine and used > 0 and owner == token then
+  if used >= tonumber(first) and used <= tonumber(last) then
+    cut, last = used < tonumber(last), fence
+  else
+    answer = 0
   end
 end
-return 1
+
+local left = queued
+if queued then
+  local came, reserved
+  came, reserved, left = hand_over(lock, side, queue, now(), tonumber(last))
+  -- The side key has been written since.
+  if reserved ~= tonumber(last) then
+    return answer
+  end
+end
+if cut or left ~= queued then
+  local noted = string.format('%d %s %s %s', left and 1 or 0, last, first, owner)
+  redis.call('SET', side, noted, 'PX', 90000000)
+end
+return answer

@@ -1,33 +1,58 @@
 //! The keys of a name.
 //!
 //! The lock's key is the name itself, so that any client that does SET NX PX and
-//! compare-and-delete can share the lock. The side key lands in the same Cluster slot for every
-//! name: with the name's own hash tag where it has one, else with the whole name as the tag, and
-//! where a stray brace makes that impossible, with a number as the tag that falls into the slot.
+//! compare-and-delete can share the lock. The side key and the queue land in the same Cluster slot
+//! for every name: with the name's own hash tag where it has one, else with the whole name as the
+//! tag, and where a stray brace makes that impossible, with a number as the tag that falls into the
+//! slot.
 
 use crate::fork::First;
 
 const SLOTS: usize = 16384;
 
-/// Writes both keys into the buffers.
-pub(super) fn write(prefix: &[u8], name: &[u8], lock: &mut Vec<u8>, side: &mut Vec<u8>) {
-    lock.clear();
-    lock.extend_from_slice(prefix);
-    lock.extend_from_slice(name);
-    side.clear();
-    side.extend_from_slice(b"leasehold:{");
-    match hash_tag(lock) {
-        Some(tag) => side.extend_from_slice(tag),
-        None if !lock.contains(&b'}') => {
-            // The tag is the whole of the name, and need not be repeated.
-            side.extend_from_slice(lock);
-            side.extend_from_slice(b"}");
-            return;
-        }
-        None => side.extend_from_slice(number_in_slot(slot(lock)).as_bytes()),
+/// The keys of one name, in buffers that serve for one name after the other.
+pub(super) struct Keys {
+    pub(super) lock: Vec<u8>,
+    pub(super) side: Vec<u8>,
+    pub(super) queue: Vec<u8>,
+}
+
+/// Room for the key of an everyday name.
+const KEY: usize = 96;
+
+impl Keys {
+    pub(super) fn new() -> Keys {
+        let [lock, side, queue] = [(); 3].map(|()| Vec::with_capacity(KEY));
+        Keys { lock, side, queue }
     }
-    side.extend_from_slice(b"}");
-    side.extend_from_slice(lock);
+
+    pub(super) fn write(&mut self, prefix: &[u8], name: &[u8]) {
+        self.lock.clear();
+        self.lock.extend_from_slice(prefix);
+        self.lock.extend_from_slice(name);
+        self.side.clear();
+        self.side.extend_from_slice(b"leasehold:");
+        self.queue.clear();
+        self.queue.extend_from_slice(b"leasehold:queue:");
+        let number;
+        let (tag, is_all) = match hash_tag(&self.lock) {
+            Some(tag) => (tag, false),
+            None if !self.lock.contains(&b'}') => (&self.lock[..], true),
+            None => {
+                number = number_in_slot(slot(&self.lock));
+                (number.as_bytes(), false)
+            }
+        };
+        for key in [&mut self.side, &mut self.queue] {
+            key.push(b'{');
+            key.extend_from_slice(tag);
+            key.push(b'}');
+            // Where the tag is the whole of the name, it need not be repeated.
+            if !is_all {
+                key.extend_from_slice(&self.lock);
+            }
+        }
+    }
 }
 
 /// What a Cluster hashes instead of the whole key: what stands between the first `{` and the next
@@ -75,10 +100,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn keys(name: &[u8]) -> (Vec<u8>, Vec<u8>) {
-        let (mut lock, mut side) = (Vec::new(), Vec::new());
-        write(b"", name, &mut lock, &mut side);
-        (lock, side)
+    fn keys(name: &[u8]) -> [Vec<u8>; 3] {
+        let mut keys = Keys::new();
+        keys.write(b"", b"another one");
+        keys.write(b"", name);
+        [keys.lock, keys.side, keys.queue]
     }
 
     #[test]
@@ -90,26 +116,39 @@ mod tests {
     }
 
     #[test]
-    fn side_keys_read_well_for_everyday_names() {
-        assert_eq!(keys(b"stock:1").1, b"leasehold:{stock:1}");
-        assert_eq!(keys(b"{shop}:1").1, b"leasehold:{shop}{shop}:1");
+    fn keys_read_well_for_everyday_names() {
+        let [_, side, queue] = keys(b"stock:1");
+        assert_eq!(side, b"leasehold:{stock:1}");
+        assert_eq!(queue, b"leasehold:queue:{stock:1}");
+        let [_, side, queue] = keys(b"{shop}:1");
+        assert_eq!(side, b"leasehold:{shop}{shop}:1");
+        assert_eq!(queue, b"leasehold:queue:{shop}{shop}:1");
+    }
+
+    #[test]
+    fn a_prefix_is_a_part_of_the_name() {
+        let mut keys = Keys::new();
+        keys.write(b"blue:", b"n");
+        assert_eq!((&keys.lock[..], &keys.side[..]), (&b"blue:n"[..], &b"leasehold:{blue:n}"[..]));
     }
 
     proptest! {
         #[test]
-        fn both_keys_of_any_name_are_in_one_slot(name in proptest::collection::vec(
+        fn all_keys_of_any_name_are_in_one_slot(name in proptest::collection::vec(
             prop_oneof![Just(b'{'), Just(b'}'), Just(0u8), any::<u8>()], 1..20)) {
-            let (lock, side) = keys(&name);
-            prop_assert_eq!(slot(&lock), slot(&side));
+            let [lock, side, queue] = keys(&name).map(|key| slot(&key));
+            prop_assert_eq!([lock, lock], [side, queue]);
         }
 
         #[test]
-        fn no_two_names_share_a_side_key(
+        fn no_two_names_share_what_stands_beside_them(
             one in proptest::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), Just(b'a')], 1..7),
             two in proptest::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), Just(b'a')], 1..7),
         ) {
             prop_assume!(one != two);
-            prop_assert_ne!(keys(&one).1, keys(&two).1);
+            let ([_, side, queue], [_, other_side, other_queue]) = (keys(&one), keys(&two));
+            prop_assert!(side != other_side && queue != other_queue);
+            prop_assert!(side != other_queue && queue != other_side);
         }
     }
 }

@@ -1,92 +1,130 @@
-//! Leasehold's own format: the lock under its name, the fence beside it.
+//! Leasehold's own format: the lock under its name, the fence and the queue beside it.
 
 mod keys;
+#[cfg(test)]
+pub(crate) mod model;
+mod notice;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use redis::{ServerError, Value};
 
+use self::keys::Keys;
 use super::super::fault;
 use super::{Batch, Decimal, Script};
 use crate::config::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Held, Look, Place, Reach, Reply, Request, millis};
+use crate::store::{Held, Look, Notice, Place, Reach, Reply, Request, millis};
 use crate::token::HEX;
 
+/// A script of one file, or of several one after the other.
 macro_rules! script {
-    ($name:ident, $file:literal) => {
-        static $name: Script = Script::new(include_str!($file), || {
-            redis::Script::new(include_str!($file)).get_hash().to_owned()
+    ($name:ident, $($file:literal),+) => {
+        static $name: Script = Script::new(concat!($(include_str!($file)),+), || {
+            redis::Script::new(concat!($(include_str!($file)),+)).get_hash().to_owned()
         });
     };
 }
-script!(TAKE, "take.lua");
-script!(GIVE, "give.lua");
+script!(TAKE, "hand_over.lua", "take.lua");
+script!(GIVE, "hand_over.lua", "give.lua");
 script!(EXTEND, "extend.lua");
 script!(LOOK, "look.lua");
-
-/// Room for the key of an everyday name.
-const KEY: usize = 96;
 
 /// The keys of one client: every name behind the same prefix.
 pub(in crate::store::redis) struct Native {
     prefix: Vec<u8>,
+    claim_window: Duration,
+}
+
+/// Where a client is told that it was granted a lock.
+#[derive(Clone, Copy)]
+pub(in crate::store::redis) struct Ear<'a> {
+    /// Always the same for one client. Empty where it has none: then it has no place in any queue.
+    pub(in crate::store::redis) channel: &'a [u8],
+    /// It listens at this moment, and so may stand in queues.
+    pub(in crate::store::redis) is_open: bool,
 }
 
 impl Native {
-    pub(in crate::store::redis) fn new(prefix: &[u8]) -> Native {
-        Native { prefix: prefix.to_vec() }
+    pub(in crate::store::redis) fn new(prefix: &[u8], claim_window: Duration) -> Native {
+        Native { prefix: prefix.to_vec(), claim_window }
     }
 
-    pub(in crate::store::redis) fn pack(&self, requests: &[Request<'_>]) -> Batch {
+    pub(in crate::store::redis) fn pack(&self, requests: &[Request<'_>], ear: Ear<'_>) -> Batch {
         let mut batch = Batch::with_room_for(requests.len());
-        let (mut lock, mut side) = (Vec::with_capacity(KEY), Vec::with_capacity(KEY));
-        let mut hex = [0; HEX];
+        let (mut keys, mut hex, mut member) = (Keys::new(), [0; HEX], Vec::new());
         for request in requests {
-            let (Request::Take { name, .. }
-            | Request::Extend { name, .. }
-            | Request::Give { name, .. }) = *request;
-            keys::write(&self.prefix, name, &mut lock, &mut side);
-            let both: [&[u8]; 2] = [&lock, &side];
+            let (Request::Take { name, token, ttl, .. }
+            | Request::Extend { name, token, ttl, .. }
+            | Request::Give { name, token, ttl, .. }) = *request;
+            keys.write(&self.prefix, name);
+            let Keys { lock, side, queue } = &keys;
+            let all: [&[u8]; 3] = [lock, side, queue];
+            let token = token.hex(&mut hex).as_bytes();
+            let millis = Decimal::of(millis(ttl));
             match *request {
-                Request::Take { token, ttl, place: Place::Try | Place::Join(_), .. } => {
-                    let (token, ttl) = (token.hex(&mut hex).as_bytes(), Decimal::of(millis(ttl)));
-                    batch.push(&TAKE, &both, &[token, ttl.digits(), b"try"]);
+                Request::Take { place, block, .. } => {
+                    let block = Decimal::of(block.into());
+                    let [mine, millis, block] = [token, millis.digits(), block.digits()];
+                    match place {
+                        Place::Join(ticket) if !ear.channel.is_empty() => {
+                            self.write_member(&mut member, mine, ttl, ear);
+                            let mode: &[u8] = if ear.is_open { b"join" } else { b"try" };
+                            let ticket = Decimal::of(ticket);
+                            let place = [mine, millis, mode, block, &member, ticket.digits()];
+                            batch.push(&TAKE, &all, &place);
+                        }
+                        _ => batch.push(&TAKE, &all, &[mine, millis, b"try", block]),
+                    }
                 }
-                Request::Extend { token, ttl, reach, .. } => {
-                    let (token, ttl) = (token.hex(&mut hex).as_bytes(), Decimal::of(millis(ttl)));
+                Request::Extend { fence, reach, .. } => {
+                    let millis = millis.digits();
                     match reach {
-                        Reach::Grow => {
-                            batch.push(&EXTEND, &both[..1], &[token, ttl.digits(), b"grow"])
-                        }
-                        Reach::Set => {
-                            batch.push(&EXTEND, &both[..1], &[token, ttl.digits(), b"set"])
-                        }
+                        Reach::Grow => batch.push(&EXTEND, &all[..1], &[token, millis, b"grow"]),
+                        Reach::Set => batch.push(&EXTEND, &all[..1], &[token, millis, b"set"]),
                         Reach::Refresh => {
-                            batch.push(&TAKE, &both, &[token, ttl.digits(), b"claim"])
+                            let fence = Decimal::of(fence);
+                            batch.push(&TAKE, &all, &[token, millis, b"claim", fence.digits()]);
                         }
                     }
                 }
-                Request::Give { token, fence, .. } => {
-                    let (token, fence) = (token.hex(&mut hex).as_bytes(), Decimal::of(fence));
-                    batch.push(&GIVE, &both, &[token, fence.digits()]);
+                Request::Give { fence, .. } => {
+                    self.write_member(&mut member, token, ttl, ear);
+                    batch.push(&GIVE, &all, &[token, Decimal::of(fence).digits(), &member]);
                 }
             }
         }
         batch
     }
 
-    /// What a script's reply means to the request that it answers.
+    /// A token's place in a queue: what its takes asked for is a part of it. Nothing where the
+    /// client can have none.
+    fn write_member(&self, member: &mut Vec<u8>, token: &[u8], ttl: Duration, ear: Ear<'_>) {
+        member.clear();
+        if !ear.channel.is_empty() {
+            let span = Decimal::of(millis(ttl.min(self.claim_window)));
+            [token, b" ", span.digits(), b" ", ear.channel]
+                .iter()
+                .for_each(|part| member.extend_from_slice(part));
+        }
+    }
+
+    /// What a script's reply means to the request that it answers, and the server's clock in
+    /// microseconds, where it tells.
     pub(in crate::store::redis) fn read(
         &self,
         request: &Request<'_>,
         value: Value,
-    ) -> Result<Reply, Error> {
+    ) -> Result<(Reply, u64), Error> {
         match (request, value) {
             (request, Value::ServerError(error)) => Err(explain(script(request), &error)),
-            (Request::Give { .. }, Value::Int(1)) => Ok(Reply::Given),
-            (Request::Extend { .. }, Value::Int(1)) => Ok(Reply::Extended),
-            (Request::Give { .. } | Request::Extend { .. }, Value::Int(0)) => Ok(Reply::NotMine),
+            (Request::Give { .. }, Value::Int(1)) => Ok((Reply::Given, 0)),
+            (Request::Extend { .. }, Value::Int(1)) => Ok((Reply::Extended, 0)),
+            (Request::Give { .. } | Request::Extend { .. }, Value::Int(0)) => {
+                Ok((Reply::NotMine, 0))
+            }
             (request, Value::BulkString(text)) => {
                 read_taken(request, &text).unwrap_or_else(|| Err(unreadable(&text)))
             }
@@ -94,10 +132,15 @@ impl Native {
         }
     }
 
+    /// What was published to a client; `None` if it can make nothing of it.
+    pub(in crate::store::redis) fn read_notice(&self, payload: &[u8]) -> Option<Notice> {
+        notice::read(payload, &self.prefix)
+    }
+
     pub(in crate::store::redis) fn pack_look(&self, name: &[u8]) -> Batch {
-        let (mut batch, mut lock, mut side) = (Batch::default(), Vec::new(), Vec::new());
-        keys::write(&self.prefix, name, &mut lock, &mut side);
-        batch.push(&LOOK, &[&lock, &side], &[]);
+        let (mut batch, mut keys) = (Batch::default(), Keys::new());
+        keys.write(&self.prefix, name);
+        batch.push(&LOOK, &[&keys.lock, &keys.side], &[]);
         batch
     }
 
@@ -115,10 +158,10 @@ impl Native {
             _ => None,
         };
         let side = text(side);
-        let (last_fence, owner) = match side.as_deref().and_then(|side| side.split_once(' ')) {
-            Some((fence, owner)) => (fence.parse().ok(), Some(owner)),
-            None => (None, None),
-        };
+        let mut words = side.as_deref().unwrap_or_default().split(' ');
+        // A 0 stands where none was given out yet.
+        let number = |word: Option<&str>| word?.parse().ok().filter(|fence| *fence != 0);
+        let (last_fence, owner) = (number(words.nth(1)), words.nth(1));
         let Some(holder) = text(holder) else {
             return Ok(Look { holder: None, last_fence });
         };
@@ -157,22 +200,27 @@ fn explain(script: &Script, error: &ServerError) -> Error {
 }
 
 /// Reads a reply of take.lua; `None` if it is none.
-fn read_taken(request: &Request<'_>, text: &[u8]) -> Option<Result<Reply, Error>> {
+fn read_taken(request: &Request<'_>, text: &[u8]) -> Option<Result<(Reply, u64), Error>> {
     let text = std::str::from_utf8(text).ok()?;
     let (sign, rest) = text.split_at_checked(1)?;
-    let first = rest.trim_start().split(' ').next().and_then(|number| number.parse::<u64>().ok());
     let claim = matches!(request, Request::Extend { .. });
+    let mut words = rest.trim_start().split(' ');
+    let mut number = || words.next()?.parse::<u64>().ok();
     Some(Ok(match sign {
-        "G" if claim => Reply::Extended,
-        "G" => Reply::Granted {
-            fence: first.filter(|fence| (1..=MAX_FENCE).contains(fence))?,
-            block: 1,
-        },
-        "B" => {
-            Reply::Busy { free_in: Duration::from_millis(first?), ticket: 0, rank: 0, ours: false }
+        "G" => {
+            let (fence, block, server) = (number()?, number()?, number()?);
+            let known = (1..=MAX_FENCE).contains(&fence) && block > 0;
+            let block = u32::try_from(block).ok().filter(|_| known)?;
+            (if claim { Reply::Extended } else { Reply::Granted { fence, block } }, server)
         }
-        "L" => Reply::NotMine,
-        "F" if claim => Reply::NotMine,
+        "B" => {
+            let (free_in, server) = (Duration::from_millis(number()?), number()?);
+            let (rank, ticket, ours) = (number()?, number()?, number()? == 1);
+            let rank = u32::try_from(rank).ok()?;
+            (Reply::Busy { free_in, ticket, rank, ours }, server)
+        }
+        "L" => (Reply::NotMine, 0),
+        "F" if claim => (Reply::NotMine, 0),
         "F" => return Some(Err(foreign(rest.trim_start()))),
         _ => return None,
     }))

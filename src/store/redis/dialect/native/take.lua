@@ -1,26 +1,32 @@
--- Takes a lock for a token, or confirms that the token has it.
+-- Takes a lock for a token, stands in its queue, or confirms that the token has it.
 --
 -- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
--- KEYS[2]  its side key: "<last fence> <token it was given to>", kept 25 hours
+-- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0>
+--          <last fence reserved> <first fence of the last grant> <token it was for>"
+-- KEYS[3]  its queue, kept 5 minutes from the last poll of anybody in it
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
--- ARGV[3]  "try": take the lock if it is free; "claim": only confirm, never take
+-- ARGV[3]  "try": take the lock if it is free and nobody waits; "join": stand in the queue if not;
+--          "claim": only confirm, never take
+-- ARGV[4]  how many fences; of a claim, the first fence of the grant
+-- ARGV[5]  not of a claim, and of a try only where it may stand in the queue: its member there
+-- ARGV[6]  of a join: the ticket of an earlier poll, or 0
 --
--- Replies  "G <fence> <server time in µs>"   the lock is the token's
---          "B <ttl left in ms> <server time>" somebody else has it
---          "L"                                claimed, and not the token's
---          "F <why>"                          the key is not a lease
---          an error                           nothing was written
+-- Replies  "G <first fence> <fences> <server time in µs>"        the lock is the token's
+--          "B <ttl left in ms> <server time> <rank> <ticket> <1 or 0>"
+--                                 somebody else has it, one of ours or not. With no ttl left, it
+--                                 is free, but others may be before the token: poll again
+--          "L"                    claimed, and not the token's
+--          "F <why>"              the key is not a lease
+--          an error               the lock is not the token's
 --
--- Safe to send twice: a second copy finds the token's own lock and answers with the same fence. It
--- never shortens the ttl, so that a copy that was delayed cannot cut a later extension. The fence
--- is written before the lock: when the second write fails, a number is skipped and nobody holds.
--- A holder's value and ttl are never touched for another token.
+-- Safe to send twice: a second copy finds the token's own lock and answers with the same fences,
+-- or its own place in the queue. It never shortens the ttl, so that a copy that was delayed cannot
+-- cut a later extension. The fence is written before the lock: when the second write fails, a
+-- number is skipped and nobody holds. A holder's value and ttl are never touched for another token.
 
-local lock, side = KEYS[1], KEYS[2]
-local token, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
-local SIDE_TTL = 90000000
-local MAX_FENCE = 9007199254740991
+local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
+local token, ttl, mode, member = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -33,46 +39,121 @@ if type(holder) == 'table' then
   -- Once more, so that the error tells this line and with it the command.
   return redis.call('GET', lock)
 end
-
-if holder and holder ~= token then
-  if mode == 'claim' then
-    return 'L'
-  end
-  local left = redis.call('PTTL', lock)
-  if left < 0 then
-    return 'F it has no ttl'
-  end
-  return string.format('B %.0f %.0f', left, now)
-end
-
-local last, owner = 0, false
-local stored = redis.call('GET', side)
-if stored then
-  local fence, given_to = string.match(stored, '^(%d+) (%x+)$')
-  if not fence then
-    return redis.error_reply('LEASEHOLD the side key of this name holds something else')
-  end
-  last, owner = tonumber(fence), given_to
-end
-
-if holder then
-  if redis.call('PTTL', lock) < tonumber(ttl) then
-    redis.call('PEXPIRE', lock, ttl)
-  end
-  if mode == 'claim' or owner == token then
-    redis.call('PEXPIRE', side, SIDE_TTL)
-    return string.format('G %.0f %.0f', last, now)
-  end
-elseif mode == 'claim' then
+if mode == 'claim' and holder ~= token then
   return 'L'
 end
 
-local fence = math.max(last + 1, now)
-if fence > MAX_FENCE then
+local SIDE_TTL = 90000000
+local stored = redis.call('GET', side)
+
+-- The way of every day: the lock is free, and nobody waits for it.
+if stored and not holder and ARGV[4] == '1' then
+  local last = string.match(stored, '^0 (%d+) %d+ %x+$')
+  if last and tonumber(last) < now then
+    local fence = string.format('%.0f', now)
+    redis.call('SET', side, '0 ' .. fence .. ' ' .. fence .. ' ' .. token, 'PX', SIDE_TTL)
+    redis.call('SET', lock, token, 'PX', ttl)
+    return 'G ' .. fence .. ' 1 ' .. fence
+  end
+end
+
+local MAX_FENCE = 9007199254740991
+local queued, last, first, owner = false, 0, 0, '0'
+if stored then
+  queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
+  if not queued then
+    return redis.error_reply('LEASEHOLD the side key of this name holds something else')
+  end
+  queued, last, first = queued == '1', tonumber(last), tonumber(first)
+end
+
+local function note(anybody, ...)
+  local noted = string.format('%d %.0f %.0f %s', anybody and 1 or 0, ...)
+  redis.call('SET', side, noted, 'PX', SIDE_TTL)
+end
+
+-- Returns the ticket.
+local function stand()
+  local ticket = ARGV[6] ~= '0' and ARGV[6] or redis.call('ZSCORE', queue, member)
+  if not ticket then
+    local newest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    ticket = newest and math.max(now, tonumber(newest) + 1) or now
+  end
+  ticket = tonumber(ticket)
+  redis.call('ZADD', queue, string.format('%.0f', ticket), member)
+  redis.call('PEXPIRE', queue, 300000)
+  return ticket
+end
+
+local function busy(left, ticket, ours)
+  local rank = ticket and redis.call('ZRANK', queue, member) or 0
+  return string.format('B %.0f %.0f %.0f %.0f %d', left, now, rank, ticket or 0, ours and 1 or 0)
+end
+
+if holder and holder ~= token then
+  local left, ticket = redis.call('PTTL', lock), nil
+  if left < 0 then
+    return 'F it has no ttl'
+  end
+  if mode == 'join' then
+    if not queued then
+      -- Before the queue has anybody in it: who finds a 0 there does not look.
+      note(true, last, first, owner)
+    end
+    ticket = stand()
+  end
+  return busy(left, ticket, owner == holder and first > 0)
+end
+
+if holder then
+  local claimed = mode == 'claim' and tonumber(ARGV[4])
+  if claimed and first > 0 and (owner ~= token or first ~= claimed) then
+    return 'L'
+  end
+  if redis.call('PTTL', lock) < tonumber(ttl) then
+    redis.call('PEXPIRE', lock, ttl)
+  end
+  if claimed and first == 0 then
+    -- Its side key is lost. Longer than any block: what is used of it is not known here.
+    last, first = math.max(last, claimed + 1023), claimed
+    note(true, last, first, token)
+  elseif owner == token then
+    redis.call('PEXPIRE', side, SIDE_TTL)
+  end
+  if owner == token or claimed then
+    if member and queued then
+      redis.call('ZREM', queue, member)
+    end
+    return string.format('G %.0f %.0f %.0f', first, last - first + 1, now)
+  end
+end
+
+if math.max(last + 1, now) > MAX_FENCE then
   return redis.error_reply('LEASEHOLD the fence of this name has reached the end of its range')
 end
-redis.call('SET', side, string.format('%.0f %s', fence, token), 'PX', SIDE_TTL)
+if not stored then
+  -- Who may not look takes it for empty.
+  queued = redis.pcall('ZRANGE', queue, 0, 0)[1] ~= nil
+end
+local may_stand = member and queued
+if queued and not holder then
+  redis.call('DEL', lock)
+  local ticket = mode == 'join' and stand() or nil
+  local came, left
+  came, last, queued, left = hand_over(lock, side, queue, now, last, member)
+  if came == 'given' or came == 'some' then
+    return busy(left or 0, ticket, true)
+  end
+  -- Who may tell nobody does not leave the lock to those before it: all of them may be dead.
+end
+if may_stand then
+  redis.call('ZREM', queue, member)
+end
+
+first = math.max(last + 1, now)
+last = math.min(first + tonumber(ARGV[4]) - 1, MAX_FENCE)
+note(queued, last, first, token)
 if not holder then
   redis.call('SET', lock, token, 'PX', ttl)
 end
-return string.format('G %.0f %.0f', fence, now)
+return string.format('G %.0f %.0f %.0f', first, last - first + 1, now)

@@ -1,0 +1,125 @@
+//! What clients are told on their channels: hand_over.lua says how it is written.
+
+use std::time::Duration;
+
+use crate::config::MAX_FENCE;
+use crate::store::Notice;
+use crate::token::Token;
+
+/// Reads what was published; `None` if that is nothing that a client with this prefix is told.
+pub(super) fn read(payload: &[u8], prefix: &[u8]) -> Option<Notice> {
+    let mut rest = payload;
+    match word(&mut rest)? {
+        b"G" => {
+            let (token, fence) = (token(&mut rest)?, number(&mut rest)?);
+            let (block, server) = (number(&mut rest)?, number(&mut rest)?);
+            let span = Duration::from_millis(number(&mut rest)?);
+            let last = fence.checked_add(block)?.checked_sub(1)?;
+            if fence == 0 || block == 0 || last > MAX_FENCE {
+                return None;
+            }
+            // The key is any bytes, spaces too, and so comes last.
+            let name = rest.strip_prefix(prefix)?.to_vec();
+            Some(Notice::Granted {
+                name,
+                token,
+                fence,
+                block: block.try_into().ok()?,
+                server,
+                span,
+            })
+        }
+        b"W" => {
+            let (token, server) = (token(&mut rest)?, number(&mut rest)?);
+            let span = std::str::from_utf8(rest).ok()?.parse().ok()?;
+            Some(Notice::Window { token, server, span: Duration::from_millis(span) })
+        }
+        _ => None,
+    }
+}
+
+/// Takes off what stands before the next space.
+fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let end = rest.iter().position(|byte| *byte == b' ')?;
+    let (word, after) = (&rest[..end], &rest[end + 1..]);
+    *rest = after;
+    Some(word)
+}
+
+fn token(rest: &mut &[u8]) -> Option<Token> {
+    std::str::from_utf8(word(rest)?).ok()?.parse().ok()
+}
+
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    std::str::from_utf8(word(rest)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TOKEN: &str = "00112233445566778899aabbccddeeff";
+
+    #[test]
+    fn a_grant_says_whose_it_is_and_where_its_validity_counts_from() {
+        let text = format!("G {TOKEN} 7 64 1795182559483864 1000 blue: a b\0{{}}");
+        let granted = |name: &[u8]| Notice::Granted {
+            name: name.to_vec(),
+            token: TOKEN.parse().unwrap(),
+            fence: 7,
+            block: 64,
+            server: 1_795_182_559_483_864,
+            span: Duration::from_secs(1),
+        };
+        assert_eq!(read(text.as_bytes(), b""), Some(granted(b"blue: a b\0{}")));
+        assert_eq!(read(text.as_bytes(), b"blue:"), Some(granted(b" a b\0{}")));
+        assert_eq!(read(text.as_bytes(), b"red:"), None, "another client's");
+    }
+
+    #[test]
+    fn a_window_says_when_it_ends() {
+        let text = format!("W {TOKEN} 1795182559483864 250");
+        let window = Notice::Window {
+            token: TOKEN.parse().unwrap(),
+            server: 1_795_182_559_483_864,
+            span: Duration::from_millis(250),
+        };
+        assert_eq!(read(text.as_bytes(), b"any:"), Some(window));
+    }
+
+    #[test]
+    fn what_no_script_says_is_no_notice() {
+        for text in [
+            "",
+            "G",
+            "hello",
+            "W T 1 2",
+            &format!("W {TOKEN} 1"),
+            &format!("W {TOKEN} 1 2 3"),
+            &format!("W {TOKEN} -1 2"),
+            &format!("G {TOKEN} 1 1 1 1"),
+            &format!("G {TOKEN} 0 1 1 1 n"),
+            &format!("G {TOKEN} 1 0 1 1 n"),
+            &format!("G {TOKEN} 9007199254740991 2 1 1 n"),
+            &format!("G {TOKEN} 1 4294967296 1 1 n"),
+            &format!("G {TOKEN} 18446744073709551615 18446744073709551615 1 1 n"),
+        ] {
+            assert_eq!(read(text.as_bytes(), b""), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = read(&bytes, b"p");
+        }
+
+        #[test]
+        fn nothing_that_looks_like_a_notice_is_a_panic(
+            words in proptest::collection::vec("G|W|[0-9]{0,21}|[0-9a-f]{32}|[ -~]{0,4}", 0..9),
+        ) {
+            let _ = read(words.join(" ").as_bytes(), b"");
+        }
+    }
+}

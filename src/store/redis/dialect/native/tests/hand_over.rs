@@ -1,0 +1,178 @@
+//! How a free lock goes to the first living waiter.
+
+use super::*;
+
+/// A holder and so many waiters behind it.
+fn crowd(world: &World, waiters: std::ops::Range<u32>) -> u64 {
+    let (fence, _) = granted(world.try_take(1));
+    world.tickets(waiters);
+    fence
+}
+
+#[test]
+fn a_waiter_is_granted_the_lock_for_the_claim_window_or_its_ttl_if_that_is_shorter() {
+    let world = World::new();
+    let mut ears = [2, 3].map(|client| world.listen(client));
+    let (fence, _) = granted(world.try_take(1));
+    let short = Duration::from_millis(700);
+    for (client, ttl) in [(2, TTL), (3, short)] {
+        let join = Request::Take {
+            name: NAME,
+            token: token(client),
+            ttl,
+            place: Place::Join(0),
+            block: 1,
+        };
+        assert!(matches!(world.ask(join, client), Reply::Busy { .. }));
+    }
+    world.give(1, fence);
+    let (fence, span) = ears[0].heard_grant();
+    assert_eq!(span, WINDOW);
+    assert_eq!(ears[1].heard_window(), WINDOW);
+    let left = world.number(&["PTTL", "n"]);
+    assert!(left <= 1000, "{left}");
+    world.give(2, fence);
+    assert_eq!(ears[1].heard_grant().1, short);
+    let left = world.number(&["PTTL", "n"]);
+    assert!(left <= 700, "{left}");
+}
+
+#[test]
+fn the_first_two_that_can_be_reached_are_told_that_a_window_runs() {
+    let world = World::new();
+    // The second, the fourth and the fifth waiter are dead.
+    let mut ears = [2, 4, 7, 8].map(|client| world.listen(client));
+    let fence = crowd(&world, 2..10);
+    world.give(1, fence);
+    let [granted, first, second, third] = &mut ears;
+    granted.heard_grant();
+    for ear in [first, second] {
+        assert_eq!(ear.heard_window(), WINDOW);
+    }
+    assert_eq!(third.heard(), []);
+    assert_eq!(world.queue(), [3, 4, 5, 6, 7, 8, 9], "nobody loses a place by not being told");
+}
+
+#[test]
+fn waiters_that_are_gone_are_passed_over() {
+    let world = World::new();
+    let mut ear = world.listen(12);
+    let fence = crowd(&world, 2..14);
+    assert_eq!(world.give(1, fence), Reply::Given);
+    ear.heard_grant();
+    assert_eq!((world.holder(), world.queue()), (Some(12), vec![13]));
+}
+
+#[test]
+fn behind_more_dead_waiters_than_a_script_looks_at_the_lock_stays_free() {
+    let world = World::new();
+    let mut ear = world.listen(900);
+    let fence = crowd(&world, 2..72);
+    world.ticket(900);
+    assert_eq!(world.give(1, fence), Reply::Given);
+    assert_eq!((world.holder(), world.queue().len()), (None, 7));
+    assert!(world.side().is_some_and(|(.., queued)| queued));
+    // Whoever comes next goes on.
+    assert_eq!(world.give(1, fence), Reply::NotMine);
+    ear.heard_grant();
+    assert_eq!((world.holder(), world.queue()), (Some(900), vec![]));
+}
+
+#[test]
+fn exactly_as_many_dead_waiters_as_a_script_looks_at_leave_the_queue_empty() {
+    let world = World::new();
+    let fence = crowd(&world, 2..66);
+    assert_eq!(world.give(1, fence), Reply::Given);
+    assert_eq!((world.holder(), world.queue()), (None, vec![]));
+    assert!(world.side().is_some_and(|(.., queued)| !queued));
+    granted(world.try_take(2));
+}
+
+#[test]
+fn what_is_in_the_queue_and_no_waiter_is_thrown_out() {
+    let world = World::new();
+    let mut ear = world.listen(2);
+    let fence = crowd(&world, 2..3);
+    for strange in ["", "hello", "zz 1 c", "00 x c"] {
+        world.cmd(&["ZADD", QUEUE, "1", strange]);
+    }
+    world.give(1, fence);
+    ear.heard_grant();
+    assert_eq!(world.queue(), []);
+}
+
+#[test]
+fn a_hand_over_costs_the_same_commands_whatever_the_number_of_waiters() {
+    let world = World::new();
+    let mut ears = [2, 3, 4].map(|client| world.listen(client));
+    let mut fence = crowd(&world, 2..5);
+    let mut cost = Vec::new();
+    for more in [0, 10_000] {
+        let mut pipe = redis::pipe();
+        pipe.cmd("PING").ignore();
+        for index in 0..more {
+            let member = format!("{:032x} 1000 {}", index + 1000, channel(4));
+            pipe.zadd(QUEUE, member, 4_000_000_000_000_000u64 + index).ignore();
+        }
+        pipe.exec(&mut world.server.connection()).unwrap();
+        let gives = world.calls_in(|| assert_eq!(world.give(1, fence), Reply::Given));
+        ears[0].heard_grant();
+        ears[1].heard_window();
+        world.expire();
+        let takes = world.calls_in(|| assert!(granted(world.join(1, 1)).0 > fence));
+        let joins = world.calls_in(|| assert!(world.ticket(9) > 0));
+        let leaves = world.calls_in(|| assert_eq!(world.give(9, 0), Reply::NotMine));
+        cost.push([gives, takes, joins, leaves]);
+        fence = world.side().unwrap().2;
+        // Back to the same three.
+        world.cmd(&["ZREMRANGEBYSCORE", QUEUE, "2", "+inf"]);
+        world.tickets(2..5);
+        ears.iter_mut().for_each(|ear| drop(ear.heard()));
+    }
+    assert_eq!(cost[0], cost[1], "gives, takes, joins, leaves");
+    let [gives, takes, joins, leaves] = cost[0];
+    assert!(gives <= 14 && takes <= 14 && joins <= 10 && leaves <= 5, "{:?}", cost[0]);
+}
+
+#[test]
+fn a_hand_over_reads_and_writes_any_key_as_it_is() {
+    let world = World::new();
+    let name = b"a b\0{c}\xff G 1";
+    let (mut ear, ttl) = (world.listen(2), TTL);
+    let take = |client, place| Request::Take { name, token: token(client), ttl, place, block: 1 };
+    let (fence, _) = granted(world.ask(take(1, Place::Try), 1));
+    world.ask(take(2, Place::Join(0)), 2);
+    assert_eq!(world.ask(Request::Give { name, token: token(1), fence, ttl }, 1), Reply::Given);
+    let heard = ear.heard();
+    assert!(matches!(&heard[..], [Notice::Granted { name: told, .. }] if told == name));
+}
+
+#[test]
+fn every_key_ends_by_itself_whatever_happened() {
+    let world = World::new();
+    let _ears = [3, 4].map(|client| world.listen(client));
+    let fence = crowd(&world, 2..6);
+    world.assert_everything_ends();
+    world.give(1, fence);
+    world.assert_everything_ends();
+    world.expire();
+    world.try_take(9);
+    world.assert_everything_ends();
+    world.expire();
+    granted(world.try_take(9));
+    world.assert_everything_ends();
+    for left in [world.number(&["PTTL", SIDE])] {
+        assert!(left > 25 * 3_600_000 - 60_000 && left <= 25 * 3_600_000, "{left}");
+    }
+}
+
+#[test]
+fn a_poll_keeps_the_queue_alive() {
+    let world = World::new();
+    crowd(&world, 2..4);
+    let ticket = 5;
+    world.cmd(&["PEXPIRE", QUEUE, "1000"]);
+    world.join(2, ticket);
+    let left = world.number(&["PTTL", QUEUE]);
+    assert!(left > 200_000 && left <= 300_000, "{left}");
+}

@@ -1,0 +1,280 @@
+//! The scripts on a real server.
+
+mod give;
+mod hand_over;
+mod rights;
+mod take;
+mod walk;
+
+#[path = "../../../../../../tests/support/mod.rs"]
+mod support;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use redis::{ConnectionLike, Value};
+
+use self::support::{Server, ServerBuilder};
+use super::{EXTEND, Ear, GIVE, Native, TAKE};
+use crate::clock::Deadline;
+use crate::config::{Config, DEFAULT_CLAIM_WINDOW, StoreConfig};
+use crate::error::Error;
+use crate::store::redis::DEAF;
+use crate::store::redis::route::single::Single;
+use crate::store::{Lane, Notice, Place, Reach, Reply, Request};
+use crate::token::Token;
+
+const NAME: &[u8] = b"n";
+const SIDE: &str = "leasehold:{n}";
+const QUEUE: &str = "leasehold:queue:{n}";
+/// Longer than any test; nothing here waits for it to pass.
+const TTL: Duration = Duration::from_secs(600);
+const WINDOW: Duration = DEFAULT_CLAIM_WINDOW;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn token(number: u32) -> Token {
+    format!("{number:032x}").parse().unwrap()
+}
+
+fn channel(number: u32) -> String {
+    format!("leasehold:wake:{number:032x}")
+}
+
+/// A server, and how scripts are sent there. Clients are numbers: their token and channel.
+struct World {
+    server: Server,
+    native: Native,
+    route: Single,
+    looker: RefCell<redis::Connection>,
+}
+
+impl World {
+    fn new() -> World {
+        World::on(Server::builder())
+    }
+
+    fn on(server: ServerBuilder) -> World {
+        let server = server.start();
+        for script in [&TAKE, &GIVE, &EXTEND] {
+            server.cmd(&["SCRIPT", "LOAD", script.source]);
+        }
+        let route = route(&server.url());
+        World::through(route, server)
+    }
+
+    fn through(route: Single, server: Server) -> World {
+        let looker = RefCell::new(server.connection());
+        World { server, native: Native::new(b"", WINDOW), route, looker }
+    }
+
+    /// A reply and the server's time in it.
+    fn try_ask(&self, request: Request<'_>, ear: Ear<'_>) -> Result<(Reply, u64), Error> {
+        let batch = self.native.pack(&[request], ear);
+        let carried = self.route.carry(Lane::Caller, &batch, Deadline::after(PATIENCE)).remove(0);
+        self.native.read(&request, carried.unwrap().0)
+    }
+
+    #[track_caller]
+    fn ask(&self, request: Request<'_>, client: u32) -> Reply {
+        self.try_ask(request, open(&channel(client))).unwrap().0
+    }
+
+    #[track_caller]
+    fn try_take(&self, client: u32) -> Reply {
+        self.ask(take(client, Place::Try, 1), client)
+    }
+
+    #[track_caller]
+    fn join(&self, client: u32, ticket: u64) -> Reply {
+        self.ask(take(client, Place::Join(ticket), 1), client)
+    }
+
+    /// Joins and is told its ticket.
+    #[track_caller]
+    fn ticket(&self, client: u32) -> u64 {
+        match self.join(client, 0) {
+            Reply::Busy { ticket, .. } => ticket,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    /// Several join, one after the other.
+    #[track_caller]
+    fn tickets(&self, clients: Range<u32>) -> Vec<u64> {
+        clients.map(|client| self.ticket(client)).collect()
+    }
+
+    #[track_caller]
+    fn give(&self, client: u32, fence: u64) -> Reply {
+        self.ask(give(client, fence), client)
+    }
+
+    #[track_caller]
+    fn claim(&self, client: u32, fence: u64) -> Reply {
+        let (name, token, reach) = (NAME, token(client), Reach::Refresh);
+        self.ask(Request::Extend { name, token, fence, ttl: TTL, reach }, client)
+    }
+
+    #[track_caller]
+    fn cmd(&self, words: &[&str]) -> Value {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(*word);
+        }
+        let answer = command.query(&mut *self.looker.borrow_mut());
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// The server's clock in microseconds.
+    fn time(&self) -> u64 {
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(self.cmd(&["TIME"])).unwrap();
+        seconds * 1_000_000 + micros
+    }
+
+    fn text(&self, words: &[&str]) -> Option<String> {
+        redis::from_redis_value(self.cmd(words)).unwrap()
+    }
+
+    fn number(&self, words: &[&str]) -> i64 {
+        redis::from_redis_value(self.cmd(words)).unwrap()
+    }
+
+    /// Whose the lock is.
+    fn holder(&self) -> Option<u32> {
+        let token = self.text(&["GET", "n"])?;
+        Some(u32::from_str_radix(&token, 16).unwrap())
+    }
+
+    /// The clients in the queue, the first one first.
+    fn queue(&self) -> Vec<u32> {
+        let members: Vec<String> =
+            redis::from_redis_value(self.cmd(&["ZRANGE", QUEUE, "0", "-1"])).unwrap();
+        members.iter().map(|member| u32::from_str_radix(&member[..32], 16).unwrap()).collect()
+    }
+
+    /// The last fence reserved, whom the last grant was for, its first fence, and the flag.
+    fn side(&self) -> Option<(u64, u32, u64, bool)> {
+        let side = self.text(&["GET", SIDE])?;
+        let words: Vec<&str> = side.split(' ').collect();
+        let [queued, last, first, owner] = words[..] else { panic!("{side}") };
+        let owner = u32::from_str_radix(owner, 16).unwrap();
+        Some((last.parse().unwrap(), owner, first.parse().unwrap(), queued == "1"))
+    }
+
+    fn listen(&self, client: u32) -> Listener {
+        Listener::new(&self.server, &channel(client))
+    }
+
+    /// Ends the ttl of the lock.
+    fn expire(&self) {
+        assert_eq!(self.number(&["DEL", "n"]), 1);
+    }
+
+    /// How many commands scripts and clients have called so far.
+    fn commands(&self) -> BTreeMap<String, u64> {
+        let stats = self.server.info("commandstats");
+        let calls = stats.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+        });
+        calls.filter(|(name, _): &(String, u64)| name != "info").collect()
+    }
+
+    /// How many commands a script calls in an action that is one request.
+    fn calls_in(&self, action: impl FnOnce()) -> u64 {
+        let before: u64 = self.commands().values().sum();
+        action();
+        self.commands().values().sum::<u64>() - before - 1
+    }
+
+    #[track_caller]
+    fn assert_everything_ends(&self) {
+        let keys: Vec<String> = redis::from_redis_value(self.cmd(&["KEYS", "*"])).unwrap();
+        for key in keys {
+            assert!(self.number(&["PTTL", &key]) > 0, "{key} has a ttl");
+        }
+    }
+}
+
+fn route(url: &str) -> Single {
+    let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
+    Single::new(&config, 2).unwrap()
+}
+
+fn open(channel: &str) -> Ear<'_> {
+    Ear { channel: channel.as_bytes(), is_open: true }
+}
+
+fn take(client: u32, place: Place, block: u32) -> Request<'static> {
+    Request::Take { name: NAME, token: token(client), ttl: TTL, place, block }
+}
+
+fn give(client: u32, fence: u64) -> Request<'static> {
+    Request::Give { name: NAME, token: token(client), fence, ttl: TTL }
+}
+
+#[track_caller]
+fn granted(reply: Reply) -> (u64, u32) {
+    match reply {
+        Reply::Granted { fence, block } => (fence, block),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// A subscriber.
+struct Listener {
+    connection: redis::Connection,
+    channel: String,
+    marker: redis::Connection,
+}
+
+impl Listener {
+    fn new(server: &Server, channel: &str) -> Listener {
+        let mut connection = server.connection();
+        let subscribe = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
+        connection.req_packed_command(&subscribe).unwrap();
+        Listener { connection, channel: channel.to_owned(), marker: server.connection() }
+    }
+
+    /// Returns when the server knows that nobody listens any more.
+    fn close(mut self) {
+        let unsubscribe = redis::cmd("UNSUBSCRIBE").arg(&self.channel).get_packed_command();
+        self.connection.req_packed_command(&unsubscribe).unwrap();
+    }
+
+    /// Everything that was said since the last call.
+    fn heard(&mut self) -> Vec<Notice> {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(&self.channel).arg("end").exec(&mut self.marker).unwrap();
+        let native = Native::new(b"", WINDOW);
+        let mut heard = Vec::new();
+        loop {
+            let message = self.connection.recv_response().unwrap();
+            let words: Vec<Vec<u8>> = redis::from_redis_value(message).unwrap();
+            match &words[2][..] {
+                b"end" => return heard,
+                payload => heard.push(native.read_notice(payload).expect("a notice")),
+            }
+        }
+    }
+
+    /// The one grant that was said, and its fence.
+    #[track_caller]
+    fn heard_grant(&mut self) -> (u64, Duration) {
+        match &self.heard()[..] {
+            [Notice::Granted { fence, span, .. }] => (*fence, *span),
+            heard => panic!("{heard:?}"),
+        }
+    }
+
+    /// The one window that was said.
+    #[track_caller]
+    fn heard_window(&mut self) -> Duration {
+        match &self.heard()[..] {
+            [Notice::Window { span, .. }] => *span,
+            heard => panic!("{heard:?}"),
+        }
+    }
+}

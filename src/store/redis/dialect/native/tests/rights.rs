@@ -1,0 +1,134 @@
+//! Servers that refuse something.
+
+use super::*;
+use crate::error::ErrorKind;
+
+/// Another client of the same server, who logs in and may do everything but some.
+fn restricted(world: &World, but: &[&str]) -> World {
+    let mut words = vec!["ACL", "SETUSER", "clerk", "reset", "on", ">pw", "~*", "&*", "+@all"];
+    words.extend(but);
+    world.cmd(&words);
+    let url = format!("redis://clerk:pw@127.0.0.1:{}", world.server.port());
+    // What it looks at is another server, which it has no use for.
+    World::through(route(&url), Server::start())
+}
+
+#[test]
+fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
+    let world = World::new();
+    let mut ears = [2, 3].map(|client| world.listen(client));
+    let (fence, _) = granted(world.try_take(1));
+    let tickets = [2, 3].map(|client| world.ticket(client));
+    for but in [&["-publish"][..], &["resetchannels"]] {
+        let mute = restricted(&world, but);
+        world.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
+        assert_eq!(mute.give(1, fence), Reply::Given, "{but:?}");
+        assert_eq!((world.holder(), world.queue()), (None, vec![2, 3]));
+        assert!(world.side().is_some_and(|(.., queued)| queued));
+        assert!(ears.iter_mut().all(|ear| ear.heard().is_empty()));
+    }
+    // The last one alone: nothing else says any more that somebody waits.
+    world.give(3, 0);
+    ears[0].heard_grant();
+    world.expire();
+    world.join(1, 1);
+    world.join(2, tickets[0]);
+    let mute = restricted(&world, &["-publish"]);
+    assert_eq!(mute.give(1, 0), Reply::Given);
+    assert_eq!((world.queue(), world.side().map(|side| side.3)), (vec![2], Some(true)));
+    let score = world.number(&["ZSCORE", QUEUE, &format!("{} 1000 {}", token(2), channel(2))]);
+    assert_eq!(score as u64, tickets[0]);
+    // They find it by polling.
+    granted(world.join(2, tickets[0]));
+}
+
+#[test]
+fn a_take_that_may_tell_nobody_waits_for_nobody_who_may_be_dead() {
+    let world = World::new();
+    granted(world.try_take(1));
+    world.ticket(2);
+    world.expire();
+    let mute = restricted(&world, &["-publish"]);
+    granted(mute.try_take(3));
+    assert_eq!((world.holder(), world.queue()), (Some(3), vec![2]));
+    assert!(world.side().is_some_and(|(.., queued)| queued));
+}
+
+#[test]
+fn nobody_is_told_of_a_lock_that_may_not_be_set() {
+    let world = World::new();
+    let mut ear = world.listen(2);
+    granted(world.try_take(1));
+    world.ticket(2);
+    for but in [&["-set"][..], &["-del"], &["resetkeys", "%R~n", "~leasehold:*"]] {
+        let weak = restricted(&world, but);
+        if world.holder().is_some() {
+            world.expire();
+        }
+        let refused = weak.try_ask(take(3, Place::Try, 1), open(&channel(3))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Permission, "{but:?}");
+        assert_eq!((world.holder(), ear.heard()), (None, vec![]), "{but:?}");
+        // What it took out of the queue comes back with the next poll.
+        world.join(2, 1);
+        assert_eq!(world.holder(), Some(2));
+        world.ask(give(2, 0), 9);
+        granted(world.try_take(1));
+        world.ticket(2);
+    }
+}
+
+#[test]
+fn a_server_short_of_memory_still_frees_and_hands_over() {
+    let world = World::new();
+    let mut ears = [2, 3].map(|client| world.listen(client));
+    let (fence, _) = granted(world.try_take(1));
+    world.tickets(2..4);
+    let short = |world: &World| world.server.config_set("maxmemory", "1mb");
+    short(&world);
+    let refused = world.try_ask(take(9, Place::Join(0), 1), open(&channel(9))).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+    assert_eq!(world.queue(), [2, 3]);
+
+    // A give of one's own, and one that finds the lock absent.
+    assert_eq!(world.give(1, fence), Reply::Given);
+    assert_eq!(world.holder(), Some(2));
+    let (second, _) = ears[0].heard_grant();
+    assert_eq!(ears[1].heard_window(), WINDOW);
+    world.expire();
+    assert_eq!(world.give(2, second), Reply::NotMine);
+    let (third, _) = ears[1].heard_grant();
+    assert!(second > fence && third > second);
+    assert_eq!(world.holder(), Some(3));
+
+    // Nor does a queue that is empty, or a take of a lock that nobody waits for, leave anything.
+    assert_eq!(world.give(3, third), Reply::Given);
+    let refused = world.try_ask(take(9, Place::Join(0), 1), open(&channel(9))).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+    assert_eq!((world.holder(), world.queue()), (None, vec![]));
+}
+
+#[test]
+fn a_give_of_a_lock_that_is_absent_needs_no_memory_though_the_queue_is_empty() {
+    let world = World::new();
+    let (fence, _) = granted(world.try_take(1));
+    let ticket = world.ticket(2);
+    world.expire();
+    world.server.config_set("maxmemory", "1mb");
+    world.cmd(&["DEL", QUEUE]);
+    assert!(ticket > 0);
+    assert_eq!(world.give(1, fence), Reply::NotMine);
+    assert!(world.side().is_some_and(|(.., queued)| !queued));
+}
+
+#[test]
+fn a_take_under_pressure_serves_who_stands_first() {
+    let world = World::new();
+    let mut ear = world.listen(3);
+    granted(world.try_take(1));
+    world.tickets(2..4);
+    world.expire();
+    world.server.config_set("maxmemory", "1mb");
+    assert!(matches!(world.try_take(9), Reply::Busy { .. }));
+    ear.heard_grant();
+    assert_eq!((world.holder(), world.queue()), (Some(3), vec![]));
+}

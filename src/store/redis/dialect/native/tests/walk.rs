@@ -1,0 +1,246 @@
+//! Random walks on which a server and its model have to say the same, tell the same, and keep the
+//! same.
+
+use super::super::model::{Channel, Entry, Flaws, Held, ModelEar, ModelServer, Side};
+use super::*;
+use crate::jitter::Jitter;
+use crate::store::millis;
+
+/// So long that nothing ends during a walk, and so far apart that nobody takes one for another.
+const TTLS: [Duration; 3] =
+    [Duration::from_secs(200), Duration::from_secs(2000), Duration::from_secs(20_000)];
+const WIDE: Duration = Duration::from_secs(1000);
+/// How much a server's ttl may differ from the model's: whole milliseconds, and a slow machine.
+const BLUR: u64 = 90_000_000;
+
+const CHANNELS: Channel = 4;
+const TOKENS: u32 = 8;
+
+#[test]
+fn the_model_and_a_server_say_the_same() {
+    for seed in 0..12 {
+        Walk::new(seed, Flaws::default()).go(400).unwrap();
+    }
+}
+
+#[test]
+fn a_model_that_is_wrong_on_purpose_is_found_out() {
+    let none = Flaws::default();
+    for flaws in [
+        Flaws { full_ttl_at_hand_over: true, ..none },
+        Flaws { one_waiter_told: true, ..none },
+        Flaws { undo_without_hand_over: true, ..none },
+    ] {
+        let found = (0..12).any(|seed| Walk::new(seed, flaws).go(400).is_err());
+        assert!(found, "{flaws:?}");
+    }
+}
+
+struct Walk {
+    world: World,
+    model: ModelServer,
+    random: Jitter,
+    ears: Vec<Option<Listener>>,
+    /// What each token was last told: its ticket, and its first fence and their number.
+    tickets: Vec<u64>,
+    grants: Vec<(u64, u32)>,
+}
+
+impl Walk {
+    fn new(seed: u64, flaws: Flaws) -> Walk {
+        let world = World { native: Native::new(b"", WIDE), ..World::new() };
+        // Fences that are ahead of the clock go on by themselves, whatever the time.
+        let ahead = (1 << 52) + 7;
+        world.cmd(&["SET", SIDE, &format!("0 {ahead} 0 0"), "PX", "90000000"]);
+        let mut model = ModelServer::new(WIDE, flaws);
+        model.side = Some(Side { last: ahead, grant: None, queued: false });
+        Walk {
+            world,
+            model,
+            random: Jitter::seeded(seed),
+            ears: (0..CHANNELS).map(|_| None).collect(),
+            tickets: vec![0; TOKENS as usize],
+            grants: vec![(0, 0); TOKENS as usize],
+        }
+    }
+
+    fn go(mut self, steps: u32) -> Result<(), String> {
+        let mut past = Vec::new();
+        for _ in 0..steps {
+            let (what, result) = self.step();
+            past.push(what);
+            result.and_then(|()| self.compare()).map_err(|error| {
+                format!("{error}\nafter {:#?}", &past[past.len().saturating_sub(9)..])
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Something happens, to both.
+    fn step(&mut self) -> (String, Result<(), String>) {
+        let client = self.below(TOKENS.into()) as u32;
+        let (name, token, ttl) = (NAME, token(client), TTLS[client as usize % 3]);
+        let block = 1 + self.below(3) as u32;
+        let (first, fences) = self.grants[client as usize];
+        let request = match self.below(16) {
+            0..=4 => {
+                let ticket = match self.below(3) {
+                    0 => 0,
+                    1 => self.tickets[client as usize],
+                    _ => {
+                        let other = self.below(TOKENS.into());
+                        self.tickets[other as usize]
+                    }
+                };
+                Request::Take { name, token, ttl, place: Place::Join(ticket), block }
+            }
+            5 => Request::Take { name, token, ttl, place: Place::Try, block },
+            6 => {
+                let fence = first + self.below(2);
+                let ttl = TTLS[self.below(3) as usize];
+                Request::Extend { name, token, fence, ttl, reach: Reach::Refresh }
+            }
+            7 => {
+                let reach = if self.below(2) == 0 { Reach::Grow } else { Reach::Set };
+                let ttl = TTLS[self.below(3) as usize];
+                Request::Extend { name, token, fence: first, ttl, reach }
+            }
+            8 | 9 => Request::Give { name, token, fence: 0, ttl },
+            10..=12 => {
+                // Now and then one too early or too late for the grant.
+                let fence = (first + self.below(u64::from(fences) + 2)).saturating_sub(1);
+                Request::Give { name, token, fence, ttl }
+            }
+            13 => {
+                self.model.lock = None;
+                self.world.cmd(&["DEL", "n"]);
+                return ("the lock ends".to_owned(), Ok(()));
+            }
+            14 => {
+                let until = self.world.time() + 400_000_000;
+                self.model.seize(until);
+                self.world.cmd(&["SET", "n", "theirs", "PX", "400000"]);
+                return ("a foreign client takes the lock".to_owned(), Ok(()));
+            }
+            _ => {
+                let channel = self.below(CHANNELS.into()) as u32;
+                let ear = &mut self.ears[channel as usize];
+                match ear.take() {
+                    Some(open) => open.close(),
+                    None => *ear = Some(self.world.listen(channel)),
+                }
+                return (format!("{channel} opens or closes its ear"), Ok(()));
+            }
+        };
+        let is_open = self.below(8) > 0;
+        let what = format!("{request:?}, open: {is_open}");
+        let result = self.ask(client, request, is_open);
+        (what, result)
+    }
+
+    fn ask(&mut self, client: u32, request: Request<'_>, is_open: bool) -> Result<(), String> {
+        let number = (client % u32::from(CHANNELS)) as Channel;
+        let name = channel(number.into());
+        let before = self.world.time();
+        let ear = Ear { channel: name.as_bytes(), is_open };
+        let (reply, server) = self.world.try_ask(request, ear).unwrap();
+        let mut heard: Vec<_> = self
+            .ears
+            .iter_mut()
+            .map(|ear| ear.as_mut().map_or(Vec::new(), Listener::heard))
+            .collect();
+        // When it was, as far as anything tells.
+        let notices = heard.iter().flatten().map(|notice| match notice {
+            Notice::Granted { server, .. } | Notice::Window { server, .. } => *server,
+        });
+        let now = notices.chain([server]).max().filter(|now| *now > 0).unwrap_or(before);
+        let ears = &self.ears;
+        let hears = |channel: Channel| ears[usize::from(channel)].is_some();
+        let ear = ModelEar { channel: Some(number), is_open };
+        let (expected, told) = self.model.answer(now, &request, ear, &hears);
+        if !alike(&reply, &expected) {
+            return Err(format!("{reply:?} and not {expected:?}"));
+        }
+        for (channel, notice) in told {
+            let heard = &mut heard[usize::from(channel)];
+            if heard.is_empty() || !is_notice(&heard.remove(0), &notice) {
+                return Err(format!("{channel} was not told {notice:?}"));
+            }
+            if let Notice::Granted { token, fence, block, .. } = notice {
+                let client = u32::from_str_radix(&token.to_string(), 16).unwrap();
+                self.grants[client as usize] = (fence, block);
+            }
+        }
+        if heard.iter().any(|heard| !heard.is_empty()) {
+            return Err(format!("too much was told: {heard:?}"));
+        }
+        match reply {
+            Reply::Granted { fence, block } => self.grants[client as usize] = (fence, block),
+            Reply::Busy { ticket, .. } if ticket > 0 => self.tickets[client as usize] = ticket,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What is kept.
+    fn compare(&mut self) -> Result<(), String> {
+        let lock = self.world.text(&["GET", "n"]).map(|value| Held {
+            token: value.parse().ok(),
+            until: self.world.time() + self.world.number(&["PTTL", "n"]) as u64 * 1000,
+        });
+        let same_lock = match (&lock, &self.model.lock) {
+            (Some(lock), Some(held)) => {
+                lock.token == held.token && lock.until.abs_diff(held.until) < BLUR
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        let (last, owner, first, queued) = self.world.side().unwrap();
+        let grant = (first > 0).then(|| (token(owner), first));
+        let side = Some(Side { last, grant, queued });
+        let members: Vec<(String, u64)> =
+            redis::from_redis_value(self.world.cmd(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]))
+                .unwrap();
+        let shown = |entry: &Entry| {
+            let (span, channel) = (millis(entry.ttl.min(WIDE)), channel(entry.channel.into()));
+            (format!("{} {span} {channel}", entry.token), entry.ticket)
+        };
+        let expected: Vec<_> = self.model.queue.iter().map(shown).collect();
+        if !same_lock || side != self.model.side || members != expected {
+            return Err(format!("{lock:?} {side:?} {members:#?} and not {:#?}", self.model));
+        }
+        if !members.is_empty() && !queued {
+            return Err(format!("nobody looks into the queue of {members:#?}"));
+        }
+        self.world.assert_everything_ends();
+        Ok(())
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random.up_to(Duration::from_nanos(limit)).as_nanos() as u64 % limit
+    }
+}
+
+fn alike(one: &Reply, two: &Reply) -> bool {
+    match (*one, *two) {
+        (
+            Reply::Busy { free_in: left, ticket, rank, ours },
+            Reply::Busy { free_in, ticket: of, rank: place, ours: known },
+        ) => (ticket, rank, ours) == (of, place, known) && near(left, free_in),
+        (one, two) => one == two,
+    }
+}
+
+fn is_notice(one: &Notice, two: &Notice) -> bool {
+    match (one, two) {
+        (
+            Notice::Window { token, server, span },
+            Notice::Window { token: whose, server: when, span: left },
+        ) => (token, server) == (whose, when) && near(*span, *left),
+        (one, two) => one == two,
+    }
+}
+
+fn near(one: Duration, two: Duration) -> bool {
+    one.abs_diff(two) < Duration::from_micros(BLUR)
+}

@@ -260,8 +260,10 @@ impl Line {
             }
             return Effects::default();
         };
-        if sent.plus(ttl).minus(drift(ttl)) <= now {
-            // Nothing of it is left: asked again with the same token, it is granted anew.
+        // Nothing of it is left: asked again with the same token, it is granted anew. Or whoever
+        // asked went, and it is another kind of grant than the next one wants, who gives it.
+        let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
+        if unfit || sent.plus(ttl).minus(drift(ttl)) <= now {
             stand.answered(now, now);
             return self.wake_head();
         }
@@ -333,8 +335,11 @@ impl Line {
         if registered_late && stand.ticket == 0 && stand.asking {
             return strange(token, span, now);
         }
-        let Some(since) = since.filter(|since| since.plus(span).minus(drift(span)) > now) else {
+        let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
+        let left = |since: &Moment| !unfit && since.plus(span).minus(drift(span)) > now;
+        let Some(since) = since.filter(left) else {
             // Nothing of it is left, or nobody knows: the answer to a poll is worth the whole ttl.
+            // Or the next one wants another kind of grant, and gives this one.
             stand.tell(now, now);
             return self.wake_head();
         };

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use redis::Value;
 
+#[cfg(test)]
+pub(crate) use self::dialect::native::model;
 use self::dialect::native::{Ear, Native};
 use self::route::single::Single;
 use super::{Abilities, Answer, Failure, Lane, Look, Outcome, Request, Store};

@@ -8,8 +8,6 @@ use super::step::Step;
 use super::world::{Broken, Errand, Life, Link, Task, World};
 use crate::store::Reply;
 
-/// A client finds out by itself, sooner or later: by its slow check, jittered, and a ttl more.
-const SOMETIME: Duration = ms(35_000);
 const SEIZED: Duration = ms(300);
 
 impl World {
@@ -59,14 +57,14 @@ impl World {
             Step::Stop(c) | Step::Die(c) | Step::Close(c) => patience = self.trouble(i(c)),
             Step::Cancel(..) | Step::TimeOut(..) => {}
             Step::Seize => patience = SEIZED + ms(200),
-            _ => patience = SOMETIME,
+            Step::LetExpire(..) => patience = self.setup.ttl,
+            _ => patience = self.sometime(),
         }
-        if matches!(fault, Step::Late(_) | Step::Mute(_) | Step::Break(_) | Step::Seize) {
-            self.record.disturbed = true;
-        } else {
+        self.record.disturbed = true;
+        if !matches!(fault, Step::Late(_) | Step::Mute(_) | Step::Break(_) | Step::Seize) {
             self.record.downs += 1;
             if self.record.downs > 2 {
-                patience = SOMETIME;
+                patience = self.sometime();
             }
         }
         self.record.patience += patience;
@@ -84,9 +82,21 @@ impl World {
             Step::Cancel(c, t) => self.leave(i(c), i(t), false)?,
             Step::TimeOut(c, t) => self.leave(i(c), i(t), true)?,
             Step::Seize => self.server.foreign_take(self.server_time(), SEIZED),
+            Step::LetExpire(c, t) => self.let_expire(i(c), i(t)),
+            Step::Flush => {
+                // Fences go on from the server's clock, which is past those of a block by then.
+                self.now += 1_000_000;
+                self.server.flush();
+                self.record.flushed = true;
+            }
             other => return Err(format!("{other:?} is no fault")),
         }
         Ok(())
+    }
+
+    /// Whoever was told that the lock is taken asks when its ttl is over, whatever was lost.
+    fn sometime(&self) -> Duration {
+        self.setup.ttl + self.setup.window + ms(100)
     }
 
     /// For how long a client that takes no steps from now on holds up the others.

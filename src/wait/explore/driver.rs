@@ -19,7 +19,7 @@ const RETRY: Duration = ms(50);
 
 impl World {
     pub(super) fn join(&mut self, c: usize, t: usize) {
-        let terms = self.setup.terms();
+        let terms = self.setup.terms(t);
         self.record.order += 1;
         let order = self.record.order;
         let behind = self.stands(c);
@@ -72,11 +72,12 @@ impl World {
     /// A turn becomes a lease.
     fn begin(&mut self, c: usize, t: usize, turn: Turn) -> Result<(), Broken> {
         let now = self.clock(c);
-        let (ttl, renews) = (self.setup.ttl, self.setup.renew);
+        let (ttl, renews) = (self.setup.terms(t).ttl, self.setup.renew);
         let whole = |sent: Moment| sent.plus(ttl).minus(drift(ttl));
         let Turn { token, fence, suspect, .. } = turn;
         let fresh = Lease {
             token,
+            ttl,
             fence,
             first: fence,
             valid_until: Moment::ZERO,
@@ -110,13 +111,13 @@ impl World {
     }
 
     pub(super) fn release(&mut self, c: usize, t: usize) {
-        let (now, ttl) = (self.clock(c), self.setup.ttl);
+        let now = self.clock(c);
         let client = &mut self.clients[c];
         let thread = &mut client.threads[t];
         thread.rounds -= 1;
         let task = if thread.rounds > 0 { Task::Idle } else { Task::Done };
         let Task::Holding(lease) = std::mem::replace(&mut thread.task, task) else { return };
-        let (token, fence, suspect) = (lease.token, lease.fence, lease.suspect);
+        let Lease { token, ttl, fence, suspect, .. } = lease;
         if !lease.lost {
             let in_time = lease.is_valid(now);
             let give = vec![Op::Give { token, fence, ttl }];
@@ -127,10 +128,10 @@ impl World {
                     return;
                 }
                 Ending::Give(Some(ask)) => {
-                    self.send_ask(c, Errand::Release { token, ask: Some(ask) }, give, ask);
+                    self.send_ask(c, Errand::Release { token, ttl, ask: Some(ask) }, give, ask);
                 }
                 Ending::Alone | Ending::Give(None) => {
-                    self.send(c, Errand::Release { token, ask: None }, give);
+                    self.send(c, Errand::Release { token, ttl, ask: None }, give);
                 }
             }
         }
@@ -168,7 +169,7 @@ impl World {
     /// The sender of a request gives up; it was `sent`, unless it was not.
     pub(super) fn fail(&mut self, at: usize, was_sent: bool) {
         let wire = self.wires[at].clone();
-        let (c, now, ttl) = (wire.client, self.clock(wire.client), self.setup.ttl);
+        let (c, now) = (wire.client, self.clock(wire.client));
         if was_sent && wire.replies.len() < wire.ops.len() {
             self.wires[at].orphan = true;
         } else {
@@ -185,7 +186,7 @@ impl World {
                     self.owe(c, give);
                 }
             }
-            Errand::Release { token, ask } => {
+            Errand::Release { token, ttl, ask } => {
                 self.owe(c, Owe { token, ttl, until: now });
                 if let Some(ask) = ask {
                     let effects = self.clients[c].line.failed(&ask, sent, now);
@@ -270,19 +271,19 @@ impl World {
 
     /// The keeper claims or renews.
     pub(super) fn raise(&mut self, c: usize, t: usize, claim: bool) {
-        let ttl = self.setup.ttl;
         let Task::Holding(lease) = &mut self.clients[c].threads[t].task else { return };
         lease.raising = true;
-        let (token, first, fence) = (lease.token, lease.first, lease.fence);
+        let Lease { token, ttl, first, fence, .. } = *lease;
         let op = if claim { Op::Claim { token, first, ttl } } else { Op::Extend { token, ttl } };
         self.send(c, Errand::Raise { fence }, vec![op]);
     }
 
     fn raised(&mut self, c: usize, fence: u64, reply: Reply, sent: Moment) {
-        let (now, ttl, renews) = (self.clock(c), self.setup.ttl, self.setup.renew);
+        let (now, renews) = (self.clock(c), self.setup.renew);
         let Some(lease) = self.clients[c].lease(fence).filter(|lease| lease.is_valid(now)) else {
             return;
         };
+        let ttl = lease.ttl;
         lease.raising = false;
         if reply == Reply::Extended {
             lease.valid_until = lease.valid_until.max(sent.plus(ttl).minus(drift(ttl)));
@@ -300,6 +301,14 @@ impl World {
         lease.lost = true;
         let token = lease.token;
         let effects = client.line.lost(token, now);
+        self.follow(c, effects);
+    }
+
+    pub(super) fn let_expire(&mut self, c: usize, t: usize) {
+        let client = &mut self.clients[c];
+        let thread = &mut client.threads[t];
+        let Task::Holding(lease) = std::mem::replace(&mut thread.task, Task::Done) else { return };
+        let effects = client.line.left_taken(lease.token);
         self.follow(c, effects);
     }
 

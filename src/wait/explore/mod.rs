@@ -11,7 +11,6 @@
 mod apply;
 mod checks;
 mod driver;
-mod model_stopgap;
 mod search;
 mod server;
 mod settle;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::model_stopgap as model;
 use super::setup::Wrong;
 use crate::store::{Notice, Place, Reach, Reply, Request};
 use crate::token::Token;
-use model::{Flaws, ModelEar, ModelServer};
+use crate::store::redis::model::{self, Flaws, ModelEar, ModelServer};
 
 /// What a client is told on its wake-up connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -69,6 +68,12 @@ impl Server {
 
     pub(super) fn foreign_give(&mut self) {
         self.model.lock.take_if(|held| held.token.is_none());
+    }
+
+    /// FLUSHALL.
+    pub(super) fn flush(&mut self) {
+        (self.model.lock, self.model.side) = (None, None);
+        self.model.queue.clear();
     }
 
     /// Carries out one command of the client on this channel. Returns the reply, the time in it

@@ -19,6 +19,8 @@ pub(super) struct Setup {
     pub(super) rounds: u8,
     pub(super) ttl: Duration,
     pub(super) window: Duration,
+    /// Every other thread of a client uses a lock with another ttl.
+    pub(super) mixed: bool,
     pub(super) renew: bool,
     pub(super) limits: Limits,
     /// How many faults there may be, and which.
@@ -50,10 +52,14 @@ pub(super) enum Kind {
     TimeOut,
     /// Somebody who knows nothing of queues takes the lock.
     Foreign,
+    /// A lease is left to run out.
+    LetExpire,
+    /// The server forgets everything.
+    Flush,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 9] = [
+    pub(super) const ALL: [Kind; 11] = [
         Kind::Late,
         Kind::Mute,
         Kind::Break,
@@ -63,6 +69,8 @@ impl Kind {
         Kind::Cancel,
         Kind::TimeOut,
         Kind::Foreign,
+        Kind::LetExpire,
+        Kind::Flush,
     ];
 }
 
@@ -89,6 +97,7 @@ impl Setup {
             rounds: 1,
             ttl: ms(900),
             window: ms(200),
+            mixed: false,
             renew: false,
             limits: Limits { turns: 3, within: ms(50) },
             faults: 0,
@@ -105,6 +114,10 @@ impl Setup {
 
     pub(super) fn rounds(self, rounds: u8) -> Setup {
         Setup { rounds, ..self }
+    }
+
+    pub(super) fn mixed(self) -> Setup {
+        Setup { mixed: true, ..self }
     }
 
     pub(super) fn renewing(self) -> Setup {
@@ -139,7 +152,9 @@ impl Setup {
         dating
     }
 
-    pub(super) fn terms(&self) -> Terms {
-        Terms { ttl: self.ttl, renew: self.renew, max_hold: None }
+    /// What the lock of a client's thread asks of its leases.
+    pub(super) fn terms(&self, thread: usize) -> Terms {
+        let ttl = if self.mixed && thread % 2 == 1 { self.ttl * 2 / 3 } else { self.ttl };
+        Terms { ttl, renew: self.renew, max_hold: None }
     }
 }

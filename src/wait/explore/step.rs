@@ -40,6 +40,8 @@ pub(super) enum Step {
     Cancel(u8, u8),
     TimeOut(u8, u8),
     Seize,
+    LetExpire(u8, u8),
+    Flush,
 
     // What follows from them, whenever it likes.
     /// The sender of a late request gives up; it may be carried out all the same.
@@ -97,6 +99,7 @@ impl World {
         for client in 0..self.clients.len() {
             self.choices_of(client, &mut choices);
         }
+        self.fault(&mut choices, Kind::Flush, Step::Flush);
         match self.server.holder(self.server_time()) {
             None => self.fault(&mut choices, Kind::Foreign, Step::Seize),
             Some((None, _)) => choices.free.push(Step::Unseize),
@@ -161,6 +164,9 @@ impl World {
                 Task::Sleeping(until) if *until <= now => choices.prompt.push(Step::Run(c, t)),
                 Task::Holding(lease) => {
                     choices.free.push(Step::Release(c, t));
+                    if lease.is_valid(now) {
+                        self.fault(choices, Kind::LetExpire, Step::LetExpire(c, t));
+                    }
                     if !lease.lost && !lease.is_valid(now) {
                         choices.prompt.push(Step::Lose(c, t));
                     } else if !lease.lost && !lease.raising && lease.claim <= now {

@@ -53,6 +53,19 @@ fn b_walk_7() {
     walk(Setup::new(&[2, 2, 1]).rounds(3).ordered().faults(0, &[]).until(ms(10_000)));
 }
 
+#[test]
+fn b_walk_8() {
+    walk(Setup::new(&[3, 2, 1]).mixed().rounds(3).renewing().faults(5, &Kind::ALL).until(ms(10_000)));
+}
+#[test]
+fn b_walk_9() {
+    walk(Setup::new(&[1, 1]).rounds(4).renewing().faults(5, &[Kind::Late]).until(ms(10_000)));
+}
+#[test]
+fn b_walk_a() {
+    walk(Setup::new(&[2, 1]).rounds(4).faults(5, &[Kind::Late, Kind::Mute, Kind::Cancel, Kind::TimeOut]).until(ms(10_000)));
+}
+
 macro_rules! mutant {
     ($($name:ident $wrong:expr, $setup:expr;)*) => { $(
         #[test]

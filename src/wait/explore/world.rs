@@ -54,6 +54,8 @@ pub(super) struct Record {
     pub(super) downs: u8,
     /// Something was late, lost or foreign, so that the order is not exact.
     pub(super) disturbed: bool,
+    /// The server forgot who had the lock.
+    pub(super) flushed: bool,
     /// A request of a sender that had given up was carried out later than anybody cares for.
     pub(super) ghosts: bool,
     /// Numbers what the order depends on.
@@ -133,6 +135,7 @@ pub(super) enum Task {
 #[derive(Clone, Hash, Debug)]
 pub(super) struct Lease {
     pub(super) token: Token,
+    pub(super) ttl: Duration,
     pub(super) fence: u64,
     /// Of the grant's first turn.
     pub(super) first: u64,
@@ -177,7 +180,7 @@ pub(super) struct Wire {
 pub(super) enum Errand {
     /// For the thread with this number.
     Ask { id: u64, ask: Ask },
-    Release { token: Token, ask: Option<Ask> },
+    Release { token: Token, ttl: Duration, ask: Option<Ask> },
     Owed(Token),
     /// The lease with this fence is to last longer.
     Raise { fence: u64 },

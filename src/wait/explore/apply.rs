@@ -9,6 +9,8 @@ use super::world::{Broken, Errand, Life, Link, Task, World};
 use crate::store::Reply;
 
 const SEIZED: Duration = ms(300);
+/// Who cannot be told asks as often as this.
+const BACKOFF: Duration = ms(70);
 
 impl World {
     /// What the step broke, or what does not hold after it.
@@ -41,7 +43,7 @@ impl World {
             Step::Drop(at) => drop(self.wires.remove(i(at))),
             Step::Continue(c) => self.clients[i(c)].life = Life::Running,
             Step::Uncount(c) => self.clients[i(c)].ears.link = Link::Torn { counted: false },
-            Step::Notice(c) => self.clients[i(c)].ears.link = Link::Closed,
+            Step::Notice(c) => self.notice_closed(i(c)),
             Step::Reopen(c) => self.reopen(i(c)),
             Step::Unseize => self.server.foreign_give(),
             fault => self.fault_happens(fault)?,
@@ -56,7 +58,8 @@ impl World {
         match fault {
             Step::Stop(c) | Step::Die(c) | Step::Close(c) => patience = self.trouble(i(c)),
             Step::Cancel(..) | Step::TimeOut(..) => {}
-            Step::Seize => patience = SEIZED + ms(200),
+            Step::Seize | Step::Break(_) => patience = BACKOFF,
+            Step::Replace => patience = self.sometime() + BACKOFF,
             Step::LetExpire(..) => patience = self.setup.ttl,
             _ => patience = self.sometime(),
         }
@@ -69,29 +72,47 @@ impl World {
         }
         self.record.patience += patience;
         match fault {
-            Step::Late(at) => self.wires[i(at)].slow = true,
+            Step::Late(at) => {
+                self.record.held_up = true;
+                self.wires[i(at)].slow = true;
+            }
             Step::Mute(c) => self.clients[i(c)].ears.slow = true,
             Step::Break(c) => {
                 let ears = &mut self.clients[i(c)].ears;
                 ears.said.clear();
                 ears.link = Link::Torn { counted: true };
             }
-            Step::Stop(c) => self.clients[i(c)].life = Life::Stopped,
+            Step::Stop(c) => {
+                self.record.held_up = true;
+                self.clients[i(c)].life = Life::Stopped;
+            }
             Step::Die(c) => self.vanish(i(c)),
             Step::Close(c) => self.close(i(c))?,
             Step::Cancel(c, t) => self.leave(i(c), i(t), false)?,
             Step::TimeOut(c, t) => self.leave(i(c), i(t), true)?,
             Step::Seize => self.server.foreign_take(self.server_time(), SEIZED),
             Step::LetExpire(c, t) => self.let_expire(i(c), i(t)),
-            Step::Flush => {
-                // Fences go on from the server's clock, which is past those of a block by then.
-                self.now += 1_000_000;
-                self.server.flush();
-                self.record.flushed = true;
+            Step::Flush => self.forget(),
+            Step::Replace => {
+                self.server_ahead += 3_600_000_000;
+                self.forget();
+                for ears in self.clients.iter_mut().map(|client| &mut client.ears) {
+                    if ears.link != Link::Closed {
+                        ears.said.clear();
+                        ears.link = Link::Torn { counted: false };
+                    }
+                }
             }
             other => return Err(format!("{other:?} is no fault")),
         }
         Ok(())
+    }
+
+    fn forget(&mut self) {
+        // Fences go on from the server's clock, which is past those of a block by then.
+        self.now += 1_000_000;
+        self.server.flush();
+        self.record.forgotten = self.server_time();
     }
 
     /// Whoever was told that the lock is taken asks when its ttl is over, whatever was lost.

@@ -5,9 +5,6 @@ use super::world::{Broken, Life, Task, World};
 impl World {
     /// In every state.
     pub(super) fn check(&self) -> Result<(), Broken> {
-        if self.record.flushed {
-            return Ok(());
-        }
         let mut valid = 0;
         for (c, client) in self.clients.iter().enumerate() {
             if client.life == Life::Gone {
@@ -16,7 +13,8 @@ impl World {
             let now = self.clock(c);
             for thread in &client.threads {
                 let Task::Holding(lease) = &thread.task else { continue };
-                if !lease.is_valid(now) {
+                // What the server forgot is ordered by the fences alone.
+                if !lease.is_valid(now) || lease.first < self.record.forgotten {
                     continue;
                 }
                 valid += 1;
@@ -27,7 +25,7 @@ impl World {
                 let until = lease.valid_until.as_nanos() - client.ahead;
                 match self.server.holder(self.server_time()) {
                     Some((holder, end)) if holder == Some(token) => {
-                        if World::true_time(end) < until {
+                        if self.true_time(end) < until {
                             return Err(format!("the lease with fence {fence} outlasts its lock"));
                         }
                     }
@@ -43,7 +41,7 @@ impl World {
         let last = self.record.last_fence;
         // Two that hold together after the server forgot the first are in order all the same, but
         // not in that in which they began.
-        if fence == last || fence < last && !self.record.flushed {
+        if fence == last || fence < last && fence >= self.record.forgotten {
             return Err(format!("a turn begins with fence {fence} after one with {last}"));
         }
         self.record.last_fence = last.max(fence);

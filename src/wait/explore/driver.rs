@@ -106,6 +106,12 @@ impl World {
             },
         };
         let valid = lease.is_valid(now);
+        if !valid && !self.record.held_up {
+            return Err("a turn begins that is worth nothing".to_owned());
+        }
+        if lease.ttl != ttl {
+            return Err("a turn passes to a lock with another ttl".to_owned());
+        }
         self.clients[c].threads[t].task = Task::Holding(lease);
         if valid { self.began(c, t, fence) } else { Ok(()) }
     }
@@ -222,6 +228,15 @@ impl World {
                 client.line.window(token, since.plus(span), now)
             }
         };
+        self.follow(c, effects);
+    }
+
+    /// Nobody is told anything any more, and whoever waits has to ask by itself.
+    pub(super) fn notice_closed(&mut self, c: usize) {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        client.ears.link = Link::Closed;
+        let effects = client.line.reopened(now);
         self.follow(c, effects);
     }
 

@@ -12,12 +12,18 @@ impl World {
     pub(super) fn settle(&mut self, steps: &mut Vec<Step>) -> Result<(), Broken> {
         self.faults = 0;
         self.hurry(steps)?;
+        // Half of those that know of a broken wake-up connection wait without one.
+        if self.now / 1_000_000 % 4 < 2 {
+            self.mend(steps)?;
+        }
+        self.notice(steps)?;
         self.run_out(steps)?;
         for c in 0..self.clients.len() {
             if self.clients[c].life == Life::Stopped {
                 self.take(Step::Continue(c as u8), steps)?;
             }
         }
+        self.mend(steps)?;
         self.run_out(steps)?;
         self.check_rest()
     }
@@ -41,24 +47,35 @@ impl World {
         for client in &mut self.clients {
             client.ears.slow = false;
         }
+        let seized = matches!(self.server.holder(self.server_time()), Some((None, _)));
+        if seized && drop_them {
+            self.take(Step::Unseize, steps)?;
+        }
         Ok(())
     }
 
-    fn mend(&mut self, steps: &mut Vec<Step>) -> Result<(), Broken> {
+    /// Clients find out that their wake-up connections are broken.
+    fn notice(&mut self, steps: &mut Vec<Step>) -> Result<(), Broken> {
         for c in 0..self.clients.len() {
-            let at = c as u8;
             if self.clients[c].runs() && matches!(self.clients[c].ears.link, Link::Torn { .. }) {
-                self.take(Step::Notice(at), steps)?;
+                self.take(Step::Notice(c as u8), steps)?;
             }
+        }
+        Ok(())
+    }
+
+    /// They open new ones.
+    fn mend(&mut self, steps: &mut Vec<Step>) -> Result<(), Broken> {
+        self.notice(steps)?;
+        for c in 0..self.clients.len() {
             if self.clients[c].runs() && self.clients[c].ears.link == Link::Closed {
-                self.take(Step::Reopen(at), steps)?;
+                self.take(Step::Reopen(c as u8), steps)?;
             }
         }
         Ok(())
     }
 
     fn run_out(&mut self, steps: &mut Vec<Step>) -> Result<(), Broken> {
-        self.mend(steps)?;
         let mut idle_since = self.now;
         for _ in 0..MOST {
             let Choices { prompt, free, .. } = self.choices();
@@ -91,8 +108,11 @@ impl World {
         running.any(|client| client.threads.iter().any(|thread| thread.is_waiting()))
     }
 
-    /// A lease is valid.
+    /// A lease is valid, or the lock is a foreign client's.
     fn is_used(&self) -> bool {
+        if matches!(self.server.holder(self.server_time()), Some((None, _))) {
+            return true;
+        }
         self.clients.iter().enumerate().any(|(c, client)| {
             let now = self.clock(c);
             client.life != Life::Gone

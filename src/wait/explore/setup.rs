@@ -56,10 +56,12 @@ pub(super) enum Kind {
     LetExpire,
     /// The server forgets everything.
     Flush,
+    /// Another server stands in, with another clock, and knows nothing.
+    Replace,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 11] = [
+    pub(super) const ALL: [Kind; 12] = [
         Kind::Late,
         Kind::Mute,
         Kind::Break,
@@ -71,6 +73,7 @@ impl Kind {
         Kind::Foreign,
         Kind::LetExpire,
         Kind::Flush,
+        Kind::Replace,
     ];
 }
 

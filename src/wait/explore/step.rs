@@ -42,6 +42,7 @@ pub(super) enum Step {
     Seize,
     LetExpire(u8, u8),
     Flush,
+    Replace,
 
     // What follows from them, whenever it likes.
     /// The sender of a late request gives up; it may be carried out all the same.
@@ -100,6 +101,7 @@ impl World {
             self.choices_of(client, &mut choices);
         }
         self.fault(&mut choices, Kind::Flush, Step::Flush);
+        self.fault(&mut choices, Kind::Replace, Step::Replace);
         match self.server.holder(self.server_time()) {
             None => self.fault(&mut choices, Kind::Foreign, Step::Seize),
             Some((None, _)) => choices.free.push(Step::Unseize),
@@ -190,7 +192,7 @@ impl World {
 
     /// The next moment at which something is due or ends, in true time.
     pub(super) fn next_moment(&self) -> Option<u64> {
-        let lock = self.server.holder(self.server_time()).map(|held| World::true_time(held.1));
+        let lock = self.server.holder(self.server_time()).map(|held| self.true_time(held.1));
         let mut next = lock.unwrap_or(u64::MAX);
         for client in self.clients.iter().filter(|client| client.life != Life::Gone) {
             let mut at = |moment: Moment| {

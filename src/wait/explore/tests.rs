@@ -66,6 +66,15 @@ fn b_walk_a() {
     walk(Setup::new(&[2, 1]).rounds(4).faults(5, &[Kind::Late, Kind::Mute, Kind::Cancel, Kind::TimeOut]).until(ms(10_000)));
 }
 
+#[test]
+fn b_walk_b() {
+    walk(Setup::new(&[3, 1]).mixed().rounds(3).faults(4, &[Kind::Cancel, Kind::TimeOut]).until(ms(10_000)));
+}
+#[test]
+fn b_walk_c() {
+    walk(Setup::new(&[1, 1, 1]).rounds(3).faults(4, &[Kind::Break, Kind::Foreign]).until(ms(10_000)));
+}
+
 macro_rules! mutant {
     ($($name:ident $wrong:expr, $setup:expr;)*) => { $(
         #[test]

@@ -22,6 +22,8 @@ pub(super) struct World {
     /// True time in nanoseconds. Every clock runs at its rate, and none shows it.
     pub(super) now: u64,
     pub(super) server: Server,
+    /// How much its clock is ahead of true time, in microseconds.
+    pub(super) server_ahead: u64,
     pub(super) clients: Vec<Client>,
     pub(super) wires: Vec<Wire>,
     pub(super) faults: u8,
@@ -54,8 +56,11 @@ pub(super) struct Record {
     pub(super) downs: u8,
     /// Something was late, lost or foreign, so that the order is not exact.
     pub(super) disturbed: bool,
-    /// The server forgot who had the lock.
-    pub(super) flushed: bool,
+    /// Fences below this were granted by a server that forgot them.
+    pub(super) forgotten: u64,
+    /// A client was stopped or waited for a late answer, and what it was given meanwhile may have
+    /// ended before it read of it.
+    pub(super) held_up: bool,
     /// A request of a sender that had given up was carried out later than anybody cares for.
     pub(super) ghosts: bool,
     /// Numbers what the order depends on.
@@ -203,6 +208,7 @@ impl World {
         World {
             now: START,
             server: Server::new(setup.window, setup.wrong),
+            server_ahead: 1_000_000_000,
             clients: setup.threads.iter().enumerate().map(client).collect(),
             wires: Vec::new(),
             faults: setup.faults,
@@ -213,7 +219,7 @@ impl World {
 
     /// What the server's clock says, in microseconds.
     pub(super) fn server_time(&self) -> u64 {
-        self.now / 1000 + SERVER_AHEAD
+        self.now / 1000 + self.server_ahead
     }
 
     /// What a client's clock says.
@@ -222,8 +228,8 @@ impl World {
     }
 
     /// True time of a moment on the server's clock.
-    pub(super) fn true_time(server: u64) -> u64 {
-        (server - SERVER_AHEAD) * 1000
+    pub(super) fn true_time(&self, server: u64) -> u64 {
+        (server - self.server_ahead) * 1000
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -238,7 +244,6 @@ impl World {
 /// The lock outlasts the lease by the drift, and those behind others ask a little later.
 const SLACK: Duration = Duration::from_millis(80);
 const START: u64 = 7_000_000_000_000;
-const SERVER_AHEAD: u64 = 1_000_000_000;
 
 impl Thread {
     fn new(rounds: u8) -> Thread {

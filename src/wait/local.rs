@@ -63,6 +63,8 @@ struct Held {
     /// The last waiter of its cohort.
     mark: u64,
     until: Moment,
+    /// Of each of its turns.
+    suspect: Moment,
 }
 
 /// What the thread of a waiter has to do.
@@ -92,7 +94,8 @@ pub(crate) struct Turn {
     pub(crate) worth: Worth,
     /// Others here wait for turns under the same grant.
     pub(crate) followed: bool,
-    /// The token must be given until then, again and again: a request for it went astray.
+    /// The token must be given until then, again and again, once the last turn under the grant is
+    /// over: a request for it went astray.
     pub(crate) suspect: Moment,
 }
 
@@ -385,6 +388,7 @@ impl Line {
             end: fence + u64::from(block.min(self.limits.turns).max(1)),
             mark: stand.mark.unwrap_or(newest),
             until: now.plus(self.limits.within),
+            suspect: stand.suspect,
         });
         let (token, suspect) = (stand.token, stand.suspect);
         let followed = self.waiters.front().is_some_and(|next| next.terms == stand.terms);
@@ -417,7 +421,7 @@ impl Line {
             held.fence += 1;
             let fence = held.fence;
             self.waiters.pop_front();
-            let (worth, suspect) = (Worth::Passed, Moment::ZERO);
+            let (worth, suspect) = (Worth::Passed, held.suspect);
             self.turns.push((id, Turn { token, fence, worth, followed: true, suspect }));
             return Ending::Passed(id);
         }

@@ -99,7 +99,6 @@ impl World {
             },
             Worth::Passed => match self.clients[c].passing.take() {
                 Some(before) if before.token == token => {
-                    let suspect = suspect.max(before.suspect);
                     Lease { fence, suspect, raising: false, ..before }
                 }
                 _ => return Err("a turn is passed on of a grant that nobody had".to_owned()),

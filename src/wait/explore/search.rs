@@ -20,10 +20,29 @@ pub(super) struct Seen {
     pub(super) exhausted: bool,
 }
 
+impl Seen {
+    pub(super) fn add(&mut self, other: &Seen) {
+        self.states += other.states;
+        self.steps += other.steps;
+        self.settled += other.settled;
+        self.depth = self.depth.max(other.depth);
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Seen { states, steps, settled, depth, exhausted } = self;
+        let all = if *exhausted { " (all there are)" } else { "" };
+        write!(f, "{states} states{all}, {steps} steps, {depth} deep, {settled} to their end")
+    }
+}
+
 /// A run after which something does not hold.
 pub(super) struct Found {
     setup: Setup,
-    pub(super) steps: Vec<Step>,
+    /// Of the walk.
+    pub(super) seed: u64,
+    steps: Vec<Step>,
     pub(super) what: Broken,
 }
 
@@ -46,7 +65,7 @@ pub(super) fn breadth_first(setup: &Setup, most: usize) -> Result<Seen, Box<Foun
             at = parent;
         }
         steps.reverse();
-        Err(Box::new(Found { setup: setup.clone(), steps, what }))
+        Err(Box::new(Found { setup: setup.clone(), seed: 0, steps, what }))
     };
     while !level.is_empty() && known.len() < most {
         let mut next = Vec::new();
@@ -114,7 +133,7 @@ pub(super) fn walks(
         let mut steps = Vec::new();
         let found = |mut steps: Vec<Step>, mut end: Vec<Step>, what| {
             steps.append(&mut end);
-            Err(Box::new(Found { setup: setup.clone(), steps, what }))
+            Err(Box::new(Found { setup: setup.clone(), seed, steps, what }))
         };
         while let Some(step) = random.step(&world) {
             steps.push(step);
@@ -198,7 +217,7 @@ impl Random {
 /// Tells the whole run, from its beginning.
 impl fmt::Debug for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\n{}; {:?}", self.what, self.setup)?;
+        writeln!(f, "\n{}; seed {}; {:?}", self.what, self.seed, self.setup)?;
         let mut world = World::new(self.setup.clone());
         for (at, step) in self.steps.iter().enumerate() {
             if world.choices_hold(*step) {

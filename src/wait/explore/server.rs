@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::setup::Wrong;
+use crate::store::redis::model::{self, Flaws, ModelEar, ModelServer};
 use crate::store::{Notice, Place, Reach, Reply, Request};
 use crate::token::Token;
-use crate::store::redis::model::{self, Flaws, ModelEar, ModelServer};
 
 /// What a client is told on its wake-up connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,10 +29,27 @@ impl From<Notice> for Word {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Op {
     /// `listens`: the client could be told, so that it may stand in the queue.
-    Take { token: Token, ttl: Duration, ticket: u64, block: u32, listens: bool },
-    Give { token: Token, fence: u64, ttl: Duration },
-    Extend { token: Token, ttl: Duration },
-    Claim { token: Token, first: u64, ttl: Duration },
+    Take {
+        token: Token,
+        ttl: Duration,
+        ticket: u64,
+        block: u32,
+        listens: bool,
+    },
+    Give {
+        token: Token,
+        fence: u64,
+        ttl: Duration,
+    },
+    Extend {
+        token: Token,
+        ttl: Duration,
+    },
+    Claim {
+        token: Token,
+        first: u64,
+        ttl: Duration,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

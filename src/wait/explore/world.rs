@@ -184,11 +184,20 @@ pub(super) struct Wire {
 #[derive(Clone, Hash, Debug)]
 pub(super) enum Errand {
     /// For the thread with this number.
-    Ask { id: u64, ask: Ask },
-    Release { token: Token, ttl: Duration, ask: Option<Ask> },
+    Ask {
+        id: u64,
+        ask: Ask,
+    },
+    Release {
+        token: Token,
+        ttl: Duration,
+        ask: Option<Ask>,
+    },
     Owed(Token),
     /// The lease with this fence is to last longer.
-    Raise { fence: u64 },
+    Raise {
+        fence: u64,
+    },
 }
 
 impl World {

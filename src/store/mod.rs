@@ -185,7 +185,7 @@ pub(crate) struct Answer {
     pub(crate) server: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Reply {
     /// The lock is the token's, under this fence and those after it: a block of so many.
     Granted { fence: u64, block: u32 },

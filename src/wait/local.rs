@@ -171,6 +171,18 @@ impl Line {
             && self.stand.as_ref().is_some_and(|stand| !stand.asking)
     }
 
+    /// The lock is with this process, as far as it knows.
+    #[cfg(test)]
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The token that stands in the store's queue or is on its way there.
+    #[cfg(test)]
+    pub(super) fn standing(&self) -> Option<Token> {
+        self.stand.as_ref().map(|stand| stand.token)
+    }
+
     /// A newcomer. The numbers grow from one to the next.
     pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
         self.waiters.push_back(Waiter { id, token, terms, pace });
@@ -257,8 +269,10 @@ impl Line {
             }
             return Effects::default();
         };
-        if sent.plus(ttl).minus(drift(ttl)) <= now {
-            // Nothing of it is left: asked again with the same token, it is granted anew.
+        // Nothing of it is left: asked again with the same token, it is granted anew. Or whoever
+        // asked went, and it is another kind of grant than the next one wants, who gives it.
+        let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
+        if unfit || sent.plus(ttl).minus(drift(ttl)) <= now {
             stand.answered(now, now);
             return self.wake_head();
         }
@@ -330,8 +344,11 @@ impl Line {
         if registered_late && stand.ticket == 0 && stand.asking {
             return strange(token, span, now);
         }
-        let Some(since) = since.filter(|since| since.plus(span).minus(drift(span)) > now) else {
+        let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
+        let left = |since: &Moment| !unfit && since.plus(span).minus(drift(span)) > now;
+        let Some(since) = since.filter(left) else {
             // Nothing of it is left, or nobody knows: the answer to a poll is worth the whole ttl.
+            // Or the next one wants another kind of grant, and gives this one.
             stand.tell(now, now);
             return self.wake_head();
         };

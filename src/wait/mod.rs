@@ -2,6 +2,8 @@
 
 mod backoff;
 mod dating;
+#[cfg(test)]
+mod explore;
 mod gate;
 mod local;
 mod queue;

@@ -23,6 +23,8 @@ use redis::Value;
 
 use self::dial::Dialer;
 use self::dialect::Batch;
+#[cfg(test)]
+pub(crate) use self::dialect::native::model;
 use self::dialect::native::{Ear, Native};
 use self::owing::About;
 use self::route::single::{Carried, Gives, Single};

@@ -1,0 +1,114 @@
+//! What must hold.
+
+use super::world::{Broken, Life, Task, World};
+
+impl World {
+    /// In every state.
+    pub(super) fn check(&self) -> Result<(), Broken> {
+        let mut valid = 0;
+        for (c, client) in self.clients.iter().enumerate() {
+            if client.life == Life::Gone {
+                continue;
+            }
+            let now = self.clock(c);
+            for thread in &client.threads {
+                let Task::Holding(lease) = &thread.task else { continue };
+                // What the server forgot is ordered by the fences alone.
+                if !lease.is_valid(now) || lease.first < self.record.forgotten {
+                    continue;
+                }
+                valid += 1;
+                if valid > 1 {
+                    return Err("two leases are valid".to_owned());
+                }
+                let (token, fence) = (lease.token, lease.fence);
+                let until = lease.valid_until.as_nanos() - client.ahead;
+                match self.server.holder(self.server_time()) {
+                    Some((holder, end)) if holder == Some(token) => {
+                        if self.true_time(end) < until {
+                            return Err(format!("the lease with fence {fence} outlasts its lock"));
+                        }
+                    }
+                    _ => return Err(format!("the lease with fence {fence} is valid, not locked")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A turn begins to be valid.
+    pub(super) fn began(&mut self, c: usize, t: usize, fence: u64) -> Result<(), Broken> {
+        let last = self.record.last_fence;
+        // Two that hold together after the server forgot the first are in order all the same, but
+        // not in that in which they began.
+        if fence == last || fence < last && fence >= self.record.forgotten {
+            return Err(format!("a turn begins with fence {fence} after one with {last}"));
+        }
+        self.record.last_fence = last.max(fence);
+        if self.setup.ordered && !self.record.disturbed {
+            return self.check_order(c, t);
+        }
+        Ok(())
+    }
+
+    fn check_order(&mut self, c: usize, t: usize) -> Result<(), Broken> {
+        let order = self.clients[c].threads[t].order;
+        let before: usize = self.clients[..c].iter().map(|client| client.threads.len()).sum();
+        for client in &mut self.clients {
+            for thread in client.threads.iter_mut().filter(|thread| thread.is_waiting()) {
+                if thread.stands == 0 || thread.stands >= order {
+                    continue;
+                }
+                let turns = &mut thread.overtaken[before + t];
+                *turns += 1;
+                if *turns > 1 {
+                    return Err("somebody was overtaken twice by the same".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody of the client has a place in the queue.
+    pub(super) fn stands(&self, c: usize) -> bool {
+        let token = self.clients[c].line.standing();
+        token.is_some_and(|token| self.server.queue().any(|(other, _)| other == token))
+    }
+
+    /// Whoever waits behind a place that was taken waits as of now.
+    pub(super) fn stood(&mut self, c: usize) {
+        if !self.stands(c) {
+            return;
+        }
+        self.record.order += 1;
+        for thread in &mut self.clients[c].threads {
+            if thread.is_waiting() && thread.stands == 0 {
+                thread.stands = self.record.order;
+            }
+        }
+    }
+
+    /// When everything has come to rest: nobody is owed anything, and nothing is left behind.
+    pub(super) fn check_rest(&self) -> Result<(), Broken> {
+        for client in &self.clients {
+            if client.life != Life::Running {
+                continue;
+            }
+            if !client.line.is_empty() {
+                return Err(format!("a line never ends: {:?}", client.line));
+            }
+            if !client.owed.is_empty() {
+                return Err("something is owed for ever".to_owned());
+            }
+        }
+        if self.record.ghosts {
+            return Ok(());
+        }
+        for (token, channel) in self.server.queue() {
+            if self.clients[usize::from(channel)].life == Life::Running {
+                return Err(format!("a place is left in the queue, of {token:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,406 @@
+//! What a client does with its line: the threads' loop, the keeper and the listener, as steps.
+
+use super::server::{Op, Word};
+use super::setup::ms;
+use super::world::{Broken, Client, Errand, Lease, Life, Link, Owed, Task, Wire, World};
+use crate::clock::Moment;
+use crate::config::drift;
+use crate::jitter::Jitter;
+use crate::store::{Answer, Reply};
+use crate::token::Token;
+use crate::wait::local::{Ask, Effects, Ending, Next, Owe, Turn, Worth};
+use crate::wait::{Backoff, Pace};
+
+use std::time::Duration;
+
+/// The keeper claims so long after a turn began.
+const CLAIM_AFTER: Duration = ms(10);
+const RETRY: Duration = ms(50);
+
+impl World {
+    pub(super) fn join(&mut self, c: usize, t: usize) {
+        let terms = self.setup.terms(t);
+        self.record.order += 1;
+        let order = self.record.order;
+        let behind = self.stands(c);
+        let client = &mut self.clients[c];
+        let id = client.next_id;
+        client.next_id += 1;
+        let seed = (c as u64) << 32 | id;
+        let pace = Pace::new(Backoff::default(), ms(64), Jitter::seeded(seed));
+        client.line.join(id, token(c, id), terms, pace);
+        let thread = &mut client.threads[t];
+        (thread.task, thread.id, thread.order) = (Task::Ready, id, order);
+        (thread.stands, thread.overtaken) = (if behind { order } else { 0 }, [0; 8]);
+    }
+
+    pub(super) fn run(&mut self, c: usize, t: usize) -> Result<(), Broken> {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        let id = client.threads[t].id;
+        match client.line.next(id, now) {
+            Next::Turn(turn) => return self.begin(c, t, turn),
+            Next::Sleep(until) => client.threads[t].task = Task::Sleeping(until),
+            Next::Ask(ask) => {
+                client.threads[t].task = Task::Asking;
+                self.send_ask(c, Errand::Ask { id, ask }, Vec::new(), ask);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_ask(&mut self, c: usize, errand: Errand, mut ops: Vec<Op>, ask: Ask) {
+        let now = self.clock(c);
+        if let Some(give) = ask.give {
+            ops.push(Op::Give { token: give.token, fence: 0, ttl: give.ttl });
+            if give.until > now {
+                self.owe(c, give);
+            }
+        }
+        let listens = self.clients[c].ears.link != Link::Closed;
+        let Ask { token, ttl, ticket, block, .. } = ask;
+        ops.push(Op::Take { token, ttl, ticket, block, listens });
+        self.send(c, errand, ops);
+    }
+
+    fn send(&mut self, client: usize, errand: Errand, ops: Vec<Op>) {
+        let sent = self.clock(client);
+        let (replies, slow, orphan) = (Vec::new(), false, false);
+        self.wires.push(Wire { client, errand, ops, replies, sent, slow, orphan });
+    }
+
+    /// A turn becomes a lease.
+    fn begin(&mut self, c: usize, t: usize, turn: Turn) -> Result<(), Broken> {
+        let now = self.clock(c);
+        let (ttl, renews) = (self.setup.terms(t).ttl, self.setup.renew);
+        let whole = |sent: Moment| sent.plus(ttl).minus(drift(ttl));
+        let Turn { token, fence, .. } = turn;
+        let fresh = Lease {
+            token,
+            ttl,
+            fence,
+            first: fence,
+            valid_until: Moment::ZERO,
+            lost: false,
+            claim: Moment::NEVER,
+            renew: Moment::NEVER,
+            raising: false,
+        };
+        let lease = match turn.worth {
+            Worth::Whole { sent } => {
+                let renew = if renews { sent.plus(ttl / 3) } else { Moment::NEVER };
+                Lease { valid_until: whole(sent), renew, ..fresh }
+            }
+            Worth::Window { since, span } => Lease {
+                valid_until: since.plus(span).minus(drift(span)),
+                claim: now.plus(CLAIM_AFTER),
+                ..fresh
+            },
+            Worth::Passed => match self.clients[c].passing.take() {
+                Some(before) if before.token == token => Lease { fence, raising: false, ..before },
+                _ => return Err("a turn is passed on of a grant that nobody had".to_owned()),
+            },
+        };
+        let valid = lease.is_valid(now);
+        if !valid && !self.record.held_up {
+            return Err("a turn begins that is worth nothing".to_owned());
+        }
+        if lease.ttl != ttl {
+            return Err("a turn passes to a lock with another ttl".to_owned());
+        }
+        self.clients[c].threads[t].task = Task::Holding(lease);
+        if valid { self.began(c, t, fence) } else { Ok(()) }
+    }
+
+    pub(super) fn release(&mut self, c: usize, t: usize) {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        let thread = &mut client.threads[t];
+        thread.rounds -= 1;
+        let task = if thread.rounds > 0 { Task::Idle } else { Task::Done };
+        let Task::Holding(lease) = std::mem::replace(&mut thread.task, task) else { return };
+        let Lease { token, ttl, fence, .. } = lease;
+        if !lease.lost {
+            let in_time = lease.is_valid(now);
+            let give = vec![Op::Give { token, fence, ttl }];
+            match client.line.end_turn(token, fence, in_time, now) {
+                Ending::Passed(id) => {
+                    client.passing = Some(lease);
+                    client.wake(id);
+                    return;
+                }
+                Ending::Give { take, until } => {
+                    let errand = Errand::Release { token, ttl, ask: take };
+                    match take {
+                        Some(ask) => self.send_ask(c, errand, give, ask),
+                        None => self.send(c, errand, give),
+                    }
+                    if let Some(until) = until {
+                        self.owe(c, Owe { token, ttl, until });
+                    }
+                }
+                Ending::Alone => self.send(c, Errand::Release { token, ttl, ask: None }, give),
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, at: usize) -> Result<(), Broken> {
+        let wire = self.wires.remove(at);
+        let (c, sent, now) = (wire.client, wire.sent, self.clock(wire.client));
+        let client = &mut self.clients[c];
+        for (_, server) in &wire.replies {
+            client.dating.sample(sent, *server);
+        }
+        let &(reply, server) = wire.replies.last().ok_or("an answer without a reply")?;
+        let answer = Answer { reply, sent, server };
+        match wire.errand {
+            Errand::Ask { id, ask } => {
+                let effects = client.line.answered(&ask, &answer, now);
+                client.asked(id);
+                self.follow(c, effects);
+            }
+            Errand::Release { ask: Some(ask), .. } => {
+                let effects = client.line.answered(&ask, &answer, now);
+                self.follow(c, effects);
+            }
+            Errand::Release { ask: None, .. } => {}
+            Errand::Owed(token) => client.given(token, now, ms(300)),
+            Errand::Raise { fence } => self.raised(c, fence, reply, sent),
+        }
+        Ok(())
+    }
+
+    /// The sender of a request gives up; it was `sent`, unless it was not.
+    pub(super) fn fail(&mut self, at: usize, was_sent: bool) {
+        let wire = self.wires[at].clone();
+        let (c, now) = (wire.client, self.clock(wire.client));
+        if was_sent && wire.replies.len() < wire.ops.len() {
+            self.wires[at].orphan = true;
+        } else {
+            self.wires.remove(at);
+        }
+        let sent = was_sent.then_some(wire.sent);
+        let client = &mut self.clients[c];
+        match wire.errand {
+            Errand::Ask { id, ask } => {
+                let effects = client.line.failed(&ask, sent, now);
+                client.asked(id);
+                self.follow(c, effects);
+                if let Some(give) = ask.give {
+                    self.owe(c, give);
+                }
+            }
+            Errand::Release { token, ttl, ask } => {
+                self.owe(c, Owe { token, ttl, until: now });
+                if let Some(ask) = ask {
+                    let effects = self.clients[c].line.failed(&ask, sent, now);
+                    self.follow(c, effects);
+                }
+            }
+            Errand::Owed(token) => {
+                for owed in client.owed.iter_mut().filter(|owed| owed.token == token) {
+                    (owed.sent, owed.due) = (None, now.plus(RETRY));
+                }
+            }
+            Errand::Raise { fence } => {
+                if let Some(lease) = client.lease(fence) {
+                    lease.raising = false;
+                    let later = |at: Moment| if at <= now { now.plus(RETRY) } else { at };
+                    (lease.claim, lease.renew) = (later(lease.claim), later(lease.renew));
+                }
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self, c: usize) {
+        let (now, ttl) = (self.clock(c), self.setup.ttl);
+        let client = &mut self.clients[c];
+        let Some(word) = client.ears.said.pop_front() else { return };
+        let effects = match word {
+            Word::Granted { token, fence, block, server, span } => {
+                let since = client.dating.date(server, now);
+                client.line.handed(token, (fence, block), since, span.min(ttl), now)
+            }
+            Word::Window { token, server, span } => {
+                let since = client.dating.date(server, now).unwrap_or(now);
+                client.line.window(token, since.plus(span), now)
+            }
+        };
+        self.follow(c, effects);
+    }
+
+    /// Nobody is told anything any more, and whoever waits has to ask by itself.
+    pub(super) fn notice_closed(&mut self, c: usize) {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        client.ears.link = Link::Closed;
+        let effects = client.line.reopened(now);
+        self.follow(c, effects);
+    }
+
+    pub(super) fn reopen(&mut self, c: usize) {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        (client.ears.link, client.ears.slow) = (Link::Up, false);
+        client.dating.restart(now);
+        let effects = client.line.reopened(now);
+        self.follow(c, effects);
+    }
+
+    fn follow(&mut self, c: usize, effects: Effects) {
+        if let Some(id) = effects.wake {
+            self.clients[c].wake(id);
+        }
+        if let Some(owe) = effects.owe {
+            self.owe(c, owe);
+        }
+    }
+
+    fn owe(&mut self, c: usize, Owe { token, ttl, until }: Owe) {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        match client.owed.iter_mut().find(|owed| owed.token == token) {
+            Some(owed) => {
+                owed.until = owed.until.max(until);
+                owed.again = true;
+                if owed.sent.is_none() {
+                    owed.due = now;
+                }
+            }
+            None => {
+                let (sent, again) = (None, false);
+                client.owed.push(Owed { token, ttl, until, due: now, sent, again });
+            }
+        }
+    }
+
+    pub(super) fn keep(&mut self, c: usize, number: usize) {
+        let now = self.clock(c);
+        let owed = &mut self.clients[c].owed[number];
+        (owed.sent, owed.again) = (Some(now), false);
+        let (token, ttl) = (owed.token, owed.ttl);
+        self.send(c, Errand::Owed(token), vec![Op::Give { token, fence: 0, ttl }]);
+    }
+
+    /// The keeper claims or renews.
+    pub(super) fn raise(&mut self, c: usize, t: usize, claim: bool) {
+        let Task::Holding(lease) = &mut self.clients[c].threads[t].task else { return };
+        lease.raising = true;
+        let Lease { token, ttl, first, fence, .. } = *lease;
+        let op = if claim { Op::Claim { token, first, ttl } } else { Op::Extend { token, ttl } };
+        self.send(c, Errand::Raise { fence }, vec![op]);
+    }
+
+    fn raised(&mut self, c: usize, fence: u64, reply: Reply, sent: Moment) {
+        let (now, renews) = (self.clock(c), self.setup.renew);
+        let Some(lease) = self.clients[c].lease(fence).filter(|lease| lease.is_valid(now)) else {
+            return;
+        };
+        let ttl = lease.ttl;
+        lease.raising = false;
+        if reply == Reply::Extended {
+            lease.valid_until = lease.valid_until.max(sent.plus(ttl).minus(drift(ttl)));
+            lease.claim = Moment::NEVER;
+            lease.renew = if renews { sent.plus(ttl / 3).max(now) } else { Moment::NEVER };
+            return;
+        }
+        self.lose(c, fence);
+    }
+
+    pub(super) fn lose(&mut self, c: usize, fence: u64) {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        let Some(lease) = client.lease(fence) else { return };
+        lease.lost = true;
+        let token = lease.token;
+        let effects = client.line.lost(token, now);
+        self.follow(c, effects);
+    }
+
+    pub(super) fn let_expire(&mut self, c: usize, t: usize) {
+        let client = &mut self.clients[c];
+        let thread = &mut client.threads[t];
+        let Task::Holding(lease) = std::mem::replace(&mut thread.task, Task::Done) else { return };
+        let effects = client.line.left_taken(lease.token);
+        self.follow(c, effects);
+    }
+
+    /// A waiter goes. A turn that it was given meanwhile is used, unless nobody wants it any more.
+    pub(super) fn leave(&mut self, c: usize, t: usize, wanted: bool) -> Result<(), Broken> {
+        let now = self.clock(c);
+        let client = &mut self.clients[c];
+        let (turn, effects) = client.line.leave(client.threads[t].id, now);
+        client.threads[t].task = Task::Done;
+        self.follow(c, effects);
+        if let Some(turn) = turn {
+            self.begin(c, t, turn)?;
+            if !wanted {
+                self.release(c, t);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, c: usize) -> Result<(), Broken> {
+        self.clients[c].life = Life::Closing;
+        for t in 0..self.clients[c].threads.len() {
+            if self.clients[c].threads[t].is_waiting() {
+                self.leave(c, t, false)?;
+            }
+        }
+        for t in 0..self.clients[c].threads.len() {
+            if matches!(self.clients[c].threads[t].task, Task::Holding(_)) {
+                self.release(c, t);
+            }
+            self.clients[c].threads[t].task = Task::Done;
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    fn wake(&mut self, id: u64) {
+        for thread in self.threads.iter_mut().filter(|thread| thread.id == id) {
+            if matches!(thread.task, Task::Sleeping(_)) {
+                thread.task = Task::Ready;
+            }
+        }
+    }
+
+    /// The request of a waiter is over.
+    fn asked(&mut self, id: u64) {
+        for thread in self.threads.iter_mut().filter(|thread| thread.id == id) {
+            if matches!(thread.task, Task::Asking) {
+                thread.task = Task::Ready;
+            }
+        }
+    }
+
+    fn lease(&mut self, fence: u64) -> Option<&mut Lease> {
+        self.threads.iter_mut().find_map(|thread| match &mut thread.task {
+            Task::Holding(lease) if lease.fence == fence && !lease.lost => Some(lease),
+            _ => None,
+        })
+    }
+
+    /// A give of a token that is owed was answered.
+    fn given(&mut self, token: Token, now: Moment, pause: Duration) {
+        let closing = self.life == Life::Closing;
+        let Some(at) = self.owed.iter().position(|owed| owed.token == token) else { return };
+        let owed = &mut self.owed[at];
+        let sent = owed.sent.take();
+        if owed.again {
+            owed.due = now;
+        } else if closing || sent.is_some_and(|sent| sent >= owed.until) {
+            self.owed.remove(at);
+        } else {
+            owed.due = now.plus(pause).min(owed.until).max(now);
+        }
+    }
+}
+
+/// Another for each wait.
+fn token(client: usize, id: u64) -> Token {
+    let text = format!("{:016x}{id:016x}", client + 1);
+    text.parse().unwrap()
+}

@@ -1,0 +1,163 @@
+//! What is explored: how many clients and threads, what may go wrong, and what is wrong on purpose.
+
+use std::time::Duration;
+
+use crate::grant::Terms;
+use crate::wait::dating::Dating;
+use crate::wait::local::{Limits, Line, Mutant};
+
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A small world, and how far it may go.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    /// How many threads each client has.
+    pub(super) threads: Vec<usize>,
+    /// How often each thread takes the lock.
+    pub(super) rounds: u8,
+    pub(super) ttl: Duration,
+    pub(super) window: Duration,
+    /// Every other thread of a client uses a lock with another ttl.
+    pub(super) mixed: bool,
+    pub(super) renew: bool,
+    pub(super) limits: Limits,
+    /// How many faults there may be, and which.
+    pub(super) faults: u8,
+    pub(super) kinds: Vec<Kind>,
+    /// Nothing but the end of the run is explored after this time.
+    pub(super) horizon: Duration,
+    /// Nobody is overtaken twice by the same while nothing goes wrong. (A grant that ends by its
+    /// time or its turns sends the rest of its cohort behind those who wait elsewhere.)
+    pub(super) ordered: bool,
+    pub(super) wrong: Option<Wrong>,
+}
+
+/// What may go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Kind {
+    /// A request or its reply is late: for as long as one likes, or after its sender gave up.
+    Late,
+    /// Notices are late.
+    Mute,
+    /// The wake-up connection breaks, with what was on it.
+    Break,
+    /// A client takes no steps for as long as one likes, and is subscribed all the same.
+    Stop,
+    /// A client is gone at once.
+    Die,
+    Close,
+    Cancel,
+    TimeOut,
+    /// Somebody who knows nothing of queues takes the lock.
+    Foreign,
+    /// A lease is left to run out.
+    LetExpire,
+    /// The server forgets everything.
+    Flush,
+    /// Another server stands in, with another clock, and knows nothing.
+    Replace,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 12] = [
+        Kind::Late,
+        Kind::Mute,
+        Kind::Break,
+        Kind::Stop,
+        Kind::Die,
+        Kind::Close,
+        Kind::Cancel,
+        Kind::TimeOut,
+        Kind::Foreign,
+        Kind::LetExpire,
+        Kind::Flush,
+        Kind::Replace,
+    ];
+}
+
+/// Ways to get it wrong, each of which a search has to find.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Wrong {
+    /// In the machine that runs in the client.
+    Machine(Mutant),
+    /// Validity under a message counts from when it was read.
+    DatedFromReceipt,
+    /// The server hands the lock over for the whole ttl, not just for the window.
+    FullTtl,
+    /// A give of a token under which no fence was used hands the lock to nobody.
+    UndoFreesOnly,
+    /// Only the first of those who wait is told that a window runs.
+    TellsOne,
+}
+
+impl Setup {
+    /// Each thread takes the lock once, and nothing goes wrong.
+    pub(super) fn new(threads: &[usize]) -> Setup {
+        Setup {
+            threads: threads.to_vec(),
+            rounds: 1,
+            ttl: ms(900),
+            window: ms(200),
+            mixed: false,
+            renew: false,
+            limits: Limits { turns: 3, within: ms(50) },
+            faults: 0,
+            kinds: Vec::new(),
+            horizon: ms(2_500),
+            ordered: threads.iter().all(|count| *count == 1),
+            wrong: None,
+        }
+    }
+
+    pub(super) fn faults(self, faults: u8, kinds: &[Kind]) -> Setup {
+        Setup { faults, kinds: kinds.to_vec(), ..self }
+    }
+
+    pub(super) fn rounds(self, rounds: u8) -> Setup {
+        Setup { rounds, ..self }
+    }
+
+    pub(super) fn mixed(self) -> Setup {
+        Setup { mixed: true, ..self }
+    }
+
+    pub(super) fn renewing(self) -> Setup {
+        Setup { renew: true, ..self }
+    }
+
+    pub(super) fn wrong(self, wrong: Wrong) -> Setup {
+        Setup { wrong: Some(wrong), ..self }
+    }
+
+    /// A grant lasts as long as its cohort, so that the order is exact.
+    pub(super) fn ordered(self) -> Setup {
+        Setup { limits: Limits { turns: 64, within: ms(1_000_000) }, ordered: true, ..self }
+    }
+
+    pub(super) fn until(self, horizon: Duration) -> Setup {
+        Setup { horizon, ..self }
+    }
+
+    /// An empty queue of a client's threads.
+    pub(super) fn line(&self) -> Line {
+        let mut line = Line::new(self.limits);
+        if let Some(Wrong::Machine(mutant)) = self.wrong {
+            line.mutant = Some(mutant);
+        }
+        line
+    }
+
+    pub(super) fn dating(&self) -> Dating {
+        let mut dating = Dating::default();
+        dating.from_receipt = self.wrong == Some(Wrong::DatedFromReceipt);
+        dating
+    }
+
+    /// What the lock of a client's thread asks of its leases.
+    pub(super) fn terms(&self, thread: usize) -> Terms {
+        let ttl = if self.mixed && thread % 2 == 1 { self.ttl * 2 / 3 } else { self.ttl };
+        Terms { ttl, renew: self.renew, max_hold: None }
+    }
+}

@@ -425,9 +425,13 @@ impl Line {
             self.turns.push((id, Turn { token, fence, worth, followed: true, suspect }));
             return Ending::Passed(id);
         }
-        self.held = None;
+        let held = self.held.take();
         let Some(head) = self.waiters.front() else { return Ending::Give(None) };
-        let stand = Stand::new(head.token, head.terms, 0);
+        let stand = match held {
+            // Nobody had found it lost before.
+            Some(held) if !in_time => held.next_stand(head),
+            _ => Stand::new(head.token, head.terms, 0),
+        };
         Ending::Give(Some(self.ask(stand, None)))
     }
 
@@ -438,11 +442,7 @@ impl Line {
             return Effects::default();
         };
         let Some(head) = self.waiters.front() else { return Effects::default() };
-        let mut stand = Stand::new(head.token, head.terms, 0);
-        // Without a place to keep it is a wait like any other.
-        if head.id <= held.mark && held.ticket != 0 {
-            (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
-        }
+        let mut stand = held.next_stand(head);
         stand.tell(now, now);
         self.stand = Some(stand);
         self.wake_head()
@@ -479,6 +479,18 @@ impl Line {
 
     fn wake_head(&self) -> Effects {
         Effects { wake: self.waiters.front().map(|head| head.id), owe: None }
+    }
+}
+
+impl Held {
+    /// The place of the next one when the grant is lost.
+    fn next_stand(&self, head: &Waiter) -> Stand {
+        let mut stand = Stand::new(head.token, head.terms, 0);
+        // Without a place to keep it is a wait like any other.
+        if head.id <= self.mark && self.ticket != 0 {
+            (stand.ticket, stand.mark) = (self.ticket, Some(self.mark));
+        }
+        stand
     }
 }
 

@@ -264,7 +264,7 @@ fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
                 let count = stream.read(&mut request).unwrap_or(0);
                 if index == 0 {
                     // It has answered once, so that a wait outlasts the outage.
-                    let _ = stream.write_all(b"$9\r\nB 60000 1\r\n");
+                    let _ = stream.write_all(b"$15\r\nB 60000 1 0 0 0\r\n");
                 } else if request[..count].windows(3).any(|part| part == b"try") {
                     largest.fetch_max(count, Ordering::SeqCst);
                 }

@@ -11,13 +11,14 @@
 --
 -- Replies  1  the lock was the token's and is free or another's now
 --          0  it was not
---          an error: nothing was changed, unless a right is missing for what follows the removal
+--          an error: the lock was not freed
 --
 -- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the
 -- lock free it hands it over as any other give. A lock that has the token and whose fences are
 -- others was taken by a take that arrived late, after the turn that used this fence was over: it
 -- is given up, since nobody knows of it, and answered with 0. Fences that were not used go back
--- only with the lock that they were reserved for.
+-- only with the lock that they were reserved for. Whoever lacks the rights to the queue frees the
+-- lock all the same.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, fence, member = ARGV[1], ARGV[2], ARGV[3]
@@ -53,8 +54,8 @@ if mine or (queued and not taken) then
 end
 local was_head = false
 if member ~= '' and (queued or fence == '0') then
-  was_head = taken and redis.call('ZRANK', queue, member) == 0
-  redis.call('ZREM', queue, member)
+  was_head = taken and redis.pcall('ZRANK', queue, member) == 0
+  redis.pcall('ZREM', queue, member)
 end
 
 local function now()

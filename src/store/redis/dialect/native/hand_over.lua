@@ -57,7 +57,9 @@ local function hand_over(lock, side, queue, now, last, me)
     elseif tried == MOST then
       return 'some', last, true
     end
-    redis.call('ZREM', queue, member)
+    if type(redis.pcall('ZREM', queue, member)) == 'table' then
+      return 'mute', last, true
+    end
     local token, span, channel = string.match(member, '^(%x+) (%d+) (.+)$')
     local first = math.max(last + 1, now)
     if token and first <= MAX_FENCE then

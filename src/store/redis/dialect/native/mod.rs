@@ -158,10 +158,14 @@ impl Native {
             _ => None,
         };
         let side = text(side);
-        let mut words = side.as_deref().unwrap_or_default().split(' ');
+        let words: Vec<&str> = side.as_deref().unwrap_or_default().split(' ').collect();
+        let (last, first, owner) = match words[..] {
+            [_, last, first, owner] => (last, first, Some(owner)),
+            _ => ("", "", None),
+        };
         // A 0 stands where none was given out yet.
-        let number = |word: Option<&str>| word?.parse().ok().filter(|fence| *fence != 0);
-        let (last_fence, owner) = (number(words.nth(1)), words.nth(1));
+        let fence = |digits: &str| digits.parse().ok().filter(|fence| *fence != 0);
+        let last_fence = fence(last);
         let Some(holder) = text(holder) else {
             return Ok(Look { holder: None, last_fence });
         };
@@ -172,7 +176,7 @@ impl Native {
             holder: Some(Held {
                 token_prefix: holder.chars().take(8).collect(),
                 ttl: Duration::from_millis(left),
-                fence: last_fence.filter(|_| owner == Some(&holder)),
+                fence: fence(first).filter(|_| owner == Some(&holder)),
             }),
             last_fence,
         })

@@ -5,9 +5,12 @@ use crate::error::ErrorKind;
 
 /// Another client of the same server, who logs in and may do everything but some.
 fn restricted(world: &World, but: &[&str]) -> World {
-    let mut words = vec!["ACL", "SETUSER", "clerk", "reset", "on", ">pw", "~*", "&*", "+@all"];
-    words.extend(but);
-    world.cmd(&words);
+    allowed(world, &[&["~*", "&*", "+@all"], but].concat())
+}
+
+/// One who may do just this.
+fn allowed(world: &World, rights: &[&str]) -> World {
+    world.cmd(&[&["ACL", "SETUSER", "clerk", "reset", "on", ">pw"], rights].concat());
     let url = format!("redis://clerk:pw@127.0.0.1:{}", world.server.port());
     // What it looks at is another server, which it has no use for.
     World::through(route(&url), Server::start())
@@ -36,7 +39,7 @@ fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
     let mute = restricted(&world, &["-publish"]);
     assert_eq!(mute.give(1, 0), Reply::Given);
     assert_eq!((world.queue(), world.side().map(|side| side.3)), (vec![2], Some(true)));
-    let score = world.number(&["ZSCORE", QUEUE, &format!("{} 1000 {}", token(2), channel(2))]);
+    let score = world.number(&["ZSCORE", QUEUE, &World::member(2)]);
     assert_eq!(score as u64, tickets[0]);
     // They find it by polling.
     granted(world.join(2, tickets[0]));
@@ -77,6 +80,69 @@ fn nobody_is_told_of_a_lock_that_may_not_be_set() {
     }
 }
 
+const KEYS: [&str; 3] = ["~n", "~leasehold:{n}", "~leasehold:queue:{n}"];
+const COMMANDS: [&str; 8] =
+    ["+evalsha", "+script|load", "+time", "+get", "+set", "+pttl", "+pexpire", "+del"];
+const TO_WAIT: [&str; 6] = ["+zadd", "+zrem", "+zrange", "+zrank", "+zscore", "+publish"];
+
+#[test]
+fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
+    let world = World::new();
+    granted(world.try_take(1));
+    let ticket = world.ticket(2);
+    world.expire();
+    let plain = allowed(&world, &[&KEYS[..], &COMMANDS].concat());
+    for may_look in [false, true] {
+        if may_look {
+            world.cmd(&["ACL", "SETUSER", "clerk", "+zrange"]);
+        }
+        let (taken, _) = plain.try_ask(take(3, Place::Join(0), 1), DEAF).unwrap();
+        let (fence, _) = granted(taken);
+        assert_eq!(plain.try_ask(give(3, fence), DEAF).unwrap().0, Reply::Given);
+        assert_eq!((world.holder(), world.queue()), (None, vec![2]));
+        assert!(world.side().is_some_and(|(.., queued)| queued));
+    }
+    // With a channel, too, a give frees the lock.
+    let (fence, _) = granted(plain.try_take(3));
+    assert_eq!(plain.give(3, fence), Reply::Given);
+    assert_eq!(plain.give(3, 0), Reply::NotMine);
+    granted(world.join(2, ticket));
+    // Where nothing lies beside the name yet.
+    world.cmd(&["FLUSHALL"]);
+    let (fence, _) = granted(plain.try_take(3));
+    assert_eq!(plain.give(3, fence), Reply::Given);
+}
+
+#[test]
+fn a_right_that_is_missing_to_join_is_named() {
+    let world = World::new();
+    granted(world.try_take(1));
+    for missing in ["zadd", "zrange", "zrank", "zscore", "pexpire"] {
+        let weak = restricted(&world, &[&format!("-{missing}")]);
+        let refused = weak.try_ask(take(2, Place::Join(0), 1), open(&channel(2))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Permission);
+        assert!(refused.to_string().to_lowercase().contains(missing), "{missing}: {refused}");
+        world.give(2, 0);
+    }
+}
+
+#[test]
+fn the_rights_that_are_needed_are_enough() {
+    let world = World::new();
+    let mut ears = [2, 3].map(|client| world.listen(client));
+    let rights = [&KEYS[..], &COMMANDS, &TO_WAIT, &["&leasehold:wake:*"]].concat();
+    let user = allowed(&world, &rights);
+    let (fence, _) = granted(user.try_take(1));
+    let tickets = user.tickets(2..5);
+    assert_eq!(user.give(1, fence), Reply::Given);
+    let (fence, _) = ears[0].heard_grant();
+    assert_eq!(ears[1].heard_window(), WINDOW);
+    assert_eq!(user.claim(2, fence), Reply::Extended);
+    assert_eq!(user.give(3, 0), Reply::NotMine);
+    assert_eq!(user.give(2, fence), Reply::Given);
+    granted(user.join(4, tickets[2]));
+}
+
 #[test]
 fn a_server_short_of_memory_still_frees_and_hands_over() {
     let world = World::new();
@@ -111,12 +177,11 @@ fn a_server_short_of_memory_still_frees_and_hands_over() {
 fn a_give_of_a_lock_that_is_absent_needs_no_memory_though_the_queue_is_empty() {
     let world = World::new();
     let (fence, _) = granted(world.try_take(1));
-    let ticket = world.ticket(2);
+    world.ticket(2);
     world.expire();
     world.server.config_set("maxmemory", "1mb");
     world.cmd(&["DEL", QUEUE]);
-    assert!(ticket > 0);
-    assert_eq!(world.give(1, fence), Reply::NotMine);
+    assert_eq!(world.try_ask(give(1, fence), DEAF).unwrap().0, Reply::NotMine);
     assert!(world.side().is_some_and(|(.., queued)| !queued));
 }
 

@@ -287,7 +287,8 @@ impl Line {
             return strange(token, ttl, sent);
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
-        let wake = if ours && ticket != 0 {
+        stand.untold = !(ours && ticket != 0);
+        let wake = if !stand.untold {
             next_look(free_at, rank, now, head.pace.around(slow_check()))
         } else {
             head.pace.next(now, free_at).unwrap_or(now)
@@ -356,7 +357,9 @@ impl Line {
         }
         match self.stand.as_mut().filter(|stand| stand.token == token) {
             Some(stand) => {
-                stand.tell(until, now);
+                // Another's lock can be free long before its ttl is over.
+                let sooner = stand.untold && !stand.asking;
+                stand.tell(if sooner { until.min(stand.wake) } else { until }, now);
                 self.wake_head()
             }
             None => Effects::default(),

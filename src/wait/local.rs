@@ -293,7 +293,8 @@ impl Line {
             return strange(token, ttl, sent);
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
-        let wake = if ours && ticket != 0 {
+        stand.untold = !(ours && ticket != 0);
+        let wake = if !stand.untold {
             next_look(free_at, rank, now, head.pace.around(slow_check()))
         } else {
             head.pace.next(now, free_at).unwrap_or(now)
@@ -362,7 +363,9 @@ impl Line {
         }
         match self.stand.as_mut().filter(|stand| stand.token == token) {
             Some(stand) => {
-                stand.tell(until, now);
+                // Another's lock can be free long before its ttl is over.
+                let sooner = stand.untold && !stand.asking;
+                stand.tell(if sooner { until.min(stand.wake) } else { until }, now);
                 self.wake_head()
             }
             None => Effects::default(),
@@ -432,8 +435,12 @@ impl Line {
             return Ending::Passed(id);
         }
         let until = Some(held.suspect).filter(|suspect| *suspect > now);
-        self.held = None;
-        let stand = self.waiters.front().map(|head| Stand::new(head.token, head.terms, 0));
+        let held = self.held.take();
+        let stand = self.waiters.front().map(|head| match held {
+            // Nobody had found it lost before.
+            Some(held) if !in_time => held.next_stand(head),
+            _ => Stand::new(head.token, head.terms, 0),
+        });
         Ending::Give { take: stand.map(|stand| self.ask(stand, None)), until }
     }
 
@@ -446,11 +453,7 @@ impl Line {
         let owe = Owe { token, ttl: held.terms.first_ttl(), until: held.suspect };
         let owe = (held.suspect > now).then_some(owe);
         let Some(head) = self.waiters.front() else { return Effects { wake: None, owe } };
-        let mut stand = Stand::new(head.token, head.terms, 0);
-        // Without a place to keep it is a wait like any other.
-        if head.id <= held.mark && held.ticket != 0 {
-            (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
-        }
+        let mut stand = held.next_stand(head);
         stand.tell(now, now);
         self.stand = Some(stand);
         Effects { owe, ..self.wake_head() }
@@ -487,6 +490,18 @@ impl Line {
 
     fn wake_head(&self) -> Effects {
         Effects { wake: self.waiters.front().map(|head| head.id), owe: None }
+    }
+}
+
+impl Held {
+    /// The place of the next one when the grant is lost.
+    fn next_stand(&self, head: &Waiter) -> Stand {
+        let mut stand = Stand::new(head.token, head.terms, 0);
+        // Without a place to keep it is a wait like any other.
+        if head.id <= self.mark && self.ticket != 0 {
+            (stand.ticket, stand.mark) = (self.ticket, Some(self.mark));
+        }
+        stand
     }
 }
 

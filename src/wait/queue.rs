@@ -33,6 +33,9 @@ pub(super) struct Stand {
     pub(super) wake: Moment,
     /// When that was last set by something else than an answer.
     told: Option<Moment>,
+    /// Whoever has the lock may free it without telling anybody, so that it is asked for again and
+    /// again.
+    pub(super) untold: bool,
     /// Until then the store may take the lock for the token because of a request that brought no
     /// answer.
     pub(super) suspect: Moment,
@@ -51,6 +54,7 @@ impl Stand {
             known: false,
             wake: Moment::ZERO,
             told: None,
+            untold: false,
             suspect: Moment::ZERO,
             mark: None,
         }

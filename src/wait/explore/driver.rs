@@ -122,6 +122,8 @@ impl World {
         let Lease { token, ttl, fence, .. } = lease;
         if !lease.lost {
             let in_time = lease.is_valid(now);
+            // The rest of its cohort then waits for another grant.
+            self.record.disturbed |= !in_time;
             let give = vec![Op::Give { token, fence, ttl }];
             match client.line.end_turn(token, fence, in_time, now) {
                 Ending::Passed(id) => {

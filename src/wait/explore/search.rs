@@ -81,7 +81,7 @@ pub(super) fn breadth_first(setup: &Setup, most: usize) -> Result<Seen, Box<Foun
                     continue;
                 }
                 parents.push((number, step));
-                if print % SETTLED == 0 {
+                if print.is_multiple_of(SETTLED) {
                     seen.settled += 1;
                     let mut end = vec![step];
                     if let Err(what) = after.clone().settle(&mut end) {

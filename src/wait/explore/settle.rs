@@ -39,7 +39,7 @@ impl World {
             wire.slow = false;
         }
         // What was given up is carried out in one half of the ends, and never in the other.
-        let drop_them = self.now / 1_000_000 % 2 == 0;
+        let drop_them = (self.now / 1_000_000).is_multiple_of(2);
         while let Some(at) = self.wires.iter().position(|wire| wire.orphan) {
             let at = at as u8;
             self.take(if drop_them { Step::Drop(at) } else { Step::Carry(at) }, steps)?;

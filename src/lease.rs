@@ -17,6 +17,9 @@ use crate::wait::{Ask, Ending};
 /// One holder's turn: the proof that a lock is yours, for as long as it says so.
 ///
 /// It is renewed in the background unless that was switched off, and released when it is dropped.
+/// Dropping does not wait for the store to answer: this client finds the lock free at once, another
+/// one perhaps a moment later. Whoever must know that it is free calls [`release`](Lease::release).
+///
 /// The end of a lease takes the lease itself, so that nothing can be done with one that is over.
 ///
 /// ```no_run

@@ -239,9 +239,11 @@ fn waiters_are_spread_as_asked_and_compared_with_others_that_poll() {
     let server = Server::start();
     let before = cores(&server);
     let url = server.url();
-    let spread = ["--contended", "4", "--processes", "3+1", "--hold", "2ms", "--think", "1ms"];
+    let spread = ["--contended", "4", "--processes", "3+1", "--where", "apart"];
+    let work = ["--hold", "2ms", "--think", "1ms"];
     let mut arguments = vec!["--store", &url, "--json", "--seconds", "1", "--controls"];
     arguments.extend(spread);
+    arguments.extend(work);
     let report = json(&bench(&arguments));
     for report in [&report, &report["spin"]] {
         let about = &report["waiters"]["4"];

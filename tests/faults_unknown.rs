@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::{Backoff, Client, ErrorKind, Lease};
+use leasehold::{Backoff, Client, ErrorKind, Lease, Turn};
 use redis::Value;
 use support::*;
 
@@ -197,7 +197,7 @@ fn c6_a_wait_goes_on_after_an_unknown_outcome() {
     let lease = std::thread::scope(|scope| {
         // Less than twice the io_timeout: the try that fails must not be taken for a measure of
         // how long the last one will need.
-        let call = scope.spawn(|| client.lock("lock").acquire_timeout(ms(900)));
+        let call = scope.spawn(|| client.lock("lock").turn(Turn::Spin).acquire_timeout(ms(900)));
         eventually(LIMIT, || client.counters().busy > 0);
         proxy.set(Mode::SwallowReplies);
         eventually(LIMIT, || {
@@ -225,7 +225,7 @@ fn c6_a_wait_with_many_unknown_outcomes_does_not_give_all_of_them_for_ever() {
     let client = open(&server, &proxy, "");
     let rival = Client::open(&server.url()).unwrap();
     let held = rival.lock("lock").try_acquire().unwrap().unwrap();
-    let lock = client.lock("lock");
+    let lock = client.lock("lock").turn(Turn::Spin);
     std::thread::scope(|scope| {
         let call = scope.spawn(|| lock.acquire_timeout(LIMIT).map(drop).unwrap());
         for unknown in 1..=20 {

@@ -263,7 +263,12 @@ impl Desk {
     /// Says that a lease was lost: counted, logged and raised, once.
     pub(crate) fn tell_lost(&self, grant: &Grant, reason: LossReason) {
         self.metrics.lost.add_one();
-        self.owe_all(self.room.lost(&grant.identity, Moment::now()));
+        let now = Moment::now();
+        self.owe_all(self.room.lost(&grant.identity, now));
+        if reason == LossReason::NotHeld {
+            // Who waits reckons with its ttl, and is told by this that it is free, where it is.
+            self.owe(Owed { identity: grant.identity.clone(), until: now });
+        }
         self.tell(&grant.identity, EventKind::Lost(reason));
     }
 

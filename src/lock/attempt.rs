@@ -102,24 +102,26 @@ impl<'a> Attempts<'a> {
         let once = wait == Some(Duration::ZERO) || attempts == Some(1);
         let (mut tries, mut may_deadlock) = (0u32, wait.is_none() && attempts.is_none());
         let (mut pace, mut round_trip) = (self.pace(), Duration::ZERO);
-        let mut in_line = !once && turn != Turn::Spin && self.starts_in_line();
+        // Whoever counts how often he asks wants to ask.
+        let queues = turn != Turn::Spin && attempts.is_none() && !once;
+        let mut in_line = queues && self.starts_in_line();
         loop {
             if in_line {
                 let refuse_deadlock = may_deadlock;
-                let bounds = Bounds { limit, attempts, tries, refuse_deadlock, check };
+                let bounds = Bounds { limit, tries, refuse_deadlock, check };
                 return self.wait_in_line(bounds);
             }
             tries = tries.saturating_add(1);
             let sent = Moment::now();
             let by = self.answer_by(limit);
-            let place = if once || turn != Turn::Spin { Place::Try } else { self.spin_place() };
+            let place = if once || queues { Place::Try } else { self.spin_place() };
             let free_at = match self.once(place, by)? {
                 Tried::Granted(lease) => return Ok(lease),
                 Tried::Busy { free_at } => {
                     if std::mem::take(&mut may_deadlock) {
                         self.refuse_deadlock()?;
                     }
-                    in_line = !once && turn != Turn::Spin;
+                    in_line = queues;
                     round_trip = Moment::now().since(sent);
                     free_at
                 }

@@ -116,8 +116,7 @@ impl Lock {
     }
 
     /// How often a wait asks for the lock at most; no limit by default. Whichever of this and the
-    /// time comes first ends the wait. In a queue a wait hardly asks at all, so this is for those
-    /// who [spin](Turn::Spin).
+    /// time comes first ends the wait. Such a wait asks again and again, and does not queue.
     pub fn attempts(mut self, most: u32) -> Lock {
         self.options.attempts = Some(most);
         self

@@ -18,7 +18,6 @@ const CLAIM_AFTER: Duration = Duration::from_millis(10);
 /// What ends a wait in line.
 pub(super) struct Bounds<'c> {
     pub(super) limit: Moment,
-    pub(super) attempts: Option<u32>,
     pub(super) tries: u32,
     pub(super) refuse_deadlock: bool,
     pub(super) check: Option<Check<'c>>,
@@ -160,9 +159,6 @@ impl Waiting<'_, '_> {
         loop {
             let Some(seat) = &self.seat else { return Err(Error::bare(ErrorKind::Closed)) };
             let now = Moment::now();
-            if bounds.is_used_up() {
-                return Err(self.attempts.over(bounds.tries));
-            }
             let (next, legacy) = seat.next(now);
             let wake = match next {
                 Next::Turn(turn) => return Ok((turn, legacy)),
@@ -251,11 +247,5 @@ impl Drop for Waiting<'_, '_> {
         } else if let Some((turn, legacy)) = self.leave() {
             drop(self.attempts.lease(turn, legacy));
         }
-    }
-}
-
-impl Bounds<'_> {
-    fn is_used_up(&self) -> bool {
-        self.attempts.is_some_and(|most| self.tries >= most)
     }
 }

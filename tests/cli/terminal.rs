@@ -267,7 +267,7 @@ fn a_killed_command_leaves_the_terminal_as_it_was() {
 fn a_wait_shows_one_line_and_clears_it() {
     let server = Server::start();
     let mut shell = Shell::start(&server);
-    shell.line("leasehold run n -- sleep 100 &");
+    shell.line("leasehold run --ttl 6s n -- sleep 100 &");
     eventually(LIMIT, || is_held(&server, "n"));
     // A key that is deleted by hand wakes nobody: who spins notices it.
     shell.line("leasehold run --turn spin n -- echo ra''n");
@@ -281,6 +281,7 @@ fn a_wait_shows_one_line_and_clears_it() {
     shell.sees("Stopped");
     shell.line("fg");
     shell.sees("waiting ");
+    // The holder finds out when it renews, and then whoever waits is told.
     server.cmd(&["DEL", "n"]);
     let end = shell.sees("ran\r\n");
     let after = end.rsplit('\r').next().unwrap();

@@ -43,6 +43,11 @@ impl Cores {
         }
         sched_setaffinity(Pid::from_raw(0), &beside)
     }
+
+    /// The same for all of them.
+    pub(super) fn let_self_go(self) -> nix::Result<()> {
+        sched_setaffinity(Pid::from_raw(0), &self.allowed)
+    }
 }
 
 /// Whether a process here is the server. One in a container tells a number that means another
@@ -103,15 +108,19 @@ impl Server {
         let set = only(core)?;
         self.threads.iter().try_for_each(|(thread, _)| sched_setaffinity(*thread, &set))
     }
-}
 
-/// Lets the server run again where it did.
-impl Drop for Server {
-    fn drop(&mut self) {
+    /// Lets the server run again where it did.
+    pub(super) fn let_go(&self) {
         for (thread, set) in &self.threads {
             // One that has ended meanwhile needs nothing.
             let _ = sched_setaffinity(*thread, set);
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

@@ -112,8 +112,9 @@ impl Bench<'_> {
         };
         let mut bare = || limit.borrow_mut().cycle();
         let mut cycle = || ours::cycle(lock);
+        let mut deferred = || ours::deferred_cycle(lock);
         let programs = &mut self.programs.borrow_mut();
-        let own: [&mut dyn Timed; 3] = [&mut ping, &mut bare, &mut cycle];
+        let own: [&mut dyn Timed; 4] = [&mut ping, &mut bare, &mut cycle, &mut deferred];
         let (medians, also) = interleave_with(programs, own, time, self.watch)?;
         let mut counted = Vec::new();
         for _ in 0..COUNTS.0 {
@@ -126,6 +127,7 @@ impl Bench<'_> {
             rtt: Some(medians[0]),
             limit: Some(medians[1]),
             cycle: medians[2],
+            deferred: Some(medians[3]),
             commands: commands_per_cycle(&counted),
             also,
         })

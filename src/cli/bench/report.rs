@@ -10,6 +10,8 @@ pub(super) struct Figures {
     pub(super) rtt: Option<f64>,
     pub(super) limit: Option<f64>,
     pub(super) cycle: f64,
+    /// With a release that is not waited for.
+    pub(super) deferred: Option<f64>,
     pub(super) commands: Option<f64>,
     /// The cycles of other programs, by name.
     pub(super) also: Named,
@@ -18,6 +20,10 @@ pub(super) struct Figures {
 impl Figures {
     fn ratio(&self) -> Option<f64> {
         over(self.cycle, self.limit)
+    }
+
+    fn deferred_ratio(&self) -> Option<f64> {
+        over(self.deferred?, self.limit)
     }
 
     fn also(&self, name: &str) -> Option<f64> {
@@ -30,6 +36,8 @@ impl Figures {
             "limit_cycle_us": rounded(self.limit),
             "cycle_us": rounded(Some(self.cycle)),
             "cycle_ratio": rounded(self.ratio()),
+            "deferred_cycle_us": rounded(self.deferred),
+            "deferred_cycle_ratio": rounded(self.deferred_ratio()),
             "commands_per_cycle": rounded(self.commands),
             "also": Value::Object(self.also.iter().map(|(name, cycle)| (name.clone(), json!({
                 "cycle_us": rounded(Some(*cycle)),
@@ -92,6 +100,8 @@ impl Report {
         row("the bare limit of a cycle, µs", &|figures| figures.limit, 1);
         row("our cycle, µs", &|figures| Some(figures.cycle), 1);
         row("our cycle over the limit", &Figures::ratio, 2);
+        row("release not waited for, µs", &|figures| figures.deferred, 1);
+        row("  over the limit", &Figures::deferred_ratio, 2);
         for (name, _) in self.same.iter().chain(&self.cross).take(1).flat_map(|first| &first.also) {
             row(&format!("the cycle of {name}, µs"), &|figures| figures.also(name), 1);
             row("  over the limit", &|figures| over(figures.also(name)?, figures.limit), 2);
@@ -154,6 +164,7 @@ mod tests {
             rtt: Some(8.0),
             limit: Some(20.0),
             cycle: 22.0,
+            deferred: Some(15.0),
             commands: Some(2.0),
             also: vec![("c".to_owned(), 23.1)],
         };
@@ -161,11 +172,20 @@ mod tests {
             Report::new("redis://h:1/0", Some("7.0.15"), Some(figures), Some(Figures::default()));
         let json = report.json();
         assert_eq!(json["same"]["cycle_ratio"], 1.1);
+        assert_eq!(json["same"]["deferred_cycle_ratio"], 0.75);
         assert_eq!(json["same"]["commands_per_cycle"], 2.0);
         assert_eq!(json["same"]["also"]["c"]["cycle_us"], 23.1);
         assert_eq!(json["same"]["also"]["c"]["cycle_ratio"], 1.155);
         assert_eq!(json["same"]["also"]["c"]["over_ours"], 1.05);
-        for key in ["rtt_us", "limit_cycle_us", "cycle_us", "cycle_ratio", "commands_per_cycle"] {
+        for key in [
+            "rtt_us",
+            "limit_cycle_us",
+            "cycle_us",
+            "cycle_ratio",
+            "deferred_cycle_us",
+            "deferred_cycle_ratio",
+            "commands_per_cycle",
+        ] {
             assert!(json["same"][key].is_f64() && json["cross"].get(key).is_some(), "{key}");
         }
         assert!(json["cross"]["cycle_ratio"].is_null());

@@ -55,18 +55,18 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Lets all of them work, each process beginning when the waiters of those before it have.
-    /// Returns their turns, and what went wrong.
+    /// Lets all of them work, one beginning after the other, those of all processes mixed. Returns
+    /// their turns, and what went wrong.
     pub(super) fn work(
         &mut self,
         work: Work,
         by: Instant,
         watch: &Watch,
     ) -> Result<(Vec<Turn>, Vec<String>), Failure> {
-        let mut start = work.start;
-        for worker in &mut self.workers {
-            worker.tell(&Work { start, ..work }.line())?;
-            start += work.gap * worker.threads as u64;
+        for (worker, number) in self.workers.iter_mut().zip(0..) {
+            let start = work.start + work.gap * number;
+            let gap = work.gap * self.waiters as u64 / worker.threads.max(1) as u64;
+            worker.tell(&Work { start, gap, ..work }.line())?;
         }
         let (mut turns, mut errors) = (Vec::new(), Vec::new());
         for (process, worker) in self.workers.iter_mut().enumerate() {

@@ -8,9 +8,9 @@ use super::turns::quantile;
 use crate::exit::Failure;
 
 /// How many round trips make one look, after a few that are not counted.
-const LOOK: (usize, usize) = (5, 60);
-/// Between two of them: both ends fall asleep and have to be woken, as they are for a hand-over.
-const PAUSE: Duration = Duration::from_millis(1);
+const LOOK: (usize, usize) = (5, 40);
+/// Between two of them: both ends fall asleep, and have to be woken.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Round trips to an idle server.
 pub(super) struct Idle {

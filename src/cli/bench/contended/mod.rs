@@ -9,6 +9,7 @@ mod commands;
 mod crew;
 mod figures;
 mod idle;
+mod places;
 mod plan;
 mod table;
 mod turns;
@@ -22,12 +23,13 @@ use self::commands::Count;
 use self::crew::Crew;
 use self::figures::{Errors, Figures, Sample};
 use self::idle::Idle;
+use self::places::{Places, Where};
 use self::plan::{Row, Spread};
 use self::table::Report;
 use self::turns::Slice;
 use self::worker::{Work, now};
 use super::bare::{Address, Bare};
-use super::pin::{Cores, Server, field};
+use super::pin::field;
 use super::record::Recorded;
 use super::redis::forget;
 use super::watch::Watch;
@@ -56,6 +58,10 @@ pub(super) struct Options {
     #[arg(long, value_name = "DURATION", default_value = "3ms", requires = "contended",
         value_parser = leasehold::parse_duration)]
     think: Duration,
+    /// Where the waiters and the server run, when the server is on this machine.
+    #[arg(long = "where", value_enum, value_name = "PLACES", default_value_t = Where::Free,
+        requires = "contended")]
+    places: Where,
     /// Let others do the same work by asking again and again, for comparison.
     #[arg(long, requires = "contended")]
     controls: bool,
@@ -127,20 +133,7 @@ pub(super) fn measure(
     let mut bare = Bare::connect(&address)?;
     let info = bare.info("server").unwrap_or_default();
     let version = field(&info, "valkey_version").or_else(|| field(&info, "redis_version"));
-    // The server has a core for itself, so that a round trip is always one between cores.
-    let cores = Cores::choose()?;
-    let server = Server::behind(&address, &mut bare);
-    let places = match (&server, cores.other) {
-        (Some(server), Some(other)) => {
-            server.pin(other)?;
-            cores.pin_beside()?;
-            Some(cores)
-        }
-        _ => {
-            watch.note("the server has no core for itself: figures depend on where it runs");
-            None
-        }
-    };
+    let places = Places::choose(options.places, &address, &mut bare, watch)?;
     let client = Client::open(url)?;
     client.ping()?;
     let names: Vec<_> = (0..rows.len()).map(|row| format!("{name}:{row}")).collect();
@@ -184,8 +177,7 @@ struct Bench<'a> {
     names: &'a [String],
     bare: Bare,
     idle: Idle,
-    /// Where everybody runs, if the server has a core for itself.
-    places: Option<Cores>,
+    places: Places,
     watch: &'a Watch,
 }
 
@@ -199,16 +191,8 @@ impl Bench<'_> {
     fn crews(&self, rows: &[Row]) -> Result<Vec<Crew>, Failure> {
         let mut crews = Vec::with_capacity(rows.len());
         for (row, name) in rows.iter().zip(self.names) {
-            match self.places {
-                // Between threads of one process no core has to be woken unless they have two.
-                Some(cores) if row.is_inside() => cores.pin_self()?,
-                Some(cores) => cores.pin_beside()?,
-                None => {}
-            }
+            self.places.start(row)?;
             crews.push(Crew::start(self.url, name, row.way, &row.sizes, self.watch)?);
-        }
-        if let Some(cores) = self.places {
-            cores.pin_beside()?;
         }
         Ok(crews)
     }
@@ -219,16 +203,20 @@ impl Bench<'_> {
         let mut crews = self.crews(rows)?;
         let mut errors: Vec<Errors> = rows.iter().map(|_| Errors::default()).collect();
         let mut samples: Vec<Vec<Sample>> = rows.iter().map(|_| Vec::new()).collect();
-        let mut rtt = self.idle.look(self.watch)?;
+        let mut rtt = self.look()?;
         for round in 0..ROUNDS {
             self.watch.say("handing over");
             for step in 0..rows.len() {
                 // Nobody always follows the same one.
                 let at = (step + round as usize) % rows.len();
                 let span = span(&rows[at], time / ROUNDS, rtt);
+                self.places.work(&rows[at])?;
                 let (slice, wrong) = self.slice(&mut crews[at], &span)?;
                 errors[at].add(wrong);
-                rtt = self.idle.look(self.watch)?;
+                // The others are not compared with it.
+                if !rows[at].is_inside() {
+                    rtt = self.look()?;
+                }
                 let (full, stop) = (span.full, span.work.stop);
                 samples[at].push(Sample::of(&rows[at], &slice, rtt, full, stop));
             }
@@ -237,6 +225,7 @@ impl Bench<'_> {
         let mut all = Vec::with_capacity(rows.len());
         for (at, row) in rows.iter().enumerate() {
             let mut figures = Figures::of(&samples[at]);
+            self.places.work(row)?;
             let span = span(row, time / ROUNDS, rtt);
             if let Some((commands, slice)) = self.counted(&mut crews[at], &span)? {
                 figures.count(commands, &slice);
@@ -249,6 +238,11 @@ impl Bench<'_> {
             all.push(figures);
         }
         Ok(all)
+    }
+
+    fn look(&mut self) -> Result<f64, Failure> {
+        self.places.look()?;
+        self.idle.look(self.watch)
     }
 
     fn slice(&self, crew: &mut Crew, span: &Span) -> Result<(Slice, Vec<String>), Failure> {
@@ -283,6 +277,7 @@ impl Bench<'_> {
         let mut all = Vec::with_capacity(rows.len());
         for (at, row) in rows.iter().enumerate() {
             self.watch.say("waiting");
+            self.places.start(row)?;
             let mut crew = Crew::start(self.url, &self.names[at], row.way, &row.sizes, self.watch)?;
             // Renewed as long as it takes.
             let held = locks[at].clone().no_max_hold().acquire()?;
@@ -330,7 +325,8 @@ fn span(row: &Row, time: Duration, rtt: f64) -> Span {
     };
     // Threads have to be there when they are to begin.
     let start = now() + 20_000_000 + 100_000 * waiters;
-    let full = start + turn * waiters;
+    // The last process begins later than the first one, by a turn for each.
+    let full = start + turn * (waiters + row.sizes.len() as u64);
     let stop = full + length;
     let (hold, think) = (nanos(row.hold), nanos(row.think));
     Span { work: Work { start, gap: turn, stop, hold, think }, full }

@@ -112,7 +112,8 @@ impl Report {
 
     fn across(&self) -> String {
         let mut text = format!(
-            "\nhanding over to another process\n{:>8} {:<12}{:<6}{:<15}{:<15}{:<15}{:<15}{:<15}{:<12}{}\n",
+            "\nhanding over to another process\n\
+             {:>8} {:<12}{:<6}{:<15}{:<15}{:<15}{:<15}{:<15}{:<12}{:<10}{}\n",
             "waiters",
             "in",
             "turn",
@@ -122,11 +123,12 @@ impl Report {
             "most/fewest",
             "p99 wait",
             "overtaken",
+            "by later",
             "errors",
         );
         for (row, figures) in self.rows.iter().filter(|(row, _)| !row.is_inside()) {
             text += &format!(
-                "{:>8} {:<12}{:<6}{:<15}{:<15}{:<15}{:<15}{:<15}{:<12}{}\n",
+                "{:>8} {:<12}{:<6}{:<15}{:<15}{:<15}{:<15}{:<15}{:<12}{:<10}{}\n",
                 row.waiters,
                 row.spread(),
                 row.way.name(),
@@ -136,6 +138,7 @@ impl Report {
                 judged(figures.fairness, Some(fairness_bar(row)), 2),
                 judged(figures.wait_ratio, Some(WAIT), 2),
                 judged(Some(f64::from(figures.overtaking.turns)), Some(OVERTAKEN), 0),
+                figures.overtaking.later,
                 figures.errors,
             );
         }

@@ -36,7 +36,8 @@ impl Way {
 fn lock(client: &Client, name: &str, way: Way) -> Lock {
     let lock = client.lock(name);
     match way {
-        Way::Auto | Way::Spin => lock,
+        Way::Auto => lock,
+        Way::Spin => lock.turn(leasehold::Turn::Spin),
     }
 }
 
@@ -69,7 +70,7 @@ impl Role {
 pub(super) struct Work {
     /// The first call of the worker's first thread.
     pub(super) start: u64,
-    /// Its next thread calls so much later, and so on: as waiters come in the midst of a slice.
+    /// The next one calls so much later, and so on: as waiters come in the midst of a slice.
     pub(super) gap: u64,
     /// Nobody calls after this.
     pub(super) stop: u64,

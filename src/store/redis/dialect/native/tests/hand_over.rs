@@ -14,7 +14,7 @@ fn a_waiter_is_granted_the_lock_for_the_claim_window_or_its_ttl_if_that_is_short
     let world = World::new();
     let mut ears = [2, 3].map(|client| world.listen(client));
     let (fence, _) = granted(world.try_take(1));
-    let short = Duration::from_millis(700);
+    let short = Duration::from_secs(40);
     for (client, ttl) in [(2, TTL), (3, short)] {
         let join = Request::Take {
             name: NAME,
@@ -30,11 +30,11 @@ fn a_waiter_is_granted_the_lock_for_the_claim_window_or_its_ttl_if_that_is_short
     assert_eq!(span, WINDOW);
     assert_eq!(ears[1].heard_window(), WINDOW);
     let left = world.number(&["PTTL", "n"]);
-    assert!(left <= 1000, "{left}");
+    assert!(left <= 60_000, "{left}");
     world.give(2, fence);
     assert_eq!(ears[1].heard_grant().1, short);
     let left = world.number(&["PTTL", "n"]);
-    assert!(left <= 700, "{left}");
+    assert!(left <= 40_000, "{left}");
 }
 
 #[test]
@@ -161,9 +161,8 @@ fn every_key_ends_by_itself_whatever_happened() {
     world.expire();
     granted(world.try_take(9));
     world.assert_everything_ends();
-    for left in [world.number(&["PTTL", SIDE])] {
-        assert!(left > 25 * 3_600_000 - 60_000 && left <= 25 * 3_600_000, "{left}");
-    }
+    let (left, hour) = (world.number(&["PTTL", SIDE]), 3_600_000);
+    assert!(left > 25 * hour - 60_000 && left <= 25 * hour, "{left}");
 }
 
 #[test]
@@ -171,7 +170,7 @@ fn a_poll_keeps_the_queue_alive() {
     let world = World::new();
     crowd(&world, 2..4);
     let ticket = 5;
-    world.cmd(&["PEXPIRE", QUEUE, "1000"]);
+    world.cmd(&["PEXPIRE", QUEUE, "100000"]);
     world.join(2, ticket);
     let left = world.number(&["PTTL", QUEUE]);
     assert!(left > 200_000 && left <= 300_000, "{left}");

@@ -20,7 +20,7 @@ use redis::{ConnectionLike, Value};
 use self::support::{Server, ServerBuilder};
 use super::{EXTEND, Ear, GIVE, Native, TAKE};
 use crate::clock::Deadline;
-use crate::config::{Config, DEFAULT_CLAIM_WINDOW, StoreConfig};
+use crate::config::{Config, StoreConfig};
 use crate::error::Error;
 use crate::store::redis::DEAF;
 use crate::store::redis::dial::Dialer;
@@ -35,7 +35,8 @@ const SIDE: &str = "leasehold:{n}";
 const QUEUE: &str = "leasehold:queue:{n}";
 /// Longer than any test; nothing here waits for it to pass.
 const TTL: Duration = Duration::from_secs(600);
-const WINDOW: Duration = DEFAULT_CLAIM_WINDOW;
+/// What is handed over must not end during a test either.
+const WINDOW: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn token(number: u32) -> Token {
@@ -168,6 +169,11 @@ impl World {
         let [queued, last, first, owner] = words[..] else { panic!("{side}") };
         let owner = u32::from_str_radix(owner, 16).unwrap();
         Some((last.parse().unwrap(), owner, first.parse().unwrap(), queued == "1"))
+    }
+
+    /// How a client stands in the queue.
+    fn member(client: u32) -> String {
+        format!("{} {} {}", token(client), WINDOW.as_millis(), channel(client))
     }
 
     fn listen(&self, client: u32) -> Listener {

@@ -536,9 +536,8 @@ leasehold_status leasehold_lock_set_wait_ms(leasehold_lock *lock, int64_t wait_m
 
 /**
  * Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
- * default. Whichever of this and the time comes first ends the wait. In a queue a wait hardly asks
- * at all, so this is for those that spin (leasehold_lock_set_turn()). Any thread; returns as
- * leasehold_lock_set_ttl_ms().
+ * default. Whichever of this and the time comes first ends the wait. Such a wait asks again
+ * and again, and does not queue. Any thread; returns as leasehold_lock_set_ttl_ms().
  */
 leasehold_status leasehold_lock_set_attempts(leasehold_lock *lock, uint32_t most);
 

@@ -304,7 +304,7 @@ public:
     lock &ttl(time_span span) &;
     /** How long acquire() waits: 60 s by default; 0 tries once. */
     lock &wait(time_span most) &;
-    /** How often a wait asks at most: no limit by default. In a queue it hardly asks at all. */
+    /** How often a wait asks at most: no limit by default. Such a wait does not queue. */
     lock &attempts(std::uint32_t most) &;
     /** Whether leases are renewed: yes by default, where the ttl is at least 100 ms. */
     lock &renew(bool yes) &;

@@ -136,9 +136,8 @@ fn waiting(lock: Lock, what: &str, wait_ms: i64) -> Result<Lock, Failure> {
 }
 
 /// Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
-/// default. Whichever of this and the time comes first ends the wait. In a queue a wait hardly asks
-/// at all, so this is for those that spin (leasehold_lock_set_turn()). Any thread; returns as
-/// leasehold_lock_set_ttl_ms().
+/// default. Whichever of this and the time comes first ends the wait. Such a wait asks again
+/// and again, and does not queue. Any thread; returns as leasehold_lock_set_ttl_ms().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_attempts(
     lock: *mut leasehold_lock,

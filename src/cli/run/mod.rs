@@ -204,7 +204,6 @@ fn run(
         }
     };
     let taken = now();
-    have_whole(&lease, args.ttl())?;
     let ended = guarded(args, &lease, &events, signals, terminal)?;
     let over = match args.once_per {
         Some(interval) => leave_taken(lease, (taken + interval).saturating_sub(now())),
@@ -240,7 +239,7 @@ fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken
         ended_by.is_some()
     });
     match (result, ended_by) {
-        (Ok(lease), _) => Ok(Taken::Lease(lease)),
+        (Ok(lease), _) => relied_on(lease).map(Taken::Lease),
         (Err(error), Some(signal)) if error.kind() == ErrorKind::Interrupted => {
             Ok(Taken::Interrupted(signal))
         }
@@ -249,10 +248,14 @@ fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken
     }
 }
 
-/// A lock that was handed over is ours for the claim window at first. The rest of the ttl is claimed
-/// in the background; but a command starts with all of it, or its guard would see it at risk.
-fn have_whole(lease: &Lease, ttl: Duration) -> Result<(), Error> {
-    if lease.remaining() * 3 < ttl * 2 { lease.extend() } else { Ok(()) }
+/// A lease that was handed over is valid for the claim window only, until it is claimed in the
+/// background; a command is not started on so little.
+fn relied_on(lease: Lease) -> Result<Lease, Error> {
+    match lease.extend() {
+        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        // What it has is what the guard goes by.
+        _ => Ok(lease),
+    }
 }
 
 /// Does what the signals say that have arrived during a wait, up to one that ends it.

@@ -87,8 +87,8 @@ class Client:
         - `ttl`: how soon the lock is free after its holder died; 30 s by default. It does not end
           a lease that is renewed.
         - `wait`: how long to wait for it; 60 s by default. 0 tries once, `math.inf` has no limit.
-        - `attempts`: how often a wait asks at most; no limit by default. In a queue a wait hardly
-          asks at all, so this is for those that spin.
+        - `attempts`: how often a wait asks at most; no limit by default. Such a wait asks
+          again and again, and does not queue.
         - `renew`: whether leases are renewed in the background. By default they are where the
           ttl is at least 100 ms; without renewal the ttl is the limit.
         - `max_hold`: how long a living holder may keep a renewed lease; 1 h by default,

@@ -71,7 +71,7 @@ public final class NamedLock {
 
     /**
      * Sets how often a wait asks for the lock at most. Whichever of this and the time comes first
-     * ends the wait. In a queue a wait hardly asks at all, so this is for those that spin.
+     * ends the wait. Such a wait asks again and again, and does not queue.
      *
      * @param most 1 is the least, and there is no limit by default
      * @return a lock with this option

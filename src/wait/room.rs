@@ -65,7 +65,6 @@ enum Mutant {
     LeavesWithoutNominating,
     GoesWithoutNominating,
     ListensToItsCheck,
-    SleepsThroughClosing,
     ReopensWithoutAsking,
 }
 
@@ -306,8 +305,7 @@ impl Seat<'_> {
     ) -> Vec<Owing> {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
-        let closed = hall.closed && !is(Mutant::SleepsThroughClosing);
-        if closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
+        if hall.closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
             return Vec::new();
         }
         let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));

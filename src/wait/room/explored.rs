@@ -288,8 +288,8 @@ fn explore(scenario: Scenario) {
 }
 
 fn run_all(seed: u64, executions: usize, scenario: Scenario) {
-    run(RandomScheduler::new_from_seed(seed, executions), scenario);
     run(PctScheduler::new_from_seed(seed, 3, executions), scenario);
+    run(RandomScheduler::new_from_seed(seed, executions), scenario);
 }
 
 fn run(scheduler: impl Scheduler + 'static, scenario: Scenario) {
@@ -326,7 +326,6 @@ fn every_way_to_get_it_wrong_is_noticed() {
     catch(Mutant::LeavesWithoutNominating, ONE_LEAVES);
     catch(Mutant::GoesWithoutNominating, SLOW);
     catch(Mutant::ListensToItsCheck, PONDERING);
-    catch(Mutant::SleepsThroughClosing, KEPT);
     catch(Mutant::ReopensWithoutAsking, Scenario { cuts: 2, ..TWO_NAMES });
 }
 

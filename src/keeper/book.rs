@@ -23,6 +23,8 @@ pub(super) struct Book {
     settled: bool,
     /// When the thread will look again by itself.
     pub(super) asleep_until: Moment,
+    /// Until then it looks often, so that what falls due soon need not wake it each time.
+    pub(super) brisk_until: Moment,
 }
 
 /// A give that is owed, and how often it was tried.
@@ -31,6 +33,8 @@ pub(super) struct Debt {
     tries: u32,
 }
 
+/// For so long after it had to be woken, the thread looks often.
+const BRISK: Duration = Duration::from_secs(1);
 /// Between two tries of a give that nothing has confirmed.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
@@ -46,6 +50,7 @@ impl Default for Book {
             closing: None,
             settled: false,
             asleep_until: Moment::ZERO,
+            brisk_until: Moment::ZERO,
         }
     }
 }
@@ -64,7 +69,11 @@ impl Book {
             self.steps.insert((step, grant.id), Arc::clone(&grant));
         }
         self.ends.insert((end, grant.id), grant);
-        step.min(end) < self.asleep_until
+        let too_late = step.min(end) < self.asleep_until;
+        if too_late {
+            self.brisk_until = Moment::now().plus(BRISK);
+        }
+        too_late
     }
 
     pub(super) fn remove(&mut self, grant: &Grant) {

@@ -19,6 +19,10 @@ const PIPELINE: usize = 128;
 /// would only make the connection unusable.
 const LEAST: Duration = Duration::from_millis(5);
 
+/// How often it looks while it would have to be woken again and again: waking a thread costs whoever
+/// does so more than that.
+const OFTEN: Duration = Duration::from_millis(25);
+
 pub(super) fn run(desk: &Desk) {
     // A logger of the host's may panic here. Going on without a keeper would grant leases that
     // nobody renews, so the client ends, and says so.
@@ -81,7 +85,11 @@ fn rounds(desk: &Desk) {
 fn sleep<'a>(desk: &Desk, mut book: MutexGuard<'a, Book>, now: Moment) -> MutexGuard<'a, Book> {
     // This sleep stands still while the machine is suspended, and leases do not: whoever holds
     // some looks again soon after it woke.
-    let longest = if book.is_empty() { Duration::from_secs(3600) } else { Duration::from_secs(1) };
+    let longest = match book.is_empty() {
+        _ if now < book.brisk_until => OFTEN,
+        true => Duration::from_secs(3600),
+        false => Duration::from_secs(1),
+    };
     let until = book.next_due().min(now.plus(longest));
     book.asleep_until = until;
     desk.wake.wait_for(book, until.since(now))

@@ -12,8 +12,9 @@ use crate::store::{Identity, Lane, Outcome, Place, Reply, Request, no_reply};
 use crate::token::Token;
 use crate::wait::{Ask, Check, Next, Owe, Seat, Turn, Worth};
 
-/// A lease that is given back sooner than this needs no claim.
-const CLAIM_AFTER: Duration = Duration::from_millis(10);
+/// A lease that is given back sooner than this needs no claim. A part of the claim window where that
+/// is short.
+const CLAIM_AFTER: Duration = Duration::from_millis(50);
 
 /// What ends a wait in line.
 pub(super) struct Bounds<'c> {
@@ -84,7 +85,7 @@ impl Attempts<'_> {
             (Worth::Whole { sent }, _) => Grant::taken(identity.clone(), terms, id, sent, now),
             (Worth::Window { since, span }, _) => {
                 // Who is followed makes use of the whole of it.
-                let claim = if followed { now } else { now.plus(CLAIM_AFTER) };
+                let claim = if followed { now } else { now.plus(CLAIM_AFTER.min(span / 4)) };
                 Grant::handed(identity.clone(), terms, id, (since, span), claim, now)
             }
             (Worth::Passed, Some(legacy)) if legacy.remaining(now) * 3 >= terms.ttl * 2 => {

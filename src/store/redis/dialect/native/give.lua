@@ -53,7 +53,7 @@ if mine or (queued and not taken) then
   redis.call('DEL', lock)
 end
 local was_head = false
-if member ~= '' and (queued or fence == '0') then
+if member ~= '' and not mine and (queued or fence == '0') then
   was_head = taken and redis.pcall('ZRANK', queue, member) == 0
   redis.pcall('ZREM', queue, member)
 end
@@ -66,7 +66,7 @@ end
 if taken then
   local left = was_head and redis.call('PTTL', lock) or -1
   if left > 0 then
-    tell(lock, queue, now(), left)
+    tell(lock, queue, redis.call('ZRANGE', queue, 0, 1, 'WITHSCORES'), now(), left)
   end
   return 0
 end

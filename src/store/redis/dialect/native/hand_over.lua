@@ -3,7 +3,8 @@
 --
 -- The queue is a sorted set. A member is "<token> <span> <channel>": the token of a waiting client,
 -- for how many milliseconds it is granted the lock at first, and where it is told. Its score is its
--- ticket.
+-- ticket: an even number, and one more where the client was answered that the lock is free by its
+-- ttl within that span. Such a client asks again by then, whatever it is told.
 --
 -- What a client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>"
 --                        "W <token> <server time in µs> <span> <lock's key>": somebody before it
@@ -15,15 +16,16 @@
 -- it: nobody is told of a lock that he is not given, and nobody is given one without being told.
 
 -- Tells the first two waiters that hear it that the lock is taken for a span. One would not be
--- enough: it may be about to give up.
-local function tell(lock, queue, now, span)
-  local MOST = 64
-  local told, rank = 0, 0
-  repeat
-    local members = redis.call('ZRANGE', queue, rank, rank + 1)
-    for _, member in ipairs(members) do
-      local token, channel = string.match(member, '^(%x+) %d+ (.+)$')
-      if token and told < 2 then
+-- enough: it may be about to give up. Those with odd tickets need not be told: they ask in time by
+-- themselves. `waiters` are the first ones of the queue, each with its ticket behind it.
+local function tell(lock, queue, waiters, now, span)
+  local MOST, told, rank = 64, 0, 0
+  while true do
+    for index = 1, #waiters, 2 do
+      local token, channel = string.match(waiters[index], '^(%x+) %d+ (.+)$')
+      if tonumber(waiters[index + 1]) % 2 == 1 then
+        told = told + 1
+      elseif token and told < 2 then
         local text = string.format('W %s %.0f %.0f ', token, now, span) .. lock
         local heard = redis.pcall('PUBLISH', channel, text)
         if type(heard) == 'table' then
@@ -32,8 +34,12 @@ local function tell(lock, queue, now, span)
         told = told + math.min(heard, 1)
       end
     end
-    rank = rank + 2
-  until told == 2 or #members < 2 or rank >= MOST
+    rank = rank + #waiters / 2
+    if told >= 2 or #waiters < 4 or rank >= MOST then
+      return
+    end
+    waiters = redis.call('ZRANGE', queue, rank, rank + 1, 'WITHSCORES')
+  end
 end
 
 -- Hands the lock to the first waiter that hears it, as far as those before `me` go. Returns what
@@ -47,7 +53,7 @@ local function hand_over(lock, side, queue, now, last, me)
   -- How many fences a waiter is granted, and how many waiters a script looks at.
   local BLOCK, MOST = 64, 64
   for tried = 0, MOST do
-    local head = redis.pcall('ZRANGE', queue, 0, 1, 'WITHSCORES')
+    local head = redis.pcall('ZRANGE', queue, 0, 2, 'WITHSCORES')
     if head.err then
       return 'mute', last, true
     end
@@ -75,7 +81,7 @@ local function hand_over(lock, side, queue, now, last, me)
         return 'mute', last, true
       elseif heard > 0 then
         redis.call('SET', lock, token, 'PX', span)
-        tell(lock, queue, now, tonumber(span))
+        tell(lock, queue, { head[3], head[4], head[5], head[6] }, now, tonumber(span))
         return 'given', last, more, tonumber(span)
       end
     end

@@ -162,7 +162,7 @@ impl ModelServer {
                 let ours = held.token.is_some() && side.grant.map(|(to, _)| to) == held.token;
                 let place = member.zip(ticket).map(|(member, ticket)| {
                     self.side = Some(Side { queued: true, ..side });
-                    self.stand(now, member, ticket)
+                    self.stand(now, member, ticket, Some(free_in))
                 });
                 return self.busy(free_in, place.as_ref(), ours);
             }
@@ -187,8 +187,10 @@ impl ModelServer {
         let queued = stored.map_or(!self.queue.is_empty(), |side| side.queued);
         let mut left = queued;
         if queued && self.lock.is_none() {
-            let place =
-                member.clone().zip(ticket).map(|(member, ticket)| self.stand(now, member, ticket));
+            let place = member
+                .clone()
+                .zip(ticket)
+                .map(|(member, ticket)| self.stand(now, member, ticket, None));
             match self.hand_over(run, &mut last, member.as_ref()) {
                 Came::Given(free_in) => return self.busy(free_in, place.as_ref(), true),
                 Came::Some => return self.busy(Duration::ZERO, place.as_ref(), true),
@@ -214,7 +216,9 @@ impl ModelServer {
         let Some(held) = self.lock.as_mut().filter(|held| held.token == Some(token)) else {
             return Reply::NotMine;
         };
-        if reach == Reach::Refresh && grant.is_some_and(|grant| grant != (token, fence)) {
+        let last = self.side.as_ref().map_or(0, |side| side.last);
+        let other = |(to, first)| to != token || !(first..=last).contains(&fence);
+        if reach == Reach::Refresh && grant.is_some_and(other) {
             return Reply::NotMine;
         }
         held.until = if reach == Reach::Set { until } else { held.until.max(until) };
@@ -305,9 +309,11 @@ impl ModelServer {
 
     /// Tells those who stand first that the lock is taken for a span.
     fn tell(&self, run: &mut Run<'_>, span: Duration) {
-        let mut left = if self.flaws.one_waiter_told { 1 } else { 2 };
+        let mut left: u32 = if self.flaws.one_waiter_told { 1 } else { 2 };
         for entry in self.queue.iter().take(MOST) {
-            if left > 0 {
+            if entry.ticket % 2 == 1 {
+                left = left.saturating_sub(1);
+            } else if left > 0 {
                 let notice =
                     Notice::Window { name: Vec::new(), token: entry.token, server: run.now, span };
                 left -= u32::from(run.tell(entry.channel, notice));
@@ -315,14 +321,18 @@ impl ModelServer {
         }
     }
 
-    fn stand(&mut self, now: u64, member: Entry, ticket: u64) -> Entry {
+    /// `left` is what is told of the lock's ttl.
+    fn stand(&mut self, now: u64, member: Entry, ticket: u64, left: Option<Duration>) -> Entry {
         let kept = self.place(Some(&member)).map(|place| self.queue[place].ticket);
         let newest = self.queue.last().map_or(0, |entry| entry.ticket);
         let ticket = match (ticket, kept) {
             (0, Some(kept)) => kept,
-            (0, None) => now.max(newest + 1),
+            (0, None) => now.max(newest + 2).next_multiple_of(2),
             (ticket, _) => ticket,
         };
+        let span = member.ttl.min(self.window).as_millis();
+        let asks = left.is_some_and(|left| left.as_millis() <= span);
+        let ticket = ticket - ticket % 2 + u64::from(asks);
         self.leave(Some(&member));
         let entry = Entry { ticket, ..member };
         self.queue.push(entry.clone());

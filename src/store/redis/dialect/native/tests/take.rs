@@ -175,7 +175,7 @@ fn tickets_are_unique_though_the_clock_stands_or_goes_back() {
     let ahead = world.ticket(2) + 3_600_000_000;
     let member = World::member(3);
     world.cmd(&["ZADD", QUEUE, &ahead.to_string(), &member]);
-    assert_eq!((world.ticket(4), world.ticket(5)), (ahead + 1, ahead + 2));
+    assert_eq!((world.ticket(4), world.ticket(5)), (ahead + 2, ahead + 4));
 }
 
 #[test]

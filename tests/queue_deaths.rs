@@ -203,7 +203,7 @@ fn a_long_queue_of_the_dead_is_passed_over() {
         gives.retain(|command| command.starts_with("EVALSHA") && !polls(command));
         assert_eq!(gives.len(), 1, "{gives:?}");
         let turn = next.join().unwrap();
-        judge(vec![Turn { from: until, until, fence }, turn]);
+        judge(vec![Turn { asked: until, from: until, until, fence }, turn]);
     });
     eventually_queued(&server, 0);
     assert_all_keys_end(&server);

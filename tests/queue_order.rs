@@ -43,7 +43,7 @@ fn processes_have_their_turns_in_the_order_of_coming() {
     held.release().unwrap();
     let turns = waiters.iter().map(|waiter| {
         let (from, fence) = queueing::had_turn(waiter);
-        Turn { from, until: from, fence }
+        Turn { asked: from, from, until: from, fence }
     });
     assert_in_order(&turns.collect::<Vec<_>>());
     eventually_queued(&server, 0);
@@ -150,31 +150,31 @@ fn who_waits_elsewhere_is_not_starved_by_a_busy_process() {
     });
 }
 
-/// One waiter a process, again and again: between two turns of one, nobody else has two.
+/// One waiter a process, again and again.
 #[test]
 fn nobody_is_overtaken_by_more_than_one_turn_of_each_other() {
-    let server = Server::start();
-    let held = taken(&open(&server.url()));
-    let crowds: Vec<_> = (0..4).map(|_| start_crowd(&server, [1, 60, 500])).collect();
-    for crowd in &crowds {
-        assert_eq!(crowd.line(LIMIT), "ready");
-    }
-    eventually_queued(&server, 4);
-    held.release().unwrap();
-    let each: Vec<_> = crowds.into_iter().map(|crowd| turns_of(vec![crowd])).collect();
-    judge(each.concat());
-    // All of them come back at once, so that the order is nearly a round; whoever was out for
-    // longer than a round was not in line, and that is seen by its own count of the others' turns.
-    let mut order: Vec<_> = each
-        .iter()
-        .enumerate()
-        .flat_map(|(who, turns)| turns.iter().map(move |turn| (turn.fence, who)))
-        .collect();
-    order.sort_unstable();
-    let first_ends = (0..4).map(|who| order.iter().rposition(|(_, whose)| *whose == who).unwrap());
-    let order = &order[..first_ends.min().unwrap()];
-    let repeated = order.windows(2).filter(|pair| pair[0].1 == pair[1].1).count();
-    assert!(repeated * 10 <= order.len(), "{repeated} of {} turns", order.len());
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let held = taken(&open(&server.url()));
+        let crowds: Vec<_> = (0..4).map(|_| start_crowd(&server, [1, 40, 4000])).collect();
+        for crowd in &crowds {
+            assert_eq!(crowd.line(LIMIT), "ready");
+        }
+        eventually_queued(&server, 4);
+        held.release().unwrap();
+        let each: Vec<_> = crowds.into_iter().map(|crowd| turns_of(vec![crowd])).collect();
+        judge(each.concat());
+        for (who, mine) in each.iter().enumerate() {
+            for turn in mine {
+                let waited = turn.asked..turn.from;
+                for (_, others) in each.iter().enumerate().filter(|(whose, _)| *whose != who) {
+                    let before = others.iter().filter(|other| waited.contains(&other.from)).count();
+                    // Asking takes a while; one may be given to somebody else in it.
+                    assert!(before <= 2, "{before} turns of one other in {waited:?}");
+                }
+            }
+        }
+    });
 }
 
 #[test]

@@ -22,9 +22,10 @@ pub fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap().into()
 }
 
-/// From the moment a holder had its lease until it was last seen valid.
+/// When a holder began to ask, and from when it had its lease until it was last seen valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
+    pub asked: Duration,
     pub from: Duration,
     pub until: Duration,
     pub fence: u64,
@@ -42,6 +43,7 @@ pub fn judge(mut turns: Vec<Turn>) {
 
 /// One turn of so long a hold, and then the release.
 pub fn take_turn(lock: &Lock, hold: Duration) -> Turn {
+    let asked = now();
     let lease = lock.acquire().unwrap();
     let from = now();
     let mut until = from;
@@ -55,7 +57,7 @@ pub fn take_turn(lock: &Lock, hold: Duration) -> Turn {
         }
         std::thread::sleep(Duration::from_millis(1).min(hold));
     }
-    let turn = Turn { from, until, fence: lease.fence() };
+    let turn = Turn { asked, from, until, fence: lease.fence() };
     drop(lease);
     turn
 }
@@ -111,6 +113,7 @@ pub fn in_line<'scope>(
 ) -> ScopedJoinHandle<'scope, Turn> {
     let (waits, is_in_line): (_, Receiver<()>) = channel();
     let thread = scope.spawn(move || {
+        let asked = now();
         // It is asked by a thread that waits; the first time, perhaps, before that is in line.
         let lease = lock.acquire_unless(|| waits.send(()).is_err()).unwrap();
         let (from, fence) = (now(), lease.fence());
@@ -118,7 +121,7 @@ pub fn in_line<'scope>(
         let until = now();
         assert!(lease.is_valid());
         lease.release().unwrap();
-        Turn { from, until, fence }
+        Turn { asked, from, until, fence }
     });
     for _ in 0..2 {
         is_in_line.recv_timeout(LIMIT).expect("it waits");
@@ -202,8 +205,9 @@ pub fn crowd(args: &[String]) {
         child::say("ready");
         turns.extend(crowd.into_iter().flat_map(|thread| thread.join().unwrap()));
     });
-    for Turn { from, until, fence } in turns {
-        child::say(&format!("{} {} {fence}", from.as_nanos(), until.as_nanos()));
+    for Turn { asked, from, until, fence } in turns {
+        let [asked, from, until] = [asked, from, until].map(|moment| moment.as_nanos());
+        child::say(&format!("{asked} {from} {until} {fence}"));
     }
     client.close().unwrap();
 }
@@ -220,8 +224,8 @@ pub fn turns_of(crowds: Vec<Child>) -> Vec<Turn> {
     for mut crowd in crowds {
         for line in crowd.rest(LIMIT * 5) {
             let numbers: Vec<u64> = line.split(' ').map(|text| text.parse().unwrap()).collect();
-            let [from, until] = [0, 1].map(|index| Duration::from_nanos(numbers[index]));
-            turns.push(Turn { from, until, fence: numbers[2] });
+            let [asked, from, until] = [0, 1, 2].map(|index| Duration::from_nanos(numbers[index]));
+            turns.push(Turn { asked, from, until, fence: numbers[3] });
         }
         assert!(crowd.wait(LIMIT).success());
     }

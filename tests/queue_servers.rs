@@ -67,13 +67,17 @@ fn wake_up_connections_that_are_killed_again_and_again_stop_nobody() {
 fn all_who_wait_while_the_server_is_restarted_empty_get_their_turn() {
     let mut server = Server::start();
     let client = open(&server.url());
-    let held = client.lock(NAME).acquire().unwrap();
+    let held = client.lock(NAME).ttl(secs(3)).acquire().unwrap();
     let crowds = crowds(&server, 4, [25, 1, 1000]);
     eventually_queued(&server, 4);
     let fence = held.fence();
     server.restart_empty();
+    let restarted = now();
     let turns = turns_of(crowds);
     assert_eq!(turns.len(), 100);
+    // None of them waited for a time to run out that the lost data had set.
+    let last = turns.iter().map(|turn| turn.from).max().unwrap();
+    assert!(last - restarted < secs(10), "{:?}", last - restarted);
     assert!(turns.iter().all(|turn| turn.fence > fence));
     judge(turns);
     eventually(LIMIT, || !held.is_valid());

@@ -293,6 +293,8 @@ impl Line {
             return strange(token, ttl, sent);
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
+        // Free already: whoever was tried before us is gone, and it is for us to go on at once.
+        let rank = if free_at <= sent { 0 } else { rank };
         stand.untold = !(ours && ticket != 0);
         let wake = if !stand.untold {
             next_look(free_at, rank, now, head.pace.around(slow_check()))

@@ -1,0 +1,237 @@
+//! Waiters of one name, in this process and in others, and what must be true of their turns.
+
+// Each test file takes this whole module in and uses a part of it.
+#![allow(dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use leasehold::{Client, Config, ErrorKind, Lock};
+use nix::time::{ClockId, clock_gettime};
+
+use super::stores::{LIMIT, secs};
+use super::support::{Child, Server, child, eventually};
+
+pub const NAME: &str = "n";
+pub const QUEUE: &str = "leasehold:queue:{n}";
+
+/// Since the machine started: the same for all processes.
+pub fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap().into()
+}
+
+/// When a holder began to ask, and from when it had its lease until it was last seen valid.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    pub asked: Duration,
+    pub from: Duration,
+    pub until: Duration,
+    pub fence: u64,
+}
+
+/// Never two at once, and fences in the order of holding.
+#[track_caller]
+pub fn judge(mut turns: Vec<Turn>) {
+    turns.sort_by_key(|turn| turn.from);
+    for pair in turns.windows(2) {
+        assert!(pair[0].until <= pair[1].from, "two at once: {pair:?}");
+        assert!(pair[0].fence < pair[1].fence, "fences out of order: {pair:?}");
+    }
+}
+
+/// One turn of so long a hold, and then the release.
+pub fn take_turn(lock: &Lock, hold: Duration) -> Turn {
+    let asked = now();
+    let lease = lock.acquire().unwrap();
+    let from = now();
+    let mut until = from;
+    loop {
+        let moment = now();
+        if lease.is_valid() {
+            until = moment;
+        }
+        if moment >= from + hold {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1).min(hold));
+    }
+    let turn = Turn { asked, from, until, fence: lease.fence() };
+    drop(lease);
+    turn
+}
+
+/// A client that bears with a slow machine.
+pub fn config(url: &str) -> Config {
+    Config::from_url(url).unwrap().io_timeout(secs(10))
+}
+
+pub fn client(config: Config) -> Client {
+    Client::with_config(config).unwrap()
+}
+
+/// How many clients stand in the queue.
+pub fn queued(server: &Server) -> usize {
+    redis::cmd("ZCARD").arg(QUEUE).query(&mut server.connection()).unwrap()
+}
+
+#[track_caller]
+pub fn eventually_queued(server: &Server, count: usize) {
+    let mut connection = server.connection();
+    eventually(LIMIT, || {
+        let queued: usize = redis::cmd("ZCARD").arg(QUEUE).query(&mut connection).unwrap();
+        queued == count
+    });
+}
+
+/// How many connections listen for wake-ups.
+pub fn listeners(server: &Server) -> usize {
+    let mut list = redis::cmd("CLIENT");
+    list.arg(&["LIST", "TYPE", "pubsub"]);
+    let list: String = list.query(&mut server.connection()).unwrap();
+    list.lines().filter(|line| !line.is_empty()).count()
+}
+
+/// Nothing stays for ever in the server.
+#[track_caller]
+pub fn assert_all_keys_end(server: &Server) {
+    let mut connection = server.connection();
+    let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    for key in keys {
+        let left: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).unwrap();
+        // -2: it has ended since.
+        assert!(left != -1, "{} has no ttl", String::from_utf8_lossy(&key));
+    }
+}
+
+/// A thread that is in line when this returns, and takes one turn.
+pub fn in_line<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    lock: Lock,
+    hold: Duration,
+) -> ScopedJoinHandle<'scope, Turn> {
+    let (waits, is_in_line): (_, Receiver<()>) = channel();
+    let thread = scope.spawn(move || {
+        let asked = now();
+        // It is asked by a thread that waits; the first time, perhaps, before that is in line.
+        let lease = lock.acquire_unless(|| waits.send(()).is_err()).unwrap();
+        let (from, fence) = (now(), lease.fence());
+        std::thread::sleep(hold);
+        let until = now();
+        assert!(lease.is_valid());
+        lease.release().unwrap();
+        Turn { asked, from, until, fence }
+    });
+    for _ in 0..2 {
+        is_in_line.recv_timeout(LIMIT).expect("it waits");
+    }
+    // The rest is not looked at, and an end of it would stop the wait.
+    std::mem::forget(is_in_line);
+    thread
+}
+
+/// A process that puts a thread in line for each word it hears, a turn's name, and says `waits`,
+/// `has <moment> <fence>` and, when told so, gives it up and says `gave`, all with that name.
+pub fn waiter(args: &[String]) {
+    let window = Duration::from_millis(args[1].parse().unwrap());
+    let client = client(config(&args[0]).claim_window(window));
+    while let Some(name) = child::hear() {
+        let lock = client.lock(NAME).wait(secs(100));
+        std::thread::spawn(move || {
+            let mut asked = 0;
+            let waits = || {
+                asked += 1;
+                // The first time, perhaps, before it is in line.
+                if asked == 2 {
+                    child::say(&format!("{name} waits"));
+                }
+                false
+            };
+            match lock.acquire_unless(waits) {
+                Ok(lease) => {
+                    child::say(&format!("{name} has {} {}", now().as_nanos(), lease.fence()));
+                    drop(lease);
+                }
+                Err(error) => child::say(&format!("{name} failed {:?}", error.kind())),
+            }
+        });
+    }
+    // Dropping it closes it.
+    drop(client);
+}
+
+/// Starts such a process, with one thread in line.
+pub fn start_waiter(server: &Server, window: Duration) -> Child {
+    let mut waiter = Child::start("waiter", &[&server.url(), &window.as_millis().to_string()]);
+    waiter.tell("w");
+    assert_eq!(waiter.line(LIMIT), "w waits");
+    waiter
+}
+
+/// When the next thread of such a process had its turn, and with which fence.
+#[track_caller]
+pub fn had_turn(waiter: &Child) -> (Duration, u64) {
+    let line = waiter.line(LIMIT);
+    let words: Vec<_> = line.split(' ').collect();
+    let ["w", "has", at, fence] = words[..] else { panic!("{line}") };
+    (Duration::from_nanos(at.parse().unwrap()), fence.parse().unwrap())
+}
+
+/// A process whose threads take turns: all say `ready` together when they wait for the first one.
+pub fn crowd(args: &[String]) {
+    let numbers: Vec<u64> = args[1..].iter().map(|text| text.parse().unwrap()).collect();
+    let [threads, rounds, hold] = numbers[..] else { panic!("three numbers") };
+    let client = client(config(&args[0]));
+    let lock = client.lock(NAME).wait(secs(100));
+    let (said, waits) = channel();
+    let mut turns = Vec::new();
+    std::thread::scope(|scope| {
+        let crowd: Vec<_> = (0..threads)
+            .map(|_| {
+                let (lock, said) = (&lock, said.clone());
+                let work = move || {
+                    // Without a function to ask while it waits: that would be work.
+                    said.send(()).unwrap();
+                    let turn = |_| take_turn(lock, Duration::from_micros(hold));
+                    (0..rounds).map(turn).collect::<Vec<_>>()
+                };
+                std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work).unwrap()
+            })
+            .collect();
+        for _ in 0..threads {
+            waits.recv().unwrap();
+        }
+        child::say("ready");
+        turns.extend(crowd.into_iter().flat_map(|thread| thread.join().unwrap()));
+    });
+    for Turn { asked, from, until, fence } in turns {
+        let [asked, from, until] = [asked, from, until].map(|moment| moment.as_nanos());
+        child::say(&format!("{asked} {from} {until} {fence}"));
+    }
+    client.close().unwrap();
+}
+
+pub fn start_crowd(server: &Server, [threads, rounds, hold_us]: [u64; 3]) -> Child {
+    let numbers = [threads, rounds, hold_us].map(|number| number.to_string());
+    Child::start("crowd", &[&server.url(), &numbers[0], &numbers[1], &numbers[2]])
+}
+
+/// All turns of such processes, which end by themselves.
+#[track_caller]
+pub fn turns_of(crowds: Vec<Child>) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    for mut crowd in crowds {
+        for line in crowd.rest(LIMIT * 5) {
+            let numbers: Vec<u64> = line.split(' ').map(|text| text.parse().unwrap()).collect();
+            let [asked, from, until] = [0, 1, 2].map(|index| Duration::from_nanos(numbers[index]));
+            turns.push(Turn { asked, from, until, fence: numbers[3] });
+        }
+        assert!(crowd.wait(LIMIT).success());
+    }
+    turns
+}
+
+pub fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
+    result.err().expect("an error").kind()
+}

@@ -21,7 +21,7 @@ use support::{Child, Server, child, eventually, unless_starved};
 #[test]
 #[ignore = "the entry of child processes"]
 fn child_entry() {
-    child::play(&[("crowd", queueing::crowd)]);
+    child::play(&[("crowd", queueing::crowd), ("waiter", queueing::waiter)]);
 }
 
 fn crowds(server: &Server, processes: u64, numbers: [u64; 3]) -> Vec<Child> {
@@ -60,6 +60,22 @@ fn wake_up_connections_that_are_killed_again_and_again_stop_nobody() {
     assert!(killed > 10, "{killed} connections were killed");
     judge(turns);
     eventually_queued(&server, 0);
+    assert_all_keys_end(&server);
+}
+
+#[test]
+fn who_was_passed_over_while_it_could_not_be_told_asks_once_it_can() {
+    let server = Server::start();
+    let client = open(&server.url());
+    let held = client.lock(NAME).acquire().unwrap();
+    let deaf = queueing::start_waiter(&server, secs(1));
+    deaf.stop();
+    server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    held.release().unwrap();
+    eventually_queued(&server, 0);
+    deaf.cont();
+    // Not when the ttl of the lease that was released would have ended, in half a minute.
+    queueing::had_turn(&deaf);
     assert_all_keys_end(&server);
 }
 

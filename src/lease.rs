@@ -362,7 +362,9 @@ fn unconfirmed(failure: Failure) -> Error {
 }
 
 /// Releases the lock if that was not done, without waiting for the reply. It waits 50 ms at most
-/// for a connection and never tries twice: what is left to do is the keeper's.
+/// for a connection and never tries twice: what is left to do is the keeper's. A program that ends
+/// right after it dropped several leases may leave the last ones to their ttl; closing the client, or
+/// releasing them, does not.
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(desk) = self.keeper.desk_even_closed() else { return };

@@ -179,6 +179,27 @@ fn all_waiters_that_are_interrupted_end_and_are_in_nobodys_way() {
 
 /// As if whole fleets had been killed.
 #[test]
+fn more_dead_than_a_release_looks_at_do_not_keep_the_lock_free_for_long() {
+    let server = Server::start();
+    let (holder, next) = (open(&server.url()), open(&server.url()));
+    let held = holder.lock(NAME).ttl(secs(30)).acquire().unwrap();
+    std::thread::scope(|scope| {
+        let next = in_line(scope, next.lock(NAME).wait(LIMIT), ms(0));
+        let mut dead = redis::cmd("ZADD");
+        dead.arg(QUEUE);
+        for index in 0..100 {
+            dead.arg(1000 + index).arg(format!("{index:032x} 1000 leasehold:wake:dead-{index}"));
+        }
+        let _: i64 = dead.query(&mut server.connection()).unwrap();
+        let released = Stopwatch::start();
+        held.release().unwrap();
+        next.join().unwrap();
+        released.assert_at_most(secs(1), secs(1));
+    });
+    eventually_queued(&server, 0);
+}
+
+#[test]
 fn a_long_queue_of_the_dead_is_passed_over() {
     let server = Server::start();
     let (holder, next) = (open(&server.url()), open(&server.url()));

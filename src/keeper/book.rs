@@ -33,7 +33,7 @@ pub(super) struct Debt {
     tries: u32,
 }
 
-/// For so long after it had to be woken, the thread looks often.
+/// For so long after it had to be woken for what falls due soon, the thread looks often.
 const BRISK: Duration = Duration::from_secs(1);
 /// Between two tries of a give that nothing has confirmed.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -69,9 +69,13 @@ impl Book {
             self.steps.insert((step, grant.id), Arc::clone(&grant));
         }
         self.ends.insert((end, grant.id), grant);
-        let too_late = step.min(end) < self.asleep_until;
+        let due = step.min(end);
+        let too_late = due < self.asleep_until;
         if too_late {
-            self.brisk_until = Moment::now().plus(BRISK);
+            let soon = Moment::now().plus(BRISK);
+            if due < soon {
+                self.brisk_until = soon;
+            }
         }
         too_late
     }

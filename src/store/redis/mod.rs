@@ -12,6 +12,10 @@ mod owing;
 mod pool;
 mod route;
 mod shelf;
+/// Servers and proxies to test on.
+#[cfg(test)]
+#[path = "../../../tests/support/mod.rs"]
+mod support;
 #[cfg(feature = "tls")]
 mod tls;
 mod wire;

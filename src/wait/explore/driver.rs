@@ -129,7 +129,6 @@ impl World {
                 Ending::Passed(id) => {
                     client.passing = Some(lease);
                     client.wake(id);
-                    return;
                 }
                 Ending::Give { take, until } => {
                     let errand = Errand::Release { token, ttl, ask: take };

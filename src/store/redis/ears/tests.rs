@@ -6,10 +6,7 @@ use super::super::wire::{Socket, Stream};
 use super::*;
 use crate::config::{Config, StoreConfig};
 
-#[path = "../../../../tests/support/mod.rs"]
-mod support;
-
-use support::*;
+use crate::store::redis::support::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -84,6 +84,10 @@ local left = queued
 if queued then
   local came, reserved
   came, reserved, left = hand_over(lock, side, queue, now(), tonumber(last))
+  if came == 'some' then
+    -- The lock is free and its next waiter unknown: the first ones that hear it are to ask at once.
+    tell(lock, queue, redis.call('ZRANGE', queue, 0, 1, 'WITHSCORES'), now(), 0)
+  end
   -- The side key has been written since.
   if reserved ~= tonumber(last) then
     return answer

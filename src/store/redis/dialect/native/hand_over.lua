@@ -16,14 +16,14 @@
 -- it: nobody is told of a lock that he is not given, and nobody is given one without being told.
 
 -- Tells the first two waiters that hear it that the lock is taken for a span. One would not be
--- enough: it may be about to give up. Those with odd tickets need not be told: they ask in time by
--- themselves. `waiters` are the first ones of the queue, each with its ticket behind it.
+-- enough: it may be about to give up. Those with odd tickets need not be told of a span: they ask in
+-- time by themselves. `waiters` are the first ones of the queue, each with its ticket behind it.
 local function tell(lock, queue, waiters, now, span)
   local MOST, told, rank = 64, 0, 0
   while true do
     for index = 1, #waiters, 2 do
       local token, channel = string.match(waiters[index], '^(%x+) %d+ (.+)$')
-      if tonumber(waiters[index + 1]) % 2 == 1 then
+      if span > 0 and tonumber(waiters[index + 1]) % 2 == 1 then
         told = told + 1
       elseif token and told < 2 then
         local text = string.format('W %s %.0f %.0f ', token, now, span) .. lock

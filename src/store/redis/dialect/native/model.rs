@@ -266,8 +266,10 @@ impl ModelServer {
         if queued && !(self.flaws.undo_without_hand_over && fence == 0) {
             let mut last = side.last;
             let came = self.hand_over(run, &mut last, None);
-            if let (Came::None, Some(side)) = (came, &mut self.side) {
-                side.queued = false;
+            match (came, &mut self.side) {
+                (Came::None, Some(side)) => side.queued = false,
+                (Came::Some, _) => self.tell(run, Duration::ZERO),
+                _ => {}
             }
         }
         reply
@@ -311,7 +313,7 @@ impl ModelServer {
     fn tell(&self, run: &mut Run<'_>, span: Duration) {
         let mut left: u32 = if self.flaws.one_waiter_told { 1 } else { 2 };
         for entry in self.queue.iter().take(MOST) {
-            if entry.ticket % 2 == 1 {
+            if entry.ticket % 2 == 1 && !span.is_zero() {
                 left = left.saturating_sub(1);
             } else if left > 0 {
                 let notice =

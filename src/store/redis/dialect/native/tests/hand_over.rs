@@ -64,7 +64,7 @@ fn waiters_that_are_gone_are_passed_over() {
 }
 
 #[test]
-fn behind_more_dead_waiters_than_a_script_looks_at_the_lock_stays_free() {
+fn behind_more_dead_waiters_than_a_script_looks_at_the_lock_stays_free_and_the_next_is_told() {
     let world = World::new();
     let mut ear = world.listen(900);
     let fence = crowd(&world, 2..72);
@@ -72,7 +72,8 @@ fn behind_more_dead_waiters_than_a_script_looks_at_the_lock_stays_free() {
     assert_eq!(world.give(1, fence), Reply::Given);
     assert_eq!((world.holder(), world.queue().len()), (None, 7));
     assert!(world.side().is_some_and(|(.., queued)| queued));
-    // Whoever comes next goes on.
+    // It is to ask at once; and whoever comes next goes on.
+    assert_eq!(ear.heard_window(), Duration::ZERO);
     assert_eq!(world.give(1, fence), Reply::NotMine);
     ear.heard_grant();
     assert_eq!((world.holder(), world.queue()), (Some(900), vec![]));

@@ -6,9 +6,6 @@ mod rights;
 mod take;
 mod walk;
 
-#[path = "../../../../../../tests/support/mod.rs"]
-mod support;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +14,6 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, Value};
 
-use self::support::{Server, ServerBuilder};
 use super::{EXTEND, Ear, GIVE, Native, TAKE};
 use crate::clock::Deadline;
 use crate::config::{Config, StoreConfig};
@@ -27,6 +23,7 @@ use crate::store::redis::dial::Dialer;
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::owing::About;
 use crate::store::redis::route::single::{Carried, Gives, Single};
+use crate::store::redis::support::{Server, ServerBuilder};
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
 use crate::token::Token;
 

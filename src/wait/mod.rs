@@ -6,11 +6,12 @@ mod dating;
 mod explore;
 mod gate;
 mod local;
+mod plan;
 mod queue;
 mod room;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
 pub(crate) use gate::{Check, Gate, Woken};
-pub(crate) use local::{Ask, Ending, Limits, Next, Owe, Turn, Worth};
+pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, Turn, Worth};
 pub(crate) use room::{Owing, Room, Seat};

@@ -8,7 +8,7 @@ use crate::config::drift;
 use crate::jitter::Jitter;
 use crate::store::{Answer, Reply};
 use crate::token::Token;
-use crate::wait::local::{Ask, Effects, Ending, Next, Owe, Turn, Worth};
+use crate::wait::plan::{Ask, Effects, Ending, Next, Owe, Turn, Worth};
 use crate::wait::{Backoff, Pace};
 
 use std::time::Duration;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::grant::Terms;
 use crate::wait::dating::Dating;
-use crate::wait::local::{Limits, Line, Mutant};
+use crate::wait::local::{Line, Mutant};
+use crate::wait::plan::Limits;
 
 pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

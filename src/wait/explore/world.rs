@@ -11,7 +11,8 @@ use crate::clock::Moment;
 use crate::store::Reply;
 use crate::token::Token;
 use crate::wait::dating::Dating;
-use crate::wait::local::{Ask, Line};
+use crate::wait::local::Line;
+use crate::wait::plan::Ask;
 
 /// What must hold does not; how, in words.
 pub(super) type Broken = String;

@@ -10,11 +10,21 @@ pub(super) struct Script {
     pub(super) source: &'static str,
     hash: fn() -> String,
     digest: First<String>,
+    /// Loaded along with it: needed later, when it may be too late to hear that it is missing.
+    pub(super) follower: Option<&'static Script>,
 }
 
 impl Script {
     const fn new(source: &'static str, hash: fn() -> String) -> Script {
-        Script { source, hash, digest: First::new() }
+        Script { source, hash, digest: First::new(), follower: None }
+    }
+
+    const fn leading(
+        source: &'static str,
+        hash: fn() -> String,
+        follower: &'static Script,
+    ) -> Script {
+        Script { source, hash, digest: First::new(), follower: Some(follower) }
     }
 
     pub(super) fn digest(&self) -> &str {

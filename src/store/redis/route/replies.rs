@@ -172,8 +172,11 @@ impl Single {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let calls = batches.into_iter().flat_map(|batch| &batch.calls);
-        let scripts: BTreeMap<_, _> =
-            calls.map(|call| (call.script.digest(), call.script.source)).collect();
+        let scripts: BTreeMap<_, _> = calls
+            .flat_map(|call| [Some(call.script), call.script.follower])
+            .flatten()
+            .map(|script| (script.digest(), script.source))
+            .collect();
         let mut load = Vec::new();
         for source in scripts.values() {
             redis::cmd("SCRIPT").arg("LOAD").arg(*source).write_packed_command(&mut load);

@@ -21,16 +21,19 @@ use crate::token::HEX;
 
 /// A script of one file, or of several one after the other.
 macro_rules! script {
-    ($name:ident, $($file:literal),+) => {
-        static $name: Script = Script::new(concat!($(include_str!($file)),+), || {
-            redis::Script::new(concat!($(include_str!($file)),+)).get_hash().to_owned()
-        });
+    ($new:ident: $($file:literal),+ $(; $follower:ident)?) => {
+        Script::$new(
+            concat!($(include_str!($file)),+),
+            || redis::Script::new(concat!($(include_str!($file)),+)).get_hash().to_owned(),
+            $(&$follower)?
+        )
     };
 }
-script!(TAKE, "hand_over.lua", "take.lua");
-script!(GIVE, "hand_over.lua", "give.lua");
-script!(EXTEND, "extend.lua");
-script!(LOOK, "look.lua");
+/// Whoever takes will give, perhaps with the last thing that it does.
+static TAKE: Script = script!(leading: "hand_over.lua", "take.lua"; GIVE);
+static GIVE: Script = script!(new: "hand_over.lua", "give.lua");
+static EXTEND: Script = script!(new: "extend.lua");
+static LOOK: Script = script!(new: "look.lua");
 
 /// The keys of one client: every name behind the same prefix.
 pub(in crate::store::redis) struct Native {

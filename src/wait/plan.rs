@@ -1,0 +1,81 @@
+//! What goes into a line and comes out of it: requests, turns, and what is left to do.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::token::Token;
+
+/// How long a process goes on with one grant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Limits {
+    pub(crate) turns: u32,
+    pub(crate) within: Duration,
+}
+
+/// What the thread of a waiter has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    Turn(Turn),
+    Ask(Ask),
+    Sleep(Moment),
+}
+
+/// A take to be sent, with the ticket of an earlier one or 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Ask {
+    pub(crate) token: Token,
+    pub(crate) ttl: Duration,
+    pub(crate) ticket: u64,
+    pub(crate) block: u32,
+    /// To be given in the same write, before it: another token had the place.
+    pub(crate) give: Option<Owe>,
+}
+
+/// A turn that was given to a waiter.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Turn {
+    pub(crate) token: Token,
+    pub(crate) fence: u64,
+    pub(crate) worth: Worth,
+    /// Others here wait for turns under the same grant.
+    pub(crate) followed: bool,
+}
+
+/// What a turn's validity rests on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Worth {
+    /// An answer to a request sent then: the whole ttl.
+    Whole { sent: Moment },
+    /// A message: `span` from `since` on, and the rest after a claim.
+    Window { since: Moment, span: Duration },
+    /// The turn before it under the same grant.
+    Passed,
+}
+
+/// A token that is to be given up; again until the moment, if that is not over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Owe {
+    pub(crate) token: Token,
+    pub(crate) ttl: Duration,
+    pub(crate) until: Moment,
+}
+
+/// What follows from an answer or a notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Effects {
+    /// This waiter's thread has something to do.
+    pub(crate) wake: Option<u64>,
+    pub(crate) owe: Option<Owe>,
+}
+
+/// What follows from the end of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// It was not a turn under a grant of this line: its token is given, and that is all.
+    Alone,
+    /// The next turn went to this waiter; nothing is sent.
+    Passed(u64),
+    /// The token is given, and the take goes in the same write. Where a moment is told, the token is
+    /// owed another give until then: a take for it went astray.
+    Give { take: Option<Ask>, until: Option<Moment> },
+}

@@ -41,6 +41,8 @@ pub(crate) struct Grant {
     pub(crate) taker: ThreadId,
     /// Nanoseconds of a `Moment`; only written with `state` locked, read without.
     valid_until: AtomicU64,
+    /// How long before that a loss is told, in nanoseconds: less where little is held.
+    notice: AtomicU64,
     state: Mutex<State>,
     /// The moments under which the keeper's book has filed the grant; the book's alone.
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
@@ -152,6 +154,7 @@ impl Grant {
         if until <= now {
             return None;
         }
+        grant.notice.store(notice_of(terms.ttl.min(span)), Ordering::Relaxed);
         grant.valid_until.store(until.as_nanos(), Ordering::Release);
         {
             let mut state = grant.state.lock();
@@ -176,6 +179,7 @@ impl Grant {
             return None;
         }
         let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, now);
+        grant.notice.store(notice_of(terms.ttl.min(until.since(now))), Ordering::Relaxed);
         grant.valid_until.store(until.as_nanos(), Ordering::Release);
         {
             let mut state = grant.state.lock();
@@ -218,9 +222,23 @@ impl Grant {
             id,
             taker: std::thread::current().id(),
             valid_until: AtomicU64::new(0),
+            notice: AtomicU64::new(notice_of(terms.ttl)),
             state: Mutex::new(state),
             filed: Mutex::new(None),
         }
+    }
+
+    /// It was handed over, and no claim of it was answered.
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        self.state.lock().refreshed == Moment::ZERO
+    }
+
+    /// Goes on with what the turn before it has left at the store.
+    pub(crate) fn keep_as_long(self, legacy: &Legacy) -> Grant {
+        let mut state = self.state.lock();
+        state.kept_until = state.kept_until.max(legacy.kept_until);
+        drop(state);
+        self
     }
 
     /// The instant until which the holder may rely on the lease.
@@ -244,7 +262,7 @@ impl Grant {
     }
 
     fn notice(&self) -> Duration {
-        (self.terms.ttl / 20).min(Duration::from_millis(100))
+        Duration::from_nanos(self.notice.load(Ordering::Relaxed))
     }
 
     /// By when a request of the keeper that starts at `now` must be over for the sake of this
@@ -303,6 +321,7 @@ impl Grant {
             return false;
         }
         state.phase = Phase::Held;
+        self.notice.store(notice_of(self.terms.ttl), Ordering::Relaxed);
         self.valid_until.store(until.as_nanos(), Ordering::Release);
         state.failures = 0;
         // The next one would be for less than a millisecond.
@@ -396,6 +415,11 @@ impl Grant {
             }
         }
     }
+}
+
+fn notice_of(span: Duration) -> u64 {
+    let notice = (span / 20).min(Duration::from_millis(100));
+    u64::try_from(notice.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn reach(refreshed: Moment, now: Moment) -> Reach {

@@ -35,6 +35,16 @@ pub(super) struct Debt {
 
 /// For so long after it had to be woken for what falls due soon, the thread looks often.
 const BRISK: Duration = Duration::from_secs(1);
+impl Debt {
+    /// A give that brought no answer at all is sent again for as long as the store may keep what it
+    /// is for, however little was thought to be needed.
+    pub(super) fn unanswered(&mut self, now: Moment) {
+        if self.tries == 0 {
+            self.owed.until = self.owed.until.max(now.plus(self.owed.identity.ttl));
+        }
+    }
+}
+
 /// Between two tries of a give that nothing has confirmed.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);

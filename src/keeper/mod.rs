@@ -268,6 +268,9 @@ impl Desk {
         if reason == LossReason::NotHeld {
             // Who waits reckons with its ttl, and is told by this that it is free, where it is.
             self.owe(Owed { identity: grant.identity.clone(), until: now });
+        } else if grant.is_unclaimed() {
+            // A claim that was carried out and never answered would keep it for a ttl.
+            self.owe(Owed { identity: grant.identity.clone(), until: grant.kept_until(now) });
         }
         self.tell(&grant.identity, EventKind::Lost(reason));
     }

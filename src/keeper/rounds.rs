@@ -31,6 +31,9 @@ pub(super) fn run(desk: &Desk) {
         let now = Moment::now();
         desk.gate.close();
         desk.room.close();
+        if let Some(ears) = desk.store.ears() {
+            ears.close();
+        }
         let grants = {
             let mut book = desk.book.lock();
             book.close(Deadline::at(now));
@@ -209,7 +212,12 @@ fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
         .into_iter()
         .zip(outcomes)
         .filter(|(_, outcome)| !settled(outcome))
-        .map(|(debt, _)| debt)
+        .map(|(mut debt, outcome)| {
+            if outcome.is_err() {
+                debt.unanswered(Moment::now());
+            }
+            debt
+        })
         .collect()
 }
 
@@ -272,7 +280,9 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
         let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
         let outcomes = desk.store.run(Lane::Keeper, &requests, request_deadline(desk, deadline));
         let now = Moment::now();
-        for (debt, _) in debts.into_iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err()) {
+        let unanswered = debts.into_iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err());
+        for (mut debt, _) in unanswered {
+            debt.unanswered(now);
             book.owe_again(debt, now);
         }
     }

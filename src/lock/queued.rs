@@ -8,7 +8,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Legacy};
 use crate::lease::Lease;
-use crate::store::{Identity, Lane, Outcome, Place, Reply, Request, no_reply};
+use crate::store::{Failure, Identity, Lane, Outcome, Place, Reply, Request, no_reply};
 use crate::token::Token;
 use crate::wait::{Ask, Check, Next, Owe, Seat, Turn, Worth};
 
@@ -26,6 +26,8 @@ pub(super) struct Bounds<'c> {
 
 /// A seat, and how often its thread has asked.
 struct Waiting<'a, 'b> {
+    /// What it is about to ask: the line counts on hearing what came of it.
+    asking: Option<Ask>,
     attempts: &'b mut Attempts<'a>,
     seat: Option<Seat<'b>>,
 }
@@ -55,7 +57,7 @@ impl Attempts<'_> {
         let pace = self.pace();
         let seat = desk.room.sit(&self.lock.name, token, self.terms, pace);
         let (ended, left) = {
-            let mut waiting = Waiting { attempts: self, seat: Some(seat) };
+            let mut waiting = Waiting { asking: None, attempts: self, seat: Some(seat) };
             (waiting.until_turn(bounds), waiting.leave())
         };
         match (ended, left) {
@@ -129,7 +131,8 @@ impl Attempts<'_> {
         let lane = Lane::Give(deadline.left());
         match self.desk.store.ask(lane, request, deadline) {
             Ok(answer) if answer.reply == Reply::Extended => {
-                Grant::taken(identity.clone(), terms, id, answer.sent, Moment::now())
+                let grant = Grant::taken(identity.clone(), terms, id, answer.sent, Moment::now());
+                grant.map(|grant| grant.keep_as_long(&legacy))
             }
             Ok(_) => None,
             Err(_) => Grant::succeeding(identity.clone(), terms, id, legacy, Moment::now()),
@@ -164,6 +167,8 @@ impl Waiting<'_, '_> {
             let wake = match next {
                 Next::Turn(turn) => return Ok((turn, legacy)),
                 Next::Ask(ask) => {
+                    self.asking = Some(ask);
+                    self.attempts.lock.keeper.desk()?;
                     self.ask(ask, bounds)?;
                     continue;
                 }
@@ -183,6 +188,8 @@ impl Waiting<'_, '_> {
                     self.attempts.lock.keeper.desk_even_closed()?;
                     return Err(Error::bare(ErrorKind::Interrupted));
                 }
+                // It may have closed the client, or forked.
+                self.attempts.lock.keeper.desk()?;
                 until = until.min(check.due());
             }
             let desk = self.attempts.desk;
@@ -207,6 +214,7 @@ impl Waiting<'_, '_> {
         let by = attempts.answer_by(bounds.limit);
         let cut_short = attempts.is_cut_short(by);
         let outcome = attempts.ask(&ask, by);
+        self.asking = None;
         let now = Moment::now();
         let owing = desk.room.answered(&attempts.lock.name, &ask, &outcome, now);
         desk.owe_all(owing);
@@ -238,6 +246,15 @@ impl Waiting<'_, '_> {
 
     fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
         let seat = self.seat.take()?;
+        if let Some(ask) = self.asking.take() {
+            // It was not sent, or, after a panic, nobody knows.
+            let desk = self.attempts.desk;
+            let unknown = Error::new(ErrorKind::Unknown, "the wait ended before the answer");
+            let now = Moment::now();
+            let outcome = Err(Failure::unknown(unknown, now));
+            desk.owe_all(desk.room.answered(&self.attempts.lock.name, &ask, &outcome, now));
+            desk.owe_all(ask.give.map(|give| (Arc::clone(&self.attempts.lock.name), give)));
+        }
         let (turn, owing) = seat.leave(Moment::now());
         self.attempts.desk.owe_all(owing);
         turn

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// For how long a sample counts, at least; twice that at most. Clocks drift apart: in this time by
+/// For how long a sample counts, at least; three times that at most. Clocks drift apart: in this time by
 /// less than the margin that every validity has.
-const FRESH: Duration = Duration::from_secs(15);
+const FRESH: Duration = Duration::from_secs(10);
 
 /// What is known of the difference between our clock and the server's.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

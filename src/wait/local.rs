@@ -133,8 +133,11 @@ impl Line {
                 let stranger = stand.mark.is_some_and(|mark| id > mark);
                 if stand.terms != terms || stranger {
                     give = Some(owe(stand, now));
-                    let ticket = if stranger { 0 } else { stand.ticket };
-                    self.stand = Some(Stand::new(token, terms, ticket));
+                    let (ticket, mark) =
+                        if stranger { (0, None) } else { (stand.ticket, stand.mark) };
+                    let mut stand = Stand::new(token, terms, ticket);
+                    stand.mark = mark;
+                    self.stand = Some(stand);
                 } else if now < stand.wake {
                     return Next::Sleep(stand.wake);
                 }
@@ -199,7 +202,8 @@ impl Line {
         // asked went, and it is another kind of grant than the next one wants, who gives it.
         let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
         if unfit || sent.plus(ttl).minus(drift(ttl)) <= now {
-            stand.answered(now, now);
+            let pace = self.waiters.front_mut().and_then(|head| head.pace.next(now, Moment::NEVER));
+            stand.answered(now, pace.unwrap_or(now));
             return self.wake_head();
         }
         self.hand(fence, block, Worth::Whole { sent }, now)

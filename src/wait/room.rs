@@ -343,6 +343,7 @@ impl Seat<'_> {
         hall.listener = None;
         let now = Moment::now();
         let (mut woken, mut owing) = (Vec::new(), Vec::new());
+        let mut trouble = None;
         match heard {
             Ok(notices) => {
                 for notice in notices {
@@ -352,13 +353,17 @@ impl Seat<'_> {
                 }
             }
             Err(error) => {
-                log::debug!("the wake-up connection: {error}");
+                trouble = Some(error);
                 // Who is not told has to ask.
                 woken = hall.reopened(now);
             }
         }
         drop(hall);
         notify(woken);
+        // With no mutex held: a logger of the host's may close this very client.
+        if let Some(error) = trouble {
+            log::debug!("the wake-up connection: {error}");
+        }
         owing
     }
 
@@ -377,32 +382,40 @@ impl Seat<'_> {
         hall.listener = None;
         let now = Moment::now();
         let mut woken = Vec::new();
+        let (mut trouble, mut refusal) = (None, None);
         match opened {
             Ok(()) => {
                 hall.dating.restart(now);
                 woken = hall.reopened(now);
             }
             Err(error) if error.is_retriable() || hall.closed => {
-                log::debug!("the wake-up connection: {error}");
+                trouble = Some(error);
                 hall.reopen = now.plus(REOPEN);
             }
             Err(error) => {
-                log::warn!(
-                    "waiters cannot be told when a lock is theirs, so they ask again and again: \
-                     {error}"
-                );
-                hall.refused = Some(error);
+                hall.refused = Some(error.clone());
+                refusal = Some(error);
             }
         }
         woken.extend(hall.nominate());
         drop(hall);
         notify(woken);
+        if let Some(error) = trouble {
+            log::debug!("the wake-up connection: {error}");
+        }
+        if let Some(error) = refusal {
+            log::warn!(
+                "waiters cannot be told when a lock is theirs, so they ask again and again: {error}"
+            );
+        }
     }
 
     /// Leaves the line: with the turn, if one was given and not fetched.
     pub(crate) fn leave(&self, now: Moment) -> (Option<(Turn, Option<Legacy>)>, Option<Owing>) {
         let mut hall = self.room.hall.lock();
         let seat = hall.seats.remove(&self.id);
+        // It may have panicked as it listened.
+        hall.listener.take_if(|listener| *listener == self.id);
         let mut left = (None, None);
         let mut woken = Vec::new();
         if let Some(line) = hall.lines.get_mut(&self.name) {

@@ -257,3 +257,26 @@ fn a_lease_that_was_handed_over_has_its_window_first_and_soon_the_whole_ttl() {
         });
     });
 }
+
+#[test]
+fn the_shortest_claim_window_is_long_enough_to_claim_in() {
+    unless_starved(ms(10), || {
+        let server = Server::start();
+        let holder = open(&server.url());
+        let client = open(&format!("{}?claim_window=50ms", server.url()));
+        let held = taken(&holder);
+        std::thread::scope(|scope| {
+            let lock = client.lock(NAME).ttl(secs(20)).wait(LIMIT);
+            let waiter = scope.spawn(move || {
+                let lease = lock.acquire().unwrap();
+                assert!(lease.remaining() <= ms(50), "{:?}", lease.remaining());
+                eventually(LIMIT, || lease.remaining() > secs(15));
+                lease.release().unwrap();
+            });
+            eventually_queued(&server, 1);
+            held.release().unwrap();
+            waiter.join().unwrap();
+        });
+        assert_eq!(client.counters().lost, 0);
+    });
+}

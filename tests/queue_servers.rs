@@ -171,6 +171,20 @@ fn client_without(server: &Server, command: &str) -> Client {
 }
 
 #[test]
+fn all_who_insist_on_a_queue_that_is_refused_are_told() {
+    let server = Server::start();
+    let _held = open(&server.url()).lock(NAME).acquire().unwrap();
+    let poor = client_without(&server, "subscribe");
+    let lock = poor.lock(NAME).turn(leasehold::Turn::Queue).wait_forever();
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4).map(|_| scope.spawn(|| kind(lock.acquire()))).collect();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), ErrorKind::Permission);
+        }
+    });
+}
+
+#[test]
 fn who_may_not_subscribe_asks_again_and_again_and_says_so_once() {
     log::set_logger(&Counting).unwrap();
     log::set_max_level(log::LevelFilter::Warn);

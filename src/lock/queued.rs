@@ -246,6 +246,11 @@ impl Waiting<'_, '_> {
 
     fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
         let seat = self.seat.take()?;
+        if !self.attempts.lock.keeper.is_here() {
+            // A child that the caller's check has forked: the mutexes may be held by threads that it
+            // does not have.
+            return None;
+        }
         if let Some(ask) = self.asking.take() {
             // It was not sent, or, after a panic, nobody knows.
             let desk = self.attempts.desk;
@@ -261,12 +266,10 @@ impl Waiting<'_, '_> {
     }
 }
 
-/// A caller's check may panic, or fork: the child goes no further.
+/// A caller's check may panic.
 impl Drop for Waiting<'_, '_> {
     fn drop(&mut self) {
-        if !self.attempts.lock.keeper.is_here() {
-            std::mem::forget(self.seat.take());
-        } else if let Some((turn, legacy)) = self.leave() {
+        if let Some((turn, legacy)) = self.leave() {
             drop(self.attempts.lease(turn, legacy));
         }
     }

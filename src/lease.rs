@@ -264,15 +264,28 @@ impl Lease {
         deadline: Deadline,
         again: bool,
     ) -> Release {
-        let identity = &self.grant.identity;
-        let (mut take, owed_until) = match ending {
+        let (take, owed_until) = match ending {
             Ending::Passed(_) => return Release::Done,
             Ending::Give { take, until } => (take, until),
             Ending::Alone => (None, None),
         };
+        let released = self.give_up(desk, (in_time, take), lane, deadline, again);
         if let Some(until) = owed_until {
-            desk.owe(Owed { identity: identity.clone(), until });
+            // Not before: the keeper's give would make this release find nothing of its own.
+            desk.owe(Owed { identity: self.grant.identity.clone(), until });
         }
+        released
+    }
+
+    fn give_up(
+        &self,
+        desk: &Desk,
+        (in_time, mut take): (bool, Option<Ask>),
+        lane: Lane,
+        deadline: Deadline,
+        again: bool,
+    ) -> Release {
+        let identity = &self.grant.identity;
         let mut asked_before = false;
         loop {
             let outcome = match take.take() {

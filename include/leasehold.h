@@ -204,6 +204,10 @@ typedef int32_t leasehold_status;
 #define LEASEHOLD_ERR_STORAGE (-18)
 /** The store answered something that this library does not understand. */
 #define LEASEHOLD_ERR_PROTOCOL (-19)
+/** Too few replicas acknowledged the grant; the lock was given back. */
+#define LEASEHOLD_ERR_NOT_REPLICATED (-20)
+/** Too few servers of the quorum answered; nothing is held. */
+#define LEASEHOLD_ERR_NO_QUORUM (-21)
 
 /**
  * The short, stable name of a status, such as "busy" or "bad_argument". It is static: never free
@@ -260,16 +264,26 @@ void leasehold_error_free(leasehold_error *error);
  * Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
  *
  *     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
- *     rediss://...                                       the same over TLS
  *     unix:///path/to/socket                             one Redis on a unix socket
+ *     redis+sentinel://[user:password@]host[:port],host2/master[/database]
+ *                                                        the Redis that Sentinels call the master
+ *     redis+cluster://[user:password@]host[:port],host2  a Redis Cluster, found by some of
+ *                                                        its servers
+ *     rediss://, rediss+sentinel://, rediss+cluster://   the same over TLS
+ *     redis://a,redis://b,redis://c                      a quorum: an odd number of the above,
+ *                                                        with commas between them
  *     sqlite:///path/to/file, sqlite:file                an SQLite file, made
  *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
  *
- * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns= and
- * turns_within=, as in "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=,
- * which name PEM files. A user's name, a password or a parameter may hold any character, written
- * as % and two hex digits.
+ * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns=,
+ * turns_within= and max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
+ * replicas= and guard_data_loss=; those over TLS ca=, cert= and key=, which name PEM files; unix
+ * user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
+ * quorum, what concerns the client as a whole stands on the last URL, and so does node_timeout=. A
+ * user's name, a password or a parameter may hold any character, written as % and two hex digits.
+ * max_ttl is the longest ttl that a lock may have: 24 hours by default, and 60 seconds in a quorum
+ * and with guard_data_loss=yes.
  *
  * Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
@@ -517,9 +531,9 @@ typedef int (*leasehold_interrupt_fn)(void *user_data);
 #define LEASEHOLD_TURN_SPIN 2
 
 /**
- * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h. It
- * does not end a lease that is renewed: that is done each third of it, and so it takes as long
- * until a lease that was deleted in the store is known to be lost.
+ * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h, or
+ * to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
+ * of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
  *
  * The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
  * then taking the lock fails too, until the option is set well. Values that are out of range are

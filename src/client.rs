@@ -12,6 +12,9 @@ use crate::lock::Lock;
 use crate::metrics::Counters;
 use crate::store;
 
+/// Each server is looked at and then written to, some after they were looked for.
+const INITIALIZE_REQUESTS: u32 = 5;
+
 /// An open store with its connections and its keeper. Cloning it is cheap and gives the same
 /// client; share one in a process.
 ///
@@ -76,6 +79,24 @@ impl Client {
     pub fn ping(&self) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
         desk.store.ping(Deadline::after(self.keeper.io_timeout()))
+    }
+
+    /// Declares a new deployment whose store guards against lost data (a quorum, or one with
+    /// `guard_data_loss`): nothing was granted there before, so its servers need not wait until
+    /// older leases are over, and grant locks at once. Done once, before the first lock is taken;
+    /// `leasehold init` does the same.
+    ///
+    /// A server that has come back after it was used, or that waits already, is refused, because
+    /// somebody may rely on a lease that it does not know of. `force` declares that nobody does. A
+    /// server that grants locks stays as it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard.
+    /// Others say which server is in the way; all of them have to be reached.
+    pub fn initialize(&self, force: bool) -> Result<(), Error> {
+        let desk = self.keeper.desk()?;
+        let span = self.keeper.io_timeout().saturating_mul(INITIALIZE_REQUESTS);
+        desk.store.initialize(force, Deadline::after(span))
     }
 
     /// Subscribes to what happens to leases in the background.

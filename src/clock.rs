@@ -87,7 +87,6 @@ impl Deadline {
 
 /// Microseconds of wall-clock time, as a Redis server's TIME gives them. Only fences are made of
 /// it: no decision about who holds a lock may rest on a wall clock.
-#[cfg(feature = "sqlite")]
 pub(crate) fn wall_micros() -> u64 {
     use std::time::{SystemTime, UNIX_EPOCH};
 

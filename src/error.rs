@@ -124,6 +124,12 @@ kinds! {
     /// The server is up and cannot serve now: loading, busy with a script, failing over.
     Unavailable "unavailable" retry "the store cannot serve at the moment"
         "try again shortly";
+    /// Fewer replicas than the URL asks for acknowledged the grant in time.
+    NotReplicated "not_replicated" retry "too few replicas acknowledged the grant"
+        "the lock was given back; check the replicas, or lower replicas=";
+    /// A quorum's majority did not answer, or did not grant in time.
+    NoQuorum "no_quorum" retry "too few servers of the quorum answered"
+        "nothing is held; bring servers back, or check the network";
     /// Something that this process needs has run out: connections, descriptors, memory.
     Exhausted "exhausted" retry "something this process needs has run out"
         "raise the pool size or the limit, or hold fewer at once";

@@ -108,7 +108,7 @@ impl Lease {
     /// could have.
     pub fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
-        check_ttl(ttl)?;
+        self.check_ttl(ttl)?;
         let deadline = Deadline::after(self.keeper.io_timeout());
         loop {
             if self.grant.is_over() {
@@ -182,6 +182,11 @@ impl Lease {
         }
     }
 
+    /// Whether its store takes such a ttl.
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
+        check_ttl(ttl, self.keeper.max_ttl())
+    }
+
     /// As [`let_expire`](Lease::let_expire), and tells whether there was anything left to leave.
     #[cfg(feature = "capi")]
     pub(crate) fn let_go(self) -> Result<(), Error> {
@@ -203,7 +208,7 @@ impl Lease {
     /// that it had.
     pub fn let_expire_in(self, after: Duration) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
-        check_ttl(after)?;
+        self.check_ttl(after)?;
         if self.end(desk) == Ended::Before {
             return Err(Error::bare(ErrorKind::Lost));
         }
@@ -270,6 +275,7 @@ impl Lease {
             Ending::Alone => (None, None),
         };
         let released = self.give_up(desk, (in_time, take), lane, deadline, again);
+        desk.look_after();
         if let Some(until) = owed_until {
             // Not before: the keeper's give would make this release find nothing of its own.
             desk.owe(Owed { identity: self.grant.identity.clone(), until });

@@ -28,7 +28,7 @@
 //!
 //! # The things
 //!
-//! - A [`Client`] is an open store: one Redis or Valkey server, or an SQLite file.
+//! - A [`Client`] is an open store: a Redis or Valkey, a quorum of several, or an SQLite file.
 //!   [`Config::from_url`] lists the URLs; [`Client::from_env`] does as the shell does. Open one for
 //!   a process and share it.
 //! - A [`Lock`] is a name and options. It holds nothing and costs nothing.
@@ -94,9 +94,10 @@ mod wait;
 
 pub use client::Client;
 pub use config::{
-    Config, DEFAULT_CLAIM_WINDOW, DEFAULT_CLOSE_TIMEOUT, DEFAULT_IO_TIMEOUT, DEFAULT_MAX_HOLD,
-    DEFAULT_POOL, DEFAULT_TTL, DEFAULT_TURNS, DEFAULT_TURNS_WITHIN, DEFAULT_WAIT, MAX_FENCE,
-    MAX_NAME, MAX_TTL, MIN_RENEWED_TTL, URL_VARIABLE, parse_duration,
+    Config, DEFAULT_CLAIM_WINDOW, DEFAULT_CLOSE_TIMEOUT, DEFAULT_GUARDED_MAX_TTL,
+    DEFAULT_IO_TIMEOUT, DEFAULT_MAX_HOLD, DEFAULT_NODE_TIMEOUT, DEFAULT_POOL, DEFAULT_TTL,
+    DEFAULT_TURNS, DEFAULT_TURNS_WITHIN, DEFAULT_WAIT, MAX_FENCE, MAX_NAME, MAX_TTL,
+    MIN_RENEWED_TTL, URL_VARIABLE, parse_duration,
 };
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};

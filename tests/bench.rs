@@ -291,6 +291,83 @@ fn waiting_processes_end_with_the_one_that_started_them() {
     }
 }
 
+fn groups(groups: &str) -> Value {
+    json(&bench(&["--spawn-redis", "--json", "--seconds", "1", "--groups", groups]))
+}
+
+/// Whether a figure is there and makes sense, wherever it was measured.
+#[track_caller]
+fn figure(row: &Value, key: &str, makes_sense: impl Fn(f64) -> bool) {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for place in ["same", "cross"].into_iter().take(cores) {
+        let figure = row[place][key].as_f64();
+        assert!(figure.is_some_and(&makes_sense), "{place} {key}: {row}");
+    }
+}
+
+#[test]
+fn a_quorum_is_measured_against_bare_sockets_and_with_one_node_dead() {
+    let report = groups("quorum3,quorum5,quorum5_one_dead");
+    for row in ["quorum3", "quorum5"] {
+        for key in ["limit_acquire_us", "acquire_us", "limit_cycle_us", "cycle_us"] {
+            figure(&report[row], key, |figure| figure > 0.0);
+        }
+        // A second round would be one more.
+        figure(&report[row], "scripts_per_node_and_acquire", |scripts| scripts < 1.5);
+    }
+    for key in ["acquire_us", "one_dead_acquire_us", "one_dead_ratio"] {
+        figure(&report["quorum5_one_dead"], key, |figure| figure > 0.0);
+    }
+}
+
+#[test]
+fn a_lock_on_a_cluster_costs_two_commands_too() {
+    let report = groups("cluster");
+    figure(&report["cluster"], "cycle_ratio", |ratio| ratio > 0.0);
+    figure(&report["cluster"], "commands_per_cycle", |commands| commands < 2.5);
+}
+
+#[test]
+fn with_sentinels_it_is_told_how_long_a_failover_takes_a_waiter() {
+    if std::env::var_os("LEASEHOLD_LONG").is_none() {
+        return;
+    }
+    let report = groups("sentinel");
+    figure(&report["sentinel"], "cycle_ratio", |ratio| ratio > 0.0);
+    let failover = &report["sentinel"]["failover_ms"];
+    assert!(failover["p50"].as_f64() <= failover["max"].as_f64(), "{report}");
+    assert!(failover["times"].as_u64().unwrap() > 0, "{report}");
+}
+
+/// Also those of which one stands still just then.
+#[test]
+fn servers_of_a_group_end_with_the_bench_that_is_stopped() {
+    for (group, count) in [("quorum5_one_dead", 5), ("sentinel", 5)] {
+        let mut started = Stopped(
+            Command::new(env!("CARGO_BIN_EXE_leasehold"))
+                .args(["bench", "--spawn-redis", "--seconds", "600", "--groups", group])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        let parent = started.0.id();
+        let servers = eventually_some(Duration::from_secs(20), || {
+            let children = children(parent);
+            (children.len() == count).then_some(children)
+        });
+        kill(Pid::from_raw(i32::try_from(parent).unwrap()), Signal::SIGINT).unwrap();
+        let status = eventually_some(Duration::from_secs(60), || started.0.try_wait().unwrap());
+        assert_eq!(status.code(), Some(130), "{group}");
+        assert!(!servers.iter().any(|server| is_server(server)), "{group}");
+    }
+}
+
+fn is_server(process: &str) -> bool {
+    let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&command).contains("redis-server")
+}
+
 fn children(parent: u32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     text.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
@@ -309,6 +386,8 @@ fn waiters_that_cannot_be_measured_are_a_mistake() {
         (&["--store", "sqlite:/tmp/x.db", "--contended", "2"], "redis://"),
         (&["--spawn-redis", "--hold", "1ms"], "--contended"),
         (&["--spawn-redis=pipe"], "tcp, unix"),
+        (&["--groups", "quorum5"], "--spawn-redis"),
+        (&["--spawn-redis", "--groups", "quorum4"], "quorum3, quorum5"),
     ] {
         let output = bench(arguments);
         let said = String::from_utf8(output.stderr).unwrap();

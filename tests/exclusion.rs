@@ -14,42 +14,15 @@ use std::time::Duration;
 
 use leasehold::{Backoff, Client};
 use nix::fcntl::{Flock, FlockArg};
-use nix::time::{ClockId, clock_gettime};
 use stores::{LIMIT, Store, ms, on_each_store, open};
-use support::{Child, Server, child};
+use support::history::{judge, now};
+use support::{Child, Hold, Server, Wrong, child};
 
 on_each_store!(
     c1_c2_threads_hold_one_after_the_other_and_lose_nothing,
     c1_c2_processes_hold_one_after_the_other_and_lose_nothing,
     c1_control_holders_that_ignore_validity_overlap,
 );
-
-/// One holder's turn, in time since the machine started: from the reply until it was given up or
-/// was last seen valid.
-#[derive(Debug)]
-struct Turn {
-    from: Duration,
-    until: Duration,
-    fence: u64,
-}
-
-fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap().into()
-}
-
-/// What must be true of all turns on one name, whoever had them.
-fn judge(mut turns: Vec<Turn>) -> Result<(), String> {
-    turns.sort_by_key(|turn| turn.from);
-    for pair in turns.windows(2) {
-        if pair[1].from < pair[0].until {
-            return Err(format!("two at once: {pair:?}"));
-        }
-        if pair[1].fence <= pair[0].fence {
-            return Err(format!("fences out of order: {pair:?}"));
-        }
-    }
-    Ok(())
-}
 
 /// The guarded resource: a number in a file that refuses a smaller fence than it has seen.
 struct Register(File);
@@ -89,7 +62,7 @@ impl Register {
 
 #[derive(Default)]
 struct Report {
-    turns: Vec<Turn>,
+    turns: Vec<Hold>,
     accepted: u64,
     refused: u64,
 }
@@ -103,31 +76,27 @@ fn contend(client: &Client, register: &Path, span: Duration) -> Report {
     let (start, mut report) = (now(), Report::default());
     // A busy machine may not give everybody a turn in this time.
     while now() - start < span || report.turns.len() < 8 {
+        let asked = now();
         let lease = lock.acquire().unwrap();
-        let from = now();
         let fence = lease.fence();
+        let mut turn = Hold::begin(asked, fence);
         let mut number = None;
         register.access(fence, |seen| number = Some(*seen));
-        // The moment is taken first: a lease that is valid after it was valid at it. What a holder
-        // does later must be refused by the register if somebody has come after.
-        let (mut until, stalls) = (from, report.turns.len() % 4 == 3);
+        // What a holder does later must be refused by the register if somebody has come after.
+        let stalls = report.turns.len() % 4 == 3;
         loop {
-            let moment = now();
-            if lease.is_valid() {
-                until = moment;
-            }
-            if !stalls || moment > from + TTL * 2 {
+            let over = now() > turn.from + TTL * 2;
+            turn.look(|| lease.is_valid());
+            if !stalls || over {
                 break;
             }
             std::thread::sleep(ms(1));
         }
-        report.turns.push(Turn { from, until, fence });
+        report.turns.push(turn);
         let written = number.is_some_and(|number| register.access(fence, |now| *now = number + 1));
         *(if written { &mut report.accepted } else { &mut report.refused }) += 1;
         drop(lease);
     }
-    // Of a lease that was over when its holder first looked, not even the start is sure.
-    report.turns.retain(|turn| turn.until > turn.from);
     report
 }
 
@@ -136,7 +105,7 @@ fn check(reports: Vec<Report>, register: &Path) {
     let refused: u64 = reports.iter().map(|report| report.refused).sum();
     let turns: Vec<_> = reports.into_iter().flat_map(|report| report.turns).collect();
     assert!(turns.len() > 10 && refused > 0, "{} turns, {refused} refused", turns.len());
-    judge(turns).unwrap();
+    assert_eq!(judge(&turns), []);
     assert_eq!(Register::open(register).number(), accepted, "a write that was accepted is lost");
 }
 
@@ -171,9 +140,7 @@ fn c1_c2_processes_hold_one_after_the_other_and_lose_nothing(store: &Store) {
         let (accepted, refused) = last.split_once(' ').unwrap();
         (report.accepted, report.refused) = (number(accepted), number(refused));
         for line in lines {
-            let numbers: Vec<u64> = line.split(' ').map(number).collect();
-            let [from, until] = [0, 1].map(|index| Duration::from_nanos(numbers[index]));
-            report.turns.push(Turn { from, until, fence: numbers[2] });
+            report.turns.push(Hold::from_line(&line).unwrap());
         }
         assert!(child.wait(LIMIT).success());
         report
@@ -184,8 +151,8 @@ fn c1_c2_processes_hold_one_after_the_other_and_lose_nothing(store: &Store) {
 fn contender(args: &[String]) {
     let client = open(&args[0]);
     let report = contend(&client, args[1].as_ref(), ms(1200));
-    for Turn { from, until, fence } in report.turns {
-        child::say(&format!("{} {} {fence}", from.as_nanos(), until.as_nanos()));
+    for turn in report.turns {
+        child::say(&turn.to_line());
     }
     child::say(&format!("{} {}", report.accepted, report.refused));
 }
@@ -202,17 +169,18 @@ fn c1_control_holders_that_ignore_validity_overlap(store: &Store) {
     let both = Barrier::new(2);
     let turns = std::thread::scope(|scope| {
         let hold = || {
+            let asked = now();
             let lease = client.lock("n").ttl(ms(30)).wait(LIMIT).acquire().unwrap();
-            let from = now();
+            let turn = Hold::begin(asked, lease.fence());
             // The second one gets there when the ttl of the first one has run out.
             both.wait();
-            Turn { from, until: now(), fence: lease.fence() }
+            Hold { until: now(), ..turn }
         };
         let threads = [scope.spawn(hold), scope.spawn(hold)];
         threads.map(|thread| thread.join().unwrap())
     });
-    let said = judge(turns.into()).unwrap_err();
-    assert!(said.starts_with("two at once"), "{said}");
+    let wrong = judge(&turns);
+    assert!(matches!(wrong[..], [Wrong::Overlap(..)]), "{wrong:?}");
 }
 
 /// And with the lock that people write by hand: SET NX PX, work, plain DEL. The first holder's
@@ -227,19 +195,10 @@ fn c1_control_a_plain_delete_lets_two_in() {
     let first = take().unwrap();
     server.cmd(&["PEXPIRE", "plain", "1"]);
     let second = support::wait::eventually_some(LIMIT, take);
-    let turn = |from, fence| Turn { from, until: now(), fence };
-    let first = turn(first, 1);
-    assert!(judge(vec![Turn { until: second, ..first }]).is_ok());
+    let turn = |from, fence| Hold { asked: from, from, until: now(), fence };
+    assert_eq!(judge(&[Hold { until: second, ..turn(first, 1) }, turn(second, 2)]), []);
     server.cmd(&["DEL", "plain"]);
     let third = take().expect("the second one's lock is gone");
-    let said = judge(vec![turn(second, 2), turn(third, 3)]).unwrap_err();
-    assert!(said.starts_with("two at once"), "{said}");
-}
-
-#[test]
-fn c2_control_the_judge_wants_growing_fences() {
-    let turn = |at, fence| Turn { from: ms(at), until: ms(at + 1), fence };
-    assert!(judge(vec![turn(5, 2), turn(1, 1)]).is_ok());
-    assert!(judge(vec![turn(1, 2), turn(5, 2)]).is_err());
-    assert!(judge(vec![turn(1, 2), turn(5, 1)]).is_err());
+    let wrong = judge(&[turn(second, 2), turn(third, 3)]);
+    assert!(matches!(wrong[..], [Wrong::Overlap(..)]), "{wrong:?}");
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Lease};
 use redis::Value;
+use support::history::{judge, now};
 use support::*;
 
 const TTL: Duration = Duration::from_millis(300);
@@ -19,68 +20,14 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % most
-    }
-}
-
-/// From the reply that granted it to the last moment at which it said that it was valid.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    fence: u64,
-    from: Instant,
-    to: Instant,
-}
-
-/// What is wrong with a history.
-fn faults(holds: &[Hold]) -> Vec<String> {
-    let mut holds = holds.to_vec();
-    holds.sort_by_key(|hold| hold.from);
-    let wrong = |pair: &[Hold]| {
-        let [one, two] = pair else { unreachable!() };
-        let overlap = two.from < one.to;
-        let backward = two.fence <= one.fence;
-        (overlap || backward).then(|| format!("{one:?} then {two:?}"))
-    };
-    holds.windows(2).filter_map(wrong).collect()
-}
-
-#[test]
-fn the_checker_finds_what_it_is_for() {
-    let start = Instant::now();
-    let hold = |fence, from, to| Hold { fence, from: start + ms(from), to: start + ms(to) };
-    assert!(faults(&[hold(1, 0, 10), hold(2, 10, 20), hold(5, 30, 40)]).is_empty());
-    assert_eq!(faults(&[hold(1, 0, 10), hold(2, 9, 20)]).len(), 1, "an overlap");
-    assert_eq!(faults(&[hold(2, 0, 10), hold(1, 10, 20)]).len(), 1, "a fence that falls");
-    assert_eq!(faults(&[hold(2, 0, 10), hold(2, 10, 20)]).len(), 1, "a fence given twice");
-}
-
 /// Uses a lease for a while, and ends it in one of the ways there are.
-fn hold(lease: Lease, dice: &mut Dice) -> Hold {
-    let from = Instant::now();
-    let mut hold = Hold { fence: lease.fence(), from, to: from };
+fn hold(asked: Duration, lease: Lease, dice: &mut Dice) -> Hold {
+    let mut hold = Hold::begin(asked, lease.fence());
     // Some of them are held to their end and beyond.
-    let length = if dice.below(3) == 0 { TTL * 2 } else { ms(dice.below(25)) };
-    loop {
-        // The moment is taken first: valid afterwards means valid then.
-        let now = Instant::now();
-        if !lease.is_valid() {
-            break;
-        }
-        hold.to = now;
-        if from.elapsed() >= length {
-            break;
-        }
+    let length = if dice.once_in(3) { TTL * 2 } else { dice.ms_below(25) };
+    while hold.look(|| lease.is_valid()) && now() < hold.from + length {
         // Not in the long ones, which would never come to their end.
-        if length < TTL && dice.below(8) == 0 {
+        if length < TTL && dice.once_in(8) {
             let _ = lease.extend();
         }
         std::thread::sleep(ms(1));
@@ -96,13 +43,14 @@ fn work(client: &Client, mut dice: Dice, holds: &Mutex<Vec<Hold>>, over: &Atomic
     let lock = client.lock("lock").ttl(TTL);
     while !over.load(Ordering::Relaxed) {
         let lock = lock.clone().renew(dice.below(2) == 0);
+        let asked = now();
         let taken = match dice.below(3) {
             0 => lock.try_acquire(),
             _ => lock.acquire_timeout(ms(dice.below(400))).map(Some),
         };
         match taken {
             Ok(Some(lease)) => {
-                let held = hold(lease, &mut dice);
+                let held = hold(asked, lease, &mut dice);
                 holds.lock().unwrap().push(held);
             }
             Ok(None) => std::thread::sleep(ms(dice.below(5))),
@@ -130,9 +78,7 @@ fn mode(dice: &mut Dice) -> Mode {
 #[test]
 fn c1_c2_c6_holds_never_overlap_and_fences_grow_whatever_the_network_does() {
     let length = ms(if std::env::var_os("LEASEHOLD_LONG").is_some() { 90_000 } else { 8_000 });
-    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    println!("seed {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::from_env("LEASEHOLD_SEED");
     let server = Server::start();
     let mut proxies = [(); 2].map(|()| Proxy::start(server.port()));
     let clients = [0, 1]
@@ -140,7 +86,7 @@ fn c1_c2_c6_holds_never_overlap_and_fences_grow_whatever_the_network_does() {
     let (holds, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for client in clients.iter().flat_map(|client| [client; 3]) {
-            let (dice, holds, over) = (Dice(dice.below(u64::MAX)), &holds, &over);
+            let (dice, holds, over) = (dice.split(), &holds, &over);
             scope.spawn(move || work(client, dice, holds, over));
         }
         let end = Instant::now() + length;
@@ -173,8 +119,8 @@ fn c1_c2_c6_holds_never_overlap_and_fences_grow_whatever_the_network_does() {
     println!("free {:?} after the end", ended.elapsed());
 
     let holds = holds.into_inner().unwrap();
-    let found = faults(&holds);
-    assert!(found.is_empty(), "seed {seed}: {found:#?}");
+    let wrong = judge(&holds);
+    assert!(wrong.is_empty(), "{wrong:#?}");
     let unknown: u64 = clients.iter().map(|client| client.counters().unknown).sum();
     println!("{} holds, {unknown} unknown outcomes", holds.len());
     assert!(holds.len() > 15, "only {} holds", holds.len());

@@ -21,6 +21,7 @@ on_each_store!(
     c5_a_lease_that_another_took_over_is_lost_and_the_others_stays,
     a_lease_that_goes_out_of_scope_is_released,
     a_lease_is_released_when_its_holder_panics,
+    no_ttl_is_longer_than_the_stores_longest,
 );
 
 in_time_on_each_store!(
@@ -44,7 +45,7 @@ fn until_invalid(lease: &Lease) {
 
 fn c3_validity_is_the_ttl_less_drift_at_most(store: &Store) {
     let client = store.client();
-    for ttl in [ms(50), secs(1), secs(3600)] {
+    for ttl in [ms(50), secs(1), store.longest_ttl()] {
         let lease = taken(&client, "n", ttl);
         let most = ttl - ttl / 100 - ms(2);
         assert!(lease.remaining() <= most, "{:?} of {ttl:?}", lease.remaining());
@@ -52,6 +53,25 @@ fn c3_validity_is_the_ttl_less_drift_at_most(store: &Store) {
         lease.extend().unwrap();
         assert!(lease.remaining() <= most);
     }
+}
+
+fn no_ttl_is_longer_than_the_stores_longest(store: &Store) {
+    let client = Client::open(&format!("{}?max_ttl=10s", store.url())).unwrap();
+    let (most, more) = (secs(10), secs(10) + ms(1));
+    let lock = client.lock("n").ttl(more);
+    for refused in [lock.try_acquire().err(), lock.acquire().err()] {
+        let error = refused.unwrap();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        assert!(error.to_string().contains("3ms to 10s, its max_ttl"), "{error}");
+    }
+    let lease = client.lock("n").try_acquire().unwrap().unwrap();
+    assert!(lease.remaining() < most);
+    assert_eq!(kind(lease.extend_for(more)), ErrorKind::BadArgument);
+    lease.extend_for(most).unwrap();
+    let (token, fence) = lease.detach();
+    assert_eq!(kind(lock.attach(token, fence)), ErrorKind::BadArgument);
+    let lease = lock.ttl(most).attach(token, fence).unwrap();
+    assert_eq!(kind(lease.let_expire_in(more)), ErrorKind::BadArgument);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod links;
 mod stores;
 mod support;
 
@@ -13,10 +12,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Lease};
-use links::long_way;
 use redis::Value;
 use stores::{LIMIT, holder, ms, open, secs};
-use support::{Child, Mode, Proxy, Server, Stopwatch, child, eventually};
+use support::{Child, Link, Mode, Proxy, Server, Stopwatch, child, eventually};
 
 const GIVE: &str = concat!(
     include_str!("../src/store/redis/dialect/native/hand_over.lua"),
@@ -140,16 +138,19 @@ fn nobody_is_busy_against_himself_where_some_connections_are_slower() {
     const DELAYS: &[Duration] = &[ms(5), ms(0), ms(2)];
     let server = Server::start();
     for pool in [2, 8] {
-        let way = server.url_through(long_way(server.port(), DELAYS));
-        pass_round(&open(&format!("{way}?pool={pool}")), 60);
+        let link = Link::to(&server);
+        link.slow_in_turn(DELAYS);
+        let url = server.url_through(link.port());
+        pass_round(&open(&format!("{url}?pool={pool}")), 60);
     }
 }
 
 #[test]
 fn a_release_and_the_next_take_travel_together() {
-    const DELAYS: &[Duration] = &[ms(10)];
     let server = Server::start();
-    let client = open(&server.url_through(long_way(server.port(), DELAYS)));
+    let link = Link::to(&server);
+    link.slow(ms(10));
+    let client = open(&server.url_through(link.port()));
     let timed = |cycle: &dyn Fn()| {
         cycle();
         let start = Instant::now();

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use leasehold::{Client, ErrorKind, Lease};
 use queueing::{
-    NAME, QUEUE, Turn, assert_all_keys_end, eventually_queued, had_turn, in_line, judge, kind, now,
+    NAME, QUEUE, assert_all_keys_end, eventually_queued, had_turn, in_line, judge, kind, now,
     queued, start_waiter,
 };
 use stores::{LIMIT, STALL, ms, open, secs};
-use support::{Server, Stopwatch, child, eventually, unless_starved};
+use support::{Hold, Server, Stopwatch, child, eventually, unless_starved};
 
 #[test]
 #[ignore = "the entry of child processes"]
@@ -224,7 +224,7 @@ fn a_long_queue_of_the_dead_is_passed_over() {
         gives.retain(|command| command.starts_with("EVALSHA") && !polls(command));
         assert_eq!(gives.len(), 1, "{gives:?}");
         let turn = next.join().unwrap();
-        judge(vec![Turn { asked: until, from: until, until, fence }, turn]);
+        judge(vec![Hold::at(until, until, fence), turn]);
     });
     eventually_queued(&server, 0);
     assert_all_keys_end(&server);

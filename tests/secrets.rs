@@ -100,6 +100,14 @@ fn everything_goes_wrong(server: &Server) {
     let socket = open(format!("unix:///no/such/socket?user=bob&password={ENCODED}"));
     hear(format!("{socket:?} {}", socket.store()));
     assert_eq!(hear_error(socket.ping()), ErrorKind::Refused);
+    for url in [
+        format!("redis+sentinel://:{ENCODED}@h/m?sentinel_user=bob&sentinel_password={ENCODED}"),
+        format!("redis+cluster://bob:{ENCODED}@h,i"),
+        format!("redis://:{ENCODED}@a,redis://bob:{ENCODED}@b,unix:///c?password={ENCODED}"),
+    ] {
+        let config = Config::from_url(&url).unwrap();
+        hear(format!("{config:?} {}", config.display_store()));
+    }
     if let Err(error) = Client::open(&format!("rediss://:{ENCODED}@{place}?ca=/no/such/file")) {
         hear_error::<()>(Err(error));
     }
@@ -145,6 +153,16 @@ fn the_url_is_wrong() {
         format!("redis://bob:{ENCODED}%ff@127.0.0.1"),
         format!("unix://{ENCODED}?password={ENCODED}"),
         format!("unix:///socket?password={ENCODED}&password={ENCODED}"),
+        format!("redis+sentinel://:{PASSWORD}@127.0.0.1/m?sentinel_password={PASSWORD}"),
+        format!("redis+sentinel://:{ENCODED}@127.0.0.1,:{ENCODED}@127.0.0.2/m"),
+        format!("redis+sentinel://127.0.0.1/m?sentinel_password={ENCODED}&colour=red"),
+        format!("redis+cluster://bob:{ENCODED}@127.0.0.1,127.0.0.2/1"),
+        format!("redis://:{ENCODED}@127.0.0.1,redis://:{ENCODED}@127.0.0.1"),
+        format!("redis://:{ENCODED}@a,redis://:{ENCODED}@b,redis://:{ENCODED}@a"),
+        format!("redis://:{PASSWORD}@a,redis://:{PASSWORD}@b,redis://:{PASSWORD}@c"),
+        format!("redis://:{ENCODED}@a?pool=3,redis://b,redis://c"),
+        format!("redis://a,redis://{ENCODED}@b,redis://c"),
+        format!("redis://a,redis://b,{ENCODED}://c,redis://d"),
     ] {
         assert_eq!(hear_error(Client::open(&url)), ErrorKind::BadArgument, "{url}");
     }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use redis::Value;
+use support::history::{judge, now};
 use support::socket::{answer, ask, assert_mute, dial};
 use support::wait::eventually_some;
 use support::*;
@@ -147,13 +148,41 @@ fn a_watch_counts_scripts_once_and_info_counts_what_they_call() {
 #[test]
 #[ignore = "the entry of child processes"]
 fn child_entry() {
-    child::play(&[("echo", echo), ("orphan", orphan), ("panics", |_| panic!("on purpose"))]);
+    child::play(&[
+        ("echo", echo),
+        ("clock", clock),
+        ("orphan", orphan),
+        ("panics", |_| panic!("on purpose")),
+    ]);
 }
 
 fn echo(args: &[String]) {
     child::say(&args.join("|"));
     while let Some(line) = child::hear() {
         child::say(&format!("heard {line}"));
+    }
+}
+
+/// Says what time it is, whenever it is asked.
+fn clock(_: &[String]) {
+    while child::hear().is_some() {
+        let time = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        child::say(&time.as_millis().to_string());
+    }
+}
+
+#[test]
+fn a_child_has_a_clock_of_its_own_that_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Clock::make(dir.path());
+    let mut child = Child::start_by("clock", &[], Some(&own));
+    let hour = Duration::from_secs(3600);
+    for (offset, ahead) in [(Offset::Ahead(hour), 2 * hour), (Offset::Behind(hour), ms(0))] {
+        own.shift(offset);
+        child.tell("?");
+        let said = Duration::from_millis(child.line(LIMIT).parse().unwrap());
+        let expected = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap() + ahead - hour;
+        assert!(said.abs_diff(expected) < LIMIT, "{said:?} and {expected:?}");
     }
 }
 
@@ -217,4 +246,66 @@ fn waiting_helpers_wait_and_complain() {
     assert_eq!(within(LIMIT, || 7), 7);
     let early = std::panic::catch_unwind(|| Stopwatch::start().assert_at_least(LIMIT));
     assert!(early.is_err());
+}
+
+/// Who asked at the first of these moments and held from the second one to the third.
+fn held([asked, from, until]: [u64; 3], fence: u64) -> Hold {
+    Hold { asked: ms(asked), from: ms(from), until: ms(until), fence }
+}
+
+#[test]
+fn the_judge_lets_histories_pass_that_are_as_they_should_be() {
+    assert_eq!(judge(&[]), []);
+    let one_after_the_other = [held([0, 1, 10], 1), held([0, 10, 20], 2), held([20, 30, 40], 5)];
+    assert_eq!(judge(&one_after_the_other), []);
+    // Nobody relied on the second one, and nobody knows in which order the two were granted.
+    assert_eq!(judge(&[held([0, 1, 10], 2), held([0, 5, 5], 1)]), []);
+    assert_eq!(judge(&[held([0, 5, 5], 1), held([0, 1, 10], 2)]), []);
+}
+
+#[test]
+fn the_judge_finds_two_at_once_wherever_they_are() {
+    let (one, two) = (held([0, 1, 10], 1), held([2, 9, 20], 2));
+    assert_eq!(judge(&[two, one]), [Wrong::Overlap(one, two)]);
+    // Within one that is long, after another one that was too.
+    let (long, short, third) = (held([0, 0, 100], 1), held([1, 10, 20], 2), held([30, 40, 50], 3));
+    let wrong = [Wrong::Overlap(long, short), Wrong::Overlap(long, third)];
+    assert_eq!(judge(&[long, short, third]), wrong);
+    let (moment, during) = (Hold::at(ms(2), ms(3), 2), held([0, 1, 10], 1));
+    assert_eq!(judge(&[moment, during]), [Wrong::Overlap(during, moment)]);
+}
+
+#[test]
+fn the_judge_finds_fences_that_come_twice_or_fall() {
+    let (one, two) = (held([0, 1, 5], 7), held([6, 7, 8], 7));
+    assert_eq!(judge(&[one, two]), [Wrong::Twice(one, two)]);
+    // Also where one that was granted later still lies between them.
+    let (first, second, third) = (held([0, 1, 5], 3), held([6, 7, 8], 4), held([9, 10, 11], 2));
+    assert_eq!(judge(&[first, second, third]), [Wrong::OutOfOrder(second, third)]);
+    // Also where nobody relied on it any more, or while the first one was held: then the fence is
+    // all that is left.
+    let unused = held([6, 7, 7], 2);
+    assert_eq!(judge(&[first, unused]), [Wrong::OutOfOrder(first, unused)]);
+    let during = held([2, 3, 4], 2);
+    let wrong = [Wrong::Overlap(first, during), Wrong::OutOfOrder(first, during)];
+    assert_eq!(judge(&[first, during]), wrong);
+    // Who had asked before the first one had it may have waited since.
+    let waited = held([0, 6, 7], 2);
+    assert_eq!(judge(&[first, waited]), [Wrong::Falling(first, waited)]);
+}
+
+#[test]
+fn a_hold_ends_when_it_was_last_seen_valid_and_travels_as_a_line() {
+    let mut hold = Hold::begin(now(), 9_007_199_254_740_991);
+    assert!(hold.from >= hold.asked && hold.until == hold.from);
+    assert!(hold.look(|| true));
+    let until = hold.until;
+    assert!(until >= hold.from);
+    std::thread::sleep(ms(2));
+    assert!(!hold.look(|| false));
+    assert_eq!(hold.until, until);
+    assert_eq!(Hold::from_line(&hold.to_line()), Some(hold));
+    for line in ["", "1 2 3", "1 2 3 4 5", "1 2 3 x"] {
+        assert_eq!(Hold::from_line(line), None);
+    }
 }

@@ -227,7 +227,7 @@ fn what_can_never_work_is_refused(store: &Store) {
     assert_eq!(client.counters().attempts, 0);
     // The largest that work.
     let most = Backoff::default().first(Duration::MAX).longest(Duration::MAX);
-    let lease = lock.ttl(secs(86_400)).wait(Duration::MAX).backoff(most).acquire().unwrap();
+    let lease = lock.ttl(store.longest_ttl()).wait(Duration::MAX).backoff(most).acquire().unwrap();
     lease.release().unwrap();
 }
 

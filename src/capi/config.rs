@@ -70,17 +70,27 @@ impl ConfigObject {
 ///
 /// ```text
 ///     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
-///     rediss://...                                       the same over TLS
 ///     unix:///path/to/socket                             one Redis on a unix socket
+///     redis+sentinel://[user:password@]host[:port],host2/master[/database]
+///                                                        the Redis that Sentinels call the master
+///     redis+cluster://[user:password@]host[:port],host2  a Redis Cluster, found by some of
+///                                                        its servers
+///     rediss://, rediss+sentinel://, rediss+cluster://   the same over TLS
+///     redis://a,redis://b,redis://c                      a quorum: an odd number of the above,
+///                                                        with commas between them
 ///     sqlite:///path/to/file, sqlite:file                an SQLite file, made
 ///                                                        with its folder where missing
 ///     sqlite:                                            the embedded store, one per user
 /// ```
 ///
-/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns= and
-/// turns_within=, as in "redis://cache?io_timeout=300ms&pool=16"; rediss also ca=, cert= and key=,
-/// which name PEM files. A user's name, a password or a parameter may hold any character, written
-/// as % and two hex digits.
+/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns=,
+/// turns_within= and max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
+/// replicas= and guard_data_loss=; those over TLS ca=, cert= and key=, which name PEM files; unix
+/// user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
+/// quorum, what concerns the client as a whole stands on the last URL, and so does node_timeout=. A
+/// user's name, a password or a parameter may hold any character, written as % and two hex digits.
+/// max_ttl is the longest ttl that a lock may have: 24 hours by default, and 60 seconds in a quorum
+/// and with guard_data_loss=yes.
 ///
 /// Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.

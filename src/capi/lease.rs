@@ -9,7 +9,6 @@ use super::error::leasehold_error;
 use super::log;
 use super::status::{LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
-use crate::config::check_ttl;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex};
 use crate::{Lease, Token};
@@ -245,7 +244,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
         let object = table::get::<LeaseObject>(lease)?;
         let after = span("ttl", after_ms)?;
         // Before the lease is taken out: one that is dropped here would be released.
-        check_ttl(after)?;
+        object.look(|lease| lease.check_ttl(after)).transpose()?;
         object.end()?.let_expire_in(after)?;
         Ok(LEASEHOLD_OK)
     })

@@ -98,9 +98,9 @@ fn asker(interrupt: leasehold_interrupt_fn, user_data: *mut c_void) -> impl FnMu
     }
 }
 
-/// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h. It
-/// does not end a lease that is renewed: that is done each third of it, and so it takes as long
-/// until a lease that was deleted in the store is known to be lost.
+/// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h, or
+/// to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
+/// of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
 ///
 /// The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
 /// then taking the lock fails too, until the option is set well. Values that are out of range are

@@ -63,6 +63,10 @@ pub const LEASEHOLD_ERR_EXHAUSTED: leasehold_status = -17;
 pub const LEASEHOLD_ERR_STORAGE: leasehold_status = -18;
 /// The store answered something that this library does not understand.
 pub const LEASEHOLD_ERR_PROTOCOL: leasehold_status = -19;
+/// Too few replicas acknowledged the grant; the lock was given back.
+pub const LEASEHOLD_ERR_NOT_REPLICATED: leasehold_status = -20;
+/// Too few servers of the quorum answered; nothing is held.
+pub const LEASEHOLD_ERR_NO_QUORUM: leasehold_status = -21;
 
 /// The status that tells C of an error of this kind.
 pub(super) fn of(kind: ErrorKind) -> leasehold_status {
@@ -84,6 +88,8 @@ pub(super) fn of(kind: ErrorKind) -> leasehold_status {
         ErrorKind::ReadOnly => LEASEHOLD_ERR_READ_ONLY,
         ErrorKind::OutOfMemory => LEASEHOLD_ERR_OUT_OF_MEMORY,
         ErrorKind::Unavailable => LEASEHOLD_ERR_UNAVAILABLE,
+        ErrorKind::NotReplicated => LEASEHOLD_ERR_NOT_REPLICATED,
+        ErrorKind::NoQuorum => LEASEHOLD_ERR_NO_QUORUM,
         ErrorKind::Exhausted => LEASEHOLD_ERR_EXHAUSTED,
         ErrorKind::Storage => LEASEHOLD_ERR_STORAGE,
         ErrorKind::Protocol => LEASEHOLD_ERR_PROTOCOL,

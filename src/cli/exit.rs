@@ -30,12 +30,15 @@ pub(crate) struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let code = match error.kind() {
-            ErrorKind::BadArgument => USAGE,
-            ErrorKind::Lost => LOST,
-            _ => UNAVAILABLE,
-        };
-        Failure { code, message: error.to_string() }
+        Failure { code: of_kind(error.kind()), message: error.to_string() }
+    }
+}
+
+fn of_kind(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::BadArgument => USAGE,
+        ErrorKind::Lost => LOST,
+        _ => UNAVAILABLE,
     }
 }
 
@@ -123,6 +126,13 @@ mod tests {
     fn a_wrong_url_is_a_mistake_of_usage() {
         let failure = Failure::from(Client::open("gopher://there").unwrap_err());
         assert_eq!(failure.code, USAGE);
+    }
+
+    #[test]
+    fn a_store_that_is_not_all_there_is_no_mistake_of_usage() {
+        for kind in [ErrorKind::NoQuorum, ErrorKind::NotReplicated] {
+            assert_eq!(of_kind(kind), UNAVAILABLE);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod exit;
+mod init;
 mod run;
 mod show;
 mod store;
@@ -23,7 +24,8 @@ use exit::{Failure, USAGE};
         leasehold run --wait 5s stock:sku-17 -- sh -c './charge --fence \"$LEASEHOLD_FENCE\"'\n  \
         leasehold show nightly\n\n\
         The store is --store URL, else $LEASEHOLD_URL (redis://host, rediss://, unix://, \
-        sqlite://),\nelse a file in your own state folder: other users have another one."
+        sqlite://,\nredis+sentinel://, redis+cluster://, or several with commas),\nelse a file in your own state folder: \
+        other users have another one."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -35,6 +37,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Show(show::Args),
+    Init(init::Args),
     Bench(bench::Args),
 }
 
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Show(args) => show::main(&args),
+        Command::Init(args) => init::main(&args),
         Command::Bench(args) => bench::main(&args),
     };
     match result {

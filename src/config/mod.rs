@@ -1,5 +1,7 @@
 //! Limits, defaults, and how a client is set up. Everything is checked once, before it is used.
 
+mod check;
+mod redis;
 mod span;
 mod url;
 
@@ -8,12 +10,16 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
+use check::check_replicas;
+pub(crate) use check::{check_name, check_ttl};
+pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
 
-/// The shortest ttl: of less, the margin for drift would leave nothing to rely on.
-const MIN_TTL: Duration = Duration::from_millis(3);
 /// The longest ttl that any store takes.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest ttl of a store that guards against lost data and sets none: for as long, a server
+/// that came back without its data grants nothing.
+pub const DEFAULT_GUARDED_MAX_TTL: Duration = Duration::from_secs(60);
 /// The ttl of a lock that sets none.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// How long a lock waits that sets nothing else: longer than the default ttl, so that a crashed
@@ -37,6 +43,8 @@ pub const DEFAULT_CLAIM_WINDOW: Duration = Duration::from_secs(1);
 pub const DEFAULT_TURNS: u32 = 64;
 /// For how long they do.
 pub const DEFAULT_TURNS_WITHIN: Duration = Duration::from_millis(100);
+/// How long a quorum waits for one of its servers.
+pub const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The largest fence: 2^53 - 1, which every language's numbers hold exactly.
 pub const MAX_FENCE: u64 = (1 << 53) - 1;
 
@@ -47,14 +55,6 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
 
 /// The environment variable that names the store where no URL is given.
 pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
-
-const IO_TIMEOUT_RANGE: (Duration, Duration) =
-    (Duration::from_millis(1), Duration::from_secs(60 * 60));
-const POOL_RANGE: (u32, u32) = (1, 1024);
-const CLAIM_WINDOW_RANGE: (Duration, Duration) =
-    (Duration::from_millis(50), Duration::from_secs(60));
-const TURNS_RANGE: (u32, u32) = (1, 1024);
-const MOST_TURNS_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// How a client is set up: a URL, and what a program would rather set in code.
 ///
@@ -76,52 +76,27 @@ pub struct Config {
     pub(crate) claim_window: Duration,
     pub(crate) turns: u32,
     pub(crate) turns_within: Duration,
+    pub(crate) max_ttl: Duration,
+    pub(crate) guard_data_loss: bool,
+    pub(crate) node_timeout: Duration,
+    asked: Asked,
+}
+
+/// What was asked for where the default follows from the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Asked {
+    max_ttl: Option<Duration>,
+    guard_data_loss: Option<bool>,
+    node_timeout: Option<Duration>,
 }
 
 /// Which store, and how it is reached.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum StoreConfig {
-    Redis(RedisConfig),
+    Redis(Box<RedisConfig>),
+    /// Independent ones, of which a majority grants a lock.
+    Quorum(Vec<RedisConfig>),
     Sqlite(PathBuf),
-}
-
-/// One Redis server.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct RedisConfig {
-    pub(crate) address: Address,
-    pub(crate) tls: Option<TlsConfig>,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<Secret>,
-    pub(crate) database: u32,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Address {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
-}
-
-/// Files that TLS needs; without any, the system's certificate authorities are trusted.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct TlsConfig {
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) cert: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
-}
-
-/// A password. It has no Debug and no Display that could write it anywhere.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
-
-impl Secret {
-    pub(crate) fn new(text: String) -> Secret {
-        Secret(text)
-    }
-
-    /// The password itself, for the one place that sends it.
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
 }
 
 impl Config {
@@ -130,19 +105,59 @@ impl Config {
     /// | URL | store |
     /// | --- | --- |
     /// | `redis://[user[:password]@]host[:port][/database]` | one Redis over TCP |
-    /// | `rediss://...` | the same over TLS (feature `tls`); `ca=`, `cert=` and `key=` name PEM files |
     /// | `unix:///path/to/socket` | one Redis on a unix socket; `user=`, `password=`, `db=` |
+    /// | `redis+sentinel://[user:password@]host[:26379],host2/master[/database]` | the Redis that Sentinels call the master; `sentinel_user=`, `sentinel_password=` |
+    /// | `redis+cluster://[user:password@]host[:port],host2` | a Redis Cluster, found by some of its servers |
+    /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same over TLS (feature `tls`); `ca=`, `cert=` and `key=` name PEM files |
+    /// | `redis://a,redis://b,rediss+sentinel://c,d/master` | a quorum of independent ones: an odd number of the above, separated by commas |
     /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`) |
     /// | `sqlite:` | the embedded store, one per user |
     ///
     /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=`,
-    /// `turns=` and `turns_within=`, as in `redis://cache?io_timeout=300ms&pool=16`. A user's name, a password or a parameter may hold
-    /// any character, written as `%` and two hex digits.
+    /// `turns=`, `turns_within=` and `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those
+    /// with a server also `guard_data_loss=yes` and `replicas=`, how many replicas must have
+    /// acknowledged a grant before it counts (none by default, 16 at most; as good as Redis's WAIT,
+    /// which makes a loss less likely and does not rule it out). A user's name, a password or a
+    /// parameter may hold any character, written as `%` and two hex digits.
+    ///
+    /// Before a host stand the credentials of the server that keeps the locks. Sentinels have their
+    /// own, and are spoken to over TLS where that server is, unless `sentinel_tls=` (`yes` or `no`)
+    /// says otherwise. In a quorum, each URL has its own credentials, `db`, TLS files and `replicas`;
+    /// what concerns the client as a whole stands on the last one, as does `node_timeout=`.
+    ///
+    /// A master that fails is left for the one that Sentinels elect, within a second of the election;
+    /// calls that meet the failover are tried again by their deadline where that is safe. What the
+    /// old master had not passed on yet is lost with it: a lock may then be granted while somebody
+    /// still holds it, under a larger fence, and whoever held it is told that it is lost when it is
+    /// renewed next. With `replicas=`, a take waits for so many replicas, for a quarter of
+    /// `io_timeout` at most (in a quorum, of `node_timeout`). Where too few acknowledge it, the lock is
+    /// given back and the error is [`ErrorKind::NotReplicated`]; a call that waits goes on trying, and
+    /// gives back at its end what it could not rely on. Extensions do not wait for replicas.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`]: the URL is malformed, or has a key that is not known.
     pub fn from_url(url: &str) -> Result<Config, Error> {
         url::parse(url)
+    }
+
+    /// Reads the URLs of a quorum, one for each member: an odd number of independent servers, of
+    /// which a majority grants a lock. The same as [`from_url`](Config::from_url) with commas between
+    /// them; one URL alone is no quorum, and means what it means there.
+    ///
+    /// ```
+    /// use leasehold::Config;
+    ///
+    /// let quorum = Config::from_urls(["redis://a", "redis://b", "redis://c?max_ttl=30s"])?;
+    /// assert!(Config::from_urls(["redis://a", "redis://b"]).is_err());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadArgument`] for what is no quorum: an even number of members, which tolerates
+    /// no more failures than one less; two that lead to the same server; a file.
+    pub fn from_urls<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Config, Error> {
+        let urls: Vec<U> = urls.into_iter().collect();
+        url::parse_all(&urls.iter().map(U::as_ref).collect::<Vec<_>>())
     }
 
     /// Does as the shell does: takes the URL from `LEASEHOLD_URL`, or else the embedded store.
@@ -171,7 +186,26 @@ impl Config {
             claim_window: DEFAULT_CLAIM_WINDOW,
             turns: DEFAULT_TURNS,
             turns_within: DEFAULT_TURNS_WITHIN,
+            max_ttl: MAX_TTL,
+            guard_data_loss: false,
+            node_timeout: DEFAULT_NODE_TIMEOUT,
+            asked: Asked::default(),
         }
+        .settled()
+    }
+
+    /// With the defaults that follow from what was asked for.
+    fn settled(mut self) -> Config {
+        let Asked { max_ttl, guard_data_loss, node_timeout } = self.asked;
+        self.guard_data_loss = guard_data_loss.unwrap_or(self.is_quorum());
+        let most = if self.guard_data_loss { DEFAULT_GUARDED_MAX_TTL } else { MAX_TTL };
+        self.max_ttl = max_ttl.unwrap_or(most);
+        self.node_timeout = node_timeout.unwrap_or(DEFAULT_NODE_TIMEOUT.min(self.io_timeout));
+        self
+    }
+
+    fn is_quorum(&self) -> bool {
+        matches!(self.store, StoreConfig::Quorum(_))
     }
 
     /// What is put before every name in the store; nothing by default.
@@ -184,11 +218,11 @@ impl Config {
     /// from 1 ms to 1 h.
     pub fn io_timeout(mut self, timeout: Duration) -> Config {
         self.io_timeout = timeout;
-        self
+        self.settled()
     }
 
     /// How many requests may be under way at once; 8 by default, from 1 to 1024. Two more
-    /// connections are kept for renewals and releases.
+    /// connections are kept for renewals and releases. In a Cluster, this is for each master.
     pub fn pool(mut self, connections: u32) -> Config {
         self.pool = connections;
         self
@@ -221,58 +255,42 @@ impl Config {
         self
     }
 
+    /// The longest ttl that a lock may have: 24 h by default, and 60 s in a store that guards
+    /// against lost data; from 1 s to 24 h. A server that came back without its data grants nothing
+    /// for as long, so all clients of such a store should have the same.
+    pub fn max_ttl(mut self, most: Duration) -> Config {
+        self.asked.max_ttl = Some(most);
+        self.settled()
+    }
+
+    /// Whether a server that may have lost data grants nothing until every lease that it has
+    /// forgotten must be over: one that was restarted, or a replica that became the master. Off by
+    /// default, except in a quorum, where it is always on; an SQLite file loses nothing and needs no
+    /// guard. A new deployment is declared to be one by [`Client::initialize`], else it grants
+    /// nothing for the first [`max_ttl`](Config::max_ttl).
+    ///
+    /// [`Client::initialize`]: crate::Client::initialize
+    pub fn guard_data_loss(mut self, on: bool) -> Config {
+        self.asked.guard_data_loss = Some(on);
+        self.settled()
+    }
+
+    /// How long a quorum waits for one of its servers, so that one that is down does not hold up the
+    /// others: 100 ms by default, from 1 ms to `io_timeout`.
+    pub fn node_timeout(mut self, timeout: Duration) -> Config {
+        self.asked.node_timeout = Some(timeout);
+        self.settled()
+    }
+
     /// The store as people may see it: no user, no password.
     pub fn display_store(&self) -> String {
         match &self.store {
             StoreConfig::Sqlite(path) => format!("sqlite:{}", path.display()),
-            StoreConfig::Redis(redis) => {
-                let scheme = if redis.tls.is_some() { "rediss" } else { "redis" };
-                match &redis.address {
-                    Address::Unix(path) => format!("unix:{}", path.display()),
-                    Address::Tcp { host, port } if host.contains(':') => {
-                        format!("{scheme}://[{host}]:{port}/{}", redis.database)
-                    }
-                    Address::Tcp { host, port } => {
-                        format!("{scheme}://{host}:{port}/{}", redis.database)
-                    }
-                }
+            StoreConfig::Redis(redis) => redis.display(),
+            StoreConfig::Quorum(members) => {
+                members.iter().map(RedisConfig::display).collect::<Vec<_>>().join(",")
             }
         }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let (least, most) = IO_TIMEOUT_RANGE;
-        if self.io_timeout < least || self.io_timeout > most {
-            return Err(bad(format!(
-                "io_timeout is {:?}; it goes from 1ms to 1h",
-                self.io_timeout
-            )));
-        }
-        let (least, most) = POOL_RANGE;
-        if self.pool < least || self.pool > most {
-            return Err(bad(format!("pool is {}; it goes from {least} to {most}", self.pool)));
-        }
-        if self.prefix.len() > MAX_NAME {
-            return Err(bad(format!("the prefix is longer than {MAX_NAME} bytes")));
-        }
-        let (least, most) = CLAIM_WINDOW_RANGE;
-        if self.claim_window < least || self.claim_window > most {
-            return Err(bad(format!(
-                "claim_window is {:?}; it goes from 50ms to 60s",
-                self.claim_window
-            )));
-        }
-        let (least, most) = TURNS_RANGE;
-        if self.turns < least || self.turns > most {
-            return Err(bad(format!("turns is {}; it goes from {least} to {most}", self.turns)));
-        }
-        if self.turns_within > MOST_TURNS_WITHIN {
-            return Err(bad(format!("turns_within is {:?}; 1h is the most", self.turns_within)));
-        }
-        if self.close_timeout > IO_TIMEOUT_RANGE.1 {
-            return Err(bad(format!("close_timeout is {:?}; 1h is the most", self.close_timeout)));
-        }
-        Ok(())
     }
 }
 
@@ -283,6 +301,8 @@ impl std::fmt::Debug for Config {
             .field("store", &self.display_store())
             .field("io_timeout", &self.io_timeout)
             .field("pool", &self.pool)
+            .field("max_ttl", &self.max_ttl)
+            .field("guard_data_loss", &self.guard_data_loss)
             .finish_non_exhaustive()
     }
 }
@@ -298,24 +318,6 @@ fn embedded_path() -> Result<PathBuf, Error> {
     })
 }
 
-/// A ttl that every store can keep and that leaves its holder something to rely on.
-pub(crate) fn check_ttl(ttl: Duration) -> Result<(), Error> {
-    if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-        return Err(bad(format!("the ttl is {ttl:?}; it goes from 3ms to 24h")));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
-    match name.len() {
-        0 => Err(bad("the name is empty".to_owned())),
-        length if length > MAX_NAME => {
-            Err(bad(format!("the name has {length} bytes; {MAX_NAME} is the most")))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn bad(detail: String) -> Error {
     Error::new(ErrorKind::BadArgument, detail)
 }
@@ -325,31 +327,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ttl_must_leave_validity() {
-        for good in [3, 100, 30_000, 86_400_000] {
-            check_ttl(Duration::from_millis(good)).unwrap();
-        }
-        for bad in [Duration::ZERO, Duration::from_micros(2999), MAX_TTL + MIN_TTL] {
-            assert!(check_ttl(bad).unwrap_err().to_string().contains("3ms to 24h"));
-        }
-        // Stores count whole milliseconds, and nobody relies on the rest.
-        assert!(MIN_TTL > drift(MIN_TTL));
-        let less = MIN_TTL - Duration::from_millis(1);
-        assert!(less <= drift(less));
-    }
-
-    #[test]
-    fn names_hold_any_bytes_up_to_the_limit() {
-        check_name(b"a{b}\0\xff").unwrap();
-        check_name(&vec![b'x'; MAX_NAME]).unwrap();
-        assert!(check_name(b"").is_err());
-        assert!(check_name(&vec![b'x'; MAX_NAME + 1]).is_err());
-    }
-
-    #[test]
     fn c12_a_config_shows_no_password() {
-        let config = Config::from_url("redis://bob:hunter2@host/3").unwrap();
-        let said = format!("{config:?} {}", config.display_store());
-        assert!(!said.contains("hunter2") && !said.contains("bob"), "{said}");
+        for url in [
+            "redis://bob:hunter2@host/3",
+            "redis+sentinel://bob:hunter2@h/m?sentinel_user=bob&sentinel_password=hunter2",
+            "redis+cluster://bob:hunter2@h",
+            "redis://bob:hunter2@a,unix:///b?user=bob&password=hunter2,redis+cluster://:hunter2@c",
+        ] {
+            let config = Config::from_url(url).unwrap();
+            let mut said = format!("{config:?} {}", config.display_store());
+            if let StoreConfig::Redis(redis) = &config.store {
+                said += &format!("{:?} {:?}", redis.servers, redis.access);
+            }
+            assert!(!said.contains("hunter2") && !said.contains("bob"), "{said}");
+        }
     }
 }

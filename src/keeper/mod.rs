@@ -47,6 +47,7 @@ pub(crate) struct Desk {
     /// The store has answered a take of this client at least once.
     pub(crate) answered: AtomicBool,
     io_timeout: Duration,
+    max_ttl: Duration,
     book: Mutex<Book>,
     wake: Condvar,
     /// The book says when to settle what was let go of.
@@ -60,15 +61,18 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 impl Keeper {
     pub(crate) fn start(store: Box<dyn Store>, config: &Config) -> Result<Keeper, Error> {
-        let Config { io_timeout, close_timeout, turns, turns_within: within, .. } = *config;
+        let Config { io_timeout, max_ttl, close_timeout, .. } = *config;
+        let Config { turns, turns_within: within, .. } = *config;
+        let spread = store.abilities().spread;
         let desk = Arc::new(Desk {
             store,
             metrics: Metrics::default(),
             hub: Hub::default(),
             gate: Gate::default(),
-            room: Room::new(Limits { turns, within }),
+            room: Room::new(Limits { turns, within, spread }),
             answered: AtomicBool::new(false),
             io_timeout,
+            max_ttl,
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),
             settling: AtomicBool::new(false),
@@ -110,6 +114,11 @@ impl Keeper {
 
     pub(crate) fn io_timeout(&self) -> Duration {
         self.inside.desk.io_timeout
+    }
+
+    /// The longest ttl that a lock may have.
+    pub(crate) fn max_ttl(&self) -> Duration {
+        self.inside.desk.max_ttl
     }
 
     pub(crate) fn next_id(&self) -> u64 {
@@ -176,11 +185,21 @@ impl Desk {
     /// [`conclude`](Desk::conclude), here or later.
     pub(crate) fn let_go(&self, owed: Owed, lane: Lane, deadline: Deadline) {
         match self.store.let_go(&owed, lane, deadline) {
-            Some(outcome) => self.conclude(owed, outcome),
+            Some(outcome) => {
+                self.conclude(owed, outcome);
+                self.look_after();
+            }
             None if self.settle_soon() => {}
             // The client was closed meanwhile and nobody settles any more. What may be sent twice
             // is now waited for; that it was done already is no news.
             None => drop(self.store.ask(lane, owed.identity.give(), deadline)),
+        }
+    }
+
+    /// Has the keeper look after what was left of the last request, where that may leave something.
+    pub(crate) fn look_after(&self) {
+        if self.store.leaves_debts() {
+            self.settle_soon();
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Attempts<'a> {
     pub(super) desk: &'a Desk,
     pub(super) terms: Terms,
     start: Moment,
+    /// When the wait is over.
+    pub(super) limit: Moment,
     pub(super) token: Token,
     ticket: u64,
     /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
@@ -58,6 +60,7 @@ impl<'a> Attempts<'a> {
             desk: lock.keeper.desk()?,
             terms,
             start: Moment::now(),
+            limit: Moment::ZERO,
             token: Token::random()?,
             ticket: 0,
             ghosts: Vec::new(),
@@ -76,8 +79,13 @@ impl<'a> Attempts<'a> {
             match self.once(Place::Try, deadline)? {
                 Tried::Granted(lease) => return Ok(Some(lease)),
                 Tried::Busy { .. } => return Ok(None),
-                // Nobody listens there, and the caller has said that it does not wait.
-                Tried::Failed(error) if error.kind() == ErrorKind::Refused => return Err(error),
+                // Nobody listens there, or replicas were waited for; and the caller has said that it
+                // does not wait.
+                Tried::Failed(error)
+                    if matches!(error.kind(), ErrorKind::Refused | ErrorKind::NotReplicated) =>
+                {
+                    return Err(error);
+                }
                 Tried::Failed(error) => {
                     let wake = pace.next(Moment::now(), Moment::NEVER).unwrap_or_else(Moment::now);
                     if wake.plus(LAST_CHANCE) >= deadline.moment() {
@@ -97,6 +105,7 @@ impl<'a> Attempts<'a> {
     ) -> Result<Lease, Error> {
         let Options { attempts, turn, .. } = self.lock.options;
         let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
+        self.limit = limit;
         let first_answer = self.first_answer_by();
         // Who asks only once stands in nobody's way afterwards, himself included.
         let once = wait == Some(Duration::ZERO) || attempts == Some(1);
@@ -173,6 +182,7 @@ impl<'a> Attempts<'a> {
             self.ghosts.retain(|_| gives.next().is_none_or(|outcome| outcome.is_err()));
             outcome.unwrap_or_else(no_reply)
         };
+        self.desk.look_after();
         match outcome {
             Ok(answer) => self.answered(answer, place),
             Err(failure) => {
@@ -224,7 +234,9 @@ impl<'a> Attempts<'a> {
     /// held and that is given until that is confirmed, or a ttl has passed.
     fn failed(&mut self, failure: Failure) -> Result<Error, Error> {
         let Some(sent) = failure.sent else { return Ok(self.explain(failure)) };
-        self.desk.metrics.unknown.add_one();
+        if failure.error.kind() != ErrorKind::NotReplicated {
+            self.desk.metrics.unknown.add_one();
+        }
         let until = sent.plus(self.terms.ttl);
         self.desk.owe(self.owed(until));
         self.ghosts.retain(|(_, until)| *until > sent);
@@ -239,9 +251,10 @@ impl<'a> Attempts<'a> {
 
     /// What a request that brought no answer means to the caller.
     pub(super) fn explain(&mut self, failure: Failure) -> Error {
-        if failure.sent.is_none() {
+        let kind = failure.error.kind();
+        if failure.sent.is_none() || kind == ErrorKind::NotReplicated {
             // A server that says "not now" is there.
-            self.there |= failure.error.kind() == ErrorKind::Unavailable;
+            self.there |= matches!(kind, ErrorKind::Unavailable | ErrorKind::NotReplicated);
             return failure.error;
         }
         if !failure.error.is_retriable() {
@@ -260,7 +273,10 @@ impl<'a> Attempts<'a> {
             && deadline.has_passed()
             && matches!(
                 error.kind(),
-                ErrorKind::NoAnswer | ErrorKind::Unknown | ErrorKind::Unavailable
+                ErrorKind::NoAnswer
+                    | ErrorKind::NoQuorum
+                    | ErrorKind::Unknown
+                    | ErrorKind::Unavailable
             );
         if !no_time || (self.trouble.is_none() && !self.answered) {
             self.trouble = Some(error.clone());
@@ -288,7 +304,7 @@ impl<'a> Attempts<'a> {
 
     /// Whether others wait already, or can be told at once, so that a try before would be in vain.
     fn starts_in_line(&self) -> bool {
-        self.desk.store.ears().is_some_and(|ears| ears.are_open())
+        self.desk.store.ears().is_some_and(|ears| ears.are_open(&self.lock.name))
             || self.desk.room.has(&self.lock.name)
     }
 
@@ -321,7 +337,7 @@ impl<'a> Attempts<'a> {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        let Abilities { longest_pause, place_kept } = self.desk.store.abilities();
+        let Abilities { longest_pause, place_kept, .. } = self.desk.store.abilities();
         let backoff = place_kept
             .map_or(self.lock.options.backoff, |kept| self.lock.options.backoff.at_most(kept));
         Pace::new(backoff, longest_pause, Jitter::seeded(self.token.seed()))

@@ -85,7 +85,7 @@ pub struct Holder {
 impl Lock {
     pub(crate) fn new(keeper: Arc<Keeper>, name: &[u8]) -> Lock {
         let options = Options {
-            ttl: DEFAULT_TTL,
+            ttl: DEFAULT_TTL.min(keeper.max_ttl()),
             wait: Some(DEFAULT_WAIT),
             attempts: None,
             renew: None,
@@ -96,8 +96,8 @@ impl Lock {
         Lock { keeper, name: Arc::from(name), options }
     }
 
-    /// How soon the lock is free after its holder died: 30 s by default, from 3 ms to 24 h. It
-    /// does not end a lease that is renewed.
+    /// How soon the lock is free after its holder died: 30 s by default, from 3 ms to 24 h, or to
+    /// [`max_ttl`](crate::Config::max_ttl). It does not end a lease that is renewed.
     pub fn ttl(mut self, ttl: Duration) -> Lock {
         self.options.ttl = ttl;
         self
@@ -261,7 +261,8 @@ impl Lock {
         self.keeper.desk()?;
         let Options { ttl, renew, max_hold, backoff, .. } = self.options;
         check_name(&self.name)?;
-        check_ttl(ttl)?;
+        let max_ttl = self.keeper.max_ttl();
+        check_ttl(ttl, max_ttl)?;
         backoff.check()?;
         if renew == Some(true) && ttl < MIN_RENEWED_TTL {
             return Err(bad(format!(
@@ -270,7 +271,7 @@ impl Lock {
         }
         let renew = renew.unwrap_or(ttl >= MIN_RENEWED_TTL);
         if renew && let Some(most) = max_hold {
-            check_ttl(most.min(ttl)).map_err(|error| {
+            check_ttl(most.min(ttl), max_ttl).map_err(|error| {
                 bad(format!("max_hold is {most:?}, too short to hold anything: {}", error.detail()))
             })?;
         }

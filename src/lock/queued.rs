@@ -85,6 +85,9 @@ impl Attempts<'_> {
         let now = Moment::now();
         let grant = match (worth, legacy) {
             (Worth::Whole { sent }, _) => Grant::taken(identity.clone(), terms, id, sent, now),
+            (Worth::Window { .. }, _) if desk.store.abilities().claims_first => {
+                self.claimed(&identity, id)
+            }
             (Worth::Window { since, span }, _) => {
                 // Who is followed makes use of the whole of it.
                 let claim = if followed { now } else { now.plus(CLAIM_AFTER.min(span / 4)) };
@@ -113,6 +116,29 @@ impl Attempts<'_> {
         }
         desk.metrics.granted.add_one();
         Ok(Some(lease))
+    }
+
+    /// A grant that a message told of, and of which that is not enough. Asked again with the same
+    /// token, it is granted for the whole ttl under the same fence. None if it cannot be relied on.
+    fn claimed(&mut self, identity: &Identity, id: u64) -> Option<Grant> {
+        let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
+        let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
+        let deadline = self.answer_by(self.limit);
+        match self.desk.store.ask(Lane::Caller, take, deadline) {
+            Ok(answer) => match answer.reply {
+                Reply::Granted { fence, .. } if fence == identity.fence => {
+                    let now = Moment::now();
+                    Grant::taken(identity.clone(), self.terms, id, answer.sent, now)
+                }
+                // It was lost meanwhile; whatever there is now under this token is given.
+                _ => None,
+            },
+            Err(failure) => {
+                let error = self.explain(failure);
+                self.note(&error, false, deadline);
+                None
+            }
+        }
     }
 
     /// A turn that begins with little of its grant's validity left is extended before it is relied
@@ -214,6 +240,7 @@ impl Waiting<'_, '_> {
         let by = attempts.answer_by(bounds.limit);
         let cut_short = attempts.is_cut_short(by);
         let outcome = attempts.ask(&ask, by);
+        desk.look_after();
         self.asking = None;
         let now = Moment::now();
         let owing = desk.room.answered(&attempts.lock.name, &ask, &outcome, now);
@@ -227,7 +254,7 @@ impl Waiting<'_, '_> {
                 Ok(())
             }
             Err(failure) => {
-                if failure.sent.is_some() {
+                if failure.sent.is_some() && failure.error.kind() != ErrorKind::NotReplicated {
                     desk.metrics.unknown.add_one();
                 }
                 let error = attempts.explain(failure);

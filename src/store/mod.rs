@@ -3,6 +3,7 @@
 //! A store makes one attempt and says honestly how it ended. Trying again, waiting, and cleaning
 //! up after an unknown outcome are decided above, in one place for every store.
 
+pub(crate) mod quorum;
 pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -27,6 +28,13 @@ pub(crate) trait Store: Send + Sync {
     /// Reaches the store, with the credentials that it was given, and does nothing there.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 
+    /// Declares that every server of a store which guards against lost data knows all there is to
+    /// know, so that none is in quarantine. Without `force`, a server that is in quarantine, or has to
+    /// be because it came back after it was used, is refused with the reason.
+    fn initialize(&self, _force: bool, _deadline: Deadline) -> Result<(), Error> {
+        Err(unguarded())
+    }
+
     /// What the store can do beyond the requests.
     fn abilities(&self) -> Abilities;
 
@@ -50,6 +58,12 @@ pub(crate) trait Store: Send + Sync {
         None
     }
 
+    /// Whether what was asked may have left something to [`settle`](Store::settle), without anybody
+    /// having let go of anything.
+    fn leaves_debts(&self) -> bool {
+        false
+    }
+
     /// How waiters are told. `None` where the store tells nobody, and they ask again and again.
     fn ears(&self) -> Option<&dyn Ears> {
         None
@@ -61,23 +75,35 @@ pub(crate) trait Store: Send + Sync {
     }
 }
 
-/// The one connection of a client on which its waiters are told. Whoever waits listens here, one
-/// thread at a time; the others sleep until it tells them.
+/// The connections of a client on which its waiters are told: one to each server on which it has
+/// some. Whoever waits listens here, to all of them, one thread at a time; the others sleep until
+/// it tells them.
 pub(crate) trait Ears: Send + Sync {
-    /// Whether notices reach us, as far as anybody knows. Only then do waiters take places.
-    fn are_open(&self) -> bool;
+    /// Whether notices about a name reach us, as far as anybody knows. Only then do waiters take
+    /// places.
+    fn are_open(&self, name: &[u8]) -> bool;
 
-    /// Opens them: connects, subscribes, and has that acknowledged, by the deadline. An error of a
-    /// kind that is not retriable means that this server will never let us listen.
-    fn open(&self, deadline: Deadline) -> Result<(), Error>;
+    /// Whether there is anything to listen to.
+    fn are_any_open(&self) -> bool;
 
-    /// The notices that come by `until`; returns as soon as there is one. After an error they are
-    /// closed, and what was said meanwhile is lost: whoever waits has to ask once they are open.
-    fn hear(&self, until: Moment) -> Result<Vec<Notice>, Error>;
+    /// Opens them for a name: connects, subscribes, and has that acknowledged, by the deadline; also
+    /// while somebody listens to others. Tells which server is heard now. An error of a kind that is
+    /// not retriable means that this server will never let us listen.
+    fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error>;
+
+    /// The notices that come by `until`, each with the server that sent it; returns as soon as
+    /// there is one. After an error some are closed, and what was said meanwhile is lost: whoever
+    /// waits has to ask once they are open.
+    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error>;
 
     /// Closes them for good; whoever listens returns with an error at once.
     fn close(&self);
 }
+
+/// A server, as far as this process tells them apart: one that has taken another one's place is
+/// another one, and has another clock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct ServerId(pub(crate) u32);
 
 /// What a waiter is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +123,11 @@ pub(crate) struct Abilities {
     pub(crate) place_kept: Option<Duration>,
     /// The longest pause between two polls of a waiter that sets none.
     pub(crate) longest_pause: Duration,
+    /// Those who are told that a lock is free ask for it at different times within this span.
+    pub(crate) spread: Duration,
+    /// A message that tells of a grant is not enough for it to count: a take, which is answered in
+    /// the same sense, must have said so too.
+    pub(crate) claims_first: bool,
 }
 
 /// Which connection a request may use.
@@ -183,6 +214,8 @@ pub(crate) struct Answer {
     pub(crate) sent: Moment,
     /// The server's clock in microseconds as it answered; 0 where the reply has none.
     pub(crate) server: u64,
+    /// Whose clock it is.
+    pub(crate) by: ServerId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -227,6 +260,14 @@ impl Failure {
     }
 }
 
+/// For a store that is to be initialised and has no need of it.
+pub(crate) fn unguarded() -> Error {
+    Error::new(
+        ErrorKind::BadArgument,
+        "this store has no guard against lost data, and needs no initialisation",
+    )
+}
+
 /// For a store that returned fewer outcomes than it was asked for.
 pub(crate) fn no_reply() -> Outcome {
     Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
@@ -253,6 +294,7 @@ pub(crate) struct Held {
 pub(crate) fn open(config: &Config) -> Result<Box<dyn Store>, Error> {
     match &config.store {
         StoreConfig::Redis(redis) => Ok(Box::new(redis::RedisStore::new(redis, config)?)),
+        StoreConfig::Quorum(members) => Ok(Box::new(quorum::QuorumStore::new(members, config)?)),
         #[cfg(feature = "sqlite")]
         StoreConfig::Sqlite(path) => Ok(Box::new(sqlite::SqliteStore::open(path, config)?)),
         #[cfg(not(feature = "sqlite"))]

@@ -86,6 +86,11 @@ impl Pace {
         self.jitter.around(span)
     }
 
+    /// A random part of a span.
+    pub(crate) fn up_to(&mut self, span: Duration) -> Duration {
+        self.jitter.up_to(span)
+    }
+
     /// When to ask again: at once (`None`) or at a moment, never later than `free_at`, when the
     /// ttl of the holder has run out.
     pub(crate) fn next(&mut self, now: Moment, free_at: Moment) -> Option<Moment> {

@@ -295,9 +295,15 @@ impl Line {
         }
         match self.stand.as_mut().filter(|stand| stand.token == token) {
             Some(stand) => {
-                // Another's lock can be free long before its ttl is over.
-                let sooner = stand.untold && !stand.asking;
-                stand.tell(if sooner { until.min(stand.wake) } else { until }, now);
+                // Another's lock can be free long before its ttl is over. And where several servers
+                // tell the same, what the first one said stands.
+                let spread = self.limits.spread;
+                let sooner = (stand.untold || !spread.is_zero()) && !stand.asking;
+                let wake = match self.waiters.front_mut().filter(|_| !spread.is_zero()) {
+                    Some(head) => until.plus(head.pace.up_to(spread)),
+                    None => until,
+                };
+                stand.tell(if sooner { wake.min(stand.wake) } else { wake }, now);
                 self.wake_head()
             }
             None => Effects::default(),
@@ -373,7 +379,17 @@ impl Line {
             Some(held) if !in_time => held.next_stand(head),
             _ => Stand::new(head.token, head.terms, 0),
         });
-        Ending::Give { take: stand.map(|stand| self.ask(stand, None)), until }
+        let Some(mut stand) = stand else { return Ending::Give { take: None, until } };
+        if self.limits.spread.is_zero() {
+            return Ending::Give { take: Some(self.ask(stand, None)), until };
+        }
+        // In the same write it would come before all who are only told now that the lock is free.
+        let Some(head) = self.waiters.front_mut() else {
+            return Ending::Give { take: None, until };
+        };
+        stand.tell(now.plus(head.pace.up_to(self.limits.spread)), now);
+        self.stand = Some(stand);
+        Ending::Give { take: None, until }
     }
 
     /// The grant was lost while a turn was held. Its other fences are not used; whoever was of its
@@ -418,6 +434,12 @@ impl Line {
             effects.owe = stand.map(|stand| owe(&stand, now));
         }
         (None, effects)
+    }
+
+    /// The waiter that has to ask, in a while.
+    pub(crate) fn standing_head(&self) -> Option<u64> {
+        self.stand.as_ref().filter(|stand| !stand.asking)?;
+        self.waiters.front().map(|head| head.id)
     }
 
     fn wake_head(&self) -> Effects {

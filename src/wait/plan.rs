@@ -10,6 +10,9 @@ use crate::token::Token;
 pub(crate) struct Limits {
     pub(crate) turns: u32,
     pub(crate) within: Duration,
+    /// Whoever is told to ask does so after up to this, each after a span of his own: where several
+    /// who ask at once may keep each other from the lock.
+    pub(crate) spread: Duration,
 }
 
 /// What the thread of a waiter has to do.

@@ -8,8 +8,11 @@
 #[cfg(test)]
 #[cfg(shuttle)]
 mod explored;
+#[cfg(test)]
+#[cfg(not(shuttle))]
+mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,7 +26,7 @@ use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
-use crate::store::{Ears, Identity, Notice, Outcome};
+use crate::store::{Ears, Identity, Notice, Outcome, ServerId};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
@@ -39,13 +42,18 @@ struct Hall {
     lines: HashMap<Arc<[u8]>, Line>,
     seats: HashMap<u64, Sleeper>,
     last_id: u64,
-    /// The thread that reads or opens the wake-up connection.
+    /// The thread that reads the wake-up connections.
     listener: Option<u64>,
+    /// The thread that opens one.
+    opener: Option<u64>,
     /// Those who sleep and could listen.
     able: BTreeSet<u64>,
-    dating: Dating,
-    /// Not to be opened again before.
+    datings: BTreeMap<ServerId, Dating>,
+    /// Not to be opened again before, where it could not be opened.
     reopen: Moment,
+    /// For these names it could not when that was last tried. They keep no other name waiting, which
+    /// may be told by another server.
+    unheard: HashSet<Arc<[u8]>>,
     /// Why this server will never let us listen.
     refused: Option<Error>,
     closed: bool,
@@ -135,6 +143,10 @@ impl Room {
                 }
                 hall.wake(Some(id))
             }
+            Ending::Give { take: None, .. } => {
+                let head = line.standing_head();
+                hall.wake(head)
+            }
             _ => None,
         };
         self.tidy(&mut hall, &identity.name);
@@ -152,8 +164,10 @@ impl Room {
         now: Moment,
     ) -> Option<Owing> {
         let mut hall = self.hall.lock();
-        if let Ok(answer) = outcome {
-            hall.dating.sample(answer.sent, answer.server);
+        if let Ok(answer) = outcome
+            && let Some(dating) = hall.datings.get_mut(&answer.by)
+        {
+            dating.sample(answer.sent, answer.server);
         }
         self.on_line(hall, name, |line| match outcome {
             Ok(answer) => line.answered(ask, answer, now),
@@ -214,12 +228,18 @@ impl Room {
     fn tidy(&self, hall: &mut Hall, name: &[u8]) {
         if hall.lines.get(name).is_some_and(Line::is_empty) {
             hall.lines.remove(name);
+            hall.unheard.remove(name);
             self.occupied.store(hall.lines.len(), Ordering::Release);
         }
     }
 }
 
 impl Hall {
+    /// Whether an opening for a name may be tried at this moment.
+    fn may_open(&self, name: &[u8], now: Moment) -> bool {
+        self.opener.is_none() && (now >= self.reopen || !self.unheard.contains(name))
+    }
+
     fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
         let seat = self.seats.get_mut(&id?)?;
         seat.woken = !is(Mutant::WakesWithoutMark);
@@ -232,19 +252,30 @@ impl Hall {
         self.wake(able)
     }
 
-    /// Everybody who waits has to ask.
-    fn reopened(&mut self, now: Moment) -> Vec<Arc<Condvar>> {
+    /// Everybody who waits for one of those names has to ask.
+    fn reopened(
+        &mut self,
+        now: Moment,
+        is_meant: impl Fn(&Arc<[u8]>) -> bool,
+    ) -> Vec<Arc<Condvar>> {
         if is(Mutant::ReopensWithoutAsking) {
             return Vec::new();
         }
-        let effects: Vec<_> = self.lines.values_mut().map(|line| line.reopened(now)).collect();
+        let lines = self.lines.iter_mut().filter(|(name, _)| is_meant(name));
+        let effects: Vec<_> = lines.map(|(_, line)| line.reopened(now)).collect();
         effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
     }
 
-    fn notice(&mut self, notice: Notice, now: Moment) -> (Option<Arc<Condvar>>, Option<Owing>) {
+    fn notice(
+        &mut self,
+        by: ServerId,
+        notice: Notice,
+        now: Moment,
+    ) -> (Option<Arc<Condvar>>, Option<Owing>) {
+        let mut date = |server| self.datings.get_mut(&by)?.date(server, now);
         let (name, effects) = match notice {
             Notice::Granted { name, token, fence, block, server, span } => {
-                let since = self.dating.date(server, now);
+                let since = date(server);
                 let granted =
                     |line: &mut Line| line.handed(token, (fence, block), since, span, now);
                 let effects = match self.lines.get_mut(&*name) {
@@ -254,7 +285,7 @@ impl Hall {
                 (name, effects)
             }
             Notice::Window { name, token, server, span } => {
-                let until = self.dating.date(server, now).unwrap_or(now).plus(span);
+                let until = date(server).unwrap_or(now).plus(span);
                 let line = self.lines.get_mut(&*name);
                 let effects = line.map(|line| line.window(token, until, now));
                 (name, effects.unwrap_or_default())
@@ -312,20 +343,21 @@ impl Seat<'_> {
         let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
         let ears = ears.filter(|_| stands && hall.refused.is_none());
         let mut until = until;
-        if let Some(ears) = ears
-            && hall.listener.is_none()
-        {
-            if ears.are_open() {
+        if let Some(ears) = ears {
+            if !ears.are_open(&self.name) && hall.opener.is_none() {
+                if hall.may_open(&self.name, now) {
+                    drop(hall);
+                    self.open(ears, open_by);
+                    return Vec::new();
+                }
+                until = until.min(hall.reopen);
+            }
+            // Also to what is only for others here.
+            if hall.listener.is_none() && ears.are_any_open() {
                 hall.listener = Some(self.id);
                 drop(hall);
                 return self.listen(ears, until);
             }
-            if now >= hall.reopen {
-                drop(hall);
-                self.open(ears, open_by);
-                return Vec::new();
-            }
-            until = until.min(hall.reopen);
         }
         if ears.is_some() {
             hall.able.insert(self.id);
@@ -346,8 +378,8 @@ impl Seat<'_> {
         let mut trouble = None;
         match heard {
             Ok(notices) => {
-                for notice in notices {
-                    let (wake, owe) = hall.notice(notice, now);
+                for (by, notice) in notices {
+                    let (wake, owe) = hall.notice(by, notice, now);
                     woken.extend(wake);
                     owing.extend(owe);
                 }
@@ -355,7 +387,7 @@ impl Seat<'_> {
             Err(error) => {
                 trouble = Some(error);
                 // Who is not told has to ask.
-                woken = hall.reopened(now);
+                woken = hall.reopened(now, |name| !ears.are_open(name));
             }
         }
         drop(hall);
@@ -367,30 +399,34 @@ impl Seat<'_> {
         owing
     }
 
-    /// Sees to it that waiters are told, if that can be had now.
+    /// Sees to it that waiters for the name are told, if that can be had now.
     pub(crate) fn open(&self, ears: &dyn Ears, open_by: Deadline) {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
-        let may = hall.listener.is_none() && hall.refused.is_none() && now >= hall.reopen;
-        if !may || hall.closed || ears.are_open() {
+        let may = hall.refused.is_none() && hall.may_open(&self.name, now);
+        if !may || hall.closed || ears.are_open(&self.name) {
             return;
         }
-        hall.listener = Some(self.id);
+        hall.opener = Some(self.id);
+        let names = hall.lines.keys().filter(|name| !ears.are_open(name));
+        let deaf: HashSet<_> = names.cloned().collect();
         drop(hall);
-        let opened = ears.open(open_by);
+        let opened = ears.open(&self.name, open_by);
         let mut hall = self.room.hall.lock();
-        hall.listener = None;
+        hall.opener = None;
         let now = Moment::now();
         let mut woken = Vec::new();
         let (mut trouble, mut refusal) = (None, None);
         match opened {
-            Ok(()) => {
-                hall.dating.restart(now);
-                woken = hall.reopened(now);
+            Ok(by) => {
+                hall.datings.entry(by).or_default().restart(now);
+                hall.unheard.retain(|name| !ears.are_open(name));
+                woken = hall.reopened(now, |name| deaf.contains(name) && ears.are_open(name));
             }
             Err(error) if error.is_retriable() || hall.closed => {
                 trouble = Some(error);
                 hall.reopen = now.plus(REOPEN);
+                hall.unheard.insert(Arc::clone(&self.name));
             }
             Err(error) => {
                 hall.refused = Some(error.clone());
@@ -416,6 +452,7 @@ impl Seat<'_> {
         let seat = hall.seats.remove(&self.id);
         // It may have panicked as it listened.
         hall.listener.take_if(|listener| *listener == self.id);
+        hall.opener.take_if(|opener| *opener == self.id);
         let mut left = (None, None);
         let mut woken = Vec::new();
         if let Some(line) = hall.lines.get_mut(&self.name) {

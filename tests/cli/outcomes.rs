@@ -99,6 +99,83 @@ fn mistakes_are_64_and_trouble_with_the_store_is_69() {
 }
 
 #[test]
+fn only_a_store_with_a_guard_is_initialised() {
+    let server = Server::start();
+    let mut urls = vec![server.url()];
+    let folder = tempfile::tempdir().unwrap();
+    if cfg!(feature = "sqlite") {
+        urls.push(format!("sqlite://{}/locks.db", folder.path().display()));
+    }
+    for (url, words) in
+        urls.iter().flat_map(|url| [(url, &["init"][..]), (url, &["init", "--force"])])
+    {
+        let refused = leasehold(url, words).output().unwrap();
+        assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("no guard against lost data"), "{said}");
+    }
+    for words in [&["init", "--store", "redis://a,redis://b"][..], &["init", "name"]] {
+        assert_eq!(code(leasehold(&server.url(), words)), 64, "{words:?}");
+    }
+}
+
+#[test]
+fn new_servers_grant_once_they_are_initialised() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let quorum = servers.each_ref().map(Server::url).join(",");
+    let alone = Server::start();
+    for url in [quorum, format!("{}?guard_data_loss=yes", alone.url())] {
+        for _ in 0..2 {
+            assert_eq!(printed(leasehold(&url, ["init"])), "");
+        }
+        assert_eq!(printed(leasehold(&url, ["run", "n", "--", "echo", "ran"])), "ran\n");
+    }
+
+    let late = Server::start();
+    let url = format!("{}?guard_data_loss=yes", late.url());
+    let refused = leasehold(&url, ["run", "-n", "n", "--", "echo", "ran"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("leasehold init"), "{refused:?}");
+    assert_eq!(code(leasehold(&url, ["init"])), 69);
+    assert_eq!(code(leasehold(&url, ["init", "--force"])), 0);
+    assert_eq!(printed(leasehold(&url, ["run", "-n", "n", "--", "echo", "ran"])), "ran\n");
+}
+
+#[test]
+fn a_command_runs_while_most_servers_of_a_quorum_are_there() {
+    let mut servers = [Server::start(), Server::start(), Server::start()];
+    let url = servers.each_ref().map(Server::url).join(",");
+    assert_eq!(printed(leasehold(&url, ["init"])), "");
+    let mut holder = start(leasehold(&url, [&["run", "n", "--"][..], &HOLD].concat()));
+    servers[1].kill();
+    let shown = printed(leasehold(&url, ["show", "n"]));
+    assert!(shown.starts_with("n: held by "), "{shown}");
+    assert_eq!(code(leasehold(&url, ["run", "--try", "n", "--", "echo", "ran"])), 1);
+    holder.end_input();
+    assert_eq!(holder.code(), 7);
+    assert_eq!(printed(leasehold(&url, ["run", "n", "--", "echo", "ran"])), "ran\n");
+    servers[2].kill();
+    let refused = leasehold(&url, ["run", "--try", "n", "--", "echo", "ran"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("1 of 3 nodes"), "{refused:?}");
+}
+
+#[test]
+fn no_ttl_is_longer_than_the_stores_longest() {
+    let server = Server::start();
+    let url = format!("{}?max_ttl=1s", server.url());
+    for options in [&["--ttl", "2s"][..], &["--once-per", "1h"], &[]] {
+        let words = [&["run"], options, &["n", "--", "echo", "ran"]].concat();
+        let refused = leasehold(&url, words).output().unwrap();
+        assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("3ms to 1s, its max_ttl") && refused.stdout.is_empty(), "{said}");
+    }
+    let words = ["run", "--ttl", "1s", "n", "--", "echo", "ran"];
+    assert_eq!(printed(leasehold(&url, words)), "ran\n");
+}
+
+#[test]
 fn show_tells_who_has_it() {
     let server = Server::start();
     let show = |words: &[&str]| printed(leasehold(&server.url(), [&["show", "n"], words].concat()));

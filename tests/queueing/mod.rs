@@ -9,55 +9,34 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use leasehold::{Client, Config, ErrorKind, Lock};
-use nix::time::{ClockId, clock_gettime};
 
 use super::stores::{LIMIT, secs};
-use super::support::{Child, Server, child, eventually};
+pub use super::support::history::now;
+use super::support::{Child, Hold, Server, child, eventually, history};
 
 pub const NAME: &str = "n";
 pub const QUEUE: &str = "leasehold:queue:{n}";
 
-/// Since the machine started: the same for all processes.
-pub fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap().into()
-}
-
-/// When a holder began to ask, and from when it had its lease until it was last seen valid.
-#[derive(Clone, Copy, Debug)]
-pub struct Turn {
-    pub asked: Duration,
-    pub from: Duration,
-    pub until: Duration,
-    pub fence: u64,
-}
-
 /// Never two at once, and fences in the order of holding.
 #[track_caller]
-pub fn judge(mut turns: Vec<Turn>) {
-    turns.sort_by_key(|turn| turn.from);
-    for pair in turns.windows(2) {
-        assert!(pair[0].until <= pair[1].from, "two at once: {pair:?}");
-        assert!(pair[0].fence < pair[1].fence, "fences out of order: {pair:?}");
-    }
+pub fn judge(turns: Vec<Hold>) {
+    let wrong = history::judge(&turns);
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 /// One turn of so long a hold, and then the release.
-pub fn take_turn(lock: &Lock, hold: Duration) -> Turn {
+pub fn take_turn(lock: &Lock, hold: Duration) -> Hold {
     let asked = now();
     let lease = lock.acquire().unwrap();
-    let from = now();
-    let mut until = from;
+    let mut turn = Hold::begin(asked, lease.fence());
     loop {
-        let moment = now();
-        if lease.is_valid() {
-            until = moment;
-        }
-        if moment >= from + hold {
+        let over = now() >= turn.from + hold;
+        turn.look(|| lease.is_valid());
+        if over {
             break;
         }
         std::thread::sleep(Duration::from_millis(1).min(hold));
     }
-    let turn = Turn { asked, from, until, fence: lease.fence() };
     drop(lease);
     turn
 }
@@ -110,7 +89,7 @@ pub fn in_line<'scope>(
     scope: &'scope Scope<'scope, '_>,
     lock: Lock,
     hold: Duration,
-) -> ScopedJoinHandle<'scope, Turn> {
+) -> ScopedJoinHandle<'scope, Hold> {
     let (waits, is_in_line): (_, Receiver<()>) = channel();
     let thread = scope.spawn(move || {
         let asked = now();
@@ -121,7 +100,7 @@ pub fn in_line<'scope>(
         let until = now();
         assert!(lease.is_valid());
         lease.release().unwrap();
-        Turn { asked, from, until, fence }
+        Hold { asked, from, until, fence }
     });
     for _ in 0..2 {
         is_in_line.recv_timeout(LIMIT).expect("it waits");
@@ -205,9 +184,8 @@ pub fn crowd(args: &[String]) {
         child::say("ready");
         turns.extend(crowd.into_iter().flat_map(|thread| thread.join().unwrap()));
     });
-    for Turn { asked, from, until, fence } in turns {
-        let [asked, from, until] = [asked, from, until].map(|moment| moment.as_nanos());
-        child::say(&format!("{asked} {from} {until} {fence}"));
+    for turn in turns {
+        child::say(&turn.to_line());
     }
     client.close().unwrap();
 }
@@ -219,13 +197,11 @@ pub fn start_crowd(server: &Server, [threads, rounds, hold_us]: [u64; 3]) -> Chi
 
 /// All turns of such processes, which end by themselves.
 #[track_caller]
-pub fn turns_of(crowds: Vec<Child>) -> Vec<Turn> {
+pub fn turns_of(crowds: Vec<Child>) -> Vec<Hold> {
     let mut turns = Vec::new();
     for mut crowd in crowds {
         for line in crowd.rest(LIMIT * 5) {
-            let numbers: Vec<u64> = line.split(' ').map(|text| text.parse().unwrap()).collect();
-            let [asked, from, until] = [0, 1, 2].map(|index| Duration::from_nanos(numbers[index]));
-            turns.push(Turn { asked, from, until, fence: numbers[3] });
+            turns.push(Hold::from_line(&line).expect("a hold"));
         }
         assert!(crowd.wait(LIMIT).success());
     }

@@ -4,11 +4,14 @@
 #![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod quorum;
+
 use std::time::Duration;
 
-use leasehold::{Client, Config, Holder};
+use leasehold::{Client, Config, DEFAULT_GUARDED_MAX_TTL, Holder, MAX_TTL};
 use tempfile::TempDir;
 
+pub use self::quorum::{Quorum, QuorumBuilder};
 use super::support::{Server, eventually};
 
 /// Long enough for anything on a busy machine; only a test that fails takes so long.
@@ -30,6 +33,7 @@ pub const fn secs(count: u64) -> Duration {
 pub enum Store {
     Redis(Box<Server>),
     File(TempDir),
+    Quorum(Quorum),
 }
 
 impl Store {
@@ -43,10 +47,23 @@ impl Store {
         Store::File(dir.unwrap())
     }
 
+    pub fn quorum() -> Store {
+        Store::Quorum(Quorum::start(3))
+    }
+
     pub fn url(&self) -> String {
         match self {
             Store::Redis(server) => server.url(),
+            Store::Quorum(quorum) => quorum.url(),
             Store::File(dir) => format!("sqlite://{}/locks.db", dir.path().display()),
+        }
+    }
+
+    /// The longest ttl that it takes.
+    pub fn longest_ttl(&self) -> Duration {
+        match self {
+            Store::Redis(_) | Store::File(_) => MAX_TTL,
+            Store::Quorum(_) => DEFAULT_GUARDED_MAX_TTL,
         }
     }
 
@@ -57,7 +74,10 @@ impl Store {
 
 /// A client that bears with a store which is given no processor for a while.
 pub fn open(url: &str) -> Client {
-    Client::with_config(Config::from_url(url).unwrap().io_timeout(secs(10))).unwrap()
+    let config = Config::from_url(url).unwrap().io_timeout(secs(10));
+    let is_quorum = url.matches("://").count() > 1;
+    let config = if is_quorum { config.node_timeout(secs(5)) } else { config };
+    Client::with_config(config).unwrap()
 }
 
 /// What somebody sees who only looks.
@@ -81,6 +101,10 @@ macro_rules! on_each_store {
         mod on_a_file {
             $(#[test] fn $promise() { super::$promise(&crate::stores::Store::file()); })+
         }
+
+        mod on_a_quorum {
+            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::quorum()); })+
+        }
     };
 }
 pub(crate) use on_each_store;
@@ -100,6 +124,13 @@ macro_rules! in_time_on_each_store {
             use crate::{stores::{STALL, Store}, support::unless_starved};
             $(#[test] fn $promise() {
                 unless_starved(STALL, || super::$promise(&Store::file()));
+            })+
+        }
+
+        mod in_time_on_a_quorum {
+            use crate::{stores::{STALL, Store}, support::unless_starved};
+            $(#[test] fn $promise() {
+                unless_starved(STALL, || super::$promise(&Store::quorum()));
             })+
         }
     };

@@ -16,6 +16,7 @@ pub enum ServerCertificate {
 }
 
 /// Files in PEM; a key lies beside its certificate.
+#[derive(Clone)]
 pub struct Certificates {
     dir: PathBuf,
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use super::clocked::Clock;
 use super::process::Process;
 
 const ENTRY: &str = "child_entry";
@@ -66,6 +67,11 @@ pub struct Child {
 
 impl Child {
     pub fn start(role: &str, args: &[&str]) -> Child {
+        Child::start_by(role, args, None)
+    }
+
+    /// With a wall clock of its own.
+    pub fn start_by(role: &str, args: &[&str], clock: Option<&Clock>) -> Child {
         let mut joined = args.join(SEPARATOR);
         if !args.is_empty() {
             joined.push_str(SEPARATOR);
@@ -77,6 +83,9 @@ impl Child {
             .env(ARGS, joined)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        if let Some(clock) = clock {
+            clock.wind(&mut command);
+        }
         let mut process = Process::spawn(&mut command);
         let out = process.handle().stdout.take().expect("stdout is piped");
         let (sender, lines) = channel();
@@ -100,6 +109,11 @@ impl Child {
             Err(RecvTimeoutError::Timeout) => panic!("the child said nothing within {limit:?}"),
             Err(RecvTimeoutError::Disconnected) => panic!("the child ended without another line"),
         }
+    }
+
+    /// What the child has said by now and nobody has looked at.
+    pub fn said(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
     }
 
     /// What the child says until it closes its output.

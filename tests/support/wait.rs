@@ -102,6 +102,11 @@ impl Stopwatch {
         self.start.elapsed()
     }
 
+    /// What has passed, without the time in which the thread was given no processor.
+    pub fn busy(&self) -> Duration {
+        self.elapsed().saturating_sub(starved().saturating_sub(self.starved_before))
+    }
+
     /// The call has returned by its deadline, given as a duration from the start, plus slack.
     #[track_caller]
     pub fn assert_at_most(&self, deadline: Duration, slack: Duration) {

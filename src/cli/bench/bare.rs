@@ -106,7 +106,17 @@ impl Bare {
     /// Sends bytes that are a command and returns the bytes of its reply. Allocates nothing
     /// unless a reply is longer than every one before it.
     pub(super) fn exchange(&mut self, command: &[u8]) -> io::Result<&[u8]> {
-        self.socket.write_all(command)?;
+        self.ask(command)?;
+        self.answer()
+    }
+
+    /// The first half of an exchange, so that others can be asked before the answer is read.
+    pub(super) fn ask(&mut self, command: &[u8]) -> io::Result<()> {
+        self.socket.write_all(command)
+    }
+
+    /// The second half.
+    pub(super) fn answer(&mut self) -> io::Result<&[u8]> {
         self.filled = 0;
         let end = loop {
             if self.filled == self.buffer.len() {

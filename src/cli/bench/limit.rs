@@ -18,10 +18,10 @@ pub(super) struct Limit {
 }
 
 /// A packed command with the places where token and fence stand in it.
-struct Template {
-    bytes: Vec<u8>,
-    tokens: Vec<usize>,
-    fences: Vec<usize>,
+pub(super) struct Template {
+    pub(super) bytes: Vec<u8>,
+    pub(super) tokens: Vec<usize>,
+    pub(super) fences: Vec<usize>,
 }
 
 impl Limit {
@@ -65,19 +65,24 @@ impl Limit {
     }
 
     fn new_token(&mut self) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         self.turn += 1;
-        for (place, digit) in self.token.iter_mut().rev().take(16).enumerate() {
-            *digit = DIGITS[(self.turn >> (4 * place)) as usize & 15];
-        }
+        count_in(&mut self.token, self.turn);
         for command in [&mut self.take, &mut self.give] {
             Template::put(&mut command.bytes, &command.tokens, &self.token);
         }
     }
 }
 
+/// Writes the turn into the last 16 digits of a token.
+pub(super) fn count_in(token: &mut [u8], turn: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (place, digit) in token.iter_mut().rev().take(16).enumerate() {
+        *digit = DIGITS[(turn >> (4 * place)) as usize & 15];
+    }
+}
+
 impl Template {
-    fn new(command: &[Vec<u8>], recorded: &Recorded) -> Template {
+    pub(super) fn new(command: &[Vec<u8>], recorded: &Recorded) -> Template {
         let bytes = pack(command);
         let places = |needle: &[u8]| {
             let windows = bytes.windows(needle.len()).enumerate();
@@ -86,7 +91,7 @@ impl Template {
         Template { tokens: places(&recorded.token), fences: places(&recorded.fence), bytes }
     }
 
-    fn put(bytes: &mut [u8], places: &[usize], value: &[u8]) {
+    pub(super) fn put(bytes: &mut [u8], places: &[usize], value: &[u8]) {
         for place in places {
             bytes[*place..*place + value.len()].copy_from_slice(value);
         }
@@ -94,11 +99,11 @@ impl Template {
 }
 
 /// The fence in a take's reply: its first number that is as long as a fence.
-fn fence_in(reply: &[u8], length: usize) -> Option<&[u8]> {
+pub(super) fn fence_in(reply: &[u8], length: usize) -> Option<&[u8]> {
     reply.split(|byte| !byte.is_ascii_digit()).find(|digits| digits.len() == length)
 }
 
-fn unexpected(script: &str, reply: &[u8]) -> Failure {
+pub(super) fn unexpected(script: &str, reply: &[u8]) -> Failure {
     Failure::unavailable(format!(
         "the bare {script} was answered {}",
         reply.trim_ascii().escape_ascii()

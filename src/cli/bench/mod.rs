@@ -5,6 +5,7 @@ mod also;
 mod bare;
 mod contended;
 mod count;
+mod groups;
 mod leases;
 mod limit;
 mod measure;
@@ -85,6 +86,8 @@ pub(crate) struct Args {
     ttl: Duration,
     #[command(flatten)]
     contended: contended::Options,
+    #[command(flatten)]
+    groups: groups::Wanted,
 }
 
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
@@ -102,8 +105,12 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
 
 /// The result, for programs and for people.
 fn bench(args: &Args) -> Result<(Value, String), Failure> {
-    let target = Target::choose(args)?;
     let time = Duration::from_secs(args.seconds);
+    if args.groups.are_wanted() {
+        let report = groups::measure(&args.groups, time)?;
+        return Ok((report.json(), report.text()));
+    }
+    let target = Target::choose(args)?;
     let expected = match args.leases {
         Some(_) => Duration::from_secs(args.hold_seconds),
         None if args.contended.is_wanted() => args.contended.expected(time),

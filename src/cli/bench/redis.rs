@@ -55,7 +55,7 @@ impl Bench<'_> {
             recorded.as_ref().map(|recorded| Limit::new(recorded, Bare::connect(&address)?));
         let measured = limit.transpose().and_then(|limit| {
             let limit = limit.map(RefCell::new);
-            self.everywhere(server.as_ref(), |time| match &limit {
+            everywhere(self.cores, server.as_slice(), self.time, self.watch, |time| match &limit {
                 Some(limit) => self.with_limit(&lock, limit, time),
                 None => self.without_limit(&lock, time),
             })
@@ -65,31 +65,6 @@ impl Bench<'_> {
         }
         let (same, cross) = measured?;
         Ok(Report::new(self.client.store(), version, same, cross))
-    }
-
-    /// The figures on one core and across two, as far as the server can be placed.
-    fn everywhere(
-        &self,
-        server: Option<&Server>,
-        here: impl Fn(Duration) -> Result<Figures, Failure>,
-    ) -> Result<(Option<Figures>, Option<Figures>), Failure> {
-        let Some(server) = server else {
-            self.watch.note(
-                "the server is not a process here that may be moved: one measurement, called cross",
-            );
-            self.watch.say("wherever the server is");
-            return Ok((None, Some(here(self.time)?)));
-        };
-        self.watch.say("on one core");
-        server.pin(self.cores.own)?;
-        let same = here(self.time / 2)?;
-        let Some(other) = self.cores.other else {
-            self.watch.note("there is one core only: nothing is measured across cores");
-            return Ok((Some(same), None));
-        };
-        self.watch.say("one core each");
-        server.pin(other)?;
-        Ok((Some(same), Some(here(self.time / 2)?)))
     }
 
     fn without_limit(&self, lock: &Lock, time: Duration) -> Result<Figures, Failure> {
@@ -132,6 +107,33 @@ impl Bench<'_> {
             also,
         })
     }
+}
+
+/// The figures on one core and across two, as far as the servers can be placed.
+pub(super) fn everywhere<F>(
+    cores: Cores,
+    servers: &[Server],
+    time: Duration,
+    watch: &Watch,
+    here: impl Fn(Duration) -> Result<F, Failure>,
+) -> Result<(Option<F>, Option<F>), Failure> {
+    if servers.is_empty() {
+        watch.note(
+            "the server is not a process here that may be moved: one measurement, called cross",
+        );
+        watch.say("wherever the server is");
+        return Ok((None, Some(here(time)?)));
+    }
+    watch.say("on one core");
+    servers.iter().try_for_each(|server| server.pin(cores.own))?;
+    let same = here(time / 2)?;
+    let Some(other) = cores.other else {
+        watch.note("there is one core only: nothing is measured across cores");
+        return Ok((Some(same), None));
+    };
+    watch.say("one core each");
+    servers.iter().try_for_each(|server| server.pin(other))?;
+    Ok((Some(same), Some(here(time / 2)?)))
 }
 
 /// Removes keys; what a server does not let us remove, it forgets by itself in 25 hours.

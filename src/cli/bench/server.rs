@@ -5,6 +5,9 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::Folder;
 use super::bare::{Address, Bare};
 use super::pin::field;
@@ -35,10 +38,19 @@ impl Spawned {
     /// Starts a server that keeps nothing and that only this machine reaches; `None` where none
     /// is installed.
     pub(super) fn start(socket: Socket) -> Result<Option<Spawned>, Failure> {
+        Spawned::start_with(socket, &[], &[])
+    }
+
+    /// The same with a file of settings, if any, and options besides.
+    pub(super) fn start_with(
+        socket: Socket,
+        file: &[&str],
+        options: &[&str],
+    ) -> Result<Option<Spawned>, Failure> {
         for program in PROGRAMS {
             // The port is free when it is chosen and might be taken when the server comes to it.
             for _ in 0..3 {
-                match start(program, Place::choose(socket)?) {
+                match start(program, Place::choose(socket)?, file, options) {
                     Ok(Some(spawned)) => return Ok(Some(spawned)),
                     Ok(None) => {}
                     Err(error) if error.kind() == io::ErrorKind::NotFound => break,
@@ -56,6 +68,19 @@ impl Spawned {
         }
     }
 
+    /// Of a server that is reached by one.
+    pub(super) fn port(&self) -> u16 {
+        match &self.place {
+            Place::Port(port) => *port,
+            Place::Socket(_) => 0,
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        let process = i32::try_from(self.child.id()).map_err(|_| nix::Error::ESRCH)?;
+        Ok(kill(Pid::from_raw(process), signal)?)
+    }
+
     /// Whether it is this server that answers at the port.
     fn answers(&self) -> bool {
         let bare = Address::of(&self.url()).map(|address| Bare::connect(&address));
@@ -68,7 +93,7 @@ impl Spawned {
 impl Place {
     fn choose(socket: Socket) -> Result<Place, Failure> {
         Ok(match socket {
-            Socket::Tcp => Place::Port(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port()),
+            Socket::Tcp => Place::Port(free_port()?),
             Socket::Unix => Place::Socket(Folder::create()?),
         })
     }
@@ -92,11 +117,33 @@ impl Folder {
     }
 }
 
+fn free_port() -> io::Result<u16> {
+    /// A Cluster's nodes talk at a port that is 10,000 further up.
+    const HIGHEST: u16 = u16::MAX - 10_000;
+    // Kept until one fits, so that none comes twice.
+    let mut listeners = Vec::new();
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        if port <= HIGHEST {
+            return Ok(port);
+        }
+        listeners.push(listener);
+    }
+}
+
 /// `None` when the server ended before it answered.
-fn start(program: &str, place: Place) -> io::Result<Option<Spawned>> {
+fn start(
+    program: &str,
+    place: Place,
+    file: &[&str],
+    options: &[&str],
+) -> io::Result<Option<Spawned>> {
     let child = Command::new(program)
+        .args(file)
         .args(place.options())
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .args(options)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -73,7 +73,16 @@ pub(crate) struct Args {
     #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
     conflict_exit_code: u8,
     /// How soon the lock is free if this machine dies; 100ms to 24h
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span)]
+    ///
+    /// Not longer than the store's max_ttl, which is 60s in a quorum unless its
+    /// URL says otherwise.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "30s",
+        value_parser = span,
+        verbatim_doc_comment
+    )]
     ttl: Duration,
     #[command(flatten)]
     store: Store,
@@ -81,7 +90,8 @@ pub(crate) struct Args {
     ///
     /// Whoever finds it taken has nothing to wait for: without --wait this gives
     /// up at once. A command that fails has used up the interval too; one that
-    /// cannot be started has not. It is the ttl as well, so 100ms to 24h.
+    /// cannot be started has not. It is the ttl as well, so 100ms to 24h
+    /// and not longer than the store's max_ttl.
     #[arg(
         long,
         value_name = "TIME",

@@ -11,41 +11,66 @@ use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 use super::fault;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::wire::{Socket, Stream, Wire};
+use super::wire::{RunId, Socket, Stream, Wire};
 use crate::clock::Deadline;
-use crate::config::{Address, RedisConfig, Secret};
+use crate::config::{Access, Address, Secret};
 use crate::error::{Error, ErrorKind};
 use crate::fork::Thread;
+use crate::store::ServerId;
 use crate::sync::Turnstile;
 
 pub(super) struct Dialer {
-    config: RedisConfig,
+    access: Access,
+    greeting: Greeting,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     resolver: Resolver,
 }
 
-type Show<'a> = dyn Fn(&socket2::Socket) -> io::Result<()> + 'a;
+/// What a connection asks before it is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Greeting {
+    /// Which run of the server this is: another one may have lost what the one before knew.
+    pub(super) run_id: bool,
+    /// That it is a master, else there is no connection.
+    pub(super) master: bool,
+}
+
+pub(super) type Show<'a> = dyn Fn(&socket2::Socket) -> io::Result<()> + 'a;
 
 impl Dialer {
-    pub(super) fn new(config: &RedisConfig) -> Result<Dialer, Error> {
+    pub(super) fn new(access: &Access, greeting: Greeting) -> Result<Dialer, Error> {
         Ok(Dialer {
-            config: config.clone(),
+            access: access.clone(),
+            greeting,
             #[cfg(feature = "tls")]
-            tls: config.tls.as_ref().map(|tls| Tls::new(tls, &config.address)).transpose()?,
+            tls: access.tls.as_ref().map(Tls::new).transpose()?,
             resolver: Resolver::default(),
         })
     }
 
-    /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
-    pub(super) fn dial(&self, deadline: Deadline) -> Result<Wire, Error> {
-        self.dial_shown(deadline, &|_| Ok(()))
+    /// Whether connections could be made to this address, as far as can be said without trying.
+    pub(super) fn check(&self, address: &Address) -> Result<(), Error> {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            Tls::server(address)?;
+        }
+        let _ = address;
+        Ok(())
     }
 
-    /// The same, and shows each socket before it connects. Whoever keeps a clone of it can end all
-    /// that is done with it, from another thread; an error means that it is not wanted any more.
-    pub(super) fn dial_shown(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
-        let socket = match &self.config.address {
+    /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
+    ///
+    /// It shows each socket before it connects. Whoever keeps a clone of it can end all that is done
+    /// with it, from another thread; an error means that it is not wanted any more.
+    pub(super) fn dial(
+        &self,
+        address: &Address,
+        server: ServerId,
+        deadline: Deadline,
+        show: &Show<'_>,
+    ) -> Result<Wire, Error> {
+        let socket = match address {
             Address::Unix(path) => {
                 let what = path.display().to_string();
                 let address = SockAddr::unix(path).map_err(|error| fault::io(&what, &error))?;
@@ -57,12 +82,12 @@ impl Dialer {
         let socket = Socket::new(socket, deadline);
         #[cfg(feature = "tls")]
         let stream = match &self.tls {
-            Some(tls) => Stream::Tls(Box::new(tls.handshake(socket)?)),
+            Some(tls) => Stream::Tls(Box::new(tls.handshake(address, socket)?)),
             None => Stream::Plain(socket),
         };
         #[cfg(not(feature = "tls"))]
         let stream = Stream::Plain(socket);
-        let mut wire = Wire::new(stream);
+        let mut wire = Wire::new(stream, server);
         self.introduce(&mut wire, deadline)?;
         Ok(wire)
     }
@@ -98,40 +123,77 @@ impl Dialer {
         Err(last)
     }
 
-    /// Says who we are and which database is meant, in one write.
+    /// Says who we are and which database is meant, and asks what has to be known, in one write.
     fn introduce(&self, wire: &mut Wire, deadline: Deadline) -> Result<(), Error> {
-        let RedisConfig { user, password, database, .. } = &self.config;
-        let (mut bytes, mut replies) = (Vec::new(), 0);
+        let Access { user, password, database, .. } = &self.access;
+        let (mut bytes, mut asked) = (Vec::new(), Vec::new());
         if let Some(password) = password {
             let mut auth = redis::cmd("AUTH");
             if let Some(user) = user {
                 auth.arg(user);
             }
             auth.arg(password.expose()).write_packed_command(&mut bytes);
-            replies += 1;
+            asked.push(Asked::Auth(password));
         }
         if *database != 0 {
             redis::cmd("SELECT").arg(*database).write_packed_command(&mut bytes);
-            replies += 1;
+            asked.push(Asked::Database);
         }
-        if replies > 0 {
+        if self.greeting.master {
+            redis::cmd("ROLE").write_packed_command(&mut bytes);
+            asked.push(Asked::Role);
+        }
+        if self.greeting.run_id {
+            redis::cmd("INFO").arg("server").write_packed_command(&mut bytes);
+            asked.push(Asked::Run);
+        }
+        if !asked.is_empty() {
             wire.send(&bytes, deadline).map_err(|(_, error)| fault::io("the greeting", &error))?;
         }
-        for index in 0..replies {
-            match wire.receive(deadline) {
-                Ok(Value::ServerError(error)) => {
+        for asked in asked {
+            match (asked, wire.receive(deadline)?) {
+                (asked, Value::ServerError(error)) => {
                     let error = fault::server(&error);
-                    return Err(match password {
-                        Some(password) if index == 0 => without(password, error),
+                    return Err(match asked {
+                        Asked::Auth(password) => without(password, error),
                         _ => error,
                     });
                 }
-                Ok(_) => {}
-                Err(error) => return Err(error),
+                (Asked::Auth(_) | Asked::Database, _) => {}
+                (Asked::Role, role) => check_master(&role)?,
+                (Asked::Run, info) => wire.run = Some(read_run(&info)?),
             }
         }
         Ok(())
     }
+}
+
+/// What an answer to the greeting is about.
+enum Asked<'a> {
+    Auth(&'a Secret),
+    Database,
+    Role,
+    Run,
+}
+
+fn check_master(role: &Value) -> Result<(), Error> {
+    let is_master = matches!(role, Value::Array(said)
+        if matches!(said.first(), Some(Value::BulkString(role)) if role == b"master"));
+    match is_master {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Unavailable, "the server is no master at the moment")),
+    }
+}
+
+/// `run_id:` and 40 hex digits, among much else.
+fn read_run(info: &Value) -> Result<RunId, Error> {
+    let text = match info {
+        Value::BulkString(text) => &text[..],
+        _ => b"",
+    };
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"run_id:"));
+    let run = line.and_then(|line| RunId::try_from(line.trim_ascii()).ok());
+    run.ok_or_else(|| Error::new(ErrorKind::Protocol, "INFO does not tell the server's run id"))
 }
 
 /// What a server said to AUTH. One that does not know the command repeats its arguments, perhaps

@@ -1,13 +1,24 @@
-//! The one connection of a client on which a server wakes its waiters.
+//! Where this client is told that a lock is its own.
 //!
-//! It is a RESP2 pub/sub connection, never one of the pool, and subscribes to one channel that is
-//! this client's alone. There is no thread behind it: whoever waits reads the socket itself, so
-//! that a notice costs one system call and no switch from thread to thread. It knows one server
-//! and no topology.
+//! They are RESP2 pub/sub connections, never of the pool: one to each server on which this client
+//! has waiters, which subscribes to channels that are this client's alone. There is no thread
+//! behind them: whoever waits reads the sockets itself, so that a notice costs no switch from thread
+//! to thread. They know no topology: which server it is for a name, they are told.
+//!
+//! There is one channel, and where names lie in slots, one for each slot with a waiter: such a channel
+//! is heard on the server that has the slot, and ends when the slot moves. Servers that know no such
+//! channels have the one; of several servers that each send on it what was said on any other, what
+//! it says is then only a reason to ask.
 
+mod line;
+mod sharded;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -16,236 +27,392 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::dial::Dialer;
+use self::line::Line;
+use super::fault;
+use super::poll::{self, Bell};
+use super::target::Target;
 use super::wire::Wire;
-use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::Notice;
-use crate::sync::{Mutex, Turnstile};
+use crate::store::{Notice, ServerId};
+use crate::sync::{Condvar, Mutex, Turnstile};
 use crate::token::Token;
 
-/// After so much silence the server is asked whether it is there. A waiter that is not told has
-/// its slow check, half a minute apart; this notices a dead connection long before, at a cost that
-/// nobody sees.
-const QUIET: Duration = Duration::from_secs(5);
-
 const CHANNEL: &str = "leasehold:wake:";
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// What the payload of a message says; `None` if it is no notice.
 pub(super) type ReadNotice<'a> = &'a dyn Fn(&[u8]) -> Option<Notice>;
 
-pub(super) struct Ears {
-    dialer: Arc<Dialer>,
-    io_timeout: Duration,
-    channel: String,
-    line: Turnstile<Option<Line>>,
-    /// Whether there is a line and it is not known to be broken. Only written under the latch.
-    open: AtomicBool,
-    /// Whether there ever was one.
-    known: AtomicBool,
-    latch: Mutex<Latch>,
+/// Takes the payload of a message; whether it says anything.
+type Hear<'a> = &'a dyn Fn(&[u8]) -> bool;
+
+/// Which server wakes the waiters for a name.
+pub(super) trait Places: Send + Sync {
+    fn place(&self, name: &[u8]) -> Result<Place, Error>;
+
+    /// Sees to it that places are known.
+    fn seek(&self, _name: &[u8], _deadline: Deadline) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// In which slot the name lies, where there are any.
+    fn slot(&self, _name: &[u8]) -> Option<u16> {
+        None
+    }
+
+    /// Each server tells what was said on it, and nothing that was said on another.
+    fn are_apart(&self) -> bool {
+        true
+    }
+
+    /// The same one for every name, always.
+    fn is_one(&self) -> bool;
 }
 
-/// By this, closing reaches a thread that is reading, or connecting.
-struct Latch {
+/// One server on which waiters are told.
+pub(super) struct Place {
+    /// What it is told apart by, for as long as the client lives.
+    pub(super) key: u32,
+    pub(super) target: Arc<dyn Target>,
+}
+
+/// All names are told of by one server.
+pub(super) struct OnePlace(pub(super) Arc<dyn Target>);
+
+impl Places for OnePlace {
+    fn place(&self, _name: &[u8]) -> Result<Place, Error> {
+        Ok(Place { key: 0, target: Arc::clone(&self.0) })
+    }
+
+    fn is_one(&self) -> bool {
+        true
+    }
+}
+
+pub(super) struct Ears {
+    places: Box<dyn Places>,
+    io_timeout: Duration,
+    channel: String,
+    /// Whoever listens has them.
+    lines: Turnstile<Vec<Line>>,
+    /// Whether there ever was one.
+    known: AtomicBool,
+    /// A server was met that has no channels that belong to slots.
+    is_plain: AtomicBool,
+    board: Mutex<Board>,
+    /// Tells those who wait for the channel of a slot.
+    changed: Condvar,
+    /// Calls a thread that listens to several lines, or could have to.
+    bell: Bell,
+}
+
+/// What is known of the lines while somebody else has them. By this, closing reaches a thread that
+/// listens, or connects.
+#[derive(Default)]
+struct Board {
     closed: bool,
-    /// A second handle on the socket of the line, or of the one that is being made.
+    open: BTreeMap<u32, Open>,
+    /// Made, and not yet among the others.
+    arrivals: Vec<Line>,
+    /// A second handle on the socket of a line that is being made.
+    opening: Option<socket2::Socket>,
+    /// Why lines have ended of which nobody was told.
+    trouble: Option<Error>,
+    /// Channels that are wanted on lines that somebody else has, or had: the line's key and the slot.
+    wishes: Vec<(u32, u16)>,
+    /// Why there are none.
+    refused: Vec<(u32, u16, Error)>,
+    /// Messages that came while a channel was waited for.
+    early: Vec<(ServerId, Vec<u8>)>,
+}
+
+struct Open {
+    server: ServerId,
+    /// A second handle on its socket.
     socket: Option<socket2::Socket>,
+    /// The slots whose channels are open; none where it is the client's own.
+    slots: Option<BTreeSet<u16>>,
+}
+
+impl Board {
+    fn server(&self, key: u32, slot: Option<u16>) -> Option<ServerId> {
+        let open = self.open.get(&key)?;
+        let is_open = match (slot, &open.slots) {
+            (None, None) => true,
+            (Some(slot), Some(slots)) => slots.contains(&slot),
+            _ => false,
+        };
+        is_open.then_some(open.server)
+    }
 }
 
 impl Ears {
     /// Does not connect.
-    pub(super) fn new(dialer: Arc<Dialer>, io_timeout: Duration) -> Result<Ears, Error> {
+    pub(super) fn new(places: Box<dyn Places>, io_timeout: Duration) -> Result<Ears, Error> {
         Ok(Ears {
-            dialer,
+            bell: Bell::new(!places.is_one())?,
+            places,
             io_timeout,
             channel: format!("{CHANNEL}{}", Token::random()?),
-            line: Turnstile::default(),
-            open: AtomicBool::new(false),
+            lines: Turnstile::default(),
             known: AtomicBool::new(false),
-            latch: Mutex::new(Latch { closed: false, socket: None }),
+            is_plain: AtomicBool::new(false),
+            board: Mutex::default(),
+            changed: Condvar::default(),
         })
     }
 
-    /// Where notices for this client are to be published; the same for all its life.
-    pub(super) fn channel(&self) -> &[u8] {
-        self.channel.as_bytes()
+    /// Where notices for this client are to be published about a name.
+    pub(super) fn channel(&self, name: &[u8]) -> Cow<'_, [u8]> {
+        match self.slot(name) {
+            None => Cow::Borrowed(self.channel.as_bytes()),
+            Some(slot) => Cow::Owned(self.channel_of(slot)),
+        }
     }
 
-    /// Whether notices reach us, as far as anybody knows.
-    pub(super) fn are_open(&self) -> bool {
-        self.open.load(Ordering::Acquire)
+    /// Where names lie in slots, and servers have channels there.
+    fn slot(&self, name: &[u8]) -> Option<u16> {
+        if self.is_plain.load(Ordering::Acquire) {
+            return None;
+        }
+        self.places.slot(name)
     }
 
-    /// Whether this client may stand in a queue: only then has it been open.
+    /// Whether notices about a name reach us, as far as anybody knows.
+    pub(super) fn are_open(&self, name: &[u8]) -> bool {
+        let (place, slot) = (self.places.place(name), self.slot(name));
+        place.is_ok_and(|place| self.board.lock().server(place.key, slot).is_some())
+    }
+
+    pub(super) fn are_any_open(&self) -> bool {
+        !self.board.lock().open.is_empty()
+    }
+
+    /// Whether this client may stand in a queue: only then have some been open.
     pub(super) fn are_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
     }
 
     /// Connects and subscribes, and has that acknowledged. An error that is not retriable means
     /// that this server will never let us listen.
-    pub(super) fn open(&self, deadline: Deadline) -> Result<(), Error> {
-        if self.are_open() {
-            return Ok(());
+    pub(super) fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
+        self.places.seek(name, deadline)?;
+        let (Place { key, target }, slot) = (self.places.place(name)?, self.slot(name));
+        {
+            let mut board = self.board.lock();
+            if let Some(server) = board.server(key, slot) {
+                return Ok(server);
+            }
+            if let (Some(slot), Some(Open { slots: Some(_), .. })) = (slot, board.open.get(&key)) {
+                board.refused.retain(|refused| (refused.0, refused.1) != (key, slot));
+                board.wishes.push((key, slot));
+                drop(board);
+                return self.await_channel(key, slot, deadline);
+            }
         }
-        let Some(mut line) = self.line.enter(deadline) else {
-            return Err(Error::new(ErrorKind::NoAnswer, "somebody else was connecting"));
-        };
-        // Somebody else may have done it meanwhile.
-        if self.are_open() {
-            return Ok(());
-        }
-        *line = None;
-        let made = self.subscribe(deadline).map_err(|error| self.ended(error))?;
-        let latch = self.latch.lock();
-        if latch.closed {
+        let made = self.subscribe(key, slot, target, deadline);
+        let mut board = self.board.lock();
+        let socket = board.opening.take();
+        if board.closed {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        *line = Some(made);
-        self.known.store(true, Ordering::Release);
-        self.open.store(true, Ordering::Release);
-        Ok(())
+        let line = made?;
+        let server = line.wire.server;
+        let Board { open, arrivals, .. } = &mut *board;
+        if let Entry::Vacant(place) = open.entry(key) {
+            let slots = slot.filter(|_| line.is_sharded).map(|slot| BTreeSet::from([slot]));
+            place.insert(Open { server, socket, slots });
+            arrivals.push(line);
+            self.known.store(true, Ordering::Release);
+        } else if board.server(key, self.slot(name)).is_none() {
+            // Somebody else has made one meanwhile, for another slot.
+            return Err(Error::new(ErrorKind::Unavailable, "another channel was opened first"));
+        }
+        drop(board);
+        self.bell.ring();
+        Ok(server)
     }
 
-    fn subscribe(&self, deadline: Deadline) -> Result<Line, Error> {
-        let mut wire = self.dialer.dial_shown(deadline, &|socket| self.keep_handle(socket))?;
-        let subscribe = redis::cmd("SUBSCRIBE").arg(self.channel()).get_packed_command();
-        wire.send(&subscribe, deadline).map_err(|(_, error)| fault::io("SUBSCRIBE", &error))?;
-        match wire.receive(deadline)? {
+    fn subscribe(
+        &self,
+        key: u32,
+        slot: Option<u16>,
+        target: Arc<dyn Target>,
+        deadline: Deadline,
+    ) -> Result<Line, Error> {
+        let mut wire = target.dial(deadline, &|socket| self.keep_handle(socket))?;
+        if let Some(slot) = slot
+            && self.subscribe_sharded(&mut wire, slot, &*target, deadline)?
+        {
+            let mut line = Line::new(key, wire, target);
+            line.is_sharded = true;
+            return Ok(line);
+        }
+        match ask(&mut wire, "SUBSCRIBE", self.channel.as_bytes(), deadline)? {
             Value::ServerError(error) => Err(fault::server(&error)),
-            Value::Array(said) if matches!(said.first(), Some(Value::BulkString(kind)) if kind == b"subscribe") => {
-                Ok(Line::new(wire))
-            }
+            said if is_push(&said, b"subscribe") => Ok(Line::new(key, wire, target)),
             _ => Err(Error::new(ErrorKind::Protocol, "SUBSCRIBE was answered by something else")),
         }
     }
 
     fn keep_handle(&self, socket: &socket2::Socket) -> io::Result<()> {
-        let mut latch = self.latch.lock();
-        if latch.closed {
+        let mut board = self.board.lock();
+        if board.closed {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        latch.socket = Some(socket.try_clone()?);
+        board.opening = Some(socket.try_clone()?);
         Ok(())
     }
 
     /// The notices that come by `until`; returns as soon as there is one. What lies there already
-    /// is heard even if that moment has passed. After an error there is no connection any more.
-    pub(super) fn hear(&self, until: Moment, read: ReadNotice<'_>) -> Result<Vec<Notice>, Error> {
-        let Some(mut turn) = self.line.enter(Deadline::at(until)) else {
+    /// is heard even if that moment has passed. After an error there is a connection less.
+    pub(super) fn hear(
+        &self,
+        until: Moment,
+        read: ReadNotice<'_>,
+    ) -> Result<Vec<(ServerId, Notice)>, Error> {
+        let Some(mut lines) = self.lines.enter(Deadline::at(until)) else {
             // Somebody else listens, and nobody promised that what comes is for us.
             return Ok(Vec::new());
         };
-        let heard = match &mut *turn {
-            Some(line) if self.are_open() => line.hear(until, self.io_timeout, read),
-            _ => Err(Error::new(ErrorKind::Refused, "nobody is connected to hear wake-ups")),
-        };
-        heard.map_err(|error| {
-            *turn = None;
-            self.ended(error)
-        })
+        loop {
+            self.welcome(&mut lines)?;
+            let early = std::mem::take(&mut self.board.lock().early);
+            let early = early.into_iter().filter_map(|(by, payload)| Some((by, read(&payload)?)));
+            let notices = RefCell::new(early.collect::<Vec<_>>());
+            let until = if notices.borrow().is_empty() { until } else { Moment::ZERO };
+            let is_over = Moment::now() >= until;
+            let hear = |by: ServerId, payload: &[u8]| {
+                let notice = read(payload).map(|notice| (by, notice));
+                let says = notice.is_some();
+                notices.borrow_mut().extend(notice);
+                says
+            };
+            let wake = self.tend(&mut lines, until, &hear).min(until);
+            let notices = notices.into_inner();
+            if !notices.is_empty() {
+                return Ok(notices);
+            }
+            let trouble = self.board.lock().trouble.is_some();
+            if is_over && !trouble {
+                return Ok(notices);
+            }
+            if !trouble {
+                self.wait(&mut lines, wake);
+            }
+        }
     }
 
-    /// There is no line any more, and why.
-    fn ended(&self, error: Error) -> Error {
-        let mut latch = self.latch.lock();
-        latch.socket = None;
-        self.open.store(false, Ordering::Release);
-        if latch.closed { Error::bare(ErrorKind::Closed) } else { error }
+    /// Looks after the lines. Tells when it has to be done again.
+    fn tend(
+        &self,
+        lines: &mut Vec<Line>,
+        until: Moment,
+        hear: &dyn Fn(ServerId, &[u8]) -> bool,
+    ) -> Moment {
+        let mut wake = Moment::NEVER;
+        lines.retain_mut(|line| {
+            // What the servers tell one another is not dated by the clock of this one.
+            let dated = self.places.are_apart() || line.is_sharded;
+            let by = if dated { line.wire.server } else { line.nobody };
+            let tended = line.tend(until, self.io_timeout, &|payload| hear(by, payload));
+            self.note_changes(line);
+            match tended {
+                Ok(due) => {
+                    wake = wake.min(due);
+                    true
+                }
+                Err(error) => {
+                    self.ended(line, error);
+                    false
+                }
+            }
+        });
+        wake
+    }
+
+    /// Takes in what was made meanwhile. An error is that of a line that has ended.
+    fn welcome(&self, lines: &mut Vec<Line>) -> Result<(), Error> {
+        self.take_in(lines)?;
+        if let Some(error) = self.board.lock().trouble.take() {
+            return Err(error);
+        }
+        if lines.is_empty() {
+            return Err(Error::new(ErrorKind::Refused, "nobody is connected to hear wake-ups"));
+        }
+        Ok(())
+    }
+
+    /// Takes in lines that were made meanwhile, and asks for the channels that are wanted on those
+    /// that are here.
+    fn take_in(&self, lines: &mut Vec<Line>) -> Result<(), Error> {
+        let mut board = self.board.lock();
+        if board.closed {
+            lines.clear();
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        lines.append(&mut board.arrivals);
+        let wishes = std::mem::take(&mut board.wishes);
+        drop(board);
+        self.grant_wishes(lines, wishes);
+        Ok(())
+    }
+
+    /// Until something comes on one of the lines, or the bell rings.
+    fn wait(&self, lines: &mut [Line], wake: Moment) {
+        match lines {
+            [line] if self.places.is_one() => line.wait(wake),
+            lines => {
+                let fds: Vec<_> = lines.iter().filter_map(Line::fd).chain(self.bell.fd()).collect();
+                poll::readable(&fds, wake);
+                self.bell.silence();
+                lines.iter_mut().for_each(Line::look);
+            }
+        }
+    }
+
+    /// There is a line less, and why.
+    fn ended(&self, line: &Line, error: Error) {
+        let mut board = self.board.lock();
+        board.open.remove(&line.key);
+        board.trouble = Some(error);
+        self.changed.notify_all();
     }
 
     /// For good: every later call says so, and so does one that hears, or connects, at once. (One
     /// that looks up a host's name does by its deadline.)
     pub(super) fn close(&self) {
-        let mut latch = self.latch.lock();
-        latch.closed = true;
-        self.open.store(false, Ordering::Release);
-        if let Some(socket) = latch.socket.take() {
+        let mut board = self.board.lock();
+        board.closed = true;
+        board.arrivals.clear();
+        let sockets = std::mem::take(&mut board.open).into_values().map(|open| open.socket);
+        for socket in sockets.chain([board.opening.take()]).flatten() {
             // It fails where the server was faster.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        drop(latch);
-        // Whoever reads it now drops it.
-        if let Some(mut line) = self.line.enter_now() {
-            *line = None;
+        drop(board);
+        self.changed.notify_all();
+        self.bell.ring();
+        // Whoever reads them now drops them.
+        if let Some(mut lines) = self.lines.enter_now() {
+            lines.clear();
         }
     }
 }
 
-/// A connection that has subscribed.
-struct Line {
-    wire: Wire,
-    /// When the server was last known to be there.
-    alive: Moment,
-    /// Since when an answer to a PING is awaited.
-    asked: Option<Moment>,
+/// Sends a command with one argument and reads the answer.
+fn ask(
+    wire: &mut Wire,
+    command: &str,
+    argument: &[u8],
+    deadline: Deadline,
+) -> Result<Value, Error> {
+    let bytes = redis::cmd(command).arg(argument).get_packed_command();
+    wire.send(&bytes, deadline).map_err(|(_, error)| fault::io(command, &error))?;
+    wire.receive(deadline)
 }
 
-impl Line {
-    fn new(wire: Wire) -> Line {
-        Line { wire, alive: Moment::now(), asked: None }
-    }
-
-    fn hear(
-        &mut self,
-        until: Moment,
-        patience: Duration,
-        read: ReadNotice<'_>,
-    ) -> Result<Vec<Notice>, Error> {
-        loop {
-            let notices = self.sort(read)?;
-            if !notices.is_empty() {
-                return Ok(notices);
-            }
-            let now = Moment::now();
-            let due = self.asked.map_or(self.alive.plus(QUIET), |asked| asked.plus(patience));
-            if now < until.min(due) {
-                if self.wire.wait(Deadline::at(until.min(due)))? {
-                    self.is_alive();
-                }
-            } else if self.wire.glance()? {
-                // It may have lain there since long before the server went away: no sign of life.
-            } else if now < due {
-                return Ok(Vec::new());
-            } else if self.asked.is_some() {
-                return Err(Error::new(ErrorKind::NoAnswer, "no answer to a PING"));
-            } else {
-                let sent = self.wire.send(PING, Deadline::after(patience));
-                sent.map_err(|(_, error)| fault::io("PING", &error))?;
-                // Not `now`: this process may have been stopped since.
-                self.asked = Some(Moment::now());
-            }
-        }
-    }
-
-    fn is_alive(&mut self) {
-        (self.alive, self.asked) = (Moment::now(), None);
-    }
-
-    /// What has come whole: the notices, and answers to PING.
-    fn sort(&mut self, read: ReadNotice<'_>) -> Result<Vec<Notice>, Error> {
-        let (mut notices, mut answered) = (Vec::new(), false);
-        self.wire.each_whole(|reply| {
-            match frame::push(reply) {
-                Some(frame::Push { kind: b"message", payload }) => match read(payload) {
-                    Some(notice) => notices.push(notice),
-                    // Not what it says: it may be a token.
-                    None => log::debug!("skipped a wake-up of {} unknown bytes", payload.len()),
-                },
-                Some(frame::Push { kind: b"unsubscribe", .. }) => {
-                    let ended = "the server ended the subscription";
-                    return Err(Error::new(ErrorKind::Refused, ended));
-                }
-                // An error is an answer to PING, too: that this user must not ask.
-                _ => answered = true,
-            }
-            Ok(())
-        })?;
-        if answered {
-            self.is_alive();
-        }
-        Ok(notices)
-    }
+fn is_push(said: &Value, kind: &[u8]) -> bool {
+    matches!(said, Value::Array(said)
+        if matches!(said.first(), Some(Value::BulkString(first)) if first == kind))
 }

@@ -9,6 +9,11 @@ use crate::error::{Error, ErrorKind};
 /// An error that the server replied. The request was not carried out.
 pub(super) fn server(error: &ServerError) -> Error {
     let (code, details) = (error.code(), error.details().unwrap_or(""));
+    if code == "MOVED" || code == "ASK" {
+        let what =
+            "the server belongs to a Cluster; a URL with redis+cluster:// leads to all of it";
+        return Error::new(ErrorKind::BadArgument, what);
+    }
     Error::new(server_kind(code, details), format!("{code} {details}").trim_end().to_owned())
 }
 
@@ -27,7 +32,11 @@ fn server_kind(code: &str, details: &str) -> ErrorKind {
         .any(says)
     {
         ErrorKind::Permission
-    } else if says("max number of clients") {
+    } else if says("max number of clients")
+        || says("attempted to access a non local key")
+        // Of our own scripts: until one of the clocks is mended.
+        || says("clock is more than an hour ahead")
+    {
         ErrorKind::Unavailable
     } else if says("invalid password") || says("without any password configured") {
         ErrorKind::Auth
@@ -100,6 +109,11 @@ mod tests {
                 ErrorKind::Permission,
             ),
             ("ERR", "max number of clients reached", ErrorKind::Unavailable),
+            (
+                "LEASEHOLD",
+                "this client's clock is more than an hour ahead of this server's",
+                ErrorKind::Unavailable,
+            ),
             ("ERR", "invalid password", ErrorKind::Auth),
             ("ERR", "DB index is out of range", ErrorKind::BadArgument),
             ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),

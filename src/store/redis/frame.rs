@@ -55,6 +55,8 @@ pub(super) fn value(reply: &[u8]) -> Result<Value, Error> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Push<'a> {
     pub(super) kind: &'a [u8],
+    /// The second text; empty where there is none.
+    pub(super) channel: &'a [u8],
     /// The third text; empty where there is none.
     pub(super) payload: &'a [u8],
 }
@@ -64,8 +66,8 @@ pub(super) fn push(reply: &[u8]) -> Option<Push<'_>> {
     let head = line(reply).ok()??;
     let [b'*', ..] = head else { return None };
     let (kind, rest) = text(&reply[head.len() + 2..])?;
-    let third = text(rest).and_then(|(_channel, rest)| text(rest));
-    Some(Push { kind, payload: third.map_or(&[], |(payload, _)| payload) })
+    let (channel, rest) = text(rest).unwrap_or_default();
+    Some(Push { kind, channel, payload: text(rest).unwrap_or_default().0 })
 }
 
 /// A text at the start of the bytes, and what follows it.
@@ -142,11 +144,17 @@ mod tests {
     #[test]
     fn what_a_subscriber_is_told_is_read_and_nothing_else_is_taken_for_it() {
         let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$4\r\n\r\n\0x\r\n";
-        assert_eq!(push(message), Some(Push { kind: b"message", payload: b"\r\n\0x" }));
+        assert_eq!(
+            push(message),
+            Some(Push { kind: b"message", channel: b"c", payload: b"\r\n\0x" })
+        );
         let pong = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n";
-        assert_eq!(push(pong), Some(Push { kind: b"pong", payload: b"" }));
+        assert_eq!(push(pong), Some(Push { kind: b"pong", channel: b"", payload: b"" }));
         let subscribed = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
-        assert_eq!(push(subscribed), Some(Push { kind: b"subscribe", payload: b"" }));
+        assert_eq!(
+            push(subscribed),
+            Some(Push { kind: b"subscribe", channel: b"c", payload: b"" })
+        );
         for reply in &REPLIES[..7] {
             assert_eq!(push(reply), None, "{}", reply.escape_ascii());
         }

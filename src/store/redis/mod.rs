@@ -8,87 +8,135 @@ mod dialect;
 mod ears;
 mod fault;
 mod frame;
+pub(super) mod node;
 mod owing;
+mod poll;
 mod pool;
 mod route;
+mod sentinel;
 mod shelf;
 /// Servers and proxies to test on.
 #[cfg(test)]
 #[path = "../../../tests/support/mod.rs"]
 mod support;
+mod target;
 #[cfg(feature = "tls")]
 mod tls;
+mod way;
 mod wire;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
-use self::dial::Dialer;
-use self::dialect::Batch;
+use self::dial::Greeting;
+use self::dialect::guard::Guard;
 #[cfg(test)]
 pub(crate) use self::dialect::native::model;
 use self::dialect::native::{Ear, Native};
+use self::dialect::{Batch, Copies};
 use self::owing::About;
-use self::route::single::{Carried, Gives, Single};
-use super::{Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Owed, Request, Store};
+use self::route::Route;
+use self::route::single::{Carried, Gives, Heard};
+use self::way::Way;
+use super::{
+    Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Owed, Reply, Request, ServerId,
+    Store, unguarded,
+};
 use crate::clock::{Deadline, Moment};
-use crate::config::{Config, RedisConfig};
-use crate::error::Error;
+use crate::config::{Config, RedisConfig, Servers};
+use crate::error::{Error, ErrorKind};
+
+/// The longest pause of a waiter that asks again and again.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
 /// A client that was never told anything, and so stands in no queue.
-const DEAF: Ear<'_> = Ear { channel: b"", is_open: false };
+const DEAF: Ear<'_> = Ear { channel: Cow::Borrowed(b""), is_open: false };
 
 /// Locks on one Redis server.
 pub(crate) struct RedisStore {
     voice: Arc<Voice>,
-    route: Single,
+    route: Box<dyn Route>,
 }
 
 /// How a client's locks are written, and where it is told of them.
 struct Voice {
     dialect: Native,
+    guard: Option<Guard>,
+    copies: Option<Copies>,
     ears: ears::Ears,
 }
 
 impl RedisStore {
     pub(crate) fn new(redis: &RedisConfig, config: &Config) -> Result<RedisStore, Error> {
-        let dialer = Arc::new(Dialer::new(redis)?);
+        let clustered = matches!(redis.servers, Servers::Cluster(_));
+        let guard = config.guard_data_loss.then_some(Guard { max_ttl: config.max_ttl, clustered });
+        let greeting = Greeting { run_id: guard.is_some(), ..Greeting::default() };
+        let way = Way::new(redis, greeting)?;
+        let copies = Copies::wanted(redis.replicas, config.io_timeout);
         let voice = Arc::new(Voice {
-            dialect: Native::new(&config.prefix, config.claim_window),
-            ears: ears::Ears::new(Arc::clone(&dialer), config.io_timeout)?,
+            dialect: Native::new(&config.prefix, config.claim_window)
+                .guarded(guard)
+                .replicated(copies),
+            guard,
+            copies,
+            ears: ears::Ears::new(way.places(&config.prefix), config.io_timeout)?,
         });
-        let route = Single::new(dialer, config.pool, Box::new(Arc::clone(&voice)))?;
+        let route = way.route(config.pool, &config.prefix, Arc::clone(&voice) as Arc<dyn Gives>)?;
         Ok(RedisStore { voice, route })
     }
+}
+
+/// Writes the markers of a new deployment.
+fn initialize(
+    route: &dyn Route,
+    guard: Guard,
+    force: bool,
+    deadline: Deadline,
+) -> Result<(), Error> {
+    let batch = guard.pack_init(0..dialect::keys::SLOTS, force);
+    let carried = route.carry(Lane::Caller, &batch, About::Nothing, deadline);
+    carried.into_iter().try_for_each(|carried| match carried {
+        Ok(heard) => guard.read_init(heard.value),
+        Err(failure) => Err(failure.error),
+    })
 }
 
 impl Voice {
     fn pack(&self, requests: &[Request<'_>]) -> Batch {
         let ears = &self.ears;
-        let ear = match ears.are_known() {
-            true => Ear { channel: ears.channel(), is_open: ears.are_open() },
+        self.dialect.pack(requests, &|name| match ears.are_known() {
+            true => Ear { channel: ears.channel(name), is_open: ears.are_open(name) },
             false => DEAF,
-        };
-        self.dialect.pack(requests, ear)
+        })
     }
 
     /// What became of a request.
     fn outcome(&self, request: &Request<'_>, carried: Carried) -> Outcome {
-        let (value, sent) = carried?;
+        let Heard { value, sent, by, copies } = carried?;
         // A take that reports an error has not taken the lock, and the others are refused before
         // they write.
-        let refused = matches!(value, Value::ServerError(_));
-        match self.dialect.read(request, value) {
-            Ok((reply, server)) => Ok(Answer { reply, sent, server }),
+        let refused = match &value {
+            Value::ServerError(_) => true,
+            Value::BulkString(text) => self.dialect.refusal(text).is_some(),
+            _ => false,
+        };
+        let read = self.dialect.read(request, value);
+        if let (Some(wanted), Ok((Reply::Granted { .. }, _))) = (self.copies, &read) {
+            // Carried out, and never to be relied on: whoever asked gives it.
+            wanted.check(copies.as_ref()).map_err(|error| Failure::unknown(error, sent))?;
+        }
+        match read {
+            Ok((reply, server)) => Ok(Answer { reply, sent, server, by }),
             Err(error) if refused => Err(Failure::not_done(error)),
             Err(error) => Err(Failure::unknown(error, sent)),
         }
     }
 }
 
-impl Gives for Arc<Voice> {
+impl Gives for Voice {
     fn pack(&self, gives: &[Request<'_>]) -> Batch {
         Voice::pack(self, gives)
     }
@@ -122,9 +170,9 @@ impl Store for RedisStore {
         let (batch, about) = (self.voice.dialect.pack_look(name), About::Name(name));
         let mut carried = self.route.carry(Lane::Caller, &batch, about, deadline);
         match carried.pop() {
-            Some(Ok((value, _))) => self.voice.dialect.read_look(value),
+            Some(Ok(heard)) => self.voice.dialect.read_look(heard.value),
             Some(Err(failure)) => Err(failure.error),
-            None => Err(Error::bare(crate::error::ErrorKind::Protocol)),
+            None => Err(Error::bare(ErrorKind::Protocol)),
         }
     }
 
@@ -132,8 +180,18 @@ impl Store for RedisStore {
         self.route.ping(deadline)
     }
 
+    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
+        let guard = self.voice.guard.ok_or_else(unguarded)?;
+        initialize(self.route.as_ref(), guard, force, deadline)
+    }
+
     fn abilities(&self) -> Abilities {
-        Abilities { place_kept: None, longest_pause: Duration::from_millis(64) }
+        Abilities {
+            place_kept: None,
+            longest_pause: LONGEST_PAUSE,
+            spread: Duration::ZERO,
+            claims_first: self.voice.copies.is_some(),
+        }
     }
 
     fn ears(&self) -> Option<&dyn Ears> {
@@ -142,15 +200,19 @@ impl Store for RedisStore {
 }
 
 impl Ears for RedisStore {
-    fn are_open(&self) -> bool {
-        self.voice.ears.are_open()
+    fn are_open(&self, name: &[u8]) -> bool {
+        self.voice.ears.are_open(name)
     }
 
-    fn open(&self, deadline: Deadline) -> Result<(), Error> {
-        self.voice.ears.open(deadline)
+    fn are_any_open(&self) -> bool {
+        self.voice.ears.are_any_open()
     }
 
-    fn hear(&self, until: Moment) -> Result<Vec<Notice>, Error> {
+    fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
+        self.voice.ears.open(name, deadline)
+    }
+
+    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
         self.voice.ears.hear(until, &|payload| self.voice.dialect.read_notice(payload))
     }
 

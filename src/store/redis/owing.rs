@@ -1,4 +1,5 @@
-//! Connections that owe replies: to gives that were written and that nobody waits for.
+//! Connections that owe replies: to gives that were written and that nobody waits for, and to what
+//! a server did not answer as soon as others did.
 //!
 //! Such a wire leaves its slot and lies here until somebody uses it for something else, or reads
 //! the replies. Whoever wants to take a name must come behind the give that is owed for it, on the
@@ -21,13 +22,36 @@ use crate::sync::{Condvar, Mutex};
 /// Replies that one wire may owe; before more is owed, they are read.
 pub(super) const MOST: usize = 64;
 
-/// A give that was written and not answered yet.
+/// Something that was written and not answered yet.
 pub(super) struct Debt {
-    pub(super) owed: Owed,
+    pub(super) due: Due,
     /// Before its first byte was sent.
     pub(super) sent: Moment,
     /// When nobody waits for the reply any longer.
     pub(super) by: Deadline,
+}
+
+/// What a reply that is owed is about.
+pub(super) enum Due {
+    Give(Owed),
+    /// Nobody wants to know any more; but what follows about this name comes behind it.
+    Other(Arc<[u8]>),
+}
+
+impl Due {
+    pub(super) fn name(&self) -> &Arc<[u8]> {
+        match self {
+            Due::Give(owed) => &owed.identity.name,
+            Due::Other(name) => name,
+        }
+    }
+
+    pub(super) fn give(self) -> Option<Owed> {
+        match self {
+            Due::Give(owed) => Some(owed),
+            Due::Other(_) => None,
+        }
+    }
 }
 
 /// What one wire owes, in the order in which the replies will come.
@@ -43,6 +67,13 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn owes_nothing(&self) -> bool {
         self.debts.is_empty()
+    }
+
+    /// So many replies that are about no name.
+    pub(super) fn owe_nobody(&mut self, count: usize, sent: Moment, by: Deadline) {
+        let name: Arc<[u8]> = Arc::from(&b""[..]);
+        let debt = || Debt { due: Due::Other(Arc::clone(&name)), sent, by };
+        self.debts.extend(std::iter::repeat_with(debt).take(count));
     }
 
     fn since(&self) -> Option<Moment> {
@@ -62,6 +93,8 @@ pub(super) enum About<'a> {
     Nothing,
     Name(&'a [u8]),
     Requests(&'a [Request<'a>]),
+    /// The same where takes may have been left unanswered, and a give has to come behind those.
+    Ballots(&'a [Request<'a>]),
 }
 
 impl About<'_> {
@@ -77,6 +110,10 @@ impl About<'_> {
             About::Nothing => false,
             About::Name(name) => *name == given,
             About::Requests(requests) => requests.iter().any(named),
+            About::Ballots(requests) => requests.iter().any(|request| match request {
+                Request::Give { name, .. } => *name == given,
+                request => named(request),
+            }),
         }
     }
 
@@ -86,7 +123,7 @@ impl About<'_> {
         match self {
             About::Nothing => None,
             About::Name(name) => Some(name),
-            About::Requests(requests) => match requests.get(call)? {
+            About::Requests(requests) | About::Ballots(requests) => match requests.get(call)? {
                 Request::Take { name, .. } => Some(name),
                 Request::Extend { .. } | Request::Give { .. } => None,
             },
@@ -156,7 +193,7 @@ impl Owing {
         }
         let owes = |wire: &Wire| {
             let debts = &wire.account.debts;
-            debts.iter().any(|debt| comes_behind(&debt.owed.identity.name))
+            debts.iter().any(|debt| comes_behind(debt.due.name()))
         };
         let mut owing = (0..list.lying.len()).filter(|at| owes(&list.lying[*at]));
         let (mut at, more) = (owing.next(), owing.next().is_some());
@@ -187,6 +224,15 @@ impl Owing {
         true
     }
 
+    /// Whether a wire lies here whose server has not answered in time, and still does not.
+    pub(super) fn is_silent(&self) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let silent = |wire: &mut Wire| wire.account.is_overdue() && !wire.has_news();
+        self.list.lock().lying.iter_mut().any(silent)
+    }
+
     /// Lays a slot's wire here, with what it owes.
     pub(super) fn lay_down(&self, slot: &mut Slot) {
         if let Some(wire) = slot.wire.take() {
@@ -208,8 +254,11 @@ impl Owing {
     /// A wire is of no use any more. Whether what it owes was done, nobody knows.
     pub(super) fn abandon(&self, wire: Wire, error: &Error) {
         let mut account = wire.account;
-        let unknown = |debt: Debt| (debt.owed, Err(Failure::unknown(error.clone(), debt.sent)));
-        let ended = account.debts.drain(..).map(unknown).collect();
+        let unknown = |debt: Debt| {
+            let Debt { due, sent, .. } = debt;
+            due.give().map(|owed| (owed, Err(Failure::unknown(error.clone(), sent))))
+        };
+        let ended = account.debts.drain(..).filter_map(unknown).collect();
         self.settled(&account, ended);
     }
 
@@ -221,6 +270,28 @@ impl Owing {
     /// Everything that was told since the last call.
     pub(super) fn take_ended(&self) -> Vec<(Owed, Outcome)> {
         std::mem::take(&mut self.list.lock().ended)
+    }
+
+    /// Whether a reply is owed to a give of this name.
+    pub(super) fn is_for(&self, name: &[u8]) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let list = self.list.lock();
+        let mut debts = list.lying.iter().flat_map(|wire| &wire.account.debts);
+        debts.any(|debt| **debt.due.name() == *name)
+            || list.away.iter().any(|away| *away.name == *name)
+    }
+
+    /// Takes out the gives of a name that were answered, and not done.
+    pub(super) fn take_undone(&self, name: &[u8]) -> Vec<Owed> {
+        let mut list = self.list.lock();
+        let undone = list.ended.extract_if(.., |ended| is_undone(ended, name));
+        undone.map(|(owed, _)| owed).collect()
+    }
+
+    pub(super) fn has_undone(&self, name: &[u8]) -> bool {
+        self.list.lock().ended.iter().any(|ended| is_undone(ended, name))
     }
 
     /// When the oldest give was sent that is not answered, or of which was not told.
@@ -241,6 +312,11 @@ impl Owing {
     }
 }
 
+fn is_undone((owed, outcome): &(Owed, Outcome), name: &[u8]) -> bool {
+    let not_done = matches!(outcome, Err(failure) if failure.sent.is_none());
+    not_done && *owed.identity.name == *name
+}
+
 impl List {
     /// Gives a slot one of the wires; its own lies here instead, and owes nothing.
     fn hand_out(&mut self, at: usize, slot: &mut Slot) {
@@ -249,7 +325,7 @@ impl List {
         wire.account.loan = self.loans;
         let away = wire.account.debts.iter().map(|debt| Away {
             loan: self.loans,
-            name: Arc::clone(&debt.owed.identity.name),
+            name: Arc::clone(debt.due.name()),
             sent: debt.sent,
         });
         self.away.extend(away);
@@ -271,20 +347,25 @@ mod tests {
 
     use super::super::wire::{Socket, Stream};
     use super::*;
-    use crate::store::{Identity, Place};
+    use crate::store::{Identity, Place, ServerId};
 
     /// The other end is closed: nothing here is sent or read.
     fn wire() -> Wire {
         let (ours, _) =
             socket2::Socket::pair(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
-        Wire::new(Stream::Plain(Socket::new(ours, Deadline::at(Moment::NEVER))))
+        let socket = Socket::new(ours, Deadline::at(Moment::NEVER));
+        Wire::new(Stream::Plain(socket), ServerId::default())
     }
 
     fn debt(name: &str, sent: Moment) -> Debt {
         let token = "00112233445566778899aabbccddeeff".parse().unwrap();
         let (name, ttl) = (Arc::from(name.as_bytes()), Duration::from_secs(1));
         let identity = Identity { name, token, fence: 1, ttl };
-        Debt { owed: Owed { identity, until: sent }, sent, by: Deadline::at(Moment::NEVER) }
+        Debt {
+            due: Due::Give(Owed { identity, until: sent }),
+            sent,
+            by: Deadline::at(Moment::NEVER),
+        }
     }
 
     fn slot(debts: &[&str]) -> Slot {
@@ -295,7 +376,7 @@ mod tests {
 
     fn owes(slot: &Slot) -> Vec<String> {
         let debts = slot.wire.iter().flat_map(|wire| &wire.account.debts);
-        let name = |debt: &Debt| String::from_utf8(debt.owed.identity.name.to_vec()).unwrap();
+        let name = |debt: &Debt| String::from_utf8(debt.due.name().to_vec()).unwrap();
         debts.map(name).collect()
     }
 

@@ -5,12 +5,14 @@
 //! error. (A pool that dials for its callers does so on threads of its own, with timeouts of its
 //! own, and hands errors on as text.)
 
+use std::ops::{Deref, DerefMut};
+
 use super::shelf::{Shelf, Taken};
 use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::store::Lane;
-use crate::sync::{Permit, Permits, Turnstile};
+use crate::sync::{Permit, Permits, Turn, Turnstile};
 
 /// A place for one connection, empty at first and after every fault.
 #[derive(Default)]
@@ -28,8 +30,17 @@ pub(super) struct Pool {
     keeper: parking_lot::Mutex<Slot>,
 }
 
+/// A slot in use.
+// A box would be an allocation for every request.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Lent<'a> {
+    Pooled(Loan<'a>),
+    Giver(Turn<'a, Slot>),
+    Keeper(parking_lot::MutexGuard<'a, Slot>),
+}
+
 /// A slot of the pool in use.
-struct Loan<'a> {
+pub(super) struct Loan<'a> {
     // Dropped in this order: first the slot is back, then the next one is let in.
     slot: Taken<'a>,
     _permit: Permit<'a>,
@@ -52,29 +63,34 @@ impl Pool {
     }
 
     /// Lends the slot that the lane allows.
+    pub(super) fn lend(&self, lane: Lane, deadline: Deadline) -> Result<Lent<'_>, Error> {
+        let busy = |what: String| Error::new(ErrorKind::Exhausted, what);
+        match lane {
+            Lane::Caller => match self.loan(self.entrance.take(deadline)) {
+                Some(loan) => Ok(Lent::Pooled(loan)),
+                None => Err(busy(format!("all {} connections of the pool were in use", self.size))),
+            },
+            Lane::Give(_) => {
+                if let Some(loan) = self.loan(self.entrance.take_now()) {
+                    return Ok(Lent::Pooled(loan));
+                }
+                match self.giver.enter(deadline) {
+                    Some(slot) => Ok(Lent::Giver(slot)),
+                    None => Err(busy("every connection was in use".to_owned())),
+                }
+            }
+            Lane::Keeper => Ok(Lent::Keeper(self.keeper.lock())),
+        }
+    }
+
+    /// The same, for as long as `with` takes.
     pub(super) fn with<T>(
         &self,
         lane: Lane,
         deadline: Deadline,
-        lend: impl FnOnce(&mut Slot) -> T,
+        with: impl FnOnce(&mut Slot) -> T,
     ) -> Result<T, Error> {
-        let busy = |what: String| Error::new(ErrorKind::Exhausted, what);
-        match lane {
-            Lane::Caller => match self.loan(self.entrance.take(deadline)) {
-                Some(mut loan) => Ok(lend(&mut loan.slot)),
-                None => Err(busy(format!("all {} connections of the pool were in use", self.size))),
-            },
-            Lane::Give(_) => {
-                if let Some(mut loan) = self.loan(self.entrance.take_now()) {
-                    return Ok(lend(&mut loan.slot));
-                }
-                match self.giver.enter(deadline) {
-                    Some(mut slot) => Ok(lend(&mut slot)),
-                    None => Err(busy("every connection was in use".to_owned())),
-                }
-            }
-            Lane::Keeper => Ok(lend(&mut self.keeper.lock())),
-        }
+        self.lend(lane, deadline).map(|mut slot| with(&mut slot))
     }
 
     /// Lends a slot that has a connection and is not in use, if there is one.
@@ -92,5 +108,27 @@ impl Pool {
             empty.push(loan);
         }
         None
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        match self {
+            Lent::Pooled(loan) => &loan.slot,
+            Lent::Giver(slot) => slot,
+            Lent::Keeper(slot) => slot,
+        }
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut Slot {
+        match self {
+            Lent::Pooled(loan) => &mut loan.slot,
+            Lent::Giver(slot) => slot,
+            Lent::Keeper(slot) => slot,
+        }
     }
 }

@@ -15,18 +15,11 @@ use crate::error::{Error, ErrorKind};
 
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
-    server: ServerName<'static>,
 }
 
 impl Tls {
     /// Reads every file now: what is wrong with one is said when the client is opened.
-    pub(super) fn new(files: &TlsConfig, address: &Address) -> Result<Tls, Error> {
-        let host = match address {
-            Address::Tcp { host, .. } => host.clone(),
-            Address::Unix(_) => return Err(wrong("TLS needs a host, not a unix socket")),
-        };
-        let server = ServerName::try_from(host)
-            .map_err(|_| wrong("the host can be in no certificate; use its name"))?;
+    pub(super) fn new(files: &TlsConfig) -> Result<Tls, Error> {
         let mut roots = RootCertStore::empty();
         match &files.ca {
             Some(path) => {
@@ -56,15 +49,27 @@ impl Tls {
             }
             _ => config.with_no_client_auth(),
         };
-        Ok(Tls { config: Arc::new(config), server })
+        Ok(Tls { config: Arc::new(config) })
+    }
+
+    /// What the certificate of a server must be for.
+    pub(super) fn server(address: &Address) -> Result<ServerName<'static>, Error> {
+        let host = match address {
+            Address::Tcp { host, .. } => host.clone(),
+            Address::Unix(_) => return Err(wrong("TLS needs a host, not a unix socket")),
+        };
+        ServerName::try_from(host)
+            .map_err(|_| wrong("the host can be in no certificate; use its name"))
     }
 
     pub(super) fn handshake(
         &self,
+        address: &Address,
         mut socket: Socket,
     ) -> Result<StreamOwned<ClientConnection, Socket>, Error> {
+        let server = Tls::server(address)?;
         let mut connection =
-            ClientConnection::new(Arc::clone(&self.config), self.server.clone()).map_err(wrong)?;
+            ClientConnection::new(Arc::clone(&self.config), server).map_err(wrong)?;
         while connection.is_handshaking() {
             connection.complete_io(&mut socket).map_err(|error| refused(&error))?;
         }

@@ -5,6 +5,7 @@
 //! halfway, and does not go on after a signal.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use redis::Value;
@@ -13,6 +14,7 @@ use super::owing::Account;
 use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::store::ServerId;
 
 pub(super) struct Wire {
     stream: Stream,
@@ -20,9 +22,18 @@ pub(super) struct Wire {
     inbox: Vec<u8>,
     filled: usize,
     used: Moment,
+    /// Whom it leads to.
+    pub(super) server: ServerId,
+    /// Which run of the server, where that was asked.
+    pub(super) run: Option<RunId>,
+    /// The server has said that it is not the one to ask.
+    pub(super) is_demoted: bool,
     /// The replies that it owes, which come before any other.
     pub(super) account: Account,
 }
+
+/// What a server calls itself from its start to its end.
+pub(super) type RunId = [u8; 40];
 
 pub(super) enum Stream {
     Plain(Socket),
@@ -37,12 +48,15 @@ const INBOX: usize = 1024;
 const FRESH: Duration = Duration::from_millis(100);
 
 impl Wire {
-    pub(super) fn new(stream: Stream) -> Wire {
+    pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
         Wire {
             stream,
             inbox: vec![0; INBOX],
             filled: 0,
             used: Moment::now(),
+            server,
+            run: None,
+            is_demoted: false,
             account: Account::default(),
         }
     }
@@ -116,6 +130,29 @@ impl Wire {
         Ok(self.wait(passed)? || (!self.is_silent() && self.wait(Deadline::after(LEAST))?))
     }
 
+    /// Whether so many replies have come whole by then, or no more will come.
+    pub(super) fn has_whole(&mut self, count: usize, until: Deadline) -> bool {
+        loop {
+            let (mut start, mut whole) = (0, 0);
+            while whole < count {
+                match frame::length(&self.inbox[start..self.filled]) {
+                    Ok(Some(length)) => (start, whole) = (start + length, whole + 1),
+                    Ok(None) => break,
+                    Err(_) => return true,
+                }
+            }
+            if whole == count {
+                return true;
+            }
+            let came = if until.has_passed() { self.glance() } else { self.wait(until) };
+            match came {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+
     /// Hands over each reply that has come whole.
     pub(super) fn each_whole(
         &mut self,
@@ -182,6 +219,15 @@ impl Wire {
         let mut byte = [std::mem::MaybeUninit::uninit()];
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         self.socket().inner.recv_with_flags(&mut byte, flags)
+    }
+
+    /// For waiting until there is something to read.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Plain(socket) => socket.inner.as_fd(),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.sock.inner.as_fd(),
+        }
     }
 
     fn socket(&mut self) -> &mut Socket {

@@ -19,12 +19,15 @@ mod tests;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::fork::OneProcess;
-use crate::store::{Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, Store};
+use crate::store::{
+    Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
+};
 use crate::token::Token;
 use clerk::{Clerk, Glance, Trouble};
 use door::{Door, explain};
@@ -82,7 +85,7 @@ impl SqliteStore {
         let mut outcomes = Vec::with_capacity(requests.len());
         for request in requests {
             outcomes.push(match clerk.answer(request) {
-                Ok(reply) => Ok(Answer { reply, sent, server: 0 }),
+                Ok(reply) => Ok(Answer { reply, sent, server: 0, by: ServerId::default() }),
                 Err(Trouble::Refused(error)) => Err(Failure::not_done(error)),
                 Err(Trouble::Sql(error)) => {
                     return Err(Failure::not_done(explain(&error, &self.path)));
@@ -118,7 +121,7 @@ impl SqliteStore {
             }
         };
         let reply = Reply::Busy { free_in, ticket, rank: 0, ours: false };
-        Ok(Some(Answer { reply, sent, server: 0 }))
+        Ok(Some(Answer { reply, sent, server: 0, by: ServerId::default() }))
     }
 
     fn clerk<'a>(&'a self, connection: &'a rusqlite::Connection) -> Clerk<'a> {
@@ -167,6 +170,11 @@ impl Store for SqliteStore {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { place_kept: Some(queue::PLACE_KEPT), longest_pause: queue::LONGEST_PAUSE }
+        Abilities {
+            place_kept: Some(queue::PLACE_KEPT),
+            longest_pause: queue::LONGEST_PAUSE,
+            spread: Duration::ZERO,
+            claims_first: false,
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::world::{Broken, Client, Errand, Lease, Life, Link, Owed, Task, Wire, 
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::jitter::Jitter;
-use crate::store::{Answer, Reply};
+use crate::store::{Answer, Reply, ServerId};
 use crate::token::Token;
 use crate::wait::plan::{Ask, Effects, Ending, Next, Owe, Turn, Worth};
 use crate::wait::{Backoff, Pace};
@@ -153,7 +153,7 @@ impl World {
             client.dating.sample(sent, *server);
         }
         let &(reply, server) = wire.replies.last().ok_or("an answer without a reply")?;
-        let answer = Answer { reply, sent, server };
+        let answer = Answer { reply, sent, server, by: ServerId::default() };
         match wire.errand {
             Errand::Ask { id, ask } => {
                 let effects = client.line.answered(&ask, &answer, now);

@@ -103,7 +103,7 @@ impl Setup {
             window: ms(200),
             mixed: false,
             renew: false,
-            limits: Limits { turns: 3, within: ms(50) },
+            limits: Limits { turns: 3, within: ms(50), spread: Duration::ZERO },
             faults: 0,
             kinds: Vec::new(),
             horizon: ms(2_500),
@@ -134,7 +134,11 @@ impl Setup {
 
     /// A grant lasts as long as its cohort, so that the order is exact.
     pub(super) fn ordered(self) -> Setup {
-        Setup { limits: Limits { turns: 64, within: ms(1_000_000) }, ordered: true, ..self }
+        Setup {
+            limits: Limits { turns: 64, within: ms(1_000_000), spread: Duration::ZERO },
+            ordered: true,
+            ..self
+        }
     }
 
     pub(super) fn until(self, horizon: Duration) -> Setup {

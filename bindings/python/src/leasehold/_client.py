@@ -248,8 +248,11 @@ def connect(
     ::
 
         redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
-        rediss://...                                       the same over TLS
         unix:///path/to/socket                             one Redis on a unix socket
+        redis+sentinel://[user:password@]host,host2/master the Redis that Sentinels call the master
+        redis+cluster://[user:password@]host,host2         a Redis Cluster, by some of its servers
+        rediss://, rediss+sentinel://, rediss+cluster://   the same over TLS
+        redis://a,redis://b,redis://c                      a quorum: an odd number of the above
         sqlite:///path/to/file                             an SQLite file
 
     A Redis store connects when it is first asked, so a client can be opened before its server.

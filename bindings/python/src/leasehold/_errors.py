@@ -216,6 +216,20 @@ class Protocol(Error):
     status = -19
 
 
+@_of_status
+class NotReplicated(Error):
+    """Too few replicas acknowledged the grant; the lock was given back."""
+
+    status = -20
+
+
+@_of_status
+class NoQuorum(Error, ConnectionError):
+    """Too few servers of the quorum answered; nothing is held."""
+
+    status = -21
+
+
 def failure(status: int, cell: Optional[c_void_p] = None) -> Error:
     """The exception for a status. `cell` is where the call wrote the particulars, or nothing;
     they are freed."""

@@ -1,13 +1,19 @@
+use std::cell::Cell;
 use std::thread;
 
 use proptest::prelude::*;
 
-use super::super::wire::{Socket, Stream};
+use super::line::{PING, QUIET};
 use super::*;
 use crate::config::{Config, StoreConfig};
+use crate::store::redis::dial::Greeting;
+use crate::store::redis::dial::Show;
+use crate::store::redis::way::Way;
+use crate::store::redis::wire::{Socket, Stream, Wire};
 
 use crate::store::redis::support::*;
 
+const NAME: &[u8] = b"n";
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn ms(count: u64) -> Duration {
@@ -21,14 +27,14 @@ fn soon(span: Duration) -> Moment {
 fn ears(url: &str) -> Arc<Ears> {
     let config = Config::from_url(url).unwrap();
     let StoreConfig::Redis(redis) = &config.store else { panic!("{url} is no server") };
-    let dialer = Arc::new(Dialer::new(redis).unwrap());
-    Arc::new(Ears::new(dialer, config.io_timeout).unwrap())
+    let places = Way::new(redis, Greeting::default()).unwrap().places(b"");
+    Arc::new(Ears::new(places, config.io_timeout).unwrap())
 }
 
 fn opened(url: &str) -> Arc<Ears> {
     let ears = ears(url);
-    ears.open(Deadline::after(LIMIT)).unwrap();
-    assert!(ears.are_open());
+    ears.open(NAME, Deadline::after(LIMIT)).unwrap();
+    assert!(ears.are_open(NAME));
     ears
 }
 
@@ -45,7 +51,7 @@ impl Ears {
             Notice::Window { server, .. } => server,
             Notice::Granted { .. } => panic!("never read"),
         };
-        Ok(self.hear(until, &read)?.into_iter().map(number).collect())
+        Ok(self.hear(until, &read)?.into_iter().map(|(_, notice)| number(notice)).collect())
     }
 
     /// As many as are waited for, however many come at a time.
@@ -60,19 +66,21 @@ impl Ears {
     }
 
     fn text(&self) -> &str {
-        std::str::from_utf8(self.channel()).unwrap()
+        &self.channel
     }
 
     #[track_caller]
     fn assert_closed(&self) {
         let deadline = Deadline::after(LIMIT);
-        assert!(!self.are_open());
-        assert_eq!(self.open(deadline).unwrap_err().kind(), ErrorKind::Closed);
+        assert!(!self.are_open(NAME));
+        assert_eq!(self.open(NAME, deadline).unwrap_err().kind(), ErrorKind::Closed);
         assert_eq!(self.numbers(deadline.moment()).unwrap_err().kind(), ErrorKind::Closed);
     }
 
     fn with_line<T>(&self, act: impl FnOnce(&mut Line) -> T) -> T {
-        act(self.line.enter_now().unwrap().as_mut().unwrap())
+        let mut lines = self.lines.enter_now().unwrap();
+        self.welcome(&mut lines).unwrap();
+        act(&mut lines[0])
     }
 }
 
@@ -121,7 +129,7 @@ fn every_way_to_a_server_has_ears() {
         ears.expect([1]);
     }
     let wrong = ears(&format!("redis://:wrong@127.0.0.1:{}", server.port()));
-    assert_eq!(wrong.open(Deadline::after(LIMIT)).unwrap_err().kind(), ErrorKind::Auth);
+    assert_eq!(wrong.open(NAME, Deadline::after(LIMIT)).unwrap_err().kind(), ErrorKind::Auth);
     // Dropping is enough to leave nothing behind.
     eventually(LIMIT, || listeners(&server) == 0);
 }
@@ -152,7 +160,7 @@ fn silence_ends_in_time_and_the_connection_stays_of_use() {
         let ears = opened(&server.url());
         for span in [100, 30, 1, 0] {
             let watch = Stopwatch::start();
-            assert_eq!(ears.numbers(soon(ms(span))).unwrap(), []);
+            assert!(ears.numbers(soon(ms(span))).unwrap().is_empty());
             watch.assert_at_least(ms(span));
             watch.assert_at_most(ms(span), ms(30));
         }
@@ -173,11 +181,11 @@ fn of_two_that_listen_one_waits_for_its_time() {
     let ears = opened(&server.url());
     thread::scope(|scope| {
         let first = scope.spawn(|| ears.expect([1]));
-        eventually(LIMIT, || ears.line.enter_now().is_none());
+        eventually(LIMIT, || ears.lines.enter_now().is_none());
         let watch = Stopwatch::start();
-        assert_eq!(ears.numbers(soon(ms(50))).unwrap(), []);
+        assert!(ears.numbers(soon(ms(50))).unwrap().is_empty());
         watch.assert_at_least(ms(50));
-        ears.open(Deadline::after(ms(50))).unwrap();
+        ears.open(NAME, Deadline::after(ms(50))).unwrap();
         publish(&server, &ears, "1");
         first.join().unwrap();
     });
@@ -189,25 +197,25 @@ fn a_connection_that_is_cut_is_noticed_and_another_one_can_be_opened() {
     let ears = ears(&server.url());
     assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
     for round in 0..3 {
-        ears.open(Deadline::after(LIMIT)).unwrap();
+        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
         thread::scope(|scope| {
             let hears = scope.spawn(|| ears.numbers(soon(LIMIT)));
             server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Refused);
         });
-        assert!(!ears.are_open());
+        assert!(!ears.are_open(NAME));
         assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
-        ears.open(Deadline::after(LIMIT)).unwrap();
+        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
         publish(&server, &ears, &round.to_string());
         ears.expect([round]);
         assert_eq!(listeners(&server), 1);
     }
     server.kill();
     assert!(ears.numbers(soon(LIMIT)).unwrap_err().is_retriable());
-    let refused = ears.open(Deadline::after(LIMIT)).unwrap_err();
+    let refused = ears.open(NAME, Deadline::after(LIMIT)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused);
     server.start_again();
-    ears.open(Deadline::after(LIMIT)).unwrap();
+    ears.open(NAME, Deadline::after(LIMIT)).unwrap();
     publish(&server, &ears, "9");
     ears.expect([9]);
 }
@@ -222,18 +230,18 @@ fn a_server_that_does_not_answer_a_ping_is_given_up() {
         let watch = Stopwatch::start();
         let error = loop {
             match ears.numbers(soon(ms(40))) {
-                Ok(heard) => assert_eq!(heard, []),
+                Ok(heard) => assert!(heard.is_empty()),
                 Err(error) => break error,
             }
         };
         watch.assert_at_least(ms(150));
         watch.assert_at_most(ms(150), ms(60));
         assert_eq!(error.kind(), ErrorKind::NoAnswer);
-        assert!(!ears.are_open());
-        let error = ears.open(Deadline::after(ms(100))).unwrap_err();
+        assert!(!ears.are_open(NAME));
+        let error = ears.open(NAME, Deadline::after(ms(100))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoAnswer);
         server.cont();
-        ears.open(Deadline::after(LIMIT)).unwrap();
+        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
         publish(&server, &ears, "1");
         ears.expect([1]);
     });
@@ -249,7 +257,7 @@ fn a_server_that_answers_a_ping_is_not_asked_again() {
         let before = Moment::now();
         ears.with_line(|line| line.alive = before.minus(QUIET));
         eventually(LIMIT, || {
-            assert_eq!(ears.numbers(soon(ms(10))).unwrap(), []);
+            assert!(ears.numbers(soon(ms(10))).unwrap().is_empty());
             ears.with_line(|line| line.alive > before && line.asked.is_none())
         });
     }
@@ -282,7 +290,7 @@ fn closing_ends_a_hear_at_once_and_for_good() {
             let ears = opened(&url);
             thread::scope(|scope| {
                 let hears = scope.spawn(|| ears.numbers(Moment::NEVER));
-                eventually(LIMIT, || ears.line.enter_now().is_none());
+                eventually(LIMIT, || ears.lines.enter_now().is_none());
                 let watch = Stopwatch::start();
                 ears.close();
                 assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
@@ -294,7 +302,7 @@ fn closing_ends_a_hear_at_once_and_for_good() {
         }
         let idle = opened(&server.url());
         idle.close();
-        assert!(idle.line.enter_now().unwrap().is_none());
+        assert!(idle.lines.enter_now().unwrap().is_empty());
         idle.assert_closed();
         let never_opened = ears(&server.url());
         never_opened.close();
@@ -315,8 +323,8 @@ fn closing_ends_an_open_at_once() {
         for url in urls {
             let ears = ears(&url);
             thread::scope(|scope| {
-                let opens = scope.spawn(|| ears.open(Deadline::after(LIMIT)));
-                eventually(LIMIT, || ears.latch.lock().socket.is_some());
+                let opens = scope.spawn(|| ears.open(NAME, Deadline::after(LIMIT)));
+                eventually(LIMIT, || ears.board.lock().opening.is_some());
                 let watch = Stopwatch::start();
                 ears.close();
                 assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{url}");
@@ -340,7 +348,7 @@ fn a_user_that_may_not_subscribe_is_told_for_good() {
         words.extend(rules);
         server.cmd(&words);
         let error = ears(&format!("redis://{user}:p@127.0.0.1:{}", server.port()))
-            .open(Deadline::after(LIMIT))
+            .open(NAME, Deadline::after(LIMIT))
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Permission, "{user}: {error}");
         assert!(!error.is_retriable());
@@ -368,23 +376,36 @@ fn what_tls_has_decrypted_already_is_heard() {
         }
         assert_eq!(heard, (1..=100).collect::<Vec<_>>());
     }
-    assert_eq!(ears.numbers(soon(ms(20))).unwrap(), []);
+    assert!(ears.numbers(soon(ms(20))).unwrap().is_empty());
     server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+}
+
+struct Nowhere;
+
+impl Target for Nowhere {
+    fn dial(&self, _: Deadline, _: &Show<'_>) -> Result<Wire, Error> {
+        Err(Error::bare(ErrorKind::Refused))
+    }
 }
 
 /// A line, and the server's end of it.
 fn pair() -> (Line, socket2::Socket) {
     let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
     let (ours, theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
-    (Line::new(Wire::new(Stream::Plain(Socket::new(ours, Deadline::after(LIMIT))))), theirs)
+    let socket = Socket::new(ours, Deadline::after(LIMIT));
+    let wire = Wire::new(Stream::Plain(socket), ServerId::default());
+    (Line::new(0, wire, Arc::new(Nowhere)), theirs)
 }
 
 /// What may come, whole and in pieces.
-const PIECES: [&[u8]; 14] = [
+const PIECES: [&[u8]; 17] = [
     b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n7\r\n",
     b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n",
     b"*2\r\n$4\r\npong\r\n$0\r\n\r\n",
+    b"*3\r\n$8\r\nsmessage\r\n$1\r\nc\r\n$1\r\n7\r\n",
+    b"*3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:0\r\n",
+    b"*3\r\n$12\r\nsunsubscribe\r\n$1\r\nc\r\n:0\r\n",
     b"$7\r\nmessage\r\n",
     b"*3\r\n",
     b"*-1\r\n",
@@ -406,12 +427,16 @@ proptest! {
         let (mut line, theirs) = pair();
         prop_assert!(theirs.send(&pieces.concat()).is_ok());
         drop(theirs);
-        let mut heard = 0;
+        let heard = Cell::new(0);
+        let hear = |payload: &[u8]| {
+            heard.set(heard.get() + 1);
+            read(payload).is_some()
+        };
         // The end of the stream is an error at the latest.
-        while let Ok(notices) = line.hear(soon(LIMIT), LIMIT, &read) {
-            prop_assert!(!notices.is_empty());
-            heard += notices.len();
+        while let Ok(due) = line.tend(Moment::NEVER, LIMIT, &hear) {
+            prop_assert!(heard.get() <= pieces.len());
+            line.changes.clear();
+            line.wait(due);
         }
-        prop_assert!(heard <= pieces.len());
     }
 }

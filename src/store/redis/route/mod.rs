@@ -1,4 +1,77 @@
 //! Moving packed scripts to the right server. Knows no key.
 
+pub(super) mod cluster;
+mod errands;
 mod replies;
 pub(super) mod single;
+mod slots;
+mod started;
+pub(super) mod whereabouts;
+
+use std::os::fd::BorrowedFd;
+
+use self::single::Carried;
+use super::dialect::Batch;
+use super::owing::About;
+use crate::clock::{Deadline, Moment};
+use crate::error::Error;
+use crate::store::{Failure, Lane, Outcome, Owed};
+
+/// The way to the servers that keep the locks, however many there are.
+pub(super) trait Route: Send + Sync {
+    /// Sends a batch and reads as many replies. It knows what they are about, not how they are
+    /// written.
+    fn carry(
+        &self,
+        lane: Lane,
+        batch: &Batch,
+        about: About<'_>,
+        deadline: Deadline,
+    ) -> Vec<Carried>;
+
+    /// Sends a give and leaves its reply to whoever uses that connection next, or settles.
+    fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure>;
+
+    /// Reads the replies to gives that nobody waits for, as far as they have come.
+    fn settle(&self, before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)>;
+
+    /// When the oldest give was sent of which `settle` has not told yet.
+    fn owed_since(&self) -> Option<Moment>;
+
+    /// Reaches every server that is needed, with the credentials that were given.
+    fn ping(&self, deadline: Deadline) -> Result<(), Error>;
+
+    /// Sends a batch and does not wait for the replies, so that others can be asked meanwhile.
+    fn start<'a>(
+        &'a self,
+        lane: Lane,
+        batch: &'a Batch,
+        about: About<'a>,
+        deadline: Deadline,
+    ) -> Result<Box<dyn Pending + 'a>, Failure>;
+
+    /// Whether a server has left something unanswered and is silent still: what is asked of it would
+    /// not be answered either.
+    fn is_silent(&self) -> bool;
+}
+
+/// Replies that are waited for.
+pub(super) trait Pending {
+    /// What becomes readable when one comes; none where nothing will.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether all of them have come by then, or there will be none.
+    fn is_answered(&mut self, until: Deadline) -> bool;
+
+    /// Whether it is known by now that nothing of it was done.
+    fn is_in_vain(&self) -> bool {
+        false
+    }
+
+    /// All of them, by the deadline of the batch.
+    fn finish(self: Box<Self>) -> Vec<Carried>;
+
+    /// Leaves them to whoever uses the connection next. Those to gives are told of by
+    /// [`settle`](Route::settle).
+    fn leave(self: Box<Self>);
+}

@@ -10,7 +10,8 @@ use shuttle::rand::{Rng, thread_rng};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{
-    Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Place, Reply, Request, Store,
+    Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Place, Reply, Request, ServerId,
+    Store,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
@@ -239,7 +240,7 @@ impl Link {
         {
             served.wait_for("b");
         }
-        let heard = self.are_open();
+        let heard = self.are_any_open();
         let mut names = self.server.names.lock();
         let (Request::Take { name, .. }
         | Request::Extend { name, .. }
@@ -259,7 +260,7 @@ impl Link {
                 _ => Reply::NotMine,
             },
         };
-        Ok(Answer { reply, sent, server: server_time() })
+        Ok(Answer { reply, sent, server: server_time(), by: ServerId::default() })
     }
 }
 
@@ -277,7 +278,12 @@ impl Store for Link {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { place_kept: None, longest_pause: Duration::from_millis(64) }
+        Abilities {
+            place_kept: None,
+            longest_pause: Duration::from_millis(64),
+            spread: Duration::ZERO,
+            claims_first: false,
+        }
     }
 
     fn ears(&self) -> Option<&dyn Ears> {
@@ -286,11 +292,15 @@ impl Store for Link {
 }
 
 impl Ears for Link {
-    fn are_open(&self) -> bool {
+    fn are_open(&self, _name: &[u8]) -> bool {
         self.inbox.line.lock().open
     }
 
-    fn open(&self, _deadline: Deadline) -> Result<(), Error> {
+    fn are_any_open(&self) -> bool {
+        self.inbox.line.lock().open
+    }
+
+    fn open(&self, _name: &[u8], _deadline: Deadline) -> Result<ServerId, Error> {
         // Somebody may close or cut it while it is made.
         drop(self.inbox.line.lock());
         let mut line = self.inbox.line.lock();
@@ -304,10 +314,10 @@ impl Ears for Link {
             return Err(Error::bare(ErrorKind::NoAnswer));
         }
         (line.open, line.cut) = (true, false);
-        Ok(())
+        Ok(ServerId::default())
     }
 
-    fn hear(&self, until: Moment) -> Result<Vec<Notice>, Error> {
+    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
         let mut line = self.inbox.line.lock();
         line.listeners += 1;
         assert_eq!(line.listeners, 1, "two threads listen");
@@ -319,7 +329,11 @@ impl Ears for Link {
             }
             let now = Moment::now();
             if !line.notices.is_empty() || now >= until {
-                break Ok(line.notices.drain(..).collect());
+                break Ok(line
+                    .notices
+                    .drain(..)
+                    .map(|notice| (ServerId::default(), notice))
+                    .collect());
             }
             line = self.inbox.changed.wait_for(line, until.since(now));
         };

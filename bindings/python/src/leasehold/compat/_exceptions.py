@@ -57,12 +57,14 @@ _THEIRS: Dict[Type[_errors.Error], Type[RedisError]] = {
     _errors.Tls: ConnectionError,
     _errors.Auth: AuthenticationError,
     _errors.NoAnswer: TimeoutError,
+    _errors.NoQuorum: TimeoutError,
     _errors.Unknown: TimeoutError,
     _errors.Permission: ResponseError,
     _errors.WrongType: ResponseError,
     _errors.ReadOnly: ResponseError,
     _errors.OutOfMemory: ResponseError,
     _errors.Unavailable: ResponseError,
+    _errors.NotReplicated: ResponseError,
     _errors.Protocol: ResponseError,
 }
 

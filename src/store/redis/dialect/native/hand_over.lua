@@ -15,6 +15,12 @@
 -- written before a client is told, and by then every right has been asked for that is needed after
 -- it: nobody is told of a lock that he is not given, and nobody is given one without being told.
 
+-- Returns how many heard it, or an error. A channel of a Cluster ends with the tag that puts it into
+-- the lock's slot: it is heard on the server that has the slot.
+local function publish(channel, text)
+  return redis.pcall(string.sub(channel, -1) == '}' and 'SPUBLISH' or 'PUBLISH', channel, text)
+end
+
 -- Tells the first two waiters that hear it that the lock is taken for a span. One would not be
 -- enough: it may be about to give up. Those with odd tickets need not be told of a span: they ask in
 -- time by themselves. `waiters` are the first ones of the queue, each with its ticket behind it.
@@ -27,7 +33,7 @@ local function tell(lock, queue, waiters, now, span)
         told = told + 1
       elseif token and told < 2 then
         local text = string.format('W %s %.0f %.0f ', token, now, span) .. lock
-        local heard = redis.pcall('PUBLISH', channel, text)
+        local heard = publish(channel, text)
         if type(heard) == 'table' then
           return
         end
@@ -52,6 +58,11 @@ local function hand_over(lock, side, queue, now, last, me)
   local SIDE_TTL, MAX_FENCE = 90000000, 9007199254740991
   -- How many fences a waiter is granted, and how many waiters a script looks at.
   local BLOCK, MOST = 64, 64
+  if type(redis.pcall('GET', lock)) == 'table' then
+    -- A Cluster is moving the slot to another server: what is absent here cannot be written here,
+    -- and nobody is to be told of a lock that cannot be given to him.
+    return 'mute', last, true
+  end
   for tried = 0, MOST do
     local head = redis.pcall('ZRANGE', queue, 0, 2, 'WITHSCORES')
     if head.err then
@@ -74,7 +85,7 @@ local function hand_over(lock, side, queue, now, last, me)
       redis.call('SET', side, (more and '1' or '0') .. noted, 'PX', SIDE_TTL)
       local block = last - first + 1
       local text = string.format('G %s %.0f %.0f %.0f %s ', token, first, block, now, span)
-      local heard = redis.pcall('PUBLISH', channel, text .. lock)
+      local heard = publish(channel, text .. lock)
       if type(heard) == 'table' then
         redis.call('ZADD', queue, ticket, member)
         redis.call('SET', side, '1' .. noted, 'PX', SIDE_TTL)

@@ -3,7 +3,7 @@
 -- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
 -- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0>
 --          <last fence reserved> <first fence of the last grant> <token it was for>"
--- KEYS[3]  its queue, kept 5 minutes from the last poll of anybody in it
+-- KEYS[3]  its queue, kept 5 minutes from the last poll of anybody in it; not of a claim
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "try": take the lock if it is free and nobody waits; "join": stand in the queue if not;

@@ -1,5 +1,7 @@
 //! What a give does, rule by rule.
 
+use std::borrow::Cow;
+
 use super::*;
 
 #[test]
@@ -183,8 +185,8 @@ fn a_client_without_a_channel_leaves_no_queue_and_gives_all_the_same() {
     let mut ear = world.listen(2);
     let (fence, _) = granted(world.try_take(1));
     world.ticket(2);
-    let deaf = Ear { channel: b"", is_open: false };
-    assert_eq!(world.try_ask(give(1, fence), deaf).unwrap().0, Reply::Given);
+    let deaf = Ear { channel: Cow::Borrowed(b""), is_open: false };
+    assert_eq!(world.try_ask(give(1, fence), deaf.clone()).unwrap().0, Reply::Given);
     ear.heard_grant();
     let gone = world.calls_in(|| {
         assert_eq!(world.try_ask(give(3, 0), deaf).unwrap().0, Reply::NotMine);

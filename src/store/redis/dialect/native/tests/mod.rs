@@ -1,8 +1,10 @@
 //! The scripts on a real server.
 
 mod give;
+mod guard;
 mod hand_over;
 mod rights;
+pub(crate) use rights::allowed;
 mod take;
 mod walk;
 
@@ -14,91 +16,121 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, Value};
 
-use super::{EXTEND, Ear, GIVE, Native, TAKE};
+use super::{EXTEND, Ear, GIVE, GUARDED_GIVE, GUARDED_TAKE, Native, TAKE};
 use crate::clock::Deadline;
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;
 use crate::store::redis::DEAF;
-use crate::store::redis::dial::Dialer;
+use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::Batch;
+use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::owing::About;
-use crate::store::redis::route::single::{Carried, Gives, Single};
+use crate::store::redis::route::Route;
+use crate::store::redis::route::single::{Carried, Gives};
 use crate::store::redis::support::{Server, ServerBuilder};
+use crate::store::redis::way::Way;
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
 use crate::token::Token;
 
-const NAME: &[u8] = b"n";
-const SIDE: &str = "leasehold:{n}";
-const QUEUE: &str = "leasehold:queue:{n}";
+pub(crate) const NAME: &[u8] = b"n";
+pub(crate) const SIDE: &str = "leasehold:{n}";
+pub(crate) const QUEUE: &str = "leasehold:queue:{n}";
 /// Longer than any test; nothing here waits for it to pass.
-const TTL: Duration = Duration::from_secs(600);
+pub(crate) const TTL: Duration = Duration::from_secs(600);
 /// What is handed over must not end during a test either.
-const WINDOW: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn token(number: u32) -> Token {
+pub(crate) fn token(number: u32) -> Token {
     format!("{number:032x}").parse().unwrap()
 }
 
-fn channel(number: u32) -> String {
+pub(crate) fn channel(number: u32) -> String {
     format!("leasehold:wake:{number:032x}")
 }
 
 /// A server, and how scripts are sent there. Clients are numbers: their token and channel.
-struct World {
-    server: Server,
-    native: Native,
-    route: Single,
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) native: Native,
+    route: Box<dyn Route>,
+    greeting: Greeting,
     looker: RefCell<redis::Connection>,
 }
 
 impl World {
-    fn new() -> World {
+    pub(crate) fn new() -> World {
         World::on(Server::builder())
     }
 
-    fn on(server: ServerBuilder) -> World {
+    pub(crate) fn on(server: ServerBuilder) -> World {
+        World::greeted(server, Greeting::default())
+    }
+
+    /// Where scripts are told which run of the server this is.
+    pub(crate) fn asked() -> World {
+        World::greeted(Server::builder(), Greeting { run_id: true, ..Greeting::default() })
+    }
+
+    fn greeted(server: ServerBuilder, greeting: Greeting) -> World {
         let server = server.start();
         for script in [&TAKE, &GIVE, &EXTEND] {
             server.cmd(&["SCRIPT", "LOAD", script.source]);
         }
-        let route = route(&server.url());
-        World::through(route, server)
+        World::through(&server.url(), greeting, server)
     }
 
-    fn through(route: Single, server: Server) -> World {
+    pub(crate) fn through(url: &str, greeting: Greeting, server: Server) -> World {
         let looker = RefCell::new(server.connection());
-        World { server, native: Native::new(b"", WINDOW), route, looker }
+        let native = Native::new(b"", WINDOW);
+        World { native, route: route(url, greeting), greeting, looker, server }
+    }
+
+    /// What is said to a batch of one call.
+    pub(crate) fn carry(&self, batch: &Batch) -> Value {
+        let deadline = Deadline::after(PATIENCE);
+        self.route.carry(Lane::Caller, batch, About::Nothing, deadline).remove(0).unwrap().value
+    }
+
+    /// The server ends in some way and is started again; who asked it before has to connect again.
+    pub(crate) fn restarted(self, how: impl FnOnce(&mut Server)) -> World {
+        let World { mut server, native, greeting, .. } = self;
+        how(&mut server);
+        World { native, ..World::through(&server.url(), greeting, server) }
     }
 
     /// A reply and the server's time in it.
-    fn try_ask(&self, request: Request<'_>, ear: Ear<'_>) -> Result<(Reply, u64), Error> {
-        let batch = self.native.pack(&[request], ear);
-        let carried = self
-            .route
-            .carry(Lane::Caller, &batch, About::Nothing, Deadline::after(PATIENCE))
-            .remove(0);
-        self.native.read(&request, carried.unwrap().0)
+    pub(crate) fn try_ask(
+        &self,
+        request: Request<'_>,
+        ear: Ear<'_>,
+    ) -> Result<(Reply, u64), Error> {
+        let batch = self.native.pack(&[request], &|_| ear.clone());
+        self.native.read(&request, self.carry(&batch))
+    }
+
+    pub(crate) fn initialize(&self, guard: Guard, force: bool) -> Result<(), Error> {
+        guard.read_init(self.carry(&guard.pack_init([], force)))
     }
 
     #[track_caller]
-    fn ask(&self, request: Request<'_>, client: u32) -> Reply {
+    pub(crate) fn ask(&self, request: Request<'_>, client: u32) -> Reply {
         self.try_ask(request, open(&channel(client))).unwrap().0
     }
 
     #[track_caller]
-    fn try_take(&self, client: u32) -> Reply {
+    pub(crate) fn try_take(&self, client: u32) -> Reply {
         self.ask(take(client, Place::Try, 1), client)
     }
 
     #[track_caller]
-    fn join(&self, client: u32, ticket: u64) -> Reply {
+    pub(crate) fn join(&self, client: u32, ticket: u64) -> Reply {
         self.ask(take(client, Place::Join(ticket), 1), client)
     }
 
     /// Joins and is told its ticket.
     #[track_caller]
-    fn ticket(&self, client: u32) -> u64 {
+    pub(crate) fn ticket(&self, client: u32) -> u64 {
         match self.join(client, 0) {
             Reply::Busy { ticket, .. } => ticket,
             reply => panic!("{reply:?}"),
@@ -107,23 +139,23 @@ impl World {
 
     /// Several join, one after the other.
     #[track_caller]
-    fn tickets(&self, clients: Range<u32>) -> Vec<u64> {
+    pub(crate) fn tickets(&self, clients: Range<u32>) -> Vec<u64> {
         clients.map(|client| self.ticket(client)).collect()
     }
 
     #[track_caller]
-    fn give(&self, client: u32, fence: u64) -> Reply {
+    pub(crate) fn give(&self, client: u32, fence: u64) -> Reply {
         self.ask(give(client, fence), client)
     }
 
     #[track_caller]
-    fn claim(&self, client: u32, fence: u64) -> Reply {
+    pub(crate) fn claim(&self, client: u32, fence: u64) -> Reply {
         let (name, token, reach) = (NAME, token(client), Reach::Refresh);
         self.ask(Request::Extend { name, token, fence, ttl: TTL, reach }, client)
     }
 
     #[track_caller]
-    fn cmd(&self, words: &[&str]) -> Value {
+    pub(crate) fn cmd(&self, words: &[&str]) -> Value {
         let mut command = redis::Cmd::new();
         for word in words {
             command.arg(*word);
@@ -133,34 +165,34 @@ impl World {
     }
 
     /// The server's clock in microseconds.
-    fn time(&self) -> u64 {
+    pub(crate) fn time(&self) -> u64 {
         let (seconds, micros): (u64, u64) = redis::from_redis_value(self.cmd(&["TIME"])).unwrap();
         seconds * 1_000_000 + micros
     }
 
-    fn text(&self, words: &[&str]) -> Option<String> {
+    pub(crate) fn text(&self, words: &[&str]) -> Option<String> {
         redis::from_redis_value(self.cmd(words)).unwrap()
     }
 
-    fn number(&self, words: &[&str]) -> i64 {
+    pub(crate) fn number(&self, words: &[&str]) -> i64 {
         redis::from_redis_value(self.cmd(words)).unwrap()
     }
 
     /// Whose the lock is.
-    fn holder(&self) -> Option<u32> {
+    pub(crate) fn holder(&self) -> Option<u32> {
         let token = self.text(&["GET", "n"])?;
         Some(u32::from_str_radix(&token, 16).unwrap())
     }
 
     /// The clients in the queue, the first one first.
-    fn queue(&self) -> Vec<u32> {
+    pub(crate) fn queue(&self) -> Vec<u32> {
         let members: Vec<String> =
             redis::from_redis_value(self.cmd(&["ZRANGE", QUEUE, "0", "-1"])).unwrap();
         members.iter().map(|member| u32::from_str_radix(&member[..32], 16).unwrap()).collect()
     }
 
     /// The last fence reserved, whom the last grant was for, its first fence, and the flag.
-    fn side(&self) -> Option<(u64, u32, u64, bool)> {
+    pub(crate) fn side(&self) -> Option<(u64, u32, u64, bool)> {
         let side = self.text(&["GET", SIDE])?;
         let words: Vec<&str> = side.split(' ').collect();
         let [queued, last, first, owner] = words[..] else { panic!("{side}") };
@@ -169,21 +201,21 @@ impl World {
     }
 
     /// How a client stands in the queue.
-    fn member(client: u32) -> String {
+    pub(crate) fn member(client: u32) -> String {
         format!("{} {} {}", token(client), WINDOW.as_millis(), channel(client))
     }
 
-    fn listen(&self, client: u32) -> Listener {
+    pub(crate) fn listen(&self, client: u32) -> Listener {
         Listener::new(&self.server, &channel(client))
     }
 
     /// Ends the ttl of the lock.
-    fn expire(&self) {
+    pub(crate) fn expire(&self) {
         assert_eq!(self.number(&["DEL", "n"]), 1);
     }
 
     /// How many commands scripts and clients have called so far.
-    fn commands(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn commands(&self) -> BTreeMap<String, u64> {
         let stats = self.server.info("commandstats");
         let calls = stats.lines().filter_map(|line| {
             let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -193,14 +225,14 @@ impl World {
     }
 
     /// How many commands a script calls in an action that is one request.
-    fn calls_in(&self, action: impl FnOnce()) -> u64 {
+    pub(crate) fn calls_in(&self, action: impl FnOnce()) -> u64 {
         let before: u64 = self.commands().values().sum();
         action();
         self.commands().values().sum::<u64>() - before - 1
     }
 
     #[track_caller]
-    fn assert_everything_ends(&self) {
+    pub(crate) fn assert_everything_ends(&self) {
         let keys: Vec<String> = redis::from_redis_value(self.cmd(&["KEYS", "*"])).unwrap();
         for key in keys {
             assert!(self.number(&["PTTL", &key]) > 0, "{key} has a ttl");
@@ -208,17 +240,18 @@ impl World {
     }
 }
 
-fn route(url: &str) -> Single {
+pub(crate) fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
-    Single::new(Arc::new(Dialer::new(&config).unwrap()), 2, Box::new(Nobody)).unwrap()
+    Way::new(&config, greeting).unwrap().route(2, b"", Arc::new(Nobody)).unwrap()
 }
 
 /// Nothing is let go of here.
 struct Nobody;
 
 impl Gives for Nobody {
-    fn pack(&self, _: &[Request<'_>]) -> Batch {
-        unreachable!()
+    fn pack(&self, gives: &[Request<'_>]) -> Batch {
+        assert!(gives.is_empty());
+        Batch::default()
     }
 
     fn read(&self, _: &Request<'_>, _: Carried) -> Outcome {
@@ -226,20 +259,20 @@ impl Gives for Nobody {
     }
 }
 
-fn open(channel: &str) -> Ear<'_> {
-    Ear { channel: channel.as_bytes(), is_open: true }
+pub(crate) fn open(channel: &str) -> Ear<'_> {
+    Ear { channel: channel.as_bytes().into(), is_open: true }
 }
 
-fn take(client: u32, place: Place, block: u32) -> Request<'static> {
+pub(crate) fn take(client: u32, place: Place, block: u32) -> Request<'static> {
     Request::Take { name: NAME, token: token(client), ttl: TTL, place, block }
 }
 
-fn give(client: u32, fence: u64) -> Request<'static> {
+pub(crate) fn give(client: u32, fence: u64) -> Request<'static> {
     Request::Give { name: NAME, token: token(client), fence, ttl: TTL }
 }
 
 #[track_caller]
-fn granted(reply: Reply) -> (u64, u32) {
+pub(crate) fn granted(reply: Reply) -> (u64, u32) {
     match reply {
         Reply::Granted { fence, block } => (fence, block),
         reply => panic!("{reply:?}"),
@@ -247,14 +280,14 @@ fn granted(reply: Reply) -> (u64, u32) {
 }
 
 /// A subscriber.
-struct Listener {
+pub(crate) struct Listener {
     connection: redis::Connection,
     channel: String,
     marker: redis::Connection,
 }
 
 impl Listener {
-    fn new(server: &Server, channel: &str) -> Listener {
+    pub(crate) fn new(server: &Server, channel: &str) -> Listener {
         let mut connection = server.connection();
         let subscribe = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
         connection.req_packed_command(&subscribe).unwrap();
@@ -262,13 +295,13 @@ impl Listener {
     }
 
     /// Returns when the server knows that nobody listens any more.
-    fn close(mut self) {
+    pub(crate) fn close(mut self) {
         let unsubscribe = redis::cmd("UNSUBSCRIBE").arg(&self.channel).get_packed_command();
         self.connection.req_packed_command(&unsubscribe).unwrap();
     }
 
     /// Everything that was said since the last call.
-    fn heard(&mut self) -> Vec<Notice> {
+    pub(crate) fn heard(&mut self) -> Vec<Notice> {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(&self.channel).arg("end").exec(&mut self.marker).unwrap();
         let native = Native::new(b"", WINDOW);
@@ -285,7 +318,7 @@ impl Listener {
 
     /// The one grant that was said, and its fence.
     #[track_caller]
-    fn heard_grant(&mut self) -> (u64, Duration) {
+    pub(crate) fn heard_grant(&mut self) -> (u64, Duration) {
         match &self.heard()[..] {
             [Notice::Granted { fence, span, .. }] => (*fence, *span),
             heard => panic!("{heard:?}"),
@@ -294,7 +327,7 @@ impl Listener {
 
     /// The one window that was said.
     #[track_caller]
-    fn heard_window(&mut self) -> Duration {
+    pub(crate) fn heard_window(&mut self) -> Duration {
         match &self.heard()[..] {
             [Notice::Window { span, .. }] => *span,
             heard => panic!("{heard:?}"),

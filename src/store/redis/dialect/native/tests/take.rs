@@ -1,5 +1,7 @@
 //! What a take does, rule by rule.
 
+use std::borrow::Cow;
+
 use super::*;
 use crate::error::ErrorKind;
 
@@ -216,9 +218,10 @@ fn a_client_that_cannot_listen_now_takes_no_place() {
     let world = World::new();
     granted(world.try_take(1));
     let name = channel(2);
-    for ear in
-        [Ear { channel: b"", is_open: true }, Ear { channel: name.as_bytes(), is_open: false }]
-    {
+    for ear in [
+        Ear { channel: Cow::Borrowed(b""), is_open: true },
+        Ear { channel: name.as_bytes().into(), is_open: false },
+    ] {
         let (busy, _) = world.try_ask(take(2, Place::Join(0), 1), ear).unwrap();
         assert!(matches!(busy, Reply::Busy { ticket: 0, rank: 0, ours: true, .. }), "{busy:?}");
         assert!(world.queue().is_empty());
@@ -286,7 +289,7 @@ fn a_waiter_that_cannot_hear_now_is_not_in_its_own_way() {
     let ticket = world.ticket(2);
     world.expire();
     let name = channel(2);
-    let deaf = Ear { channel: name.as_bytes(), is_open: false };
+    let deaf = Ear { channel: name.as_bytes().into(), is_open: false };
     let (reply, _) = world.try_ask(take(2, Place::Join(ticket), 1), deaf).unwrap();
     granted(reply);
     assert!(world.queue().is_empty());

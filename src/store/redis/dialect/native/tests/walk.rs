@@ -142,7 +142,7 @@ impl Walk {
         let number = (client % u32::from(CHANNELS)) as Channel;
         let name = channel(number.into());
         let before = self.world.time();
-        let ear = Ear { channel: name.as_bytes(), is_open };
+        let ear = Ear { channel: name.as_bytes().into(), is_open };
         let (reply, server) = self.world.try_ask(request, ear).unwrap();
         let mut heard: Vec<_> = self
             .ears

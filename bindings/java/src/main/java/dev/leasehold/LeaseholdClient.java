@@ -43,15 +43,19 @@ public final class LeaseholdClient implements AutoCloseable {
      *
      * <pre>
      * redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
-     * rediss://...                                       the same over TLS
      * unix:///path/to/socket                             one Redis on a unix socket
+     * redis+sentinel://[user:password@]host,host2/master the Redis that Sentinels call the master
+     * redis+cluster://[user:password@]host,host2         a Redis Cluster, by some of its servers
+     * rediss://, rediss+sentinel://, rediss+cluster://   the same over TLS
+     * redis://a,redis://b,redis://c                      a quorum: an odd number of the above
      * sqlite:///path/to/file, sqlite:file                an SQLite file
      * sqlite:                                            the embedded store, one per user
      * </pre>
      *
      * <p>Any of them takes {@code ?prefix=}, {@code io_timeout=}, {@code pool=},
-     * {@code close_timeout=}, {@code claim_window=}, {@code turns=} and {@code turns_within=};
-     * {@code rediss} also {@code ca=}, {@code cert=} and {@code key=}.
+     * {@code close_timeout=}, {@code claim_window=}, {@code turns=}, {@code turns_within=} and
+     * {@code max_ttl=}; servers also {@code replicas=} and {@code guard_data_loss=}, and those over
+     * TLS {@code ca=}, {@code cert=} and {@code key=}.
      * A Redis store connects when it is first asked, so a client can be opened before its server;
      * {@link #ping()} asks at once. An SQLite file is opened here.
      *

@@ -56,6 +56,10 @@ public enum Status {
     STORAGE(-18),
     /** The store answered something that this library does not understand. */
     PROTOCOL(-19),
+    /** Too few replicas acknowledged the grant; the lock was given back. */
+    NOT_REPLICATED(-20),
+    /** Too few servers of the quorum answered; nothing is held. */
+    NO_QUORUM(-21),
     /** An error that this version of the Java classes has no word for. */
     OTHER(Integer.MIN_VALUE);
 

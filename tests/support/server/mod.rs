@@ -1,29 +1,38 @@
 //! Private redis-servers on free loopback ports.
 
+mod files;
+mod launch;
+
+pub use files::KeptFile;
+
 use std::env;
-use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tempfile::TempDir;
 
 use super::certificates::{Certificates, ServerCertificate};
+use super::clocked::{Clock, Offset};
+use super::namespace::{Namespace, Place};
 use super::process::Process;
 use super::watch::{LIMIT, Watch};
 
 /// What a server is started with.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct ServerBuilder {
-    args: Vec<(String, String)>,
+    args: Vec<String>,
+    user: Option<String>,
     password: Option<String>,
     unix: bool,
     certificate: Option<ServerCertificate>,
+    certificates: Option<Certificates>,
     parent: Option<PathBuf>,
+    place: Option<Place>,
+    clocked: bool,
+    sentinel: Option<String>,
 }
 
 impl ServerBuilder {
@@ -32,8 +41,24 @@ impl ServerBuilder {
         if name == "--requirepass" {
             self.password = Some(value.to_owned());
         }
-        self.args.push((name.to_owned(), value.to_owned()));
+        self.args(&[name, value])
+    }
+
+    /// One option of several words: `args(&["--user", "ann", "on", ">secret"])`.
+    pub fn args(mut self, words: &[&str]) -> ServerBuilder {
+        self.args.extend(words.iter().map(|word| (*word).to_owned()));
         self
+    }
+
+    /// Only this user is let in; `default` is the one who needs no name.
+    pub fn user(mut self, name: &str, password: &str) -> ServerBuilder {
+        if name == "default" {
+            return self.arg("--requirepass", password);
+        }
+        (self.user, self.password) = (Some(name.to_owned()), Some(password.to_owned()));
+        let secret = format!(">{password}");
+        let ours = ["--user", name, "on", &secret, "~*", "&*", "+@all"];
+        self.args(&ours).args(&["--user", "default", "off"])
     }
 
     /// Listens on a unix socket too.
@@ -52,6 +77,30 @@ impl ServerBuilder {
         self
     }
 
+    /// The same with certificates that several servers share.
+    pub fn tls_with(mut self, certificates: &Certificates) -> ServerBuilder {
+        self.certificates = Some(certificates.clone());
+        self.tls()
+    }
+
+    /// Its clock can be moved: see `Server::shift_clock`.
+    pub fn clocked(mut self) -> ServerBuilder {
+        self.clocked = true;
+        self
+    }
+
+    /// Runs in a network of its own, whose cable can be cut.
+    pub fn behind(mut self, namespace: &Namespace) -> ServerBuilder {
+        self.place = Some(namespace.place());
+        self
+    }
+
+    /// Is a Sentinel, with these lines in its file.
+    pub(super) fn sentinel(mut self, lines: String) -> ServerBuilder {
+        self.sentinel = Some(lines);
+        self
+    }
+
     /// Puts its directory into this one, which outlives a process that is killed.
     pub fn inside(mut self, parent: &Path) -> ServerBuilder {
         self.parent = Some(parent.to_owned());
@@ -61,12 +110,16 @@ impl ServerBuilder {
     pub fn start(self) -> Server {
         let parent = self.parent.clone().unwrap_or_else(env::temp_dir);
         let dir = tempfile::Builder::new().prefix("leasehold-redis-").tempdir_in(parent).unwrap();
-        let certificates = self.certificate.map(|_| Certificates::make(dir.path()));
+        let made = self.certificates.clone();
+        let made = || made.unwrap_or_else(|| Certificates::make(dir.path()));
+        let certificates = self.certificate.map(|_| made());
+        let clock = self.clocked.then(|| Clock::make(dir.path()));
+        let (options, process) = (self, None);
         let mut server =
-            Server { options: self, dir, certificates, port: 0, tls_port: 0, process: None };
+            Server { options, dir, certificates, clock, port: 0, tls_port: 0, process };
         // A free port can be taken by somebody else before the server has it.
         for _ in 0..20 {
-            (server.port, server.tls_port) = two_free_ports();
+            (server.port, server.tls_port) = launch::two_free_ports();
             if server.launch() {
                 return server;
             }
@@ -80,6 +133,7 @@ pub struct Server {
     options: ServerBuilder,
     dir: TempDir,
     certificates: Option<Certificates>,
+    clock: Option<Clock>,
     port: u16,
     tls_port: u16,
     process: Option<Process>,
@@ -103,13 +157,18 @@ impl Server {
         self.tls_port
     }
 
+    /// Where it listens; 127.0.0.1 unless it has a network of its own.
+    pub fn host(&self) -> Ipv4Addr {
+        self.options.place.as_ref().map_or(Ipv4Addr::LOCALHOST, Place::address)
+    }
+
     pub fn pid(&self) -> nix::unistd::Pid {
         self.running().pid()
     }
 
     /// With the password, if it has one.
     pub fn url(&self) -> String {
-        self.url_through(self.port)
+        format!("redis://{}{}:{}", self.credentials(), self.host(), self.port)
     }
 
     /// The same for a proxy that listens on `port`.
@@ -149,6 +208,16 @@ impl Server {
         self.process.take().expect("the server runs").kill();
     }
 
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Moves the clock of a `clocked` server to this far from the machine's own. Only the wall
+    /// clock moves, as when somebody sets it; what measures spans goes on evenly.
+    pub fn shift_clock(&self, offset: Offset) {
+        self.clock.as_ref().expect("this server was started with clocked()").shift(offset);
+    }
+
     /// After `kill`: on the same port, with the data of the last `save`.
     pub fn start_again(&mut self) {
         assert!(self.process.is_none(), "the server runs already");
@@ -158,23 +227,6 @@ impl Server {
             assert!(start.elapsed() < LIMIT, "port {} is taken by somebody else", self.port);
             std::thread::sleep(Duration::from_millis(50));
         }
-    }
-
-    pub fn save(&self) {
-        self.cmd(&["SAVE"]);
-    }
-
-    pub fn restart_with_data(&mut self) {
-        self.save();
-        self.kill();
-        self.start_again();
-    }
-
-    pub fn restart_empty(&mut self) {
-        self.kill();
-        // Absent unless somebody saved.
-        let _ = fs::remove_file(self.dir.path().join("dump.rdb"));
-        self.start_again();
     }
 
     /// A plain connection of its own for looking at keys; it gives up after ten seconds.
@@ -224,11 +276,14 @@ impl Server {
 
     /// A socket that has logged in and knows no more of the protocol.
     pub fn bare_connection(&self) -> TcpStream {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        let mut stream = TcpStream::connect((self.host(), self.port)).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_write_timeout(Some(LIMIT)).unwrap();
         if let Some(password) = &self.options.password {
-            write!(stream, "*2\r\n$4\r\nAUTH\r\n${}\r\n{password}\r\n", password.len()).unwrap();
+            let user = self.options.user.as_deref().unwrap_or("default");
+            let [user, password] =
+                [user, password].map(|word| format!("${}\r\n{word}\r\n", word.len()));
+            write!(stream, "*3\r\n$4\r\nAUTH\r\n{user}{password}").unwrap();
             let mut reply = [0; 5];
             stream.read_exact(&mut reply).unwrap();
             assert_eq!(&reply, b"+OK\r\n", "the password is right");
@@ -236,101 +291,21 @@ impl Server {
         stream
     }
 
+    /// Name and password of the only user.
+    pub fn login(&self) -> Option<(&str, &str)> {
+        let password = self.options.password.as_deref()?;
+        Some((self.options.user.as_deref().unwrap_or("default"), password))
+    }
+
     fn running(&self) -> &Process {
         self.process.as_ref().expect("the server runs")
     }
 
     fn credentials(&self) -> String {
-        let password = self.options.password.as_deref().map(encode);
-        password.map_or(String::new(), |password| format!(":{password}@"))
+        let [user, password] = [&self.options.user, &self.options.password]
+            .map(|word| word.as_deref().map_or(String::new(), encode));
+        if password.is_empty() { password } else { format!("{user}:{password}@") }
     }
-
-    /// False when the port was taken.
-    fn launch(&mut self) -> bool {
-        let log_path = self.dir.path().join("redis.log");
-        let log = File::create(&log_path).unwrap();
-        let mut command = self.command();
-        command.stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log);
-        let mut process = Process::spawn(&mut command);
-        let start = Instant::now();
-        loop {
-            let exited = process.try_wait();
-            let log = read_log(&log_path);
-            if let Some(status) = exited {
-                if log.contains("Address already in use") {
-                    return false;
-                }
-                panic!("{command:?} ended with {status}:\n{log}");
-            }
-            // Only our own server's log says that it is our own server which answers there.
-            if log.contains("Ready to accept connections") && answers(self.port) {
-                self.process = Some(process);
-                return true;
-            }
-            assert!(start.elapsed() < LIMIT * 3, "{command:?} is not ready:\n{log}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(binary());
-        command.current_dir(self.dir.path()).args(["--port", &self.port.to_string()]);
-        command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--dir", "."]);
-        command.args(["--save", "", "--appendonly", "no"]);
-        if has_debug_switch() {
-            command.args(["--enable-debug-command", "yes"]);
-        }
-        if self.options.unix {
-            command.args(["--unixsocket", "redis.sock", "--unixsocketperm", "700"]);
-        }
-        if let Some(which) = self.options.certificate {
-            let (certificate, key) = self.certificates().server(which);
-            command.args(["--tls-port", &self.tls_port.to_string()]);
-            command.arg("--tls-cert-file").arg(certificate).arg("--tls-key-file").arg(key);
-            command.arg("--tls-ca-cert-file").arg(self.certificates().ca());
-            command.args(["--tls-auth-clients", "optional"]);
-        }
-        for (name, value) in &self.options.args {
-            command.args([name, value]);
-        }
-        command
-    }
-}
-
-fn binary() -> PathBuf {
-    env::var_os("REDIS_SERVER").map_or_else(|| "redis-server".into(), PathBuf::from)
-}
-
-/// Before 7.0 DEBUG was always allowed and there was no option for it.
-fn has_debug_switch() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let output = Command::new(binary()).arg("--version").output();
-        let output = output.unwrap_or_else(|error| panic!("cannot run {:?}: {error}", binary()));
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let version = text.split_once("v=").map_or("", |(_, rest)| rest);
-        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        major.unwrap_or_else(|| panic!("no version in {text:?}")) >= 7
-    })
-}
-
-/// Both at once, so that they differ.
-fn two_free_ports() -> (u16, u16) {
-    let [first, second] = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    (first.local_addr().unwrap().port(), second.local_addr().unwrap().port())
-}
-
-/// PING gets an answer; that it wants a password first is one.
-fn answers(port: u16) -> bool {
-    let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
-    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    let mut reply = [0; 5];
-    let asked = stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut reply));
-    asked.is_ok() && matches!(&reply, b"+PONG" | b"-NOAU")
-}
-
-fn read_log(path: &Path) -> String {
-    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 fn encode(text: &str) -> String {

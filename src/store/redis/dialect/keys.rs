@@ -8,7 +8,7 @@
 
 use crate::fork::First;
 
-const SLOTS: usize = 16384;
+pub(in crate::store::redis) const SLOTS: u16 = 16384;
 
 /// The keys of one name, in buffers that serve for one name after the other.
 pub(super) struct Keys {
@@ -63,22 +63,33 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &key[open..open + length])
 }
 
-fn slot(key: &[u8]) -> u16 {
+/// Where a server notes which run of it this is. In a Cluster there is one in every slot, so that a
+/// script may look at it.
+pub(super) fn write_marker(marker: &mut Vec<u8>, slot: Option<u16>) {
+    marker.clear();
+    marker.extend_from_slice(b"leasehold:marker");
+    if let Some(slot) = slot {
+        marker.extend_from_slice(format!(":{{{}}}", number_in_slot(slot)).as_bytes());
+    }
+}
+
+/// Where a Cluster keeps a key.
+pub(in crate::store::redis) fn slot(key: &[u8]) -> u16 {
     let hashed = hash_tag(key).unwrap_or(key);
     let crc = hashed.iter().fold(0u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
         })
     });
-    crc % SLOTS as u16
+    crc % SLOTS
 }
 
 /// A number whose digits hash to a slot. All of them are found at once, when the first name asks
 /// that needs one: some 160,000 hashes, a few milliseconds.
-fn number_in_slot(slot_wanted: u16) -> String {
+pub(in crate::store::redis) fn number_in_slot(slot_wanted: u16) -> String {
     static NUMBERS: First<Vec<u32>> = First::new();
     let numbers = NUMBERS.get(|| {
-        let mut numbers = vec![u32::MAX; SLOTS];
+        let mut numbers = vec![u32::MAX; usize::from(SLOTS)];
         let mut missing = SLOTS;
         for number in 0.. {
             let place = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
@@ -130,6 +141,17 @@ mod tests {
         let mut keys = Keys::new();
         keys.write(b"blue:", b"n");
         assert_eq!((&keys.lock[..], &keys.side[..]), (&b"blue:n"[..], &b"leasehold:{blue:n}"[..]));
+    }
+
+    #[test]
+    fn every_slot_has_a_marker_of_its_own_in_it() {
+        let mut marker = Vec::new();
+        for of in (0..SLOTS).step_by(61) {
+            write_marker(&mut marker, Some(of));
+            assert_eq!(slot(&marker), of);
+        }
+        write_marker(&mut marker, None);
+        assert_eq!(marker, b"leasehold:marker");
     }
 
     proptest! {

@@ -1,0 +1,40 @@
+//! `leasehold init`: declares a new deployment.
+
+use crate::exit::Failure;
+use crate::store::Store;
+
+/// Declare that the servers of a new deployment are new
+///
+/// Servers that guard against lost data (those of a quorum, or with
+/// guard_data_loss=yes in the URL) grant nothing at first, and after each restart:
+/// they cannot know whether they have forgotten a lease that somebody relies on,
+/// and wait until it must be over, as long as max_ttl. Where nothing has ever been
+/// granted there is nothing to wait for. Say so once, before the first lock is
+/// taken: all servers have to be reached, and grant locks from then on.
+///
+/// A server that waits already, or has to after a restart, is refused; one that
+/// grants locks stays as it is.
+///
+/// Exit status: 0 done, 64 usage or a store without that guard, 69 refused or
+/// not reached.
+#[derive(clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "Example:\n  \
+        leasehold init --store redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
+)]
+pub(crate) struct Args {
+    /// Declare that nobody relies on any lease, whatever the servers know
+    ///
+    /// When all programs that take locks there were stopped. With one of them still
+    /// running, two can hold one lock.
+    #[arg(long, verbatim_doc_comment)]
+    force: bool,
+    #[command(flatten)]
+    store: Store,
+}
+
+pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
+    args.store.open()?.initialize(args.force)?;
+    Ok(0)
+}

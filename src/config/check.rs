@@ -1,0 +1,149 @@
+//! What a client, a lock and a name may be.
+
+use std::time::Duration;
+
+use super::{Config, MAX_NAME, MAX_TTL, StoreConfig, bad};
+use crate::error::Error;
+
+/// The shortest ttl: of less, the margin for drift would leave nothing to rely on.
+const MIN_TTL: Duration = Duration::from_millis(3);
+const IO_TIMEOUT_RANGE: Range<Duration> = (ms(1), ms(3_600_000));
+const CLOSE_TIMEOUT_RANGE: Range<Duration> = (Duration::ZERO, ms(3_600_000));
+const POOL_RANGE: Range<u32> = (1, 1024);
+const CLAIM_WINDOW_RANGE: Range<Duration> = (ms(50), ms(60_000));
+const TURNS_RANGE: Range<u32> = (1, 1024);
+const TURNS_WITHIN_RANGE: Range<Duration> = (Duration::ZERO, ms(3_600_000));
+const MAX_TTL_RANGE: Range<Duration> = (ms(1000), MAX_TTL);
+const LEAST_NODE_TIMEOUT: Duration = ms(1);
+/// More replicas than anybody waits for.
+const REPLICAS_RANGE: Range<u32> = (0, 16);
+
+/// The least and the most.
+type Range<T> = (T, T);
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.prefix.len() > MAX_NAME {
+            return Err(bad(format!("the prefix is longer than {MAX_NAME} bytes")));
+        }
+        for (what, span, range, said) in [
+            ("io_timeout", self.io_timeout, IO_TIMEOUT_RANGE, "it goes from 1ms to 1h"),
+            ("close_timeout", self.close_timeout, CLOSE_TIMEOUT_RANGE, "1h is the most"),
+            ("claim_window", self.claim_window, CLAIM_WINDOW_RANGE, "it goes from 50ms to 60s"),
+            ("turns_within", self.turns_within, TURNS_WITHIN_RANGE, "1h is the most"),
+            ("max_ttl", self.max_ttl, MAX_TTL_RANGE, "it goes from 1s to 24h"),
+        ] {
+            check_range(what, span, range).map_err(|what| bad(format!("{what}; {said}")))?;
+        }
+        for (what, count, range) in
+            [("pool", self.pool, POOL_RANGE), ("turns", self.turns, TURNS_RANGE)]
+        {
+            check_count(what, count, range)?;
+        }
+        self.check_guard()?;
+        self.check_node_timeout()
+    }
+
+    fn check_guard(&self) -> Result<(), Error> {
+        match self.store {
+            StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
+                "guard_data_loss is for servers; an SQLite file loses nothing that was granted"
+                    .to_owned(),
+            )),
+            StoreConfig::Quorum(_) if !self.guard_data_loss => Err(bad(
+                "guard_data_loss is always on in a quorum: a server that forgot what it granted \
+                 would vote for a second holder"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_node_timeout(&self) -> Result<(), Error> {
+        if !self.is_quorum() {
+            return match self.asked.node_timeout {
+                None => Ok(()),
+                Some(_) => Err(bad(
+                    "node_timeout is for a quorum; a single store has io_timeout".to_owned()
+                )),
+            };
+        }
+        check_range("node_timeout", self.node_timeout, (LEAST_NODE_TIMEOUT, self.io_timeout))
+            .map_err(|what| bad(format!("{what}; it goes from 1ms to io_timeout")))
+    }
+}
+
+pub(super) fn check_replicas(count: u32) -> Result<(), Error> {
+    check_count("replicas", count, REPLICAS_RANGE)
+}
+
+fn check_range<T: PartialOrd + std::fmt::Debug>(
+    what: &str,
+    value: T,
+    (least, most): Range<T>,
+) -> Result<(), String> {
+    if value < least || value > most { Err(format!("{what} is {value:?}")) } else { Ok(()) }
+}
+
+fn check_count(what: &str, count: u32, range: Range<u32>) -> Result<(), Error> {
+    let (least, most) = range;
+    check_range(what, count, range)
+        .map_err(|what| bad(format!("{what}; it goes from {least} to {most}")))
+}
+
+/// A ttl that leaves its holder something to rely on, and is not longer than the store's longest.
+pub(crate) fn check_ttl(ttl: Duration, most: Duration) -> Result<(), Error> {
+    if (MIN_TTL..=most).contains(&ttl) {
+        return Ok(());
+    }
+    Err(bad(match most {
+        MAX_TTL => format!("the ttl is {ttl:?}; it goes from 3ms to 24h"),
+        _ => format!("the ttl is {ttl:?}; in this store it goes from 3ms to {most:?}, its max_ttl"),
+    }))
+}
+
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
+    match name.len() {
+        0 => Err(bad("the name is empty".to_owned())),
+        length if length > MAX_NAME => {
+            Err(bad(format!("the name has {length} bytes; {MAX_NAME} is the most")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::drift;
+
+    #[test]
+    fn a_ttl_must_leave_validity() {
+        for good in [3, 100, 30_000, 86_400_000] {
+            check_ttl(Duration::from_millis(good), MAX_TTL).unwrap();
+        }
+        for bad in [Duration::ZERO, Duration::from_micros(2999), MAX_TTL + MIN_TTL] {
+            assert!(check_ttl(bad, MAX_TTL).unwrap_err().to_string().contains("3ms to 24h"));
+        }
+        let most = Duration::from_secs(10);
+        check_ttl(most, most).unwrap();
+        let said = check_ttl(most + MIN_TTL, most).unwrap_err().to_string();
+        assert!(said.contains("10.003s") && said.contains("3ms to 10s, its max_ttl"), "{said}");
+        // Stores count whole milliseconds, and nobody relies on the rest.
+        assert!(MIN_TTL > drift(MIN_TTL));
+        let less = MIN_TTL - Duration::from_millis(1);
+        assert!(less <= drift(less));
+    }
+
+    #[test]
+    fn names_hold_any_bytes_up_to_the_limit() {
+        check_name(b"a{b}\0\xff").unwrap();
+        check_name(&vec![b'x'; MAX_NAME]).unwrap();
+        assert!(check_name(b"").is_err());
+        assert!(check_name(&vec![b'x'; MAX_NAME + 1]).is_err());
+    }
+}

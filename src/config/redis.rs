@@ -1,0 +1,104 @@
+//! Which Redis servers, and how they are reached.
+
+use std::path::PathBuf;
+
+/// One Redis, however many servers it consists of: each lock is on one of them at a time.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct RedisConfig {
+    pub(crate) servers: Servers,
+    pub(crate) access: Access,
+    /// How many replicas must have acknowledged a grant before it counts.
+    pub(crate) replicas: u32,
+}
+
+/// Which servers there are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Servers {
+    One(Address),
+    /// Sentinels know which one is the master.
+    Sentinel(SentinelConfig),
+    /// Some servers of a Cluster, which know the others.
+    Cluster(Vec<Address>),
+}
+
+/// Where Sentinels are, and what they call the master.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SentinelConfig {
+    pub(crate) hosts: Vec<Address>,
+    pub(crate) master: String,
+    pub(crate) access: Access,
+}
+
+/// How a server is spoken to: who we are there, and whether in secret.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct Access {
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) database: u32,
+}
+
+/// Hides who we are.
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access").field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Address {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// Files that TLS needs; without any, the system's certificate authorities are trusted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TlsConfig {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// A password. It has no Debug and no Display that could write it anywhere.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: String) -> Secret {
+        Secret(text)
+    }
+
+    /// The password itself, for the one place that sends it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl RedisConfig {
+    pub(super) fn display(&self) -> String {
+        let scheme = if self.access.tls.is_some() { "rediss" } else { "redis" };
+        let database = self.access.database;
+        match &self.servers {
+            Servers::One(Address::Unix(path)) => format!("unix:{}", path.display()),
+            Servers::One(address) => format!("{scheme}://{address}/{database}"),
+            Servers::Sentinel(SentinelConfig { hosts, master, .. }) => {
+                format!("{scheme}+sentinel://{}/{master}/{database}", list(hosts))
+            }
+            Servers::Cluster(hosts) => format!("{scheme}+cluster://{}", list(hosts)),
+        }
+    }
+}
+
+fn list(hosts: &[Address]) -> String {
+    hosts.iter().map(Address::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "{}", path.display()),
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}

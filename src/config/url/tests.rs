@@ -1,0 +1,336 @@
+use std::time::Duration;
+
+use crate::config::{
+    Address, Config, DEFAULT_GUARDED_MAX_TTL, DEFAULT_NODE_TIMEOUT, MAX_TTL, RedisConfig, Secret,
+    SentinelConfig, Servers, StoreConfig,
+};
+use crate::error::ErrorKind;
+
+fn redis_of(url: &str) -> RedisConfig {
+    match Config::from_url(url).unwrap().store {
+        StoreConfig::Redis(redis) => *redis,
+        _ => panic!("{url}"),
+    }
+}
+
+fn members_of(urls: &str) -> Vec<RedisConfig> {
+    match Config::from_url(urls).unwrap().store {
+        StoreConfig::Quorum(members) => members,
+        _ => panic!("{urls}"),
+    }
+}
+
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp { host: host.to_owned(), port }
+}
+
+fn exposed(secret: Option<&Secret>) -> Option<&str> {
+    secret.map(Secret::expose)
+}
+
+#[track_caller]
+fn refused(url: &str, reason: &str) {
+    let error = Config::from_url(url).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadArgument, "{url}");
+    assert!(error.to_string().contains(reason), "{url}: {error}");
+}
+
+#[test]
+fn a_redis_url_says_all_of_it() {
+    let read = redis_of("redis://us%3aer:p%40ss@db.example:7000/5?replicas=2");
+    assert_eq!(read.servers, Servers::One(tcp("db.example", 7000)));
+    assert_eq!(read.access.user.as_deref(), Some("us:er"));
+    assert_eq!(exposed(read.access.password.as_ref()), Some("p@ss"));
+    assert_eq!((read.access.database, read.replicas), (5, 2));
+    let short = redis_of("redis://:secret@[::1]");
+    assert_eq!(short.servers, Servers::One(tcp("::1", 6379)));
+    assert_eq!((short.access.user, short.access.database, short.replicas), (None, 0, 0));
+    let unix = redis_of("unix:///run/redis.sock?db=3&password=x&replicas=16");
+    assert_eq!(unix.servers, Servers::One(Address::Unix("/run/redis.sock".into())));
+    assert_eq!((unix.access.database, unix.replicas), (3, 16));
+}
+
+#[test]
+fn a_sentinel_url_has_the_masters_credentials_and_those_of_the_sentinels() {
+    let read = redis_of(
+        "redis+sentinel://bob:pw@one,redis:26380,[::1]/my%20master/2\
+         ?sentinel_user=eve&sentinel_password=s%26s&replicas=1",
+    );
+    let Servers::Sentinel(SentinelConfig { hosts, master, access }) = read.servers else {
+        panic!()
+    };
+    assert_eq!(hosts, [tcp("one", 26379), tcp("redis", 26380), tcp("::1", 26379)]);
+    assert_eq!(master, "my master");
+    assert_eq!(access.user.as_deref(), Some("eve"));
+    assert_eq!(exposed(access.password.as_ref()), Some("s&s"));
+    assert_eq!(access.database, 0);
+    assert_eq!(read.access.user.as_deref(), Some("bob"));
+    assert_eq!(exposed(read.access.password.as_ref()), Some("pw"));
+    assert_eq!((read.access.database, read.replicas), (2, 1));
+
+    let plain = redis_of("redis+sentinel://:pw@h/m");
+    let Servers::Sentinel(SentinelConfig { access, .. }) = plain.servers else { panic!() };
+    assert!(access.password.is_none() && access.tls.is_none() && plain.access.tls.is_none());
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn sentinels_are_spoken_to_as_the_master_is_unless_said_otherwise() {
+    for (url, of_master, of_sentinels) in [
+        ("rediss+sentinel://h/m?ca=/ca.pem", true, true),
+        ("rediss+sentinel://h/m?ca=/ca.pem&sentinel_tls=no", true, false),
+        ("redis+sentinel://h/m?ca=/ca.pem&sentinel_tls=yes", false, true),
+        ("redis+sentinel://h/m?sentinel_tls=no", false, false),
+    ] {
+        let read = redis_of(url);
+        let Servers::Sentinel(SentinelConfig { access, .. }) = read.servers else { panic!() };
+        for (tls, wanted) in [(read.access.tls, of_master), (access.tls, of_sentinels)] {
+            assert_eq!(tls.is_some(), wanted, "{url}");
+            assert!(tls.is_none_or(|tls| tls.ca == Some("/ca.pem".into())), "{url}");
+        }
+    }
+}
+
+#[test]
+fn a_cluster_url_names_some_of_its_servers() {
+    let read = redis_of("redis+cluster://bob:pw@a,b:7000,[::1]:7001/0?replicas=1");
+    let seeds = vec![tcp("a", 6379), tcp("b", 7000), tcp("::1", 7001)];
+    assert_eq!(read.servers, Servers::Cluster(seeds));
+    assert_eq!(read.access.user.as_deref(), Some("bob"));
+    assert_eq!(exposed(read.access.password.as_ref()), Some("pw"));
+    assert_eq!((read.access.database, read.replicas), (0, 1));
+    refused("redis+cluster://a/3", "only database 0");
+}
+
+#[test]
+fn parameters_set_timeouts_and_pool() {
+    let config = Config::from_url(
+        "redis://h?io_timeout=250ms&pool=3&prefix=a%00b&turns=5&turns_within=7ms&close_timeout=2s\
+         &claim_window=300ms",
+    )
+    .unwrap();
+    assert_eq!(config.io_timeout, Duration::from_millis(250));
+    assert_eq!((config.pool, config.turns), (3, 5));
+    assert_eq!(config.prefix, b"a\0b");
+    assert_eq!(config.turns_within, Duration::from_millis(7));
+    assert_eq!(config.close_timeout, Duration::from_secs(2));
+    assert_eq!(config.claim_window, Duration::from_millis(300));
+}
+
+#[test]
+fn a_guarded_store_has_a_shorter_longest_ttl() {
+    let read = |url| {
+        let Config { guard_data_loss, max_ttl, .. } = Config::from_url(url).unwrap();
+        (guard_data_loss, max_ttl)
+    };
+    assert_eq!(read("redis://h"), (false, MAX_TTL));
+    assert_eq!(read("redis://h?guard_data_loss=no"), (false, MAX_TTL));
+    assert_eq!(read("redis://h?guard_data_loss=yes"), (true, DEFAULT_GUARDED_MAX_TTL));
+    assert_eq!(read("redis+sentinel://h/m?guard_data_loss=yes").1, DEFAULT_GUARDED_MAX_TTL);
+    assert_eq!(read("redis+cluster://h?guard_data_loss=yes&max_ttl=1h").1, MAX_TTL / 24);
+    assert_eq!(read("unix:/s?max_ttl=1s"), (false, Duration::from_secs(1)));
+    assert_eq!(read("redis://a,redis://b,redis://c"), (true, DEFAULT_GUARDED_MAX_TTL));
+    // Said in code, in any order, as in a URL.
+    let hour = Duration::from_secs(3600);
+    let config = Config::from_url("redis://h?max_ttl=1h").unwrap().guard_data_loss(true);
+    assert_eq!((config.guard_data_loss, config.max_ttl), (true, hour));
+    let config = Config::from_url("redis://h").unwrap().guard_data_loss(true);
+    assert_eq!(config.max_ttl, DEFAULT_GUARDED_MAX_TTL);
+    assert_eq!(config.guard_data_loss(false).max_ttl, MAX_TTL);
+}
+
+#[test]
+fn commas_separate_the_members_of_a_quorum() {
+    let members = members_of(
+        "redis://:p@a/1?replicas=1,unix:///c?password=x,redis+sentinel://h1,redis:26379/m\
+         ?sentinel_password=y,redis+cluster://d,e:7000,redis+unix:/f\
+         ?io_timeout=300ms&node_timeout=30ms&max_ttl=10s&prefix=x,y",
+    );
+    let servers: Vec<_> = members.iter().map(|member| member.servers.clone()).collect();
+    assert_eq!(servers[0], Servers::One(tcp("a", 6379)));
+    assert_eq!(servers[1], Servers::One(Address::Unix("/c".into())));
+    let Servers::Sentinel(SentinelConfig { hosts, access, .. }) = &servers[2] else { panic!() };
+    assert_eq!(*hosts, [tcp("h1", 26379), tcp("redis", 26379)]);
+    assert_eq!(exposed(access.password.as_ref()), Some("y"));
+    assert_eq!(servers[3], Servers::Cluster(vec![tcp("d", 6379), tcp("e", 7000)]));
+    assert_eq!(servers[4], Servers::One(Address::Unix("/f".into())));
+    assert_eq!((members[0].access.database, members[0].replicas, members[1].replicas), (1, 1, 0));
+    assert_eq!(exposed(members[1].access.password.as_ref()), Some("x"));
+}
+
+#[test]
+fn the_last_url_of_a_quorum_speaks_for_the_client() {
+    let list = ["redis://a", "redis://b", "redis://c?io_timeout=50ms&max_ttl=10s&prefix=p"];
+    let config = Config::from_urls(list).unwrap();
+    assert!(config == Config::from_url(&list.join(",")).unwrap());
+    assert_eq!(config.io_timeout, Duration::from_millis(50));
+    assert_eq!((config.max_ttl, &*config.prefix), (Duration::from_secs(10), &b"p"[..]));
+    // Not longer than the whole request may take.
+    assert_eq!(config.node_timeout, Duration::from_millis(50));
+    let config = Config::from_urls(["redis://a", "redis://b", "redis://c"]).unwrap();
+    assert_eq!(config.node_timeout, DEFAULT_NODE_TIMEOUT);
+    assert_eq!(config.display_store(), "redis://a:6379/0,redis://b:6379/0,redis://c:6379/0");
+
+    assert!(Config::from_urls(["redis://a"]).unwrap() == Config::from_url("redis://a").unwrap());
+    assert!(Config::from_urls::<&str>([]).unwrap_err().to_string().contains("no URL"));
+    let urls = ["redis://a,redis://b", "redis://c", "redis://d"];
+    assert!(Config::from_urls(urls).unwrap_err().to_string().contains("URL 1 of 3"));
+}
+
+#[test]
+fn a_quorum_that_is_none_is_refused_with_its_reason() {
+    let many = |count: usize| {
+        (0..count).map(|host| format!("redis://h{host}")).collect::<Vec<_>>().join(",")
+    };
+    assert_eq!(members_of(&many(31)).len(), 31);
+    refused(&many(33), "31 members are the most");
+    refused(&many(2), "no better than a single server");
+    refused(&many(4), "once 2 of them are down, no better than one of 3");
+    for (urls, reason) in [
+        ("redis://a,redis://b,sqlite:file", "URL 3 of 3: a file"),
+        ("redis://a?pool=3,redis://b,redis://c", "URL 1 of 3: 'pool' concerns the whole quorum"),
+        ("redis://a,redis://b?node_timeout=9ms,redis://c", "'node_timeout' concerns"),
+        ("redis://a,redis://b?prefix=x,redis://c", "'prefix' concerns"),
+        ("redis://a,redis://b?colour=red,redis://c", "URL 2 of 3: the URL's key 'colour'"),
+        ("redis://a,redis://b,redis://c?colour=red", "'colour' is not known"),
+        ("redis://a,http://b,redis://c,redis://d", "URL 1 of 3: this URL has one host"),
+        ("redis://a,redis:b,redis://c", "URL 2 of 3: after 'redis:'"),
+        ("redis://a,redis://b,redis://c?guard_data_loss=no", "always on in a quorum"),
+        ("redis://a,redis://b,redis://c?node_timeout=2s", "from 1ms to io_timeout"),
+        ("redis://a,redis://b,redis://c?node_timeout=0", "from 1ms to io_timeout"),
+    ] {
+        refused(urls, reason);
+    }
+}
+
+#[test]
+fn nobody_votes_twice() {
+    for (urls, pair) in [
+        ("redis://a,redis://b,redis://a/1", "URLs 1 and 3"),
+        ("redis://a,redis://A.:6379,redis://c", "URLs 1 and 2"),
+        ("redis://a,redis://localhost,redis://127.0.0.1", "URLs 2 and 3"),
+        ("redis://a,redis://[::1],redis://[0:0::1]", "URLs 2 and 3"),
+        ("redis://a,redis://[::ffff:10.0.0.1],redis://10.0.0.1", "URLs 2 and 3"),
+        ("unix:///s,redis://b,redis+unix:///s?db=2", "URLs 1 and 3"),
+        ("redis+sentinel://a,b/m,redis+sentinel://c,b/m,redis://d", "URLs 1 and 2"),
+        ("redis+cluster://a,b,redis+cluster://b,c,redis://d", "URLs 1 and 2"),
+        ("redis+cluster://a,b,redis://c,redis://b", "URLs 1 and 3"),
+    ] {
+        refused(urls, pair);
+        refused(urls, "vote twice");
+    }
+    for urls in [
+        "redis://a,redis://a:6380,redis://a:6381",
+        "redis+sentinel://a,b/m1,redis+sentinel://a,b/m2,redis+sentinel://a,b/m3",
+        "redis+sentinel://a/m,redis+sentinel://b/m,redis://a:26379",
+        "unix:///a,unix:///b,redis://a",
+    ] {
+        assert_eq!(members_of(urls).len(), 3);
+    }
+}
+
+#[test]
+fn a_wrong_url_is_refused_with_its_reason() {
+    for (url, reason) in [
+        ("localhost", "no scheme"),
+        ("http://localhost", "scheme is unknown"),
+        ("redis:localhost", "'//'"),
+        ("redis://", "no host"),
+        ("redis://h:0", "port"),
+        ("redis://h:99999", "port"),
+        ("redis://h/x", "database"),
+        ("redis://h?pool=0", "pool is 0"),
+        ("redis://h?pool=1&pool=2", "twice"),
+        ("redis://h?io_timeout=5", "io_timeout"),
+        ("redis://h?io_timeout=0", "io_timeout is 0ns; it goes from 1ms to 1h"),
+        ("redis://h?claim_window=1ms", "it goes from 50ms to 60s"),
+        ("redis://h?turns_within=2h", "1h is the most"),
+        ("redis://h?close_timeout=2h", "1h is the most"),
+        ("redis://h?turns=0", "turns is 0; it goes from 1 to 1024"),
+        ("redis://h?colour=red", "'colour' is not known"),
+        ("redis://h?ca=x", "'ca' is not known"),
+        ("redis://user@h", "no password"),
+        ("redis://[::1", "']'"),
+        ("redis://a,b", "one host"),
+        ("redis://a b", "host has a character"),
+        ("redis://h?replicas=17", "replicas is 17; it goes from 0 to 16"),
+        ("redis://h?replicas=-1", "whole number"),
+        ("redis://h?max_ttl=999ms", "max_ttl is 999ms; it goes from 1s to 24h"),
+        ("redis://h?max_ttl=25h", "from 1s to 24h"),
+        ("redis://h?guard_data_loss=on", "yes or no"),
+        ("redis://h?node_timeout=10ms", "node_timeout is for a quorum"),
+        ("unix:", "no socket path"),
+        ("unix://relative/path", "another '/'"),
+        ("unix:///s?user=x", "'user' needs"),
+        ("redis://h?pool", "without '='"),
+        ("redis+sentinel:h/m", "'//'"),
+        ("redis+sentinel://h", "what the Sentinels call the master"),
+        ("redis+sentinel://h/", "what the Sentinels call the master"),
+        ("redis+sentinel:///m", "no host"),
+        ("redis+sentinel://a,,b/m", "no host"),
+        ("redis+sentinel://a,a:26379/m", "twice"),
+        ("redis+sentinel://h/m/x", "database"),
+        ("redis+sentinel://h/m/1/2", "database"),
+        ("redis+sentinel://:p@h,:p@i/m", "several '@'"),
+        ("redis+sentinel://h/m?sentinel_user=x", "'sentinel_user' needs"),
+        ("redis+sentinel://h/m?sentinel_tls=maybe", "yes or no"),
+        ("redis+sentinel://h/m?ca=x", "'ca' is not known"),
+        ("redis+cluster://", "no host"),
+        ("redis+cluster://a,b,a", "twice"),
+        ("redis+cluster://h/x", "database"),
+        ("redis+cluster://h?sentinel_user=x", "not known"),
+        ("redis://h?sentinel_user=x", "not known"),
+    ] {
+        refused(url, reason);
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_file_has_nothing_of_a_servers() {
+    let config = Config::from_url("sqlite:file?max_ttl=1m&guard_data_loss=no").unwrap();
+    assert_eq!(config.max_ttl, Duration::from_secs(60));
+    refused("sqlite:file?replicas=1", "'replicas' is not known for sqlite");
+    refused("sqlite:file?guard_data_loss=yes", "an SQLite file loses nothing");
+    refused("sqlite:file?node_timeout=10ms", "for a quorum");
+}
+
+#[test]
+fn what_people_see_leads_there() {
+    for (url, shown) in [
+        ("redis+sentinel://u:p@a,[::1]:1/m/2", "redis+sentinel://a:26379,[::1]:1/m/2"),
+        ("redis+cluster://u:p@a,b:1", "redis+cluster://a:6379,b:1"),
+        (
+            "unix:///s?password=p,redis://b,redis+cluster://c",
+            "unix:/s,redis://b:6379/0,redis+cluster://c:6379",
+        ),
+    ] {
+        let config = Config::from_url(url).unwrap();
+        assert_eq!(config.display_store(), shown);
+        assert_eq!(Config::from_url(shown).unwrap().display_store(), shown);
+    }
+}
+
+#[test]
+fn c12_no_error_of_a_url_repeats_its_password() {
+    for url in [
+        "redis://:hunter2@h:0",
+        "redis://:hunter2@h/x",
+        "redis://:hunter2@h?wrong=1",
+        "hunter2://h",
+        "unix:///s?password=hunter2&x=1",
+        "redis+sentinel://h/m?sentinel_password=hunter2&x=1",
+        "redis+sentinel://h/m?sentinel_user=x&sentinel_pasword=hunter2",
+        "redis+sentinel://:hunter2@h,i",
+        "redis+sentinel://:hunter2@h,:hunter2@i/m",
+        "redis+cluster://:hunter2@h/7",
+        "redis://:hunter2,redis://h",
+        "redis://:hunter2@a,redis://:hunter2@a,redis://:hunter2@a",
+        "redis://:hunter2@a,redis://:hunter2/@b,redis://c",
+        "redis://:hunter2@a,redis://b,redis://hunter2@c",
+        "redis://a,redis://b,redis://c?sentinel_password=hunter2",
+    ] {
+        let error = Config::from_url(url).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}: {error}");
+    }
+}

@@ -1,0 +1,183 @@
+//! What a client can hear of one round trip, and what its round makes of it.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::node::Answer;
+use super::setup::NODES;
+use crate::clock::Moment;
+use crate::store::quorum::round::{Round, Step, Verdict, Vote};
+
+/// What has come back to a client; none of it is ever taken away, since it may come twice.
+pub(super) type Answers = [Vec<Answer>; NODES];
+
+/// A grant that a client has heard of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) enum Grant {
+    #[default]
+    None,
+    /// Not in time.
+    Late,
+    /// Its fence, and whether it was raised after that.
+    Counts(u8, bool),
+}
+
+/// All that a round knows.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Situation {
+    raising: bool,
+    grants: [Grant; NODES],
+    answers: Answers,
+}
+
+/// An order in which some answers come, up to the one that decides something.
+pub(super) struct Decision {
+    /// `None` for a node that is waited for no longer.
+    heard: Vec<(usize, Option<Answer>)>,
+    pub(super) grants: [Grant; NODES],
+    pub(super) end: End,
+}
+
+pub(super) enum End {
+    Raise { round: Round, fence: u8, nodes: Vec<usize> },
+    Success { fence: u8 },
+    Refusal,
+}
+
+/// Decisions that were worked out before: in the same situation a round does the same.
+#[derive(Default)]
+pub(super) struct Decisions(RefCell<HashMap<Situation, Rc<[Rc<Decision>]>>>);
+
+impl Decisions {
+    pub(super) fn of(
+        &self,
+        round: &Round,
+        raising: bool,
+        grants: [Grant; NODES],
+        answers: &Answers,
+    ) -> Rc<[Rc<Decision>]> {
+        let situation = Situation { raising, grants, answers: answers.clone() };
+        let mut known = self.0.borrow_mut();
+        let decisions = known.entry(situation).or_insert_with_key(|situation| {
+            let mut found = Found::default();
+            found.look(round, Vec::new(), situation, situation.grants);
+            found.decisions.into()
+        });
+        Rc::clone(decisions)
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    decisions: Vec<Rc<Decision>>,
+    /// What has been heard, in whatever order, without a decision.
+    undecided: HashSet<[Option<Option<Answer>>; NODES]>,
+    /// Ends are told apart by the grants that count and by the fence, or 0.
+    ends: HashSet<([Grant; NODES], u8)>,
+}
+
+impl Found {
+    fn look(
+        &mut self,
+        round: &Round,
+        heard: Vec<(usize, Option<Answer>)>,
+        situation: &Situation,
+        grants: [Grant; NODES],
+    ) {
+        for n in (0..NODES).filter(|n| heard.iter().all(|(other, _)| other != n)) {
+            let answers = &situation.answers[n];
+            for first in answers.iter().copied().map(Some).chain([None]) {
+                let (mut heard, mut grants) = (heard.clone(), grants);
+                heard.push((n, first));
+                // It comes again, and whatever else came from this node comes after it.
+                let more = [first].into_iter().chain(answers.iter().copied().map(Some));
+                let mut step = feed(round.clone(), n, first, &mut grants[n]);
+                for answer in more {
+                    let Step::Wait(round) = step else { break };
+                    step = feed(round, n, answer, &mut grants[n]);
+                }
+                match step {
+                    Step::Wait(round) => {
+                        let mut all = [None; NODES];
+                        heard.iter().for_each(|(n, answer)| all[*n] = Some(*answer));
+                        if self.undecided.insert(all) {
+                            self.look(&round, heard, situation, grants);
+                        }
+                    }
+                    step => self.decided(step, heard, grants),
+                }
+            }
+        }
+    }
+
+    fn decided(
+        &mut self,
+        step: Step,
+        heard: Vec<(usize, Option<Answer>)>,
+        mut grants: [Grant; NODES],
+    ) {
+        let (end, fence) = match step {
+            Step::Raise { round, fence, nodes } => {
+                for grant in grants.iter_mut().filter(|grant| **grant == Grant::None) {
+                    *grant = Grant::Late;
+                }
+                let fence = fence as u8;
+                (End::Raise { round, fence, nodes }, fence)
+            }
+            Step::Done(Verdict::Granted { fence, .. }) => {
+                let fence = fence as u8;
+                (End::Success { fence }, fence)
+            }
+            Step::Done(Verdict::Refused { give, .. }) => {
+                assert_eq!(give.len(), NODES, "a node that was asked is not given");
+                grants = Default::default();
+                (End::Refusal, 0)
+            }
+            Step::Wait(_) => return,
+        };
+        if self.ends.insert((grants, fence)) {
+            self.decisions.push(Rc::new(Decision { heard, grants, end }));
+        }
+    }
+}
+
+fn feed(round: Round, n: usize, answer: Option<Answer>, grant: &mut Grant) -> Step {
+    let vote = match answer {
+        None => {
+            if *grant == Grant::None {
+                *grant = Grant::Late;
+            }
+            Vote::Late
+        }
+        Some(Answer::Granted(fence)) => {
+            if *grant == Grant::None {
+                *grant = Grant::Counts(fence, false);
+            }
+            Vote::Granted { fence: fence.into() }
+        }
+        Some(Answer::Raised(fence)) => {
+            *grant = Grant::Counts(fence, true);
+            Vote::Raised
+        }
+    };
+    round.heard(n, vote, Moment::ZERO)
+}
+
+/// Fresh rounds of an attempt that nobody has answered yet.
+pub(super) fn round() -> Round {
+    Round::new(NODES, Moment::ZERO, Duration::from_secs(1))
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = match &self.end {
+            End::Raise { fence, nodes, .. } => format!("raise {nodes:?} to {fence}"),
+            End::Success { fence } => format!("success with {fence}"),
+            End::Refusal => "refusal".to_owned(),
+        };
+        write!(f, "{:?}: {end}", self.heard)
+    }
+}

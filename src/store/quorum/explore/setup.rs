@@ -1,0 +1,81 @@
+//! What is explored, and what is wrong on purpose.
+
+use super::node::Attempt;
+use crate::store::quorum::round::Mutant;
+
+pub(super) const NODES: usize = 3;
+
+/// A small world, and how far it may go.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    /// The hints of each client's attempts, a later one never being less.
+    pub(super) hints: Vec<Vec<u8>>,
+    /// The last fence of each node.
+    pub(super) last: [u8; NODES],
+    /// Keys expire whenever they like. Else they stay until they are given, so that the lock is
+    /// exclusive.
+    pub(super) expiry: bool,
+    /// How many requests are carried out once more.
+    pub(super) repeats: u8,
+    pub(super) flaw: Option<Flaw>,
+}
+
+/// Ways to get it wrong, each of which a search has to find.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Flaw {
+    /// In the round that decides in the client.
+    Round(Mutant),
+    /// A node raises without asking whose the key is.
+    RaisesWhoeverHasIt,
+    /// A node that was granted anew, by the same request come again, raises to a fence below that
+    /// of others in between.
+    RaisesPastLargerFences,
+    /// A give for an attempt that failed takes the next one's key.
+    GivesLaterAttempts,
+    /// A node forgets its data, once, and votes.
+    Forgets,
+}
+
+impl Setup {
+    pub(super) fn new(hints: &[&[u8]]) -> Setup {
+        Setup {
+            hints: hints.iter().map(|hints| hints.to_vec()).collect(),
+            last: [0; NODES],
+            expiry: true,
+            repeats: 0,
+            flaw: None,
+        }
+    }
+
+    pub(super) fn last(self, last: [u8; NODES]) -> Setup {
+        Setup { last, ..self }
+    }
+
+    pub(super) fn exclusive(self) -> Setup {
+        Setup { expiry: false, ..self }
+    }
+
+    pub(super) fn repeats(self, repeats: u8) -> Setup {
+        Setup { repeats, ..self }
+    }
+
+    pub(super) fn wrong(self, flaw: Flaw) -> Setup {
+        Setup { flaw: Some(flaw), ..self }
+    }
+
+    pub(super) fn mutant(&self) -> Option<Mutant> {
+        match self.flaw {
+            Some(Flaw::Round(mutant)) => Some(mutant),
+            _ => None,
+        }
+    }
+
+    pub(super) fn hint(&self, attempt: Attempt) -> u8 {
+        self.hints[usize::from(attempt.client)][usize::from(attempt.number)]
+    }
+
+    /// The clients differ in their names only.
+    pub(super) fn is_alike(&self) -> bool {
+        self.hints.windows(2).all(|two| two[0] == two[1])
+    }
+}

@@ -1,0 +1,148 @@
+//! How much is explored in an ordinary run, and what the search finds where something is wrong.
+//!
+//! `LEASEHOLD_LONG=1` explores larger worlds as well.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::search::{Seen, breadth_first};
+use super::setup::{Flaw, Setup};
+use crate::store::quorum::round::Mutant;
+
+/// No hint is larger than a fence that was given out.
+const PLAIN: &[u8] = &[0];
+const TWICE: &[u8] = &[0, 0];
+
+fn two() -> Setup {
+    Setup::new(&[PLAIN, PLAIN])
+}
+
+fn three() -> Setup {
+    Setup::new(&[PLAIN, PLAIN, PLAIN])
+}
+
+/// One client makes a second attempt while messages of its first one are still under way.
+fn again() -> Setup {
+    Setup::new(&[TWICE, PLAIN])
+}
+
+/// Nodes that have not seen the same.
+const UNEVEN: [u8; 3] = [0, 1, 2];
+
+/// Each is explored to its end.
+fn worlds() -> Vec<Setup> {
+    vec![
+        two().repeats(1),
+        two().last(UNEVEN).repeats(1),
+        three(),
+        again(),
+        Setup::new(&[&[1, 3], &[2]]),
+        Setup::new(&[&[1], &[3]]).last(UNEVEN),
+        two().exclusive().repeats(2),
+        three().exclusive(),
+        again().exclusive(),
+        Setup::new(&[&[1, 3], &[2]]).exclusive(),
+    ]
+}
+
+/// Each is explored as far as there is room for.
+fn larger_worlds() -> Vec<Setup> {
+    vec![
+        two().last(UNEVEN).repeats(2),
+        three().last(UNEVEN),
+        three().repeats(1),
+        again().repeats(1),
+        again().last(UNEVEN),
+        Setup::new(&[TWICE, TWICE]),
+        Setup::new(&[&[1, 4], &[2, 3]]),
+        three().exclusive().repeats(1),
+        again().exclusive().repeats(1),
+        Setup::new(&[TWICE, TWICE]).exclusive(),
+        Setup::new(&[TWICE, PLAIN, PLAIN]).exclusive(),
+    ]
+}
+
+fn explore(worlds: Vec<Setup>, most: usize) -> Seen {
+    let (left, seen) = (Mutex::new(worlds), Mutex::new(Seen::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(setup) = pop(&left) {
+                    let start = Instant::now();
+                    let explored =
+                        breadth_first(&setup, most).unwrap_or_else(|found| panic!("{found:?}"));
+                    println!("{setup:?}: {explored}, in {:?}", start.elapsed());
+                    assert!(explored.exhausted || most > ROOM, "{setup:?} has become larger");
+                    seen.lock().unwrap().add(&explored);
+                }
+            });
+        }
+    });
+    seen.into_inner().unwrap()
+}
+
+fn pop<T>(list: &Mutex<Vec<T>>) -> Option<T> {
+    list.lock().unwrap().pop()
+}
+
+/// More than any of the ordinary worlds has.
+const ROOM: usize = 400_000;
+
+#[test]
+fn c2_fences_of_a_quorum_are_in_order_whatever_the_network_and_the_clocks_do() {
+    let seen = explore(worlds(), ROOM);
+    println!("all of it: {seen}");
+    assert!(seen.states >= 400_000, "{seen}");
+    let successes = [seen.at_once, seen.raised, seen.later, seen.refused];
+    assert!(successes.into_iter().all(|count| count >= 50_000), "{seen}");
+    if std::env::var_os("LEASEHOLD_LONG").is_some() {
+        println!("larger ones: {}", explore(larger_worlds(), 2_000_000));
+    }
+}
+
+/// What is wrong on purpose is found, and only that.
+fn is_caught(flaw: Flaw, setup: Setup) {
+    match breadth_first(&setup.clone().wrong(flaw), ROOM) {
+        Ok(seen) => panic!("{flaw:?} survives: {seen}"),
+        Err(found) => println!("{flaw:?} is caught: {found:?}"),
+    }
+    if let Err(found) = breadth_first(&setup, ROOM) {
+        panic!("without {flaw:?}: {found:?}");
+    }
+}
+
+#[test]
+fn caught_a_majority_of_the_grants_instead_of_all_nodes() {
+    is_caught(Flaw::Round(Mutant::MajorityOfTheGranted), two());
+}
+
+#[test]
+fn caught_a_raise_without_asking_whose_the_key_is() {
+    is_caught(Flaw::RaisesWhoeverHasIt, two());
+}
+
+#[test]
+fn caught_a_late_grant_that_counts_as_a_confirmation() {
+    is_caught(Flaw::Round(Mutant::CountsLateGrants), two());
+}
+
+#[test]
+fn caught_one_round_of_plain_increments() {
+    is_caught(Flaw::Round(Mutant::TakesTheLargestGrant), two());
+}
+
+#[test]
+fn caught_a_node_that_forgot_its_data_and_votes() {
+    is_caught(Flaw::Forgets, two());
+}
+
+/// The key is the attempt's, by its first request come again, and others had it in between.
+#[test]
+fn caught_a_raise_to_less_than_the_node_gave_out() {
+    is_caught(Flaw::RaisesPastLargerFences, two().repeats(1));
+}
+
+#[test]
+fn caught_a_late_give_that_frees_the_next_attempt() {
+    is_caught(Flaw::GivesLaterAttempts, again().exclusive());
+}

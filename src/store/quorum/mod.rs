@@ -1,0 +1,281 @@
+//! One lock on several servers that know nothing of each other: whoever has a majority of all of
+//! them has it, and a minority may be down.
+//!
+//! Fences are sound without any clock. A node grants c = max(last + 1, hint), where the hint is
+//! the client's own clock in microseconds, which also numbers its attempts. Of the grants that
+//! came in time the largest is M, and the nodes that have not granted M itself are told to *raise*
+//! to it, which a node does only while its key is still that attempt's and nothing larger than M
+//! was stored there. Once M stands on a majority of all nodes, stored on each while the key was
+//! the attempt's, M is the fence. Two who succeed share such a node; there one came after the
+//! other, was granted more than the first one's fence, and has a fence that is not less than what
+//! it was granted.
+//!
+//! [`round`] is the algorithm of an attempt, [`tally`] that of an extension and of a give. They send
+//! nothing.
+//! [`driver`] does, [`inquiry`] stands between them, and [`debts`] remembers what could not be sent.
+
+mod debts;
+mod driver;
+#[cfg(test)]
+mod explore;
+mod inquiry;
+mod round;
+mod tally;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use self::debts::Debts;
+use self::driver::{Scatter, Share};
+use self::inquiry::Inquiry;
+use self::round::majority;
+use super::redis::LONGEST_PAUSE;
+use super::redis::node::{Members, Node};
+use super::{Abilities, Ears, Failure, Held, Lane, Look, Outcome, Owed, Request, Store};
+use crate::clock::{Deadline, Moment, wall_micros};
+use crate::config::{Config, RedisConfig};
+use crate::error::{Error, ErrorKind};
+use crate::sync::Permits;
+
+/// Several who ask at once can keep each other from a majority. They are told at about the same
+/// time, so each waits for a random part of this first: some round trips, of which most of the
+/// others keep out.
+const SPREAD: Duration = Duration::from_millis(2);
+
+/// A node takes no number that is further ahead of its own clock, in microseconds.
+const MOST_AHEAD: u64 = 3_600_000_000;
+
+/// Locks on a majority of several servers.
+pub(crate) struct QuorumStore {
+    members: Members,
+    node_timeout: Duration,
+    /// As many as each node has connections for callers.
+    entrance: Permits,
+    last_attempt: AtomicU64,
+    debts: Debts,
+}
+
+impl QuorumStore {
+    /// Does not connect.
+    pub(crate) fn new(members: &[RedisConfig], config: &Config) -> Result<QuorumStore, Error> {
+        Ok(QuorumStore {
+            members: Members::new(members, config)?,
+            node_timeout: config.node_timeout,
+            entrance: Permits::new(config.pool),
+            last_attempt: AtomicU64::new(0),
+            debts: Debts::new(members.len()),
+        })
+    }
+
+    fn nodes(&self) -> &[Node] {
+        &self.members.nodes
+    }
+
+    fn next_attempt(&self) -> u64 {
+        let now = wall_micros();
+        let next = |last| Some(following(last, now));
+        let last = self.last_attempt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        following(last.unwrap_or_default(), now)
+    }
+
+    fn scatter(&self, lane: Lane, deadline: Deadline) -> Scatter<'_> {
+        let deadline = deadline.min(Deadline::after(self.node_timeout));
+        Scatter { nodes: self.nodes(), lane, deadline }
+    }
+
+    /// What every node is asked first: all of it.
+    fn shares<'r>(&self, requests: &[Request<'r>], inquiries: &[Inquiry<'r>]) -> Vec<Share<'r>> {
+        let share = |_: &Node| Share {
+            inquiries: (0..inquiries.len()).collect(),
+            ballots: inquiries.iter().map(Inquiry::ballot).collect(),
+            requests: requests.to_vec(),
+        };
+        self.nodes().iter().map(share).collect()
+    }
+
+    /// Raises the fences that no majority has granted.
+    fn raise(&self, lane: Lane, inquiries: &mut [Inquiry<'_>], deadline: Deadline) {
+        let mut shares: Vec<_> = self.nodes().iter().map(|_| Share::default()).collect();
+        let mut any = false;
+        for (index, inquiry) in inquiries.iter_mut().enumerate() {
+            any |= inquiry.raise(index, &mut shares);
+        }
+        if any {
+            self.scatter(lane, deadline).run(shares, inquiries);
+        }
+    }
+
+    /// Gives up attempts that failed, wherever they may have been granted something, and waits for
+    /// no reply: what this client asks next about the name comes behind it.
+    fn clean_up(&self, lane: Lane, asked: &[usize], inquiries: &[Inquiry<'_>], deadline: Deadline) {
+        for (index, node) in self.nodes().iter().enumerate() {
+            let mut share = Share::default();
+            for (_, ballot, request) in inquiries
+                .iter()
+                .flat_map(Inquiry::leftover)
+                .filter(|(at, ..)| *at == index && asked.contains(at))
+            {
+                share.ballots.push(ballot);
+                share.requests.push(request);
+            }
+            if share.ballots.is_empty() {
+                continue;
+            }
+            let requests = share.requests.clone();
+            let sheet = node.pack(share.ballots, share.requests);
+            // What takes longer is owed: whoever asked does not wait for it.
+            match node.tell(lane, &sheet, deadline.min(Deadline::after(self.node_timeout))) {
+                Ok(told) => told.leave(false),
+                Err(_) => self.debts.add(index, &requests),
+            }
+        }
+    }
+
+    /// Gives are owed to those that were left out, since the others sufficed.
+    fn catch_up(&self, inquiries: &[Inquiry<'_>]) {
+        let nodes = self.nodes().iter().enumerate();
+        for (index, _) in nodes.filter(|(_, node)| node.may_keep()) {
+            let untold = inquiries.iter().filter_map(|inquiry| inquiry.untold(index));
+            let untold: Vec<_> = untold.collect();
+            self.debts.add(index, &untold);
+        }
+    }
+
+    fn reach(&self, mut reach: impl FnMut(&Node) -> Result<(), Error>) -> Result<(), Error> {
+        let (mut reached, mut failed) = (0, None);
+        for node in self.nodes() {
+            match reach(node) {
+                Ok(()) => reached += 1,
+                Err(error) => failed = Some(error),
+            }
+        }
+        let (needed, all) = (majority(self.nodes().len()), self.nodes().len());
+        match failed {
+            Some(error) if reached < needed && !error.is_retriable() => Err(error),
+            Some(error) if reached < needed => {
+                let detail = format!("{reached} of {all} were reached, {needed} must; {error}");
+                Err(Error::new(ErrorKind::NoQuorum, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The number of an attempt: our clock, but never the same twice, nor less than before. Only where it
+/// was so far ahead that nodes refuse what it numbered, it begins anew: they would refuse all else
+/// until it is as late as it was then.
+fn following(last: u64, now: u64) -> u64 {
+    if last > now.saturating_add(MOST_AHEAD) { now } else { now.max(last.saturating_add(1)) }
+}
+
+impl Store for QuorumStore {
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let permit = (lane == Lane::Caller).then(|| self.entrance.take(deadline));
+        if let Some(None) = permit {
+            let busy = Error::new(ErrorKind::Exhausted, "all connections of the pool were in use");
+            let refused = |_| Err(Failure::not_done(busy.clone()));
+            return requests.iter().map(refused).collect();
+        }
+        let (attempt, sent) = (self.next_attempt(), Moment::now());
+        let nodes = self.nodes().len();
+        let all = requests.iter();
+        let mut inquiries: Vec<_> =
+            all.map(|request| Inquiry::new(*request, attempt, nodes, sent)).collect();
+        let shares = self.shares(requests, &inquiries);
+        let asked = self.scatter(lane, deadline).run(shares, &mut inquiries);
+        self.raise(lane, &mut inquiries, deadline);
+        self.clean_up(lane, &asked, &inquiries, deadline);
+        self.catch_up(&inquiries);
+        inquiries.into_iter().map(Inquiry::outcome).collect()
+    }
+
+    /// Only what most nodes say is told as so.
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let mut looks = Vec::new();
+        self.reach(|node| {
+            let by = deadline.min(Deadline::after(self.node_timeout));
+            looks.push(node.look(name, by)?);
+            Ok(())
+        })?;
+        let most = majority(self.nodes().len());
+        let last_fence = known_to(most, looks.iter().filter_map(|look| look.last_fence));
+        let held: Vec<Held> = looks.into_iter().filter_map(|look| look.holder).collect();
+        let holder = held.iter().find_map(|one| {
+            let same = || held.iter().filter(|held| held.token_prefix == one.token_prefix);
+            (same().count() >= most).then(|| Held {
+                token_prefix: one.token_prefix.clone(),
+                ttl: same().map(|held| held.ttl).min().unwrap_or_default(),
+                fence: known_to(most, same().filter_map(|held| held.fence)),
+            })
+        });
+        Ok(Look { holder, last_fence })
+    }
+
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.reach(|node| node.ping(deadline.min(Deadline::after(self.node_timeout))))
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            place_kept: None,
+            longest_pause: LONGEST_PAUSE,
+            spread: SPREAD,
+            claims_first: false,
+        }
+    }
+
+    fn settle(&self, sent_before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)> {
+        for (index, node) in self.nodes().iter().enumerate() {
+            let by = deadline.min(Deadline::after(self.node_timeout));
+            node.settle(sent_before, by).into_iter().for_each(|owed| self.debts.owe(index, owed));
+            self.debts.pay(index, node, by);
+            // A client that closes has no use for it.
+            if sent_before != Moment::NEVER && node.is_to_be_tried() {
+                node.try_again(deadline.min(Deadline::after(self.node_timeout)));
+            }
+        }
+        // The callers were told before, by what most nodes said.
+        Vec::new()
+    }
+
+    fn owed_since(&self) -> Option<Moment> {
+        let nodes = self.nodes().iter().filter_map(Node::owed_since);
+        nodes.chain(self.debts.since()).min()
+    }
+
+    fn leaves_debts(&self) -> bool {
+        self.owed_since().is_some() || self.nodes().iter().any(Node::is_to_be_tried)
+    }
+
+    fn ears(&self) -> Option<&dyn Ears> {
+        Some(&self.members)
+    }
+
+    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
+        // All of them, so that none starts in quarantine; one that is down can be done later.
+        self.nodes().iter().try_for_each(|node| node.initialize(force, deadline))
+    }
+}
+
+/// The largest fence that so many nodes have reached. Whoever had the lock left his on most of them;
+/// a larger one on a few is that of an attempt that failed.
+fn known_to(most: usize, fences: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut fences: Vec<_> = fences.collect();
+    fences.sort_unstable_by(|one, other| other.cmp(one));
+    fences.get(most - 1).or(fences.last()).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_numbered_upwards_and_a_clock_that_was_wrong_is_forgotten() {
+        let now = 1_795_182_559_483_864;
+        assert_eq!(following(0, now), now);
+        assert_eq!(following(now, now), now + 1);
+        assert_eq!(following(now + MOST_AHEAD, now), now + MOST_AHEAD + 1);
+        assert_eq!(following(now + MOST_AHEAD + 1, now), now);
+        assert_eq!(following(u64::MAX, now), now);
+    }
+}

@@ -1,0 +1,260 @@
+use super::*;
+
+const TTL: Duration = Duration::from_secs(10);
+const SENT: Moment = Moment::from_nanos(1_000_000_000);
+
+/// What follows from votes that come one after the other, up to the one that decides something.
+fn heard(mut round: Round, votes: &[(usize, Vote)]) -> Step {
+    for (at, (node, vote)) in votes.iter().enumerate() {
+        match round.heard(*node, vote.clone(), SENT) {
+            Step::Wait(next) => round = next,
+            step => {
+                assert_eq!(at + 1, votes.len(), "decided early: {step:?}");
+                return step;
+            }
+        }
+    }
+    Step::Wait(round)
+}
+
+fn attempt(nodes: usize, votes: &[(usize, Vote)]) -> Step {
+    heard(Round::new(nodes, SENT, TTL), votes)
+}
+
+fn waits(step: Step) -> Round {
+    match step {
+        Step::Wait(round) => round,
+        step => panic!("{step:?}"),
+    }
+}
+
+fn raises(step: Step) -> (Round, u64, Vec<usize>) {
+    match step {
+        Step::Raise { round, fence, nodes } => (round, fence, nodes),
+        step => panic!("{step:?}"),
+    }
+}
+
+fn fence_of(step: Step) -> u64 {
+    match step {
+        Step::Done(Verdict::Granted { fence, sent: SENT }) => fence,
+        step => panic!("{step:?}"),
+    }
+}
+
+fn refused(step: Step) -> (Why, Vec<usize>, Vec<usize>) {
+    match step {
+        Step::Done(Verdict::Refused { why, give, busy }) => (why, give, busy),
+        step => panic!("{step:?}"),
+    }
+}
+
+fn busy_of(step: Step) -> (Duration, bool, u32) {
+    match refused(step).0 {
+        Why::Busy { free_in, contested, rank } => (free_in, contested, rank),
+        why => panic!("{why:?}"),
+    }
+}
+
+fn error_of(step: Step) -> Error {
+    match refused(step).0 {
+        Why::NoQuorum(error) => error,
+        why => panic!("{why:?}"),
+    }
+}
+
+fn granted(fence: u64) -> Vote {
+    Vote::Granted { fence }
+}
+
+fn busy(secs: u64, holder: u64) -> Vote {
+    Vote::Busy { free_in: Duration::from_secs(secs), holder, rank: secs as u32 }
+}
+
+/// The node refused it: nothing was done there.
+fn no(kind: ErrorKind) -> Vote {
+    Vote::Failed(Failure::not_done(Error::new(kind, "here is why")))
+}
+
+/// The connection broke: it may have been done.
+fn cut() -> Vote {
+    Vote::Failed(Failure::unknown(Error::new(ErrorKind::Refused, "reset"), SENT))
+}
+
+#[test]
+fn one_round_trip_is_enough_where_a_majority_grants_the_same() {
+    for (nodes, majority) in [(1, 1), (3, 2), (5, 3), (7, 4)] {
+        let votes: Vec<_> = (0..majority).map(|node| (node, granted(7))).collect();
+        assert_eq!(fence_of(attempt(nodes, &votes)), 7);
+        waits(attempt(nodes, &votes[1..]));
+    }
+}
+
+#[test]
+fn dead_and_slow_nodes_are_not_waited_for_when_a_majority_has_granted() {
+    let votes = [
+        (3, no(ErrorKind::Refused)),
+        (0, granted(7)),
+        (4, Vote::Late),
+        (1, granted(7)),
+        (2, granted(7)),
+    ];
+    assert_eq!(fence_of(attempt(5, &votes)), 7);
+}
+
+#[test]
+fn the_largest_fence_is_raised_where_fewer_than_a_majority_granted_it() {
+    let votes = [(0, granted(5)), (2, granted(7)), (1, Vote::Late)];
+    let (round, fence, nodes) = raises(attempt(3, &votes));
+    assert_eq!((fence, nodes), (7, vec![0]));
+    assert_eq!(fence_of(heard(round, &[(0, Vote::Raised)])), 7);
+}
+
+#[test]
+fn a_raise_waits_for_those_whose_grants_could_spare_it() {
+    let some = [(0, granted(5)), (1, granted(7))];
+    let round = waits(attempt(3, &some));
+    assert_eq!(fence_of(heard(round.clone(), &[(2, granted(7))])), 7);
+    let (_, fence, nodes) = raises(heard(round.clone(), &[(2, granted(9))]));
+    assert_eq!((fence, nodes), (9, vec![0, 1]));
+    let (_, fence, nodes) = raises(heard(round, &[(2, busy(1, 1))]));
+    assert_eq!((fence, nodes), (7, vec![0]));
+
+    // One more cannot make three of five that agree.
+    let some = [(0, granted(4)), (1, granted(5)), (2, granted(6)), (3, granted(7))];
+    let (_, fence, nodes) = raises(attempt(5, &some));
+    assert_eq!((fence, nodes), (7, vec![0, 1, 2]));
+}
+
+#[test]
+fn grants_that_come_after_the_raise_never_count() {
+    let votes = [(0, granted(4)), (1, granted(5)), (2, granted(6)), (3, granted(7))];
+    let (round, ..) = raises(attempt(5, &votes));
+    // Neither a larger one nor one that would confirm the fence.
+    let round = waits(heard(round, &[(4, granted(7)), (4, granted(9)), (0, Vote::Raised)]));
+    assert_eq!(fence_of(heard(round, &[(2, Vote::Raised)])), 7);
+}
+
+#[test]
+fn an_answer_that_comes_twice_counts_once() {
+    let round = waits(attempt(3, &[(0, granted(7)), (0, granted(7)), (0, granted(8))]));
+    let round = waits(heard(round, &[(0, Vote::Late), (0, busy(1, 1)), (9, granted(7))]));
+    assert_eq!(fence_of(heard(round, &[(1, granted(7))])), 7);
+
+    let votes: Vec<_> = [5, 5, 7, 9].into_iter().map(granted).enumerate().collect();
+    let (round, ..) = raises(attempt(5, &votes));
+    let round = waits(heard(round, &[(0, Vote::Raised), (0, Vote::Raised), (0, granted(9))]));
+    assert_eq!(fence_of(heard(round, &[(1, Vote::Raised)])), 9);
+}
+
+#[test]
+fn a_raise_that_finds_the_key_gone_does_not_confirm() {
+    let votes = [(0, granted(5)), (1, granted(7)), (2, Vote::Late)];
+    let (round, ..) = raises(attempt(3, &votes));
+    let (why, give, _) = refused(heard(round.clone(), &[(0, Vote::NotMine)]));
+    assert!(matches!(why, Why::Busy { contested: true, .. }), "{why:?}");
+    assert_eq!(give, [0, 1, 2]);
+    let (why, give, _) = refused(heard(round, &[(0, no(ErrorKind::Unavailable))]));
+    assert!(matches!(why, Why::NoQuorum(_)), "{why:?}");
+    assert_eq!(give, [0, 1, 2], "a node that granted is given, whatever became of the raise");
+}
+
+#[test]
+fn a_holder_is_waited_for_until_a_majority_can_be_free() {
+    let (free_in, contested, rank) = busy_of(attempt(3, &[(2, busy(8, 1)), (0, busy(5, 1))]));
+    assert_eq!((free_in, contested, rank), (Duration::from_secs(8), false, 8));
+
+    // What we were granted is given up: it counts as free.
+    let votes = [(0, busy(4, 1)), (1, granted(7)), (2, busy(9, 1)), (3, busy(6, 1))];
+    let (free_in, contested, _) = busy_of(attempt(5, &votes));
+    assert_eq!((free_in, contested), (Duration::from_secs(6), false));
+}
+
+#[test]
+fn split_votes_are_told_from_a_holder() {
+    let votes = [(0, granted(7)), (1, busy(9, 1)), (2, busy(6, 2))];
+    assert_eq!(busy_of(attempt(3, &votes)), (Duration::from_secs(6), true, 9));
+}
+
+#[test]
+fn success_that_has_become_impossible_is_told_at_once() {
+    busy_of(attempt(5, &[(0, busy(9, 1)), (1, busy(9, 1)), (2, busy(9, 1))]));
+    let down = || no(ErrorKind::Refused);
+    error_of(attempt(5, &[(0, down()), (1, down()), (2, down())]));
+    // Two are down, one is busy: the last two say whether the lock is taken or the store is down.
+    let votes = [(0, down()), (1, down()), (2, busy(9, 1)), (3, granted(7))];
+    let waiting = waits(attempt(5, &votes));
+    busy_of(heard(waiting.clone(), &[(4, busy(9, 1))]));
+    error_of(heard(waiting, &[(4, down())]));
+}
+
+#[test]
+fn every_node_that_was_asked_is_given_also_those_that_never_answered() {
+    let votes = [
+        (0, granted(7)),
+        (1, no(ErrorKind::Refused)),
+        (2, cut()),
+        (3, busy(9, 1)),
+        (4, Vote::Late),
+    ];
+    let (_, give, busy) = refused(attempt(5, &votes));
+    assert_eq!((give, busy), (vec![0, 2, 3, 4], vec![3]));
+}
+
+#[test]
+fn too_few_nodes_are_an_error_that_says_how_many_and_why() {
+    let error = error_of(attempt(3, &[(0, Vote::Late), (1, no(ErrorKind::Refused))]));
+    assert_eq!(error.kind(), ErrorKind::NoQuorum);
+    assert!(error.detail().contains("0 of 3 nodes answered, 2 must"), "{error}");
+    assert!(error.detail().contains("refused: here is why"), "{error}");
+
+    let error = error_of(attempt(3, &[(0, Vote::Late), (1, Vote::Late)]));
+    assert_eq!(error.detail(), "0 of 3 nodes answered, 2 must");
+
+    // What two nodes say is said once.
+    let votes = [(2, no(ErrorKind::Unavailable)), (1, no(ErrorKind::Unavailable))];
+    assert_eq!(error_of(attempt(3, &votes)).detail().matches("here is why").count(), 1);
+}
+
+#[test]
+fn an_error_of_a_majority_that_can_never_pass_is_the_error() {
+    let votes = [(0, no(ErrorKind::WrongType)), (1, no(ErrorKind::WrongType))];
+    let error = error_of(attempt(3, &votes));
+    assert_eq!((error.kind(), error.detail()), (ErrorKind::WrongType, "here is why"));
+    // With one node mended, two can grant.
+    let votes = [(0, no(ErrorKind::WrongType)), (1, no(ErrorKind::Refused))];
+    let error = error_of(attempt(3, &votes));
+    assert!(error.is_retriable(), "{error}");
+    assert!(error.detail().contains("wrong_type"), "{error}");
+    let votes = [(0, no(ErrorKind::WrongType)), (1, granted(7)), (2, granted(7))];
+    assert_eq!(fence_of(attempt(3, &votes)), 7);
+}
+
+#[test]
+fn nodes_that_lost_their_data_do_not_vote() {
+    let lost = |secs| Vote::Quarantined { left: Duration::from_secs(secs) };
+    let error = error_of(attempt(3, &[(0, lost(40)), (1, lost(50))]));
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "they are there");
+    let fewer = error_of(attempt(3, &[(0, lost(40)), (1, Vote::Late)]));
+    assert_eq!(fewer.kind(), ErrorKind::NoQuorum);
+    assert!(error.detail().contains("lost on 2") && error.detail().contains("50s"), "{error}");
+    assert_eq!(fence_of(attempt(3, &[(0, lost(40)), (1, granted(7)), (2, granted(7))])), 7);
+    let votes = [(0, lost(3)), (1, granted(7)), (2, busy(9, 1))];
+    assert_eq!(busy_of(attempt(3, &votes)).0, Duration::from_secs(3));
+}
+
+#[test]
+fn c4_validity_counts_from_the_first_send_and_must_not_be_over() {
+    let end = SENT.plus(TTL).minus(drift(TTL));
+    let one = || waits(attempt(3, &[(0, granted(7))]));
+    let just_before = end.minus(Duration::from_nanos(1));
+    assert_eq!(fence_of(one().heard(1, granted(7), just_before)), 7);
+    let error = error_of(one().heard(1, granted(7), end));
+    assert_eq!(
+        (error.kind(), error.detail()),
+        (ErrorKind::NoQuorum, "granted too late to rely on it")
+    );
+    // Nor is a second round trip begun for nothing.
+    let one = waits(attempt(3, &[(0, granted(7)), (2, Vote::Late)]));
+    error_of(one.heard(1, granted(8), end));
+}

@@ -1,0 +1,67 @@
+-- Whether a server may grant: one that came back without its data, or with older data than it had,
+-- knows nothing of leases that still run. Stands before the scripts that ask, and is no script by
+-- itself.
+--
+-- The last key is the marker, which has no ttl: "<run id of the server> <end of its quarantine in
+-- server µs> <longest ttl in ms>". Where it is missing, or names another run than the one that is
+-- asked (after a restart, or on a replica that was promoted), data may have been lost. Then the
+-- server grants nothing for as long as a lease from before can last, which is the longest ttl that
+-- any client of it takes: the marker's own, and only where none is left that of whoever asks. So
+-- all clients of a server should be set to the same one.
+--
+-- KEYS[last]  the marker
+-- ARGV[1]     the run id of the server at the other end of this connection, 40 hex digits
+-- ARGV[2]     the longest ttl that this client takes, in milliseconds
+-- Those after it are the script's own.
+--
+-- Replies  "Q <ms left> <server time in µs>"  in quarantine; by then the marker is written
+--          "T <longest ttl in ms>"            the marker's, which is less than this client's: its
+--                                             leases would outlast a quarantine
+
+local MARKER, RUN, MAX_TTL = KEYS[#KEYS], ARGV[1], tonumber(ARGV[2])
+local ARGV = { unpack(ARGV, 3) }
+
+-- What the marker says; nothing where there is none, and an error where it cannot be read.
+local function read_marker()
+  local noted = redis.pcall('GET', MARKER)
+  if not noted then
+    return nil
+  elseif type(noted) == 'table' and not string.find(noted.err, 'WRONGTYPE', 1, true) then
+    return nil, noted
+  end
+  local run, over, longest
+  if type(noted) == 'string' then
+    run, over, longest = string.match(noted, '^(%x+) (%d+) (%d+)$')
+  end
+  if not run then
+    return nil, redis.error_reply('LEASEHOLD the marker of this server holds something else')
+  end
+  return { run = run, over = tonumber(over), longest = tonumber(longest) }
+end
+
+local function may_grant(marker, now)
+  return marker and marker.run == RUN and marker.over <= now
+end
+
+-- What to answer instead of a grant; nothing where the server may grant.
+local function refusal(now)
+  local marker, failed = read_marker()
+  if failed then
+    if not string.find(failed.err, 'LEASEHOLD', 1, true) then
+      -- Once more, so that the error tells this line and with it the command.
+      redis.call('GET', MARKER)
+    end
+    return failed
+  end
+  -- A clock that went back does not make a quarantine longer than it ever is.
+  if not marker or marker.run ~= RUN or marker.over > now + marker.longest * 1000 then
+    local longest = marker and marker.longest or MAX_TTL
+    marker = { run = RUN, over = now + longest * 1000, longest = longest }
+    redis.call('SET', MARKER, string.format('%s %.0f %.0f', RUN, marker.over, longest))
+  end
+  if MAX_TTL > marker.longest then
+    return string.format('T %.0f', marker.longest)
+  elseif not may_grant(marker, now) then
+    return string.format('Q %.0f %.0f', math.ceil((marker.over - now) / 1000), now)
+  end
+end

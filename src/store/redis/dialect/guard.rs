@@ -1,0 +1,134 @@
+//! The marker by which a server that lost data is known: guard.lua says how.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::keys::{slot, write_marker};
+use super::{Batch, Decimal, Guarding, Script, explain, script, unreadable};
+use crate::error::{Error, ErrorKind};
+use crate::store::millis;
+
+static INIT: Script = script!(new: "guard.lua", "init.lua");
+
+/// How the servers of a store are guarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::store::redis) struct Guard {
+    /// The longest ttl that a client takes, and so how long a quarantine lasts.
+    pub(in crate::store::redis) max_ttl: Duration,
+    /// A Cluster has a marker in each slot.
+    pub(in crate::store::redis) clustered: bool,
+}
+
+/// What guard.lua answers in place of a script: for how long the server grants nothing, and its
+/// clock in microseconds; or why it never will.
+pub(super) type Refusal = Result<(Duration, u64), Error>;
+
+impl Guard {
+    /// The marker for a lock with this key.
+    pub(super) fn write_marker(self, marker: &mut Vec<u8>, lock: &[u8]) {
+        write_marker(marker, self.clustered.then(|| slot(lock)));
+    }
+
+    pub(super) fn longest(self) -> Decimal {
+        Decimal::of(millis(self.max_ttl))
+    }
+
+    /// Reads a reply that begins with `Q` or `T`; `None` if it is neither.
+    pub(super) fn read(self, text: &str) -> Option<Refusal> {
+        let mut words = text.split(' ');
+        let sign = words.next()?;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        match sign {
+            "Q" => Some(Ok((Duration::from_millis(number()?), number()?))),
+            "T" => Some(Err(Error::new(
+                ErrorKind::BadArgument,
+                format!(
+                    "the store was set up for ttls of up to {:?}, and this client takes up to {:?}; \
+                     its max_ttl must not be larger (leasehold init, to set up the store anew)",
+                    Duration::from_millis(number()?),
+                    self.max_ttl,
+                ),
+            ))),
+            _ => None,
+        }
+    }
+
+    /// Calls that let a new store grant at once: of a Cluster, one for each of these slots; else one.
+    pub(in crate::store::redis) fn pack_init(
+        self,
+        slots: impl IntoIterator<Item = u16>,
+        force: bool,
+    ) -> Batch {
+        let (mut batch, mut marker) = (Batch::default(), Vec::new());
+        let longest = self.longest();
+        let mut push = |slot| {
+            write_marker(&mut marker, slot);
+            let force: &[u8] = if force { b"1" } else { b"0" };
+            let guarding = Guarding { marker: &marker, longest: longest.digits() };
+            batch.push_guarded(&INIT, &[], guarding, &[force]);
+        };
+        match self.clustered {
+            true => slots.into_iter().for_each(|slot| push(Some(slot))),
+            false => push(None),
+        }
+        batch
+    }
+
+    pub(in crate::store::redis) fn read_init(self, value: Value) -> Result<(), Error> {
+        match value {
+            Value::ServerError(error) => Err(explain(&INIT, &error)),
+            Value::BulkString(text) if text == b"I" => Ok(()),
+            Value::BulkString(text) => {
+                let refusal = std::str::from_utf8(&text).ok().and_then(|text| self.read(text));
+                let (left, _) = refusal.ok_or_else(|| unreadable(&text))??;
+                Err(quarantined(left))
+            }
+            value => Err(unreadable(format!("{value:?}").as_bytes())),
+        }
+    }
+}
+
+/// Why nothing is granted.
+pub(super) fn quarantined(left: Duration) -> Error {
+    let left = left.as_millis().div_ceil(1000);
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the server has lost its data or is new; no grants for another {left} s \
+             (leasehold init, for a new deployment)"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUARD: Guard = Guard { max_ttl: Duration::from_secs(60), clustered: true };
+
+    #[test]
+    fn a_refusal_says_why_and_for_how_long() {
+        let (left, server) = GUARD.read("Q 41001 1795182559483864").unwrap().unwrap();
+        assert_eq!((left.as_millis(), server), (41_001, 1_795_182_559_483_864));
+        assert!(quarantined(left).to_string().contains("another 42 s"));
+        let error = GUARD.read("T 30000").unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        let said = error.to_string();
+        assert!(said.contains("up to 30s") && said.contains("up to 60s"), "{said}");
+        for other in ["", "Q", "Q 1", "Q x 1", "T", "T -1", "G 1 1 1"] {
+            assert!(GUARD.read(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_told_in_each_slot_and_a_server_once() {
+        let all = GUARD.pack_init(0..100, false);
+        assert_eq!(all.calls.len(), 100);
+        let one = Guard { clustered: false, ..GUARD }.pack_init([], true);
+        let said = one.for_run(Some(&[b'a'; 40])).unwrap().into_owned();
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.ends_with("\r\n$5\r\n60000\r\n$1\r\n1\r\n"), "{said}");
+        assert!(said.contains("\r\n$16\r\nleasehold:marker\r\n$40\r\naaaa"), "{said}");
+    }
+}

@@ -1,0 +1,33 @@
+-- Lets a new server grant at once, without the quarantine. Behind guard.lua, which has the last key
+-- and the first two arguments.
+--
+-- ARGV[1]  1 to end a quarantine too, else 0
+--
+-- Replies  "I"                 it may grant, for this client's longest ttl, or a longer one
+--          "Q <ms left> <server time in µs>"  it may have lost data; and now its quarantine runs
+--          an error: whether it may grant has not changed
+--
+-- Whether a server is new, or was emptied while leases were running, it cannot tell: whoever sends
+-- this says that it is new. Safe to send twice.
+
+local marker, failed = read_marker()
+if failed and ARGV[1] ~= '1' then
+  return failed
+end
+if marker and ARGV[1] ~= '1' then
+  local ours = MAX_TTL
+  -- Not for what the marker says of the longest ttl, which is about to change.
+  MAX_TTL = math.min(MAX_TTL, marker.longest)
+  local time = redis.call('TIME')
+  local refused = refusal(time[1] * 1000000 + time[2])
+  if refused then
+    return refused
+  end
+  -- Leases that were granted before may last as long as it says, and so must a quarantine: without
+  -- force, the longest ttl only becomes longer.
+  MAX_TTL = math.max(ours, marker.longest)
+end
+if not marker or marker.run ~= RUN or marker.over ~= 0 or marker.longest ~= MAX_TTL then
+  redis.call('SET', MARKER, string.format('%s 0 %.0f', RUN, MAX_TTL))
+end
+return 'I'

@@ -1,0 +1,47 @@
+-- Sets the ttl of a lock that is the token's on a node. Behind guard.lua, which has the last key and
+-- the first two arguments: an extension is a vote, and counts only where the node forgot nothing.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its side key, "<0 or 1> <last fence> <attempt of the last grant> <token it was for>"
+-- ARGV[1]  the token
+-- ARGV[2]  the ttl in milliseconds
+-- ARGV[3]  "grow": never make the ttl shorter; "refresh": the same, and keep the side key too;
+--          "set": make it just this
+-- ARGV[4]  the fence, for a side key that was lost
+--
+-- Replies  1  the lock is the token's, for this ttl or longer
+--          0  it is not the token's
+--          "Q ..." and "T ..."  guard.lua says what they mean
+--          an error: nothing was changed that anybody relies on
+--
+-- Safe to send twice, and safe to arrive late: "grow" never cuts what a later extension has
+-- promised, and "set" is only sent for a lease that nobody relies on any more.
+
+local lock, side = KEYS[1], KEYS[2]
+local token, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
+
+local time = redis.call('TIME')
+local refused = refusal(time[1] * 1000000 + time[2])
+if refused then
+  return refused
+end
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
+  -- Once more, so that the error tells this line and with it the command.
+  return redis.call('GET', lock)
+end
+if holder ~= token then
+  return 0
+end
+
+if mode == 'refresh' and redis.call('PEXPIRE', side, 90000000) == 0 then
+  -- Somebody may stand in the queue; and by no attempt, so that any give is for it. Longer than any
+  -- block: how much of it will be used is not known here.
+  local last = math.min(tonumber(ARGV[4]) + 1023, 9007199254740991)
+  redis.call('SET', side, string.format('1 %.0f 0 %s', last, token), 'PX', 90000000)
+end
+if mode == 'set' or redis.call('PTTL', lock) < tonumber(ttl) then
+  redis.call('PEXPIRE', lock, ttl)
+end
+return 1

@@ -1,0 +1,86 @@
+-- Gives up a token on a node: its place in the queue, and the lock if it is the token's. Nobody is
+-- handed the lock, since he would need it on most nodes: the first ones in the queue are told that it
+-- is free. Not guarded: a node that lost its data, too, has to forget the rest.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its side key, "<1 if anybody may stand in the queue, else 0> <last fence> <attempt of the
+--          last grant> <token it was for>"
+-- KEYS[3]  its queue
+-- ARGV[1]  the token
+-- ARGV[2]  the attempt: what a later one was granted stays. 0 for any
+-- ARGV[3]  its member in the queue; empty where it cannot be there, or stays
+-- ARGV[4]  1 to tell those who wait, else 0
+--
+-- Those who wait are told  "W <token> <server time in µs> 0 <lock's key>"
+--
+-- Replies  1  the lock was the token's and is free
+--          0  it was not, or a later attempt has it
+--          an error: the lock was not freed
+--
+-- Safe to send twice: a second copy finds nothing, or somebody else's token. Whoever lacks the
+-- rights to the queue frees the lock all the same.
+
+local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
+local token, attempt, member = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
+  -- Once more, so that the error tells this line and with it the command.
+  return redis.call('GET', lock)
+end
+local mine = holder == token
+
+-- What cannot be read in the side key is left alone, and the lock is given all the same.
+local stored = redis.pcall('GET', side)
+local queued, last, known, owner
+if type(stored) == 'string' then
+  queued, last, known, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
+end
+if mine and attempt > 0 and owner == token and tonumber(known) > attempt then
+  mine = false
+end
+
+-- A removal first: a server that is short of memory goes on with a script that began with one.
+if mine then
+  redis.call('DEL', lock)
+end
+if member ~= '' and queued ~= '0' then
+  redis.pcall('ZREM', queue, member)
+end
+if not mine or ARGV[4] ~= '1' or queued == '0' then
+  return mine and 1 or 0
+end
+
+-- Two are told, since one may be about to give up. Those who hear nothing are gone, and come back
+-- with their next poll if they are not; a script must not look at all of them again and again.
+local MOST, told, anybody = 64, 0, true
+local time = redis.pcall('TIME')
+for _ = 1, MOST do
+  local waiter = redis.pcall('ZRANGE', queue, told, told)
+  if waiter.err or time.err then
+    return 1
+  elseif not waiter[1] then
+    anybody = told > 0
+    break
+  end
+  local whose, channel = string.match(waiter[1], '^(%x+) %d+ (.+)$')
+  local now = time[1] * 1000000 + time[2]
+  local text = string.format('W %s %.0f 0 ', whose or '', now) .. lock
+  -- Where the node is a Cluster, a channel ends with the tag that puts it into the lock's slot.
+  local sharded = channel and string.sub(channel, -1) == '}'
+  local heard = channel and redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, text) or 0
+  if type(heard) == 'table' then
+    return 1
+  elseif heard > 0 then
+    told = told + 1
+  elseif type(redis.pcall('ZREM', queue, waiter[1])) == 'table' then
+    return 1
+  end
+  if told == 2 then
+    break
+  end
+end
+if not anybody and queued then
+  redis.pcall('SET', side, string.format('0 %s %s %s', last, known, owner), 'PX', 90000000)
+end
+return 1

@@ -1,0 +1,296 @@
+//! What a node's scripts do to one name, in plain Rust. No I/O, and no clock of its own.
+
+use std::time::Duration;
+
+use super::{Ballot, Said};
+use crate::config::MAX_FENCE;
+use crate::store::{Place, Reach, millis};
+use crate::token::Token;
+
+/// How many waiters a script looks at.
+const MOST: usize = 64;
+const HOUR: u64 = 3_600_000_000;
+
+/// One client's channel.
+pub(super) type Channel = u8;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ModelNode {
+    pub(super) lock: Option<Held>,
+    pub(super) side: Option<Side>,
+    /// In the order of tickets.
+    pub(super) queue: Vec<Entry>,
+    pub(super) marker: Option<Marker>,
+    /// What the server calls itself.
+    pub(super) run: u32,
+    /// The client's.
+    pub(super) longest: Duration,
+    pub(super) flaws: Flaws,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    /// None where the holder is a foreign client.
+    pub(super) token: Option<Token>,
+    /// When its ttl ends, on the server's clock in microseconds.
+    pub(super) until: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Side {
+    /// Somebody may stand in the queue.
+    pub(super) queued: bool,
+    pub(super) last: u64,
+    /// The attempt of the last grant, and whose it was.
+    pub(super) grant: Option<(u64, Token)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    pub(super) ticket: u64,
+    pub(super) token: Token,
+    pub(super) channel: Channel,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Marker {
+    pub(super) run: u32,
+    pub(super) over: u64,
+    pub(super) longest: Duration,
+}
+
+/// What is wrong with a node on purpose, so that tests can show that they would notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Flaws {
+    pub(super) raises_any_attempt: bool,
+    pub(super) gives_any_attempt: bool,
+    pub(super) grants_late_copies: bool,
+    pub(super) forgets_that_it_forgot: bool,
+    pub(super) tells_one: bool,
+}
+
+/// Whom a run of a script told that the lock is free, on which channel.
+pub(super) type Told = Vec<(Channel, Token)>;
+
+/// What a client can be told: its channel, and whether it listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ModelEar {
+    pub(super) channel: Option<Channel>,
+    pub(super) is_open: bool,
+}
+
+impl ModelNode {
+    /// Answers a ballot at `now`, the server's clock in microseconds; none where it is an error.
+    pub(super) fn answer(
+        &mut self,
+        now: u64,
+        ballot: &Ballot<'_>,
+        ear: ModelEar,
+        hears: &dyn Fn(Channel) -> bool,
+    ) -> (Option<Said>, Told) {
+        self.lock.take_if(|held| held.until <= now);
+        let mut told = Told::new();
+        if !matches!(ballot, Ballot::Give { .. })
+            && let Some(left) = self.quarantine(now)
+        {
+            return (Some(Said::Quarantined { left }), told);
+        }
+        let said = match *ballot {
+            Ballot::Take { token, ttl, place, attempt, block, .. } => {
+                let place = match place {
+                    Place::Join(ticket) if ear.is_open && ear.channel.is_some() => Some(ticket),
+                    _ => None,
+                };
+                self.take(now, token, ttl, (attempt, block), ear.channel, place)
+            }
+            Ballot::Raise { token, attempt, fence, .. } => Some(self.raise(token, attempt, fence)),
+            Ballot::Extend { token, fence, ttl, reach, .. } => {
+                Some(self.extend(now, token, fence, ttl, reach))
+            }
+            Ballot::Give { token, attempt, leaves, tells, .. } => {
+                let mine = self.is_held_by(token)
+                    && !self.side.as_ref().and_then(|side| side.grant).is_some_and(
+                        |(known, owner)| {
+                            let later = attempt.is_some_and(|attempt| known > attempt);
+                            owner == token && later && !self.flaws.gives_any_attempt
+                        },
+                    );
+                if mine {
+                    self.lock = None;
+                }
+                if let Some(channel) = ear.channel.filter(|_| leaves) {
+                    self.leave(token, channel);
+                }
+                if mine && tells {
+                    self.tell(hears, &mut told);
+                }
+                Some(if mine { Said::Given } else { Said::NotMine })
+            }
+        };
+        (said, told)
+    }
+
+    fn quarantine(&mut self, now: u64) -> Option<Duration> {
+        let marker = self.marker.clone();
+        let longest = marker.as_ref().map_or(self.longest, |marker| marker.longest);
+        let known = marker.filter(|marker| {
+            (marker.run == self.run || self.flaws.forgets_that_it_forgot)
+                && marker.over <= now + micros(longest)
+        });
+        let over = known.map_or(now + micros(longest), |marker| marker.over);
+        self.marker = Some(Marker { run: self.run, over, longest });
+        (over > now).then(|| Duration::from_millis((over - now).div_ceil(1000)))
+    }
+
+    fn take(
+        &mut self,
+        now: u64,
+        token: Token,
+        ttl: Duration,
+        (attempt, block): (u64, u32),
+        channel: Option<Channel>,
+        join: Option<u64>,
+    ) -> Option<Said> {
+        if attempt > now + HOUR {
+            return None;
+        }
+        let more = u64::from(block) - 1;
+        let stored = self.side.clone();
+        let side = stored.clone().unwrap_or(Side { queued: false, last: 0, grant: None });
+        let known = side.grant.filter(|(_, owner)| *owner == token).map(|(known, _)| known);
+        if let Some(held) = self.lock.clone().filter(|held| held.token != Some(token)) {
+            let mut ticket = 0;
+            if let (Some(wanted), Some(channel)) = (join, channel) {
+                self.side = Some(Side { queued: true, ..side.clone() });
+                ticket = self.stand(now, token, channel, wanted);
+            }
+            let ours = side.grant.is_some_and(|(_, owner)| held.token == Some(owner));
+            return Some(self.busy(now, ticket, channel.map(|channel| (token, channel)), ours));
+        }
+        let late = known.is_some_and(|known| attempt <= known);
+        if late && !(self.lock.is_none() && self.flaws.grants_late_copies) {
+            if self.lock.is_none() || known != Some(attempt) {
+                return Some(self.busy(now, 0, None, self.lock.is_some()));
+            }
+            self.grow(now, ttl);
+            return Some(Said::Granted { fence: side.last - more });
+        }
+        let fence = attempt.max(side.last + 1);
+        if fence + more > MAX_FENCE {
+            return None;
+        }
+        if let Some(channel) = channel.filter(|_| side.queued) {
+            self.leave(token, channel);
+        }
+        let queued = !self.queue.is_empty();
+        self.side = Some(Side { queued, last: fence + more, grant: Some((attempt, token)) });
+        self.lock = Some(Held { token: Some(token), until: now + micros(ttl) });
+        Some(Said::Granted { fence })
+    }
+
+    fn raise(&mut self, token: Token, attempt: u64, fence: u64) -> Said {
+        let is_held = self.is_held_by(token);
+        match &mut self.side {
+            Some(Side { last, grant: Some((known, owner)), .. })
+                if is_held
+                    && *owner == token
+                    && (*known == attempt || self.flaws.raises_any_attempt)
+                    && *last <= fence =>
+            {
+                *last = fence;
+                Said::Raised
+            }
+            _ => Said::NotMine,
+        }
+    }
+
+    fn extend(&mut self, now: u64, token: Token, fence: u64, ttl: Duration, reach: Reach) -> Said {
+        if !self.is_held_by(token) {
+            return Said::NotMine;
+        }
+        match reach {
+            Reach::Set => {
+                self.lock = Some(Held { token: Some(token), until: now + micros(ttl) });
+            }
+            Reach::Grow => self.grow(now, ttl),
+            Reach::Refresh => {
+                let last = (fence + 1023).min(MAX_FENCE);
+                let lost = || Side { queued: true, last, grant: Some((0, token)) };
+                self.side.get_or_insert_with(lost);
+                self.grow(now, ttl);
+            }
+        }
+        Said::Extended
+    }
+
+    fn tell(&mut self, hears: &dyn Fn(Channel) -> bool, told: &mut Told) {
+        if self.side.as_ref().is_some_and(|side| !side.queued) {
+            return;
+        }
+        let enough = if self.flaws.tells_one { 1 } else { 2 };
+        for _ in 0..MOST {
+            let Some(entry) = self.queue.get(told.len()) else { break };
+            if hears(entry.channel) {
+                told.push((entry.channel, entry.token));
+            } else {
+                self.queue.remove(told.len());
+            }
+            if told.len() == enough {
+                return;
+            }
+        }
+        if let Some(side) = self.side.as_mut().filter(|_| self.queue.is_empty()) {
+            side.queued = false;
+        }
+    }
+
+    fn stand(&mut self, now: u64, token: Token, channel: Channel, wanted: u64) -> u64 {
+        let kept = self.leave(token, channel);
+        // It counts itself among those who stand there.
+        let newest = self.queue.iter().map(|entry| entry.ticket).max();
+        let ticket = match (wanted, kept) {
+            (0, Some(kept)) => kept,
+            (0, None) => newest.map_or(now, |newest| now.max(newest + 1)),
+            (wanted, _) => wanted,
+        };
+        self.queue.push(Entry { ticket, token, channel });
+        self.queue.sort_by_key(|entry| (entry.ticket, entry.token.to_string()));
+        ticket
+    }
+
+    /// Takes an entry out, and tells its ticket.
+    fn leave(&mut self, token: Token, channel: Channel) -> Option<u64> {
+        let place = self.place(token, channel)?;
+        Some(self.queue.remove(place).ticket)
+    }
+
+    fn place(&self, token: Token, channel: Channel) -> Option<usize> {
+        self.queue.iter().position(|entry| (entry.token, entry.channel) == (token, channel))
+    }
+
+    fn busy(&self, now: u64, ticket: u64, who: Option<(Token, Channel)>, ours: bool) -> Said {
+        let place = who.filter(|_| ticket > 0).and_then(|who| self.place(who.0, who.1));
+        let until = self.lock.as_ref().map_or(now, |held| held.until);
+        Said::Busy {
+            free_in: Duration::from_micros(until - now),
+            rank: place.unwrap_or(0) as u32,
+            ticket,
+            holder: 0,
+            ours,
+        }
+    }
+
+    fn grow(&mut self, now: u64, ttl: Duration) {
+        if let Some(held) = &mut self.lock {
+            held.until = held.until.max(now + micros(ttl));
+        }
+    }
+
+    fn is_held_by(&self, token: Token) -> bool {
+        self.lock.as_ref().is_some_and(|held| held.token == Some(token))
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    millis(span) * 1000
+}

@@ -1,0 +1,135 @@
+-- One node's part in taking a lock for a token: it grants, or stands the token in its queue. Behind
+-- guard.lua, which has the last key and the first two arguments.
+--
+-- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
+-- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0> <last fence>
+--          <attempt of the last grant> <token it was for>"
+-- KEYS[3]  its queue, kept 5 minutes from the last poll of anybody in it
+-- ARGV[1]  the token
+-- ARGV[2]  the ttl in milliseconds
+-- ARGV[3]  the attempt: the client's own clock in µs, larger each time that the client asks
+-- ARGV[4]  "try": take the lock if it is free; "join": stand in the queue if it is not
+-- ARGV[5]  its member in the queue, "<token> <span> <channel>"; empty where it cannot be there
+-- ARGV[6]  of a join: the ticket of an earlier poll, or 0
+-- ARGV[7]  how many fences
+--
+-- Replies  "G <first fence> <server time in µs>"
+--                                            the lock is the token's here, by this attempt
+--          "B <ttl left in ms> <server time> <rank> <ticket> <16 hex digits that tell holders apart>
+--           <1 or 0>"                         it is not; the holder is one of ours or not. With no
+--                                            ttl left, it is free, and this attempt is over
+--          "Q ..." and "T ..."               guard.lua says what they mean
+--          "F <why>"                         the key is not a lease
+--          an error                          this attempt was granted nothing here
+--
+-- Nobody is handed the lock, and the queue does not keep anybody from taking it: it only says who is
+-- to be told that it is free.
+--
+-- A fence is larger than any that was granted or raised to here before, and not less than the
+-- attempt, so that nodes that have seen different locks grant the same one as long as clients' clocks
+-- agree. A clock that is far ahead would take the range with it, and is refused.
+--
+-- Safe to send twice: the second copy finds its own attempt and answers with the same fence, or
+-- finds that what it was granted has been given up, and takes nothing. One that was overtaken by a
+-- later attempt of the same token takes nothing either. The fence is written before the lock: when
+-- the second write fails, a number is skipped and nobody holds.
+
+local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
+local token, ttl, attempt, mode, member = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local more = tonumber(ARGV[7]) - 1
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local refused = refusal(now)
+if refused then
+  return refused
+end
+if attempt > now + 3600000000 then
+  return redis.error_reply("LEASEHOLD this client's clock is more than an hour ahead of this server's")
+end
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then
+  if string.find(holder.err, 'WRONGTYPE', 1, true) then
+    return 'F it is of another type'
+  end
+  -- Once more, so that the error tells this line and with it the command.
+  return redis.call('GET', lock)
+end
+
+local stored = redis.call('GET', side)
+local queued, last, known, owner = false, 0, 0, '0'
+if stored then
+  queued, last, known, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
+  if not queued then
+    return redis.error_reply('LEASEHOLD the side key of this name holds something else')
+  end
+  queued, last, known = queued == '1', tonumber(last), tonumber(known)
+end
+
+local SIDE_TTL, MAX_FENCE = 90000000, 9007199254740991
+local function note(anybody, ...)
+  local noted = string.format('%d %.0f %.0f %s', anybody and 1 or 0, ...)
+  redis.call('SET', side, noted, 'PX', SIDE_TTL)
+end
+
+local function busy(left, ticket)
+  local rank = ticket and redis.call('ZRANK', queue, member) or 0
+  -- Others may keep anything under their names, of any length.
+  local who = string.sub(redis.sha1hex(string.sub(holder or '', 1, 64)), 1, 16)
+  local ours = holder == owner and last > 0 and 1 or 0
+  return string.format('B %.0f %.0f %.0f %.0f %s %d', left, now, rank, ticket or 0, who, ours)
+end
+
+if holder and holder ~= token then
+  local left, ticket = redis.call('PTTL', lock), nil
+  if left < 0 then
+    return 'F it has no ttl'
+  end
+  if mode == 'join' then
+    if not queued then
+      -- Before the queue has anybody in it: who finds a 0 there does not look.
+      note(true, last, known, owner)
+    end
+    ticket = ARGV[6] ~= '0' and ARGV[6] or redis.call('ZSCORE', queue, member)
+    if not ticket then
+      local newest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+      ticket = newest and math.max(now, tonumber(newest) + 1) or now
+    end
+    ticket = tonumber(ticket)
+    redis.call('ZADD', queue, string.format('%.0f', ticket), member)
+    redis.call('PEXPIRE', queue, 300000)
+  end
+  return busy(left, ticket)
+end
+
+if owner == token and attempt < known then
+  return busy(holder and math.max(redis.call('PTTL', lock), 0) or 0)
+elseif owner == token and attempt == known then
+  if not holder then
+    return busy(0)
+  end
+  if redis.call('PTTL', lock) < tonumber(ttl) then
+    redis.call('PEXPIRE', lock, ttl)
+  end
+  return string.format('G %.0f %.0f', last - more, now)
+end
+
+local fence = math.max(last + 1, attempt)
+if fence + more > MAX_FENCE then
+  return redis.error_reply('LEASEHOLD the fence of this name has reached the end of its range')
+end
+if queued and member ~= '' then
+  redis.pcall('ZREM', queue, member)
+end
+if queued or not stored then
+  -- Whoever has no rights to queues takes the lock all the same.
+  local waiter = redis.pcall('ZRANGE', queue, 0, 0)
+  if not waiter.err then
+    queued = waiter[1] ~= nil
+  end
+end
+note(queued, fence + more, attempt, token)
+redis.call('SET', lock, token, 'PX', ttl)
+return string.format('G %.0f %.0f', fence, now)

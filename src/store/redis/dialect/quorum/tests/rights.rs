@@ -1,0 +1,113 @@
+//! Nodes that refuse something.
+
+use super::*;
+use crate::store::redis::dialect::native::tests::allowed;
+
+/// Another client of the same server, who may do just this.
+fn clerk(node: &Node, rights: &[&str]) -> Node {
+    Node::of(allowed(&node.world, rights))
+}
+
+const KEYS: [&str; 4] = ["~n", "~leasehold:{n}", "~leasehold:queue:{n}", "~leasehold:marker"];
+const COMMANDS: [&str; 9] =
+    ["+evalsha", "+script|load", "+info", "+time", "+get", "+set", "+pttl", "+pexpire", "+del"];
+const TO_WAIT: [&str; 6] = ["+zadd", "+zrem", "+zrange", "+zrank", "+zscore", "+publish"];
+
+#[test]
+fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
+    let node = Node::new();
+    let plain = clerk(&node, &[&KEYS[..], &COMMANDS].concat());
+    let mut attempt = 1000;
+    for others in [false, true] {
+        if others {
+            granted(node.take(9, attempt));
+            busy(node.join(2, attempt));
+            node.expire();
+        }
+        for ear in [DEAF, open("leasehold:wake:1")] {
+            attempt += 1;
+            granted(plain.try_ask(take(3, Place::Try, attempt), ear.clone()).unwrap().0);
+            assert_eq!(plain.raise(3, attempt, attempt + 5), Said::Raised);
+            assert_eq!(plain.extend(3, attempt, TTL, Reach::Refresh), Said::Extended);
+            let given = plain.try_ask(give(3, Some(attempt)), ear.clone()).unwrap().0;
+            assert_eq!((given, node.holder()), (Said::Given, None));
+            attempt += 10;
+        }
+        assert_eq!(node.queue().len(), usize::from(others));
+    }
+    assert!(node.side().is_some_and(|(queued, ..)| queued));
+}
+
+#[test]
+fn the_rights_that_are_needed_are_enough() {
+    let node = Node::new();
+    let mut ears = [2, 3].map(|client| node.listen(client));
+    let user = clerk(&node, &[&KEYS[..], &COMMANDS, &TO_WAIT, &["&leasehold:wake:*"]].concat());
+    granted(user.take(1, 1000));
+    for client in 2..5 {
+        busy(user.join(client, 1000));
+    }
+    assert_eq!(user.give(4, None), Said::NotMine);
+    assert_eq!(user.give(1, Some(1000)), Said::Given);
+    assert!(ears.iter_mut().all(|ear| ear.heard_window() == Duration::ZERO));
+    granted(user.join(3, 1001));
+    assert_eq!(node.queue(), [2]);
+    user.initialize(GUARD, true).unwrap();
+}
+
+#[test]
+fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
+    let node = Node::new();
+    let mut ear = node.listen(2);
+    granted(node.take(1, 1000));
+    busy(node.join(2, 1000));
+    for but in ["-publish", "resetchannels", "-zrange"] {
+        let mute = clerk(&node, &["~*", "&*", "+@all", but]);
+        node.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
+        assert_eq!(mute.give(1, None), Said::Given, "{but}");
+        assert_eq!((node.holder(), node.queue(), ear.heard()), (None, vec![2], vec![]));
+        assert!(node.side().is_some_and(|(queued, ..)| queued));
+    }
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_and_nobody_is_granted_the_lock() {
+    let node = Node::new();
+    for missing in ["get", "set", "time"] {
+        let weak = clerk(&node, &["~*", "&*", "+@all", &format!("-{missing}")]);
+        let refused = weak.try_ask(take(2, Place::Try, 5), DEAF).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Permission);
+        assert!(refused.to_string().to_lowercase().contains(missing), "{missing}: {refused}");
+        assert_eq!(node.holder(), None);
+    }
+    let keys = [&KEYS[..3], &COMMANDS, &TO_WAIT].concat();
+    let blind = clerk(&node, &keys);
+    let refused = blind.try_ask(take(2, Place::Try, 5), DEAF).unwrap_err();
+    assert_eq!((refused.kind(), node.holder()), (ErrorKind::Permission, None));
+}
+
+#[test]
+fn a_node_short_of_memory_grants_nothing_new_and_still_extends_and_gives() {
+    let node = Node::new();
+    let mut ear = node.listen(2);
+    granted(node.take(1, 1000));
+    busy(node.join(2, 1000));
+    node.server.config_set("maxmemory", "1mb");
+    assert_eq!(node.extend(1, 1000, TTL * 2, Reach::Grow), Said::Extended);
+    assert!(node.number(&["PTTL", "n"]) > 1_000_000);
+    assert_eq!(granted(node.take(1, 1000)), 1000, "what it has already is told");
+    let refused = node.try_ask(take(9, Place::Join(0), 1000), open(&channel(9))).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+    let raise = Ballot::Raise { name: NAME, token: token(1), attempt: 1000, fence: 2000 };
+    assert_eq!(node.try_ask(raise, DEAF).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(node.side(), Some((true, 1000, 1000, 1)));
+    assert_eq!(node.give(1, Some(1000)), Said::Given);
+    assert_eq!(ear.heard_window(), Duration::ZERO);
+    // Whoever leaves no queue begins with no removal.
+    let refused = node.try_ask(take(9, Place::Join(0), 2000), DEAF).unwrap_err();
+    assert_eq!((refused.kind(), node.holder()), (ErrorKind::OutOfMemory, None));
+    // Without a marker it cannot even begin its quarantine, and grants nothing all the same.
+    node.cmd(&["DEL", MARKER]);
+    let refused = node.try_ask(take(2, Place::Join(0), 2000), open(&channel(2))).unwrap_err();
+    assert_eq!((refused.kind(), node.holder()), (ErrorKind::OutOfMemory, None));
+}

@@ -1,0 +1,216 @@
+//! One connection that has subscribed.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ServerError, Value};
+
+use super::Hear;
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::store::ServerId;
+use crate::store::redis::dialect::keys::slot;
+use crate::store::redis::target::{Target, next_server};
+use crate::store::redis::wire::Wire;
+use crate::store::redis::{fault, frame};
+
+/// After so much silence the server is asked whether it is there. A waiter that is not told has
+/// its slow check, half a minute apart; this notices a dead connection long before, at a cost that
+/// nobody sees.
+pub(super) const QUIET: Duration = Duration::from_secs(5);
+
+pub(super) const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+pub(super) struct Line {
+    /// Of its place.
+    pub(super) key: u32,
+    pub(super) wire: Wire,
+    target: Arc<dyn Target>,
+    /// When the server was last known to be there.
+    pub(super) alive: Moment,
+    /// Since when an answer to a PING is awaited.
+    pub(super) asked: Option<Moment>,
+    /// What ended it, if that was seen while it was waited for.
+    broken: Option<Error>,
+    /// No server, for what is told without saying whose clock it is dated by.
+    pub(super) nobody: ServerId,
+    /// It is told on channels that belong to slots.
+    pub(super) is_sharded: bool,
+    /// What was asked and not answered yet, in this order: the slots for which channels were
+    /// subscribed to, and nothing for a PING. An error does not say which of them it is about.
+    awaited: VecDeque<Option<u16>>,
+    /// What became of channels, since that was last asked for.
+    pub(super) changes: Vec<(u16, Change)>,
+}
+
+/// What became of the channel of a slot.
+pub(super) enum Change {
+    Opened,
+    /// The slot is elsewhere.
+    Closed,
+    Refused(Error),
+}
+
+impl Line {
+    pub(super) fn new(key: u32, wire: Wire, target: Arc<dyn Target>) -> Line {
+        Line {
+            key,
+            wire,
+            target,
+            alive: Moment::now(),
+            asked: None,
+            broken: None,
+            nobody: next_server(),
+            is_sharded: false,
+            awaited: VecDeque::new(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// Subscribes to the channel of one more slot.
+    pub(super) fn wish(&mut self, slot: u16, channel: &[u8], patience: Duration) {
+        let subscribe = redis::cmd("SSUBSCRIBE").arg(channel).get_packed_command();
+        match self.wire.send(&subscribe, Deadline::after(patience)) {
+            Ok(()) => self.awaited.push_back(Some(slot)),
+            Err((_, error)) => self.breaks(fault::io("SSUBSCRIBE", &error)),
+        }
+    }
+
+    /// What is to be polled for; nothing once it is broken.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.broken.is_none().then(|| self.wire.fd())
+    }
+
+    /// Sorts what has come, and sees to it that the server is there. Tells when it has to do so
+    /// again. What lies in the socket is read too if the time for which we listen is over.
+    pub(super) fn tend(
+        &mut self,
+        until: Moment,
+        patience: Duration,
+        hear: Hear<'_>,
+    ) -> Result<Moment, Error> {
+        loop {
+            if self.sort(hear)? || !self.changes.is_empty() {
+                return Ok(Moment::now());
+            }
+            if let Some(error) = self.broken.take() {
+                return Err(error);
+            }
+            let watch = self.target.keep_watch(until);
+            if !self.target.is_current(&self.wire) {
+                let moved = "another server has taken its place";
+                return Err(Error::new(ErrorKind::Unavailable, moved));
+            }
+            let now = Moment::now();
+            let due = self.asked.map_or(self.alive.plus(QUIET), |asked| asked.plus(patience));
+            if now < due && now < until {
+                return Ok(due.min(watch));
+            }
+            if self.wire.glance()? {
+                // It may have lain there since long before the server went away: no sign of life.
+            } else if now < due {
+                return Ok(due.min(watch));
+            } else if self.asked.is_some() {
+                self.target.doubt(&self.wire);
+                return Err(Error::new(ErrorKind::NoAnswer, "no answer to a PING"));
+            } else {
+                let sent = self.wire.send(PING, Deadline::after(patience));
+                sent.map_err(|(_, error)| fault::io("PING", &error))?;
+                // Not `now`: this process may have been stopped since.
+                self.asked = Some(Moment::now());
+                self.awaited.push_back(None);
+            }
+        }
+    }
+
+    /// Until something comes.
+    pub(super) fn wait(&mut self, until: Moment) {
+        match self.wire.wait(Deadline::at(until)) {
+            Ok(true) => self.is_alive(),
+            Ok(false) => {}
+            Err(error) => self.breaks(error),
+        }
+    }
+
+    /// Reads what has come.
+    pub(super) fn look(&mut self) {
+        // TLS may have decrypted more than was asked for, of which the socket tells nothing.
+        while self.broken.is_none() {
+            match self.wire.glance() {
+                Ok(true) => self.is_alive(),
+                Ok(false) => break,
+                Err(error) => self.breaks(error),
+            }
+        }
+    }
+
+    pub(super) fn doubt(&self) {
+        self.target.doubt(&self.wire);
+    }
+
+    /// What came before it is sorted first.
+    fn breaks(&mut self, error: Error) {
+        self.target.doubt(&self.wire);
+        self.broken = Some(error);
+    }
+
+    fn is_alive(&mut self) {
+        (self.alive, self.asked) = (Moment::now(), None);
+    }
+
+    /// What has come whole: what we are told, what becomes of channels, and answers to PING. Whether
+    /// we were told anything.
+    fn sort(&mut self, hear: Hear<'_>) -> Result<bool, Error> {
+        let (mut answered, mut told) = (false, false);
+        let (awaited, changes) = (&mut self.awaited, &mut self.changes);
+        self.wire.each_whole(|reply| {
+            match frame::push(reply) {
+                Some(frame::Push { kind: b"message" | b"smessage", payload, .. }) => {
+                    told |= hear(payload);
+                }
+                Some(frame::Push { kind: b"ssubscribe", channel, .. }) => {
+                    awaited.pop_front();
+                    changes.push((slot(channel), Change::Opened));
+                }
+                Some(frame::Push { kind: b"sunsubscribe", channel, .. }) => {
+                    changes.push((slot(channel), Change::Closed));
+                }
+                Some(frame::Push { kind: b"unsubscribe", .. }) => {
+                    let ended = "the server ended the subscription";
+                    return Err(Error::new(ErrorKind::Refused, ended));
+                }
+                // An error is an answer to PING, too: that this user must not ask.
+                other => {
+                    answered = true;
+                    let asked = awaited.pop_front().flatten();
+                    if let (b'-', None, Some(slot)) = (reply[0], other, asked) {
+                        changes.push((slot, Change::Refused(error(reply))));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        if answered {
+            self.is_alive();
+        }
+        Ok(told)
+    }
+}
+
+/// What a server says instead of opening a channel. Where the slot is elsewhere, it is to be looked
+/// for there.
+fn error(reply: &[u8]) -> Error {
+    match frame::value(reply) {
+        Ok(Value::ServerError(error)) => refusal(&error),
+        _ => Error::new(ErrorKind::Protocol, "SSUBSCRIBE was answered by something else"),
+    }
+}
+
+pub(super) fn refusal(error: &ServerError) -> Error {
+    match error.code() {
+        "MOVED" | "ASK" => Error::new(ErrorKind::Unavailable, "the slot is on another server"),
+        _ => fault::server(error),
+    }
+}

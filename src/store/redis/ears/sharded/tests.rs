@@ -1,0 +1,132 @@
+//! Servers are played by whoever has the other ends of their connections.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use super::super::line::QUIET;
+use super::super::{Place, Places};
+use super::*;
+use crate::store::Notice;
+use crate::store::redis::dial::Show;
+use crate::store::redis::support::eventually;
+use crate::store::redis::wire::{Socket, Stream};
+use crate::sync::Mutex;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server that lets the first channel of each connection be opened, and then says nothing.
+#[derive(Default)]
+struct Fake(Mutex<Vec<socket2::Socket>>);
+
+impl Target for Fake {
+    fn dial(&self, deadline: Deadline, _: &Show<'_>) -> Result<Wire, Error> {
+        let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
+        let (ours, mut theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
+        theirs.write_all(b"*3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n").unwrap();
+        self.0.lock().push(theirs);
+        Ok(Wire::new(Stream::Plain(Socket::new(ours, deadline)), ServerId::default()))
+    }
+}
+
+impl Fake {
+    fn says(&self, what: &[u8]) {
+        self.0.lock().last_mut().unwrap().write_all(what).unwrap();
+    }
+
+    /// Once it has been asked all of this.
+    fn was_asked(&self, words: &[&str]) {
+        let mut heard = String::new();
+        while !words.iter().all(|word| heard.contains(word)) {
+            let mut bytes = [0; 1024];
+            let mut theirs = self.0.lock().last_mut().unwrap().try_clone().unwrap();
+            let count = theirs.read(&mut bytes).unwrap();
+            heard.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        }
+    }
+}
+
+/// The first digit of a name is its server, and the second one its slot.
+struct Digits([Arc<Fake>; 2]);
+
+impl Places for Digits {
+    fn place(&self, name: &[u8]) -> Result<Place, Error> {
+        let key = name[0] - b'0';
+        let target: Arc<dyn Target> = Arc::clone(&self.0[usize::from(key)]) as Arc<dyn Target>;
+        Ok(Place { key: key.into(), target })
+    }
+
+    fn slot(&self, name: &[u8]) -> Option<u16> {
+        Some((name[1] - b'0').into())
+    }
+
+    fn is_one(&self) -> bool {
+        false
+    }
+}
+
+/// The first channel of each server is open, and those are of the slot in which `c` lies.
+fn ears() -> (Ears, [Arc<Fake>; 2]) {
+    let fakes = [(); 2].map(|()| Arc::<Fake>::default());
+    let ears = Ears::new(Box::new(Digits(fakes.clone())), LIMIT).unwrap();
+    for name in [b"01", b"11"] {
+        ears.open(name, Deadline::after(LIMIT)).unwrap();
+    }
+    fakes.iter().for_each(|fake| fake.was_asked(&["SSUBSCRIBE"]));
+    (ears, fakes)
+}
+
+fn read(_: &[u8]) -> Option<Notice> {
+    let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    Some(Notice::Window { name: Vec::new(), token, server: 0, span: Duration::ZERO })
+}
+
+const NOTICE: &[u8] = b"*3\r\n$8\r\nsmessage\r\n$1\r\nc\r\n$1\r\n7\r\n";
+
+#[test]
+fn a_server_that_is_slow_to_open_a_channel_keeps_no_notice_of_another_one() {
+    let (ears, [silent, other]) = ears();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let opens = scope.spawn(|| ears.open(b"02", Deadline::after(LIMIT)));
+        silent.was_asked(&["SSUBSCRIBE"]);
+        other.says(NOTICE);
+        eventually(LIMIT, || ears.board.lock().early.len() == 1);
+        scope.spawn(|| {
+            let until = Moment::now().plus(LIMIT);
+            while let Ok(heard) = ears.hear(until, &read)
+                && Moment::now() < until
+            {
+                heard.iter().for_each(|_| tell.send(()).unwrap());
+            }
+        });
+        for _ in 0..20 {
+            assert_eq!(told.recv_timeout(LIMIT / 4), Ok(()));
+            other.says(NOTICE);
+        }
+        assert!(!opens.is_finished());
+        ears.close();
+        assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    });
+}
+
+#[test]
+fn an_error_that_answers_a_ping_refuses_no_channel() {
+    let (ears, [server, _]) = ears();
+    let mut lines = ears.lines.enter_now().unwrap();
+    ears.take_in(&mut lines).unwrap();
+    let line = &mut lines[0];
+    line.alive = Moment::now().minus(QUIET);
+    line.tend(Moment::NEVER, LIMIT, &|_| false).unwrap();
+    line.wish(2, b"c", LIMIT);
+    server.was_asked(&["PING", "SSUBSCRIBE"]);
+    let mut refused = || {
+        server.says(b"-NOPERM this user may not\r\n");
+        line.look();
+        line.tend(Moment::NEVER, LIMIT, &|_| false).unwrap();
+        let changes = std::mem::take(&mut line.changes);
+        changes.iter().any(|(_, change)| matches!(change, Change::Refused(_)))
+    };
+    assert!(!refused());
+    assert!(refused());
+}

@@ -1,0 +1,340 @@
+//! One member of a quorum: a Redis of its own, however many servers it consists of.
+
+mod members;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::Value;
+
+pub(in crate::store) use self::members::Members;
+use super::dialect::native::Ear;
+use super::dialect::quorum::Quorum;
+pub(in crate::store) use super::dialect::quorum::{Ballot, Said};
+use super::dialect::{Batch, Copies};
+use super::ears;
+use super::owing::About;
+use super::route::single::{Carried, Gives, Heard};
+use super::route::{Pending, Route};
+use super::{DEAF, poll};
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Answer, Failure, Lane, Look, Outcome, Owed, Reply, Request, ServerId};
+use crate::sync::Mutex;
+use crate::token::Token;
+
+pub(in crate::store) struct Node {
+    route: Box<dyn Route>,
+    speech: Arc<Speech>,
+    rest: Mutex<Rest>,
+    /// How long it took to answer last, in microseconds: who is fast is heard first.
+    pace: AtomicU64,
+    /// Until when something may be locked there by what it was asked, in nanoseconds.
+    kept_until: AtomicU64,
+    /// It is a Cluster, which answers as it is asked: it may have to be asked in several places.
+    is_blocking: bool,
+}
+
+/// What a node is told, and where it tells.
+struct Speech {
+    dialect: Quorum,
+    copies: Option<Copies>,
+    ears: Arc<ears::Ears>,
+    member: u8,
+}
+
+/// After a failure a node is left alone for a while, unless it is needed.
+#[derive(Default)]
+struct Rest {
+    until: Moment,
+    times: u32,
+}
+
+const FIRST_REST: Duration = Duration::from_millis(50);
+const MOST_DOUBLINGS: u32 = 5;
+
+/// Ballots for one node, packed.
+pub(in crate::store) struct Sheet<'a> {
+    ballots: Vec<Ballot<'a>>,
+    /// The same as the connections know them: what comes behind what.
+    requests: Vec<Request<'a>>,
+    batch: Batch,
+}
+
+/// Ballots that were sent and not answered yet.
+pub(in crate::store) struct Asked<'a> {
+    node: &'a Node,
+    sheet: &'a Sheet<'a>,
+    pending: Box<dyn Pending + 'a>,
+    begun: Moment,
+}
+
+impl Node {
+    /// Whether it is likely to answer.
+    pub(in crate::store) fn is_ready(&self) -> bool {
+        self.rest.lock().times == 0 && !self.route.is_silent()
+    }
+
+    /// Whether asking it takes until it has answered.
+    pub(in crate::store) fn is_blocking(&self) -> bool {
+        self.is_blocking
+    }
+
+    pub(in crate::store) fn pace(&self) -> u64 {
+        self.pace.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::store) fn pack<'a>(
+        &self,
+        ballots: Vec<Ballot<'a>>,
+        requests: Vec<Request<'a>>,
+    ) -> Sheet<'a> {
+        let batch = self.speech.pack(&ballots);
+        Sheet { ballots, requests, batch }
+    }
+
+    /// Sends a sheet. Whoever has not answered what it was asked before is not asked.
+    pub(in crate::store) fn ask<'a>(
+        &'a self,
+        lane: Lane,
+        sheet: &'a Sheet<'a>,
+        deadline: Deadline,
+    ) -> Result<Asked<'a>, Failure> {
+        let begun = Moment::now();
+        if self.route.is_silent() {
+            let silent = "the server has left earlier requests unanswered";
+            return Err(Failure::not_done(Error::new(ErrorKind::NoAnswer, silent)));
+        }
+        // The keeper comes again, and has others to look after.
+        if lane == Lane::Keeper && begun < self.rest.lock().until {
+            let resting = "the server could not be reached a moment ago";
+            return Err(Failure::not_done(Error::new(ErrorKind::Refused, resting)));
+        }
+        let about = About::Ballots(&sheet.requests);
+        match self.route.start(lane, &sheet.batch, about, deadline) {
+            Ok(pending) => {
+                self.keeps(&sheet.ballots);
+                if pending.is_in_vain() {
+                    self.is_unwell();
+                } else {
+                    self.is_well();
+                }
+                Ok(Asked { node: self, sheet, pending, begun })
+            }
+            Err(failure) => {
+                if failure.sent.is_some() {
+                    self.keeps(&sheet.ballots);
+                }
+                // That so much is under way at once says nothing against the server.
+                if failure.error.kind() != ErrorKind::Exhausted {
+                    self.is_unwell();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn keeps(&self, ballots: &[Ballot<'_>]) {
+        let ttl = ballots.iter().filter_map(|ballot| match ballot {
+            Ballot::Take { ttl, .. } | Ballot::Extend { ttl, .. } => Some(*ttl),
+            Ballot::Raise { .. } | Ballot::Give { .. } => None,
+        });
+        if let Some(longest) = ttl.max() {
+            let until = Moment::now().plus(longest).as_nanos();
+            self.kept_until.fetch_max(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something that it was asked may be locked there. (What reached it later than it was
+    /// asked may last a little longer.)
+    pub(in crate::store) fn may_keep(&self) -> bool {
+        Moment::from_nanos(self.kept_until.load(Ordering::Relaxed)) > Moment::now()
+    }
+
+    /// Whether it had trouble, and it is time to see whether that is over. Nobody else may find out:
+    /// where the others suffice, it is not asked.
+    pub(in crate::store) fn is_to_be_tried(&self) -> bool {
+        let rest = self.rest.lock();
+        rest.times > 0 && rest.until <= Moment::now()
+    }
+
+    pub(in crate::store) fn try_again(&self, deadline: Deadline) {
+        match self.route.ping(deadline) {
+            Ok(()) => self.is_well(),
+            Err(_) => self.is_unwell(),
+        }
+    }
+
+    /// The same for what has to reach it in any case: behind requests that it has left unanswered,
+    /// it comes in time.
+    pub(in crate::store) fn tell<'a>(
+        &'a self,
+        lane: Lane,
+        sheet: &'a Sheet<'a>,
+        deadline: Deadline,
+    ) -> Result<Asked<'a>, Failure> {
+        let begun = Moment::now();
+        let about = About::Ballots(&sheet.requests);
+        let pending = self.route.start(lane, &sheet.batch, about, deadline)?;
+        Ok(Asked { node: self, sheet, pending, begun })
+    }
+
+    fn is_well(&self) {
+        let mut rest = self.rest.lock();
+        if rest.times > 0 {
+            *rest = Rest::default();
+        }
+    }
+
+    fn is_unwell(&self) {
+        self.pace.store(u64::MAX, Ordering::Relaxed);
+        let mut rest = self.rest.lock();
+        rest.until = Moment::now().plus(FIRST_REST * (1 << rest.times.min(MOST_DOUBLINGS)));
+        rest.times = rest.times.saturating_add(1);
+    }
+
+    /// Gives that were left unanswered and may not have been carried out.
+    pub(in crate::store) fn settle(&self, before: Moment, deadline: Deadline) -> Vec<Owed> {
+        if self.route.is_silent() {
+            // Its connection will be given up, and the next one is not to be waited for either.
+            self.is_unwell();
+        }
+        let ended = self.route.settle(before, deadline);
+        ended.into_iter().filter(|(_, outcome)| outcome.is_err()).map(|(owed, _)| owed).collect()
+    }
+
+    pub(in crate::store) fn owed_since(&self) -> Option<Moment> {
+        self.route.owed_since()
+    }
+
+    /// Writes the marker of a new deployment.
+    pub(in crate::store) fn initialize(
+        &self,
+        force: bool,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        super::initialize(self.route.as_ref(), self.speech.dialect.guard(), force, deadline)
+    }
+
+    pub(in crate::store) fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.route.ping(deadline)
+    }
+
+    pub(in crate::store) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let batch = self.speech.dialect.pack_look(name);
+        let carried = self.route.carry(Lane::Caller, &batch, About::Name(name), deadline).pop();
+        let none = || Err(Failure::not_done(Error::bare(ErrorKind::Protocol)));
+        let heard = carried.unwrap_or_else(none).map_err(|failure| failure.error)?;
+        self.speech.dialect.read_look(heard.value)
+    }
+}
+
+impl Asked<'_> {
+    /// What becomes readable when an answer comes.
+    pub(in crate::store) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pending.fd()
+    }
+
+    /// Whether everything is answered by then, or nothing will be.
+    pub(in crate::store) fn is_answered(&mut self, until: Deadline) -> bool {
+        self.pending.is_answered(until)
+    }
+
+    /// What was said to each ballot.
+    pub(in crate::store) fn finish(self) -> Vec<Result<Said, Failure>> {
+        let carried = self.pending.finish();
+        let took = Moment::now().since(self.begun).as_micros();
+        self.node.pace.store(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let both = self.sheet.ballots.iter().zip(carried);
+        both.map(|(ballot, carried)| self.node.speech.said(ballot, carried)).collect()
+    }
+
+    /// Does not wait any longer. `late`: it took longer than it may.
+    pub(in crate::store) fn leave(self, late: bool) {
+        if late {
+            self.node.pace.store(u64::MAX, Ordering::Relaxed);
+        }
+        self.pending.leave();
+    }
+}
+
+/// Until one of them has something to say, or the moment has come.
+pub(in crate::store) fn wait_for(asked: &[(usize, Asked<'_>)], until: Moment) {
+    let fds: Vec<_> = asked.iter().filter_map(|(_, asked)| asked.fd()).collect();
+    poll::readable(&fds, until);
+}
+
+impl Speech {
+    fn pack(&self, ballots: &[Ballot<'_>]) -> Batch {
+        self.dialect.pack(ballots, &|name| match self.ears.are_known() {
+            true => Ear {
+                channel: self.ears.channel(name),
+                is_open: self.ears.are_open(&members::at(self.member, name)),
+            },
+            false => DEAF,
+        })
+    }
+
+    fn said(&self, ballot: &Ballot<'_>, carried: Carried) -> Result<Said, Failure> {
+        let Heard { value, sent, copies, .. } = carried?;
+        let refused = matches!(value, Value::ServerError(_));
+        let read = self.dialect.read(ballot, value);
+        if let (Some(wanted), Ok((Said::Granted { .. } | Said::Raised, _))) = (self.copies, &read) {
+            wanted.check(copies.as_ref()).map_err(|error| Failure::unknown(error, sent))?;
+        }
+        match read {
+            Ok((said, _)) => Ok(said),
+            Err(error) if refused || is_refusal(&error) => Err(Failure::not_done(error)),
+            Err(error) => Err(Failure::unknown(error, sent)),
+        }
+    }
+}
+
+/// The ballot for giving up a token: of the attempt under whose fence the lock was held, or of any
+/// where it is given up altogether. (A fence is not less than the attempt that it was granted to,
+/// and a token that was granted one makes no further attempt.)
+pub(in crate::store) fn give(name: &[u8], token: Token, fence: u64) -> Ballot<'_> {
+    let attempt = (fence != 0).then_some(fence);
+    Ballot::Give { name, token, attempt, leaves: true, tells: true }
+}
+
+/// The same once more, later. By then the token may have made another attempt and stand among the
+/// waiters, unless it was given up altogether.
+pub(in crate::store) fn give_again(name: &[u8], token: Token, fence: u64) -> Ballot<'_> {
+    let attempt = (fence != 0).then_some(fence);
+    Ballot::Give { name, token, attempt, leaves: attempt.is_none(), tells: true }
+}
+
+/// What is said in words of our own scripts instead of doing it.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::BadArgument | ErrorKind::WrongType)
+}
+
+fn as_give<'a>(request: &Request<'a>) -> Option<Ballot<'a>> {
+    match *request {
+        Request::Give { name, token, fence, .. } => Some(give_again(name, token, fence)),
+        _ => None,
+    }
+}
+
+/// For gives that nobody waits for.
+impl Gives for Speech {
+    fn pack(&self, gives: &[Request<'_>]) -> Batch {
+        let ballots: Vec<_> = gives.iter().filter_map(as_give).collect();
+        Speech::pack(self, &ballots)
+    }
+
+    fn read(&self, request: &Request<'_>, carried: Carried) -> Outcome {
+        let sent = carried.as_ref().map_or(Moment::ZERO, |heard| heard.sent);
+        let Some(ballot) = as_give(request) else {
+            return Err(Failure::not_done(Error::bare(ErrorKind::Protocol)));
+        };
+        let reply = match self.said(&ballot, carried)? {
+            Said::Given => Reply::Given,
+            _ => Reply::NotMine,
+        };
+        Ok(Answer { reply, sent, server: 0, by: ServerId::default() })
+    }
+}

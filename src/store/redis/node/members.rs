@@ -1,0 +1,130 @@
+//! All members of a quorum together, and what their waiters hear of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Node, Speech};
+use crate::clock::{Deadline, Moment};
+use crate::config::{Config, RedisConfig, Servers};
+use crate::error::{Error, ErrorKind};
+use crate::store::redis::dial::Greeting;
+use crate::store::redis::dialect::Copies;
+use crate::store::redis::dialect::guard::Guard;
+use crate::store::redis::dialect::quorum::Quorum;
+use crate::store::redis::ears::{self, Place, Places};
+use crate::store::redis::route::single::Gives;
+use crate::store::redis::way::Way;
+use crate::store::{Ears, Notice, ServerId};
+
+pub(in crate::store) struct Members {
+    pub(in crate::store) nodes: Vec<Node>,
+    ears: Arc<ears::Ears>,
+    node_timeout: Duration,
+}
+
+impl Members {
+    /// Does not connect.
+    pub(in crate::store) fn new(
+        members: &[RedisConfig],
+        config: &Config,
+    ) -> Result<Members, Error> {
+        let greeting = Greeting { run_id: true, ..Greeting::default() };
+        let ways = members.iter().map(|member| Way::new(member, greeting));
+        let ways = ways.collect::<Result<Vec<_>, _>>()?;
+        let places = Box::new(Ways(ways.iter().map(|way| way.places(&config.prefix)).collect()));
+        let ears = Arc::new(ears::Ears::new(places, config.io_timeout)?);
+        let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
+            let clustered = matches!(redis.servers, Servers::Cluster(_));
+            let guard = Guard { max_ttl: config.max_ttl, clustered };
+            let copies = Copies::wanted(redis.replicas, config.node_timeout);
+            let dialect = Quorum::new(&config.prefix, guard).replicated(copies);
+            let speech = Arc::new(Speech { dialect, copies, ears: Arc::clone(&ears), member });
+            let route =
+                way.route(config.pool, &config.prefix, Arc::clone(&speech) as Arc<dyn Gives>)?;
+            let (rest, pace, kept_until) = Default::default();
+            Ok(Node { route, speech, rest, pace, kept_until, is_blocking: clustered })
+        };
+        let nodes = ways.into_iter().zip(members).zip(0..).map(node);
+        let nodes = nodes.collect::<Result<_, Error>>()?;
+        Ok(Members { nodes, ears, node_timeout: config.node_timeout })
+    }
+
+    fn open_on(&self, name: &[u8]) -> usize {
+        let open = |node: &&Node| self.ears.are_open(&at(node.speech.member, name));
+        self.nodes.iter().filter(open).count()
+    }
+}
+
+/// The places of each member. A name is told here with its member before it.
+struct Ways(Vec<Box<dyn Places>>);
+
+pub(super) fn at(member: u8, name: &[u8]) -> Vec<u8> {
+    [&[member], name].concat()
+}
+
+impl Places for Ways {
+    fn place(&self, name: &[u8]) -> Result<Place, Error> {
+        let (member, name) = name.split_first().unwrap_or((&0, b""));
+        let places = self.0.get(usize::from(*member));
+        let place = places.ok_or_else(|| Error::bare(ErrorKind::Protocol))?.place(name)?;
+        Ok(Place { key: place.key << 8 | u32::from(*member), ..place })
+    }
+
+    fn seek(&self, name: &[u8], deadline: Deadline) -> Result<(), Error> {
+        let (member, name) = name.split_first().unwrap_or((&0, b""));
+        self.0.get(usize::from(*member)).map_or(Ok(()), |places| places.seek(name, deadline))
+    }
+
+    fn is_one(&self) -> bool {
+        false
+    }
+}
+
+/// Whoever gives up a lock tells on every node that he had it on: to hear most of them is enough,
+/// and what any one of them says is worth asking all.
+impl Ears for Members {
+    fn are_open(&self, name: &[u8]) -> bool {
+        self.open_on(name) > self.nodes.len() / 2
+    }
+
+    fn are_any_open(&self) -> bool {
+        self.ears.are_any_open()
+    }
+
+    fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
+        let mut failed = None;
+        let (ready, others) = self.nodes.iter().partition::<Vec<_>, _>(|node| node.is_ready());
+        let rounds = [(ready, false), (others, true)];
+        for (node, is_last_resort) in
+            rounds.into_iter().flat_map(|(nodes, last)| nodes.into_iter().map(move |n| (n, last)))
+        {
+            if is_last_resort && self.are_open(name) {
+                break;
+            }
+            let by = deadline.min(Deadline::after(self.node_timeout));
+            match self.ears.open(&at(node.speech.member, name), by) {
+                Ok(_) => {}
+                // No member will ever let us listen if one does not: their users are set up alike.
+                Err(error) if !error.is_retriable() => return Err(error),
+                Err(error) => {
+                    node.is_unwell();
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if !self.are_open(name) => Err(error),
+            _ => Ok(ServerId::default()),
+        }
+    }
+
+    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
+        // All of them write the same, behind the same prefix.
+        let read = |payload: &[u8]| self.nodes.first()?.speech.dialect.read_notice(payload);
+        self.ears.hear(until, &read)
+    }
+
+    fn close(&self) {
+        self.ears.close();
+    }
+}

@@ -1,0 +1,58 @@
+//! Waiting for several sockets at once.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+
+/// Until one of them has something to read, an end included, or the moment has come; perhaps
+/// earlier.
+pub(super) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
+    let left = until.since(Moment::now()).min(Duration::from_secs(3600));
+    // The kernel counts in milliseconds; rounded down, the last one would be spent asking.
+    let millis = left.as_micros().div_ceil(1000);
+    let timeout = i32::try_from(millis).ok().and_then(|millis| PollTimeout::try_from(millis).ok());
+    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    // After a signal, or with no memory for it, whoever waits looks and comes back.
+    let _ = nix::poll::poll(&mut fds, timeout.unwrap_or(PollTimeout::ZERO));
+}
+
+/// Calls a thread that polls.
+pub(super) struct Bell(Option<(UnixStream, UnixStream)>);
+
+impl Bell {
+    /// One that nobody hears costs no descriptors.
+    pub(super) fn new(is_heard: bool) -> Result<Bell, Error> {
+        let pair = || -> std::io::Result<_> {
+            let (ring, hear) = UnixStream::pair()?;
+            ring.set_nonblocking(true)?;
+            hear.set_nonblocking(true)?;
+            Ok((ring, hear))
+        };
+        let ends = is_heard.then(pair).transpose();
+        Ok(Bell(ends.map_err(|error| Error::new(ErrorKind::Exhausted, error.to_string()))?))
+    }
+
+    pub(super) fn ring(&self) {
+        if let Some((mut ring, _)) = self.0.as_ref().map(|(ring, hear)| (ring, hear)) {
+            // Full, it rings already.
+            let _ = ring.write(&[0]);
+        }
+    }
+
+    pub(super) fn silence(&self) {
+        if let Some((_, mut hear)) = self.0.as_ref().map(|(ring, hear)| (ring, hear)) {
+            let mut bytes = [0; 64];
+            while matches!(hear.read(&mut bytes), Ok(count) if count > 0) {}
+        }
+    }
+
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|(_, hear)| hear.as_fd())
+    }
+}

@@ -1,0 +1,416 @@
+//! Which server of a Cluster has which slot, as far as is known.
+//!
+//! Any server of it tells the whole map (CLUSTER SLOTS, which every version knows); a server that
+//! is asked for what another one has tells that one slot. The map is asked for anew when a
+//! connection is lost or a slot has moved, by whoever sends something next, and not too often: a
+//! failover takes seconds, and the servers have better things to do meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::Value;
+
+use super::super::dial::{Dialer, Show};
+use super::super::dialect::keys::SLOTS;
+use super::super::ears::Place;
+use super::super::fault;
+use super::super::target::{Fixed, Target};
+use super::super::wire::Wire;
+use super::single::{Gives, Single};
+use crate::clock::{Deadline, Moment};
+use crate::config::Address;
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Mutex, Turnstile};
+
+/// Between two requests for the map, at least.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The least that each server is given to tell it, however many there are.
+const LEAST: Duration = Duration::from_millis(5);
+
+/// One server of the Cluster, known by its address.
+pub(super) struct Node {
+    pub(super) key: u32,
+    pub(super) address: Address,
+    pub(super) target: Arc<dyn Target>,
+    pub(super) single: Single,
+}
+
+/// Set when the map may be out of date.
+pub(super) type Doubt = Arc<AtomicBool>;
+
+pub(super) struct Map {
+    dialer: Arc<Dialer>,
+    seeds: Vec<Address>,
+    pool: u32,
+    gives: Arc<dyn Gives>,
+    doubt: Doubt,
+    known: Mutex<Known>,
+    /// Whoever asks for the map; when it was last asked for, and in which order.
+    asking: Turnstile<Asking>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The key of each slot's server; 0 where none is known.
+    owners: Vec<u32>,
+    nodes: BTreeMap<u32, Arc<Node>>,
+    last_key: u32,
+    /// A slot has changed its server at this moment.
+    changed: Moment,
+}
+
+#[derive(Default)]
+struct Asking {
+    /// Those that answer before those that do not.
+    order: VecDeque<Address>,
+    asked: Moment,
+}
+
+/// Slots from one to another, and the addresses of their master and its replicas.
+type Range = (u16, u16, Vec<Address>);
+
+impl Map {
+    pub(super) fn new(
+        dialer: Arc<Dialer>,
+        seeds: &[Address],
+        pool: u32,
+        gives: Arc<dyn Gives>,
+        doubt: Doubt,
+    ) -> Result<Map, Error> {
+        seeds.iter().try_for_each(|seed| dialer.check(seed))?;
+        let asking = Asking { order: seeds.iter().cloned().collect(), asked: Moment::ZERO };
+        let (asking, seeds) = (Turnstile::new(asking), seeds.to_vec());
+        Ok(Map { dialer, seeds, pool, gives, doubt, known: Mutex::default(), asking })
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Result<Arc<Node>, Error> {
+        let known = self.known.lock();
+        let key = known.owners.get(usize::from(slot)).copied().unwrap_or(0);
+        known.nodes.get(&key).cloned().ok_or_else(|| {
+            let what = format!("no server of the Cluster is known to have slot {slot}");
+            Error::new(ErrorKind::Unavailable, what)
+        })
+    }
+
+    /// Where the waiters for names in a slot are told.
+    pub(super) fn place(&self, slot: u16) -> Result<Place, Error> {
+        let node = self.owner(slot)?;
+        Ok(Place { key: node.key, target: Arc::clone(&node.target) })
+    }
+
+    pub(super) fn doubt(&self) -> &Doubt {
+        &self.doubt
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.known.lock().nodes.values().cloned().collect()
+    }
+
+    /// Those that have slots.
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        let known = self.known.lock();
+        let keys: BTreeSet<_> = known.owners.iter().collect();
+        keys.into_iter().filter_map(|key| known.nodes.get(key)).cloned().collect()
+    }
+
+    /// When a slot last changed its server, as far as was heard of it.
+    pub(super) fn changed(&self) -> Moment {
+        self.known.lock().changed
+    }
+
+    /// A server says that a slot is elsewhere.
+    pub(super) fn moved(&self, slot: u16, to: Address) -> Result<(), Error> {
+        self.doubt.store(true, Ordering::Release);
+        let mut known = self.known.lock();
+        let key = self.node_at(&mut known, to)?.key;
+        if let Some(owner) = known.owners.get_mut(usize::from(slot)) {
+            *owner = key;
+            known.changed = Moment::now();
+        }
+        Ok(())
+    }
+
+    /// The server at an address.
+    pub(super) fn at(&self, address: Address) -> Result<Arc<Node>, Error> {
+        self.node_at(&mut self.known.lock(), address)
+    }
+
+    fn node_at(&self, known: &mut Known, address: Address) -> Result<Arc<Node>, Error> {
+        if let Some(node) = known.nodes.values().find(|node| node.address == address) {
+            return Ok(Arc::clone(node));
+        }
+        let fixed = Fixed::new(Arc::clone(&self.dialer), address.clone())?;
+        let doubt = Arc::clone(&self.doubt);
+        let target: Arc<dyn Target> = Arc::new(Member { fixed, address: address.clone(), doubt });
+        let single = Single::new(Arc::clone(&target), self.pool, Arc::clone(&self.gives))?;
+        known.last_key += 1;
+        let node = Arc::new(Node { key: known.last_key, address, target, single });
+        known.nodes.insert(node.key, Arc::clone(&node));
+        Ok(node)
+    }
+
+    /// Gets the map if there is none yet, or if there is doubt about it and nobody else is at it.
+    pub(super) fn freshen(&self, deadline: Deadline) -> Result<(), Error> {
+        if self.known.lock().owners.is_empty() {
+            let late = || Error::new(ErrorKind::NoAnswer, "looking for the servers of the Cluster");
+            let mut asking = self.asking.enter(deadline).ok_or_else(late)?;
+            // Somebody else may have got it meanwhile.
+            let is_here = !self.known.lock().owners.is_empty();
+            return if is_here { Ok(()) } else { self.ask(&mut asking, deadline) };
+        }
+        if self.doubt.load(Ordering::Acquire)
+            && let Some(mut asking) = self.asking.enter_now()
+        {
+            // What is known may still do.
+            let _ = self.ask_again(&mut asking, deadline);
+        }
+        Ok(())
+    }
+
+    /// Gets the map once more, unless that was just done.
+    pub(super) fn refresh(&self, deadline: Deadline) -> Result<(), Error> {
+        let late = || Error::new(ErrorKind::NoAnswer, "looking for the servers of the Cluster");
+        let mut asking = self.asking.enter(deadline).ok_or_else(late)?;
+        self.ask_again(&mut asking, deadline)
+    }
+
+    fn ask_again(&self, asking: &mut Asking, deadline: Deadline) -> Result<(), Error> {
+        if Moment::now().since(asking.asked) < PAUSE {
+            return Ok(());
+        }
+        // Time must be left for what it is wanted for.
+        self.ask(asking, Deadline::after(deadline.left() / 2))
+    }
+
+    /// Asks one server after the other, until one tells.
+    fn ask(&self, asking: &mut Asking, deadline: Deadline) -> Result<(), Error> {
+        // Doubts that come from now on are about what is told now.
+        self.doubt.store(false, Ordering::Release);
+        let asked_all: Vec<_> = asking.order.iter().map(Address::to_string).collect();
+        let mut worst: Option<Error> = None;
+        for left in (1..=asking.order.len()).rev() {
+            let Some(address) = asking.order.front().cloned() else { break };
+            // One that swallows everything must leave time for the others.
+            let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
+            let until = Deadline::after(share.max(LEAST.min(deadline.left())));
+            let told = self.ask_one(&address, until).and_then(|ranges| self.learn(ranges));
+            asking.asked = Moment::now();
+            match told {
+                Ok(announced) => {
+                    asking.order.truncate(1);
+                    for address in announced.iter().chain(&self.seeds) {
+                        if !asking.order.contains(address) {
+                            asking.order.push_back(address.clone());
+                        }
+                    }
+                    return Ok(());
+                }
+                Err(error) => {
+                    asking.order.rotate_left(1);
+                    // What will not be better the next time says most.
+                    if worst.as_ref().is_none_or(|worst| worst.is_retriable()) {
+                        worst = Some(error);
+                    }
+                }
+            }
+        }
+        self.doubt.store(true, Ordering::Release);
+        let worst = worst.unwrap_or_else(|| Error::bare(ErrorKind::Refused));
+        if !worst.is_retriable() {
+            return Err(worst);
+        }
+        let what = format!(
+            "no server of the Cluster tells which are its servers ({}): {}",
+            asked_all.join(", "),
+            worst.detail()
+        );
+        Err(Error::new(worst.kind(), what))
+    }
+
+    fn ask_one(&self, address: &Address, deadline: Deadline) -> Result<Vec<Range>, Error> {
+        let target = Fixed::new(Arc::clone(&self.dialer), address.clone())?;
+        let mut wire = target.dial(deadline, &|_| Ok(()))?;
+        let ask = redis::cmd("CLUSTER").arg("SLOTS").get_packed_command();
+        wire.send(&ask, deadline).map_err(|(_, error)| fault::io("CLUSTER SLOTS", &error))?;
+        match wire.receive(deadline)? {
+            Value::ServerError(error) => {
+                let error = fault::server(&error);
+                Err(match error.kind() {
+                    ErrorKind::Protocol => Error::new(
+                        ErrorKind::BadArgument,
+                        format!(
+                            "{address} is no server of a Cluster, and redis://{address} the URL for \
+                             it ({})",
+                            error.detail()
+                        ),
+                    ),
+                    kind => Error::new(kind, format!("CLUSTER SLOTS: {}", error.detail())),
+                })
+            }
+            value => read(&value, address).ok_or_else(|| {
+                Error::new(ErrorKind::Protocol, "CLUSTER SLOTS was answered by something else")
+            }),
+        }
+    }
+
+    /// Takes over what a server told, and returns the addresses in it.
+    fn learn(&self, ranges: Vec<Range>) -> Result<Vec<Address>, Error> {
+        if ranges.is_empty() {
+            let what = "the server belongs to no Cluster that has slots yet";
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
+        let mut known = self.known.lock();
+        let mut owners = vec![0; usize::from(SLOTS)];
+        let mut announced = Vec::new();
+        for (first, last, addresses) in ranges {
+            if let Some(slots) = owners.get_mut(usize::from(first)..=usize::from(last))
+                && let Some(master) = addresses.first()
+            {
+                slots.fill(self.node_at(&mut known, master.clone())?.key);
+            }
+            announced.extend(addresses);
+        }
+        if known.owners != owners {
+            known.changed = Moment::now();
+            known.owners = owners;
+        }
+        // Those that have nothing any more, and that nobody waits for.
+        let Known { owners, nodes, .. } = &mut *known;
+        nodes.retain(|key, node| {
+            owners.contains(key)
+                || Arc::strong_count(node) > 1
+                || node.single.owing.since().is_some()
+        });
+        Ok(announced)
+    }
+}
+
+/// A server where the Cluster says that one is.
+struct Member {
+    fixed: Fixed,
+    address: Address,
+    doubt: Doubt,
+}
+
+impl Target for Member {
+    fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
+        self.fixed.dial(deadline, show).map_err(|error| {
+            self.doubt.store(true, Ordering::Release);
+            let what =
+                format!("{}, a server that the Cluster names: {}", self.address, error.detail());
+            Error::new(error.kind(), what)
+        })
+    }
+
+    fn doubt(&self, _wire: &Wire) {
+        self.doubt.store(true, Ordering::Release);
+    }
+}
+
+/// What CLUSTER SLOTS says. A server that does not know its own address leaves it out: it is the one
+/// that was asked.
+fn read(value: &Value, asked: &Address) -> Option<Vec<Range>> {
+    let Value::Array(entries) = value else { return None };
+    let node = |node: &Value| {
+        let Value::Array(node) = node else { return None };
+        let [host, Value::Int(port), ..] = &node[..] else { return None };
+        let host = match host {
+            Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+            _ => "",
+        };
+        Some(address(host, u16::try_from(*port).ok()?, asked))
+    };
+    let range = |entry: &Value| {
+        let Value::Array(entry) = entry else { return None };
+        let [Value::Int(first), Value::Int(last), nodes @ ..] = &entry[..] else { return None };
+        let addresses: Vec<_> = nodes.iter().map(node).collect::<Option<_>>()?;
+        Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, addresses))
+    };
+    entries.iter().map(range).collect()
+}
+
+fn address(host: &str, port: u16, asked: &Address) -> Address {
+    match (host, asked) {
+        ("" | "?", Address::Tcp { host, .. }) => Address::Tcp { host: host.clone(), port },
+        _ => Address::Tcp { host: host.to_owned(), port },
+    }
+}
+
+/// Where the slot is that a call was for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Elsewhere {
+    /// For good.
+    Moved(u16, Address),
+    /// On its way there, and this lock has arrived.
+    Ask(Address),
+}
+
+/// Reads what a server said that does not have the slot: `MOVED 3999 127.0.0.1:6381`.
+pub(super) fn elsewhere(code: &str, details: &str, asked: &Address) -> Option<Elsewhere> {
+    let (slot, place) = details.split_once(' ')?;
+    let (host, port) = place.trim().rsplit_once(':')?;
+    let (slot, to) = (slot.parse().ok()?, address(host, port.parse().ok()?, asked));
+    match code {
+        "MOVED" => Some(Elsewhere::Moved(slot, to)),
+        "ASK" => Some(Elsewhere::Ask(to)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn redirections_are_read_with_and_without_a_host() {
+        let asked = tcp("db.example", 7000);
+        let read = |code, details| elsewhere(code, details, &asked);
+        let moved = |host, port| Some(Elsewhere::Moved(3999, tcp(host, port)));
+        assert_eq!(read("MOVED", "3999 127.0.0.1:6381"), moved("127.0.0.1", 6381));
+        assert_eq!(read("MOVED", "3999 ::1:6381"), moved("::1", 6381));
+        assert_eq!(read("MOVED", "3999 :6381"), moved("db.example", 6381));
+        assert_eq!(read("MOVED", "3999 ?:6381"), moved("db.example", 6381));
+        let ask = Some(Elsewhere::Ask(tcp("h", 1)));
+        assert_eq!(read("ASK", "3999 h:1"), ask);
+        for (code, details) in [
+            ("MOVED", ""),
+            ("MOVED", "x h:1"),
+            ("ASK", "1 h"),
+            ("ASK", "1 h:99999"),
+            ("ERR", "1 h:1"),
+        ] {
+            assert_eq!(read(code, details), None, "{code} {details}");
+        }
+    }
+
+    #[test]
+    fn the_map_is_read_whatever_else_stands_in_it() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        let entry = |first, last, master| {
+            let replica = node(text("other"), 9);
+            Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
+        };
+        let asked = tcp("asked", 1);
+        let told = Value::Array(vec![
+            entry(0, 99, node(text("h"), 7)),
+            entry(100, 200, node(text(""), 8)),
+            entry(201, 16383, node(Value::Nil, 9)),
+        ]);
+        let both = |host, port| vec![tcp(host, port), tcp("other", 9)];
+        let ranges =
+            [(0, 99, both("h", 7)), (100, 200, both("asked", 8)), (201, 16383, both("asked", 9))];
+        assert_eq!(read(&told, &asked).unwrap(), ranges);
+        for nonsense in [Value::Okay, Value::Array(vec![Value::Nil]), entry(0, 1, Value::Nil)] {
+            assert_eq!(read(&nonsense, &asked), None);
+        }
+        let far = Value::Array(vec![entry(0, 70_000, node(text("h"), 7))]);
+        assert_eq!(read(&far, &asked), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a Sentinel tells without being asked.
+
+use std::time::Duration;
+
+use super::inquiry::address;
+use crate::clock::{Deadline, Moment};
+use crate::config::Address;
+use crate::error::{Error, ErrorKind};
+use crate::store::redis::wire::Wire;
+use crate::store::redis::{fault, frame};
+
+/// After so much silence a Sentinel is asked whether it is there. It often runs beside the master,
+/// and falls silent with it; before the others have elected a new one, another one must be heard.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long it may take to answer.
+const ANSWER: Duration = Duration::from_millis(500);
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+/// A connection that has subscribed to the news of all masters.
+pub(super) struct Watch {
+    wire: Wire,
+    /// When the Sentinel was last known to be there.
+    alive: Moment,
+    /// Since when an answer to a PING is awaited.
+    asked: Option<Moment>,
+}
+
+impl Watch {
+    pub(super) fn new(wire: Wire) -> Watch {
+        Watch { wire, alive: Moment::now(), asked: None }
+    }
+
+    /// The newest master of this name that was told of since the last call. Does not wait.
+    pub(super) fn news(&mut self, name: &str) -> Result<Option<Address>, Error> {
+        let mut newest = None;
+        loop {
+            let more = match self.wire.glance() {
+                // It told and died; that it did is heard again.
+                Err(_) if newest.is_some() => return Ok(newest),
+                more => more?,
+            };
+            let mut heard = false;
+            self.wire.each_whole(|reply| {
+                heard = true;
+                if let Some(frame::Push { kind: b"message", payload, .. }) = frame::push(reply) {
+                    newest = switched(payload, name).or(newest.take());
+                }
+                Ok(())
+            })?;
+            if heard {
+                (self.alive, self.asked) = (Moment::now(), None);
+            }
+            if !more {
+                return Ok(newest);
+            }
+        }
+    }
+
+    /// Sees to it that the Sentinel is there. Does not wait, either.
+    pub(super) fn keep(&mut self, now: Moment) -> Result<(), Error> {
+        match self.asked {
+            Some(asked) if now.since(asked) >= ANSWER => {
+                Err(Error::new(ErrorKind::NoAnswer, "no answer to a PING"))
+            }
+            None if now.since(self.alive) >= QUIET => {
+                let sent = self.wire.send(PING, Deadline::after(Duration::from_millis(5)));
+                sent.map_err(|(_, error)| fault::io("PING", &error))?;
+                // Not `now`: this process may have been stopped since.
+                self.asked = Some(Moment::now());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `<name> <old host> <old port> <new host> <new port>`
+fn switched(payload: &[u8], name: &str) -> Option<Address> {
+    let words: Vec<&str> = std::str::from_utf8(payload).ok()?.split(' ').collect();
+    match words[..] {
+        [whose, _, _, host, port] if whose == name => address(host, port),
+        _ => None,
+    }
+}

@@ -1,0 +1,72 @@
+//! Which server new connections go to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::dial::{Dialer, Show};
+use super::wire::Wire;
+use crate::clock::{Deadline, Moment};
+use crate::config::Address;
+use crate::error::Error;
+use crate::store::ServerId;
+
+/// A server that keeps locks, wherever it is at the moment.
+pub(super) trait Target: Send + Sync {
+    /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
+    ///
+    /// It shows each socket before it connects. Whoever keeps a clone of it can end all that is done
+    /// with it, from another thread; an error means that it is not wanted any more.
+    fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error>;
+
+    /// Whether another server may take this one's place, so that an error of the one that was asked
+    /// need not be the end.
+    fn may_move(&self) -> bool {
+        false
+    }
+
+    /// Whether a new connection would lead where this one does, as far as is known.
+    fn is_current(&self, _wire: &Wire) -> bool {
+        true
+    }
+
+    /// The same, and nothing is in doubt: a request may go out without asking where to.
+    fn is_trusted(&self, wire: &Wire) -> bool {
+        self.is_current(wire)
+    }
+
+    /// The server at the other end does not serve as it should: before the next connection is made,
+    /// it is asked where to.
+    fn doubt(&self, _wire: &Wire) {}
+
+    /// Called by whoever listens, who sees by [`is_current`](Target::is_current) whether there was
+    /// news. Tells when to call again; returns by `until`.
+    fn keep_watch(&self, _until: Moment) -> Moment {
+        Moment::NEVER
+    }
+}
+
+/// Always the same address.
+pub(super) struct Fixed {
+    dialer: Arc<Dialer>,
+    address: Address,
+    server: ServerId,
+}
+
+impl Fixed {
+    pub(super) fn new(dialer: Arc<Dialer>, address: Address) -> Result<Fixed, Error> {
+        dialer.check(&address)?;
+        Ok(Fixed { dialer, address, server: next_server() })
+    }
+}
+
+impl Target for Fixed {
+    fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
+        self.dialer.dial(&self.address, self.server, deadline, show)
+    }
+}
+
+/// Another one for each place of a server that this process comes to know.
+pub(super) fn next_server() -> ServerId {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    ServerId(LAST.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,66 @@
+//! How the servers of one Redis are found, before anything is said to them.
+
+use std::sync::Arc;
+
+use super::dial::{Dialer, Greeting};
+use super::ears::{OnePlace, Places};
+use super::route::Route;
+use super::route::cluster::Cluster;
+use super::route::single::{Gives, Single};
+use super::route::whereabouts::{ByOwner, Whereabouts};
+use super::sentinel::Sentinel;
+use super::target::{Fixed, Target};
+use crate::config::{Address, RedisConfig, Servers};
+use crate::error::Error;
+
+pub(super) enum Way {
+    /// There is one at a time.
+    One(Arc<dyn Target>),
+    /// Several share the slots.
+    Cluster { dialer: Arc<Dialer>, seeds: Vec<Address>, whereabouts: Arc<Whereabouts> },
+}
+
+impl Way {
+    /// Does not connect.
+    pub(super) fn new(redis: &RedisConfig, greeting: Greeting) -> Result<Way, Error> {
+        let dialer = || Ok::<_, Error>(Arc::new(Dialer::new(&redis.access, greeting)?));
+        match &redis.servers {
+            Servers::One(address) => {
+                Ok(Way::One(Arc::new(Fixed::new(dialer()?, address.clone())?)))
+            }
+            Servers::Cluster(seeds) => {
+                let (seeds, whereabouts) = (seeds.clone(), Arc::default());
+                Ok(Way::Cluster { dialer: dialer()?, seeds, whereabouts })
+            }
+            Servers::Sentinel(sentinels) => {
+                let target = Sentinel::new(sentinels, &redis.access, greeting)?;
+                Ok(Way::One(Arc::new(target)))
+            }
+        }
+    }
+
+    /// Which of them wakes the waiters for a name.
+    pub(super) fn places(&self, prefix: &[u8]) -> Box<dyn Places> {
+        match self {
+            Way::One(target) => Box::new(OnePlace(Arc::clone(target))),
+            Way::Cluster { whereabouts, .. } => Box::new(ByOwner::new(prefix, whereabouts)),
+        }
+    }
+
+    /// To be made once.
+    pub(super) fn route(
+        &self,
+        pool: u32,
+        prefix: &[u8],
+        gives: Arc<dyn Gives>,
+    ) -> Result<Box<dyn Route>, Error> {
+        match self {
+            Way::One(target) => Ok(Box::new(Single::new(Arc::clone(target), pool, gives)?)),
+            Way::Cluster { dialer, seeds, whereabouts } => {
+                let cluster = Cluster::new(Arc::clone(dialer), seeds, pool, prefix, gives)?;
+                cluster.tell(whereabouts);
+                Ok(Box::new(cluster))
+            }
+        }
+    }
+}

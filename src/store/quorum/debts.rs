@@ -32,6 +32,28 @@ struct Account {
     pause: Duration,
 }
 
+impl Account {
+    /// Returns by how many there are more.
+    fn add(&mut self, owed: Owed) -> usize {
+        let Identity { token, fence, .. } = owed.identity;
+        let mut others = self.owed.iter_mut().rev();
+        if let Some(same) = others.find(|other| other.identity.token == token) {
+            // A token makes one attempt after the other, and a node gives up those until the one
+            // that it is told: an earlier one would leave it what the later one was granted.
+            let fences = [same.identity.fence, fence];
+            let any = fences.contains(&0);
+            same.identity.fence = if any { 0 } else { fences[0].max(fences[1]) };
+            same.until = same.until.max(owed.until);
+            return 0;
+        }
+        if self.owed.len() >= MOST_OWED {
+            return 0;
+        }
+        self.owed.push(owed);
+        1
+    }
+}
+
 impl Debts {
     pub(super) fn new(nodes: usize) -> Debts {
         let nodes = (0..nodes).map(|_| Account::default()).collect();
@@ -58,12 +80,8 @@ impl Debts {
             *account =
                 Account { since: now, next: now.plus(FIRST), pause: FIRST, ..Account::default() };
         }
-        let same = |other: &Owed| other.identity.token == owed.identity.token;
-        if account.owed.len() >= MOST_OWED || account.owed.iter().rev().any(same) {
-            return;
-        }
-        account.owed.push(owed);
-        self.count.fetch_add(1, Ordering::Release);
+        let added = account.add(owed);
+        self.count.fetch_add(added, Ordering::Release);
     }
 
     pub(super) fn since(&self) -> Option<Moment> {
@@ -112,8 +130,8 @@ impl Debts {
         if is_done {
             (account.pause, account.next) = (FIRST, Moment::now());
         } else {
-            self.count.fetch_add(due.len(), Ordering::Release);
-            account.owed.splice(0..0, due);
+            let added = due.into_iter().map(|owed| account.add(owed)).sum();
+            self.count.fetch_add(added, Ordering::Release);
             account.pause = (account.pause * 2).min(LONGEST);
             account.next = Moment::now().plus(account.pause);
         }
@@ -123,4 +141,38 @@ impl Debts {
 fn ballot(owed: &Owed) -> Ballot<'_> {
     let Identity { name, token, fence, .. } = &owed.identity;
     node::give_again(name, *token, *fence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "00112233445566778899aabbccddeeff";
+
+    fn owed(token: &str, fence: u64, until: Moment) -> Owed {
+        let (token, ttl) = (token.parse().unwrap(), Duration::from_secs(1));
+        Owed { identity: Identity { name: (*b"n").into(), token, fence, ttl }, until }
+    }
+
+    #[test]
+    fn of_a_tokens_attempts_the_last_one_is_given_up_and_any_covers_all() {
+        let (now, later) = (Moment::now(), Moment::now().plus(FIRST));
+        let mut account = Account::default();
+        assert_eq!(account.add(owed(TOKEN, 5, now)), 1);
+        assert_eq!(account.add(owed(&TOKEN.replace("00", "ff"), 1, now)), 1);
+        assert_eq!(account.add(owed(TOKEN, 7, later)), 0);
+        assert_eq!(account.add(owed(TOKEN, 6, now)), 0);
+        assert_eq!((account.owed[0].identity.fence, account.owed[0].until), (7, later));
+        assert_eq!(account.add(owed(TOKEN, 0, now)), 0);
+        assert_eq!(account.add(owed(TOKEN, 8, now)), 0);
+        assert_eq!((account.owed[0].identity.fence, account.owed[1].identity.fence), (0, 1));
+    }
+
+    #[test]
+    fn an_outage_costs_no_more_than_so_much() {
+        let mut account = Account::default();
+        let token = |nth: usize| format!("{nth:032x}");
+        let added = |nth| account.add(owed(&token(nth), 1, Moment::now()));
+        assert_eq!((0..MOST_OWED + 5).map(added).sum::<usize>(), MOST_OWED);
+    }
 }

@@ -83,6 +83,12 @@ pub(crate) trait Ears: Send + Sync {
     /// places.
     fn are_open(&self, name: &[u8]) -> bool;
 
+    /// Whether all that may be said about it reaches us: where several servers say it, are_open
+    /// means that some do without which nobody can give up the lock.
+    fn are_all_open(&self, name: &[u8]) -> bool {
+        self.are_open(name)
+    }
+
     /// Whether there is anything to listen to.
     fn are_any_open(&self) -> bool;
 

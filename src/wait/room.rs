@@ -386,8 +386,8 @@ impl Seat<'_> {
             }
             Err(error) => {
                 trouble = Some(error);
-                // Who is not told has to ask.
-                woken = hall.reopened(now, |name| !ears.are_open(name));
+                // Who is not told has to ask; and who may have counted on what has ended.
+                woken = hall.reopened(now, |name| !ears.are_all_open(name));
             }
         }
         drop(hall);

@@ -87,28 +87,35 @@ impl Ears for Members {
         self.open_on(name) > self.nodes.len() / 2
     }
 
+    fn are_all_open(&self, name: &[u8]) -> bool {
+        self.open_on(name) == self.nodes.len()
+    }
+
     fn are_any_open(&self) -> bool {
         self.ears.are_any_open()
     }
 
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
-        let mut failed = None;
-        let (ready, others) = self.nodes.iter().partition::<Vec<_>, _>(|node| node.is_ready());
-        let rounds = [(ready, false), (others, true)];
-        for (node, is_last_resort) in
-            rounds.into_iter().flat_map(|(nodes, last)| nodes.into_iter().map(move |n| (n, last)))
-        {
-            if is_last_resort && self.are_open(name) {
+        let (mut failed, mut refusals) = (None, 0);
+        let (ready, others): (Vec<_>, Vec<_>) = self.nodes.iter().partition(|node| node.is_ready());
+        let needed = ready.len();
+        for (index, node) in ready.into_iter().chain(others).enumerate() {
+            if index >= needed && self.are_open(name) {
                 break;
             }
             let by = deadline.min(Deadline::after(self.node_timeout));
             match self.ears.open(&at(node.speech.member, name), by) {
                 Ok(_) => {}
-                // No member will ever let us listen if one does not: their users are set up alike.
-                Err(error) if !error.is_retriable() => return Err(error),
-                Err(error) => {
+                Err(error) if error.is_retriable() => {
                     node.is_unwell();
-                    failed = Some(error);
+                    failed.get_or_insert(error);
+                }
+                Err(error) => {
+                    refusals += 1;
+                    // Those that are left can never be most of them.
+                    if self.nodes.len() - refusals <= self.nodes.len() / 2 {
+                        return Err(error);
+                    }
                 }
             }
         }

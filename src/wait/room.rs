@@ -8,25 +8,26 @@
 #[cfg(test)]
 #[cfg(shuttle)]
 mod explored;
+mod hall;
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[cfg(all(test, shuttle))]
 use self::explored::is;
+use self::hall::{Hall, Sleeper};
 use super::backoff::Pace;
-use super::dating::Dating;
 use super::local::Line;
 use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
-use crate::store::{Ears, Identity, Notice, Outcome, ServerId};
+use crate::store::{Ears, Identity, Outcome};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
@@ -35,36 +36,6 @@ pub(crate) struct Room {
     /// How many lines there are, so that those who meet nobody ask for no mutex.
     occupied: AtomicUsize,
     hall: Mutex<Hall>,
-}
-
-#[derive(Default)]
-struct Hall {
-    lines: HashMap<Arc<[u8]>, Line>,
-    seats: HashMap<u64, Sleeper>,
-    last_id: u64,
-    /// The thread that reads the wake-up connections.
-    listener: Option<u64>,
-    /// The thread that opens one.
-    opener: Option<u64>,
-    /// Those who sleep and could listen.
-    able: BTreeSet<u64>,
-    datings: BTreeMap<ServerId, Dating>,
-    /// Not to be opened again before, where it could not be opened.
-    reopen: Moment,
-    /// For these names it could not when that was last tried. They keep no other name waiting, which
-    /// may be told by another server.
-    unheard: HashSet<Arc<[u8]>>,
-    /// Why this server will never let us listen.
-    refused: Option<Error>,
-    closed: bool,
-}
-
-struct Sleeper {
-    condvar: Arc<Condvar>,
-    /// Something has happened since it last looked.
-    woken: bool,
-    /// What comes with a turn that was passed on.
-    legacy: Option<Legacy>,
 }
 
 /// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
@@ -231,67 +202,6 @@ impl Room {
             hall.unheard.remove(name);
             self.occupied.store(hall.lines.len(), Ordering::Release);
         }
-    }
-}
-
-impl Hall {
-    /// Whether an opening for a name may be tried at this moment.
-    fn may_open(&self, name: &[u8], now: Moment) -> bool {
-        self.opener.is_none() && (now >= self.reopen || !self.unheard.contains(name))
-    }
-
-    fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
-        let seat = self.seats.get_mut(&id?)?;
-        seat.woken = !is(Mutant::WakesWithoutMark);
-        Some(Arc::clone(&seat.condvar))
-    }
-
-    /// Somebody else is to listen, if nobody does.
-    fn nominate(&mut self) -> Option<Arc<Condvar>> {
-        let able = self.able.first().copied().filter(|_| self.listener.is_none());
-        self.wake(able)
-    }
-
-    /// Everybody who waits for one of those names has to ask.
-    fn reopened(
-        &mut self,
-        now: Moment,
-        is_meant: impl Fn(&Arc<[u8]>) -> bool,
-    ) -> Vec<Arc<Condvar>> {
-        if is(Mutant::ReopensWithoutAsking) {
-            return Vec::new();
-        }
-        let lines = self.lines.iter_mut().filter(|(name, _)| is_meant(name));
-        let effects: Vec<_> = lines.map(|(_, line)| line.reopened(now)).collect();
-        effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
-    }
-
-    fn notice(
-        &mut self,
-        by: ServerId,
-        notice: Notice,
-        now: Moment,
-    ) -> (Option<Arc<Condvar>>, Option<Owing>) {
-        let mut date = |server| self.datings.get_mut(&by)?.date(server, now);
-        let (name, effects) = match notice {
-            Notice::Granted { name, token, fence, block, server, span } => {
-                let since = date(server);
-                let granted =
-                    |line: &mut Line| line.handed(token, (fence, block), since, span, now);
-                let effects = match self.lines.get_mut(&*name) {
-                    Some(line) => granted(line),
-                    None => Effects { wake: None, owe: Some(Owe { token, ttl: span, until: now }) },
-                };
-                (name, effects)
-            }
-            Notice::Window { name, token, server, span } => {
-                let until = date(server).unwrap_or(now).plus(span);
-                let line = self.lines.get_mut(&*name);
-                let effects = line.map(|line| line.window(token, until, now));
-                (name, effects.unwrap_or_default())
-            }
-        };
-        (self.wake(effects.wake), effects.owe.map(|owe| (name.into(), owe)))
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::error::ErrorKind;
 use crate::jitter::Jitter;
+use crate::store::{Notice, ServerId};
 use crate::wait::Backoff;
 
 /// One server that cannot be reached, and one that can.

@@ -1,0 +1,105 @@
+//! What the threads of a client share while they wait.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Mutant, Owing, is};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::grant::Legacy;
+use crate::store::{Notice, ServerId};
+use crate::sync::Condvar;
+use crate::wait::dating::Dating;
+use crate::wait::local::Line;
+use crate::wait::plan::{Effects, Owe};
+
+#[derive(Default)]
+pub(super) struct Hall {
+    pub(super) lines: HashMap<Arc<[u8]>, Line>,
+    pub(super) seats: HashMap<u64, Sleeper>,
+    pub(super) last_id: u64,
+    /// The thread that reads the wake-up connections.
+    pub(super) listener: Option<u64>,
+    /// The thread that opens one.
+    pub(super) opener: Option<u64>,
+    /// Those who sleep and could listen.
+    pub(super) able: BTreeSet<u64>,
+    pub(super) datings: BTreeMap<ServerId, Dating>,
+    /// Not to be opened again before, where it could not be opened.
+    pub(super) reopen: Moment,
+    /// For these names it could not when that was last tried. They keep no other name waiting, which
+    /// may be told by another server.
+    pub(super) unheard: HashSet<Arc<[u8]>>,
+    /// Why this server will never let us listen.
+    pub(super) refused: Option<Error>,
+    pub(super) closed: bool,
+}
+
+pub(super) struct Sleeper {
+    pub(super) condvar: Arc<Condvar>,
+    /// Something has happened since it last looked.
+    pub(super) woken: bool,
+    /// What comes with a turn that was passed on.
+    pub(super) legacy: Option<Legacy>,
+}
+
+impl Hall {
+    /// Whether an opening for a name may be tried at this moment.
+    pub(super) fn may_open(&self, name: &[u8], now: Moment) -> bool {
+        self.opener.is_none() && (now >= self.reopen || !self.unheard.contains(name))
+    }
+
+    pub(super) fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
+        let seat = self.seats.get_mut(&id?)?;
+        seat.woken = !is(Mutant::WakesWithoutMark);
+        Some(Arc::clone(&seat.condvar))
+    }
+
+    /// Somebody else is to listen, if nobody does.
+    pub(super) fn nominate(&mut self) -> Option<Arc<Condvar>> {
+        let able = self.able.first().copied().filter(|_| self.listener.is_none());
+        self.wake(able)
+    }
+
+    /// Everybody who waits for one of those names has to ask.
+    pub(super) fn reopened(
+        &mut self,
+        now: Moment,
+        is_meant: impl Fn(&Arc<[u8]>) -> bool,
+    ) -> Vec<Arc<Condvar>> {
+        if is(Mutant::ReopensWithoutAsking) {
+            return Vec::new();
+        }
+        let lines = self.lines.iter_mut().filter(|(name, _)| is_meant(name));
+        let effects: Vec<_> = lines.map(|(_, line)| line.reopened(now)).collect();
+        effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
+    }
+
+    pub(super) fn notice(
+        &mut self,
+        by: ServerId,
+        notice: Notice,
+        now: Moment,
+    ) -> (Option<Arc<Condvar>>, Option<Owing>) {
+        let mut date = |server| self.datings.get_mut(&by)?.date(server, now);
+        let (name, effects) = match notice {
+            Notice::Granted { name, token, fence, block, server, span } => {
+                let since = date(server);
+                let granted =
+                    |line: &mut Line| line.handed(token, (fence, block), since, span, now);
+                let effects = match self.lines.get_mut(&*name) {
+                    Some(line) => granted(line),
+                    None => Effects { wake: None, owe: Some(Owe { token, ttl: span, until: now }) },
+                };
+                (name, effects)
+            }
+            Notice::Window { name, token, server, span } => {
+                let until = date(server).unwrap_or(now).plus(span);
+                let line = self.lines.get_mut(&*name);
+                let effects = line.map(|line| line.window(token, until, now));
+                (name, effects.unwrap_or_default())
+            }
+        };
+        (self.wake(effects.wake), effects.owe.map(|owe| (name.into(), owe)))
+    }
+}

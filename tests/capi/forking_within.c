@@ -115,7 +115,7 @@ static void fork_when_told(void *with, leasehold_log_level level, const char *me
 static void c8_the_log_function_may_fork(struct store *store)
 {
     leasehold_client *client = open_client(store->url);
-    struct told told = {store->url, !store->server, client, take_name_for(client, "n", 600), -1};
+    struct told told = {store->url, !store->server, client, take_name_for(client, "n", 3000), -1};
     EXPECT(LEASEHOLD_OK, leasehold_log_set(fork_when_told, &told, LEASEHOLD_LOG_WARN, &problem));
     for (int round = 0; round < 20; round++) {
         /* On the thread in the background, while it looks after leases, */

@@ -73,11 +73,16 @@ fn rounds(desk: &Desk) {
                 book = sleep(desk, book, now);
             }
         };
+        let asks = !due.is_empty() || !debts.is_empty();
         tend(desk, due, &mut jitter);
         if !debts.is_empty() {
             let left = give(desk, debts, deadline(desk));
             let (mut book, now) = (desk.book.lock(), Moment::now());
             left.into_iter().for_each(|debt| book.owe_again(debt, now));
+        }
+        if asks {
+            // Nobody else may come by for a long time.
+            desk.look_after();
         }
         if settling {
             settle(desk);
@@ -279,6 +284,7 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
         }
         let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
         let outcomes = desk.store.run(Lane::Keeper, &requests, request_deadline(desk, deadline));
+        unheard |= desk.store.owed_since().is_some();
         let now = Moment::now();
         let unanswered = debts.into_iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err());
         for (mut debt, _) in unanswered {

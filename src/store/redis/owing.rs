@@ -199,7 +199,10 @@ impl Owing {
         let (mut at, more) = (owing.next(), owing.next().is_some());
         if at.is_none() && slot.wire.is_none() {
             at = list.lying.iter().position(|wire| wire.account.owes_nothing());
-            at = at.or_else(|| list.lying.len().checked_sub(1).filter(|_| lane != Lane::Keeper));
+            at = at.or_else(|| match lane {
+                Lane::Keeper => list.lying.iter_mut().position(Wire::has_news),
+                Lane::Caller | Lane::Give(_) => list.lying.len().checked_sub(1),
+            });
         }
         if let Some(at) = at {
             list.hand_out(at, slot);

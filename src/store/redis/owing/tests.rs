@@ -1,3 +1,4 @@
+use std::io::Write;
 use std::time::Duration;
 
 use super::*;
@@ -6,10 +7,14 @@ use crate::store::{Identity, Place, ServerId};
 
 /// The other end is closed: nothing here is sent or read.
 fn wire() -> Wire {
-    let (ours, _) =
+    pair().0
+}
+
+fn pair() -> (Wire, socket2::Socket) {
+    let (ours, theirs) =
         socket2::Socket::pair(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
     let socket = Socket::new(ours, Deadline::at(Moment::NEVER));
-    Wire::new(Stream::Plain(socket), ServerId::default())
+    (Wire::new(Stream::Plain(socket), ServerId::default()), theirs)
 }
 
 fn debt(name: &str, sent: Moment) -> Debt {
@@ -20,9 +25,14 @@ fn debt(name: &str, sent: Moment) -> Debt {
 }
 
 fn slot(debts: &[&str]) -> Slot {
-    let mut wire = wire();
-    wire.account.debts = debts.iter().map(|name| debt(name, Moment::now())).collect();
-    Slot { wire: Some(wire) }
+    let mut slot = Slot { wire: Some(wire()) };
+    owe(&mut slot, debts);
+    slot
+}
+
+fn owe(slot: &mut Slot, debts: &[&str]) {
+    let debts = debts.iter().map(|name| debt(name, Moment::now()));
+    slot.wire.as_mut().unwrap().account.debts.extend(debts);
 }
 
 fn owes(slot: &Slot) -> Vec<String> {
@@ -42,7 +52,10 @@ fn fetch(owing: &Owing, slot: &mut Slot, name: &str, lane: Lane) -> Result<Fetch
 fn a_take_comes_behind_the_give_of_its_name_and_any_wire_will_do_for_another() {
     let owing = Owing::default();
     owing.lay_down(&mut slot(&["a", "b"]));
-    owing.lay_down(&mut slot(&["c"]));
+    let (wire_of_c, other_end) = pair();
+    let mut slot_of_c = Slot { wire: Some(wire_of_c) };
+    owe(&mut slot_of_c, &["c"]);
+    owing.lay_down(&mut slot_of_c);
     let mut mine = Slot { wire: Some(wire()) };
     assert_eq!(fetch(&owing, &mut mine, "d", Lane::Caller).unwrap(), Fetched::Nothing);
     assert_eq!(owes(&mine), [""; 0]);
@@ -54,9 +67,13 @@ fn a_take_comes_behind_the_give_of_its_name_and_any_wire_will_do_for_another() {
     assert!(empty.wire.is_some() && owes(&empty).is_empty());
     let mut empty = Slot::default();
     fetch(&owing, &mut empty, "d", Lane::Keeper).unwrap();
-    assert!(empty.wire.is_none(), "the keeper reads for nobody before it has renewed");
+    assert!(empty.wire.is_none(), "the keeper waits for nobody before it has renewed");
     fetch(&owing, &mut empty, "d", Lane::Caller).unwrap();
     assert_eq!(owes(&empty), ["c"]);
+    owing.lay_down(&mut empty);
+    (&other_end).write_all(b":1").unwrap();
+    fetch(&owing, &mut empty, "d", Lane::Keeper).unwrap();
+    assert_eq!(owes(&empty), ["c"], "else it would make another one for each round");
 }
 
 #[test]

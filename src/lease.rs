@@ -18,7 +18,8 @@ use crate::wait::{Ask, Ending};
 ///
 /// It is renewed in the background unless that was switched off, and released when it is dropped.
 /// Dropping does not wait for the store to answer: this client finds the lock free at once, another
-/// one perhaps a moment later. Whoever must know that it is free calls [`release`](Lease::release).
+/// one perhaps a moment later. (On a quorum it waits for most of the servers.) Whoever must know
+/// that it is free calls [`release`](Lease::release).
 ///
 /// The end of a lease takes the lease itself, so that nothing can be done with one that is over.
 ///

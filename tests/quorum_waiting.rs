@@ -312,3 +312,51 @@ fn c13_nodes_that_forbid_to_listen_are_done_without_as_long_as_most_allow_it() {
     forbid(&quorum.nodes[1]);
     wait(false);
 }
+
+/// Other libraries tell nobody when they give up a lock.
+#[test]
+fn a_lock_that_another_library_has_is_asked_for_again_and_again() {
+    let quorum = Quorum::start(3);
+    let client = &clients(&quorum, 1)[0];
+    for node in &quorum.nodes {
+        node.cmd(&["SET", NAME, "another's", "PX", "100000"]);
+    }
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| take_turn(&client.lock(NAME).wait(secs(100)), ms(0)));
+        eventually(LIMIT, || client.counters().busy >= 2);
+        for node in &quorum.nodes {
+            node.cmd(&["DEL", NAME]);
+        }
+        eventually(LIMIT, || next.is_finished());
+        judge(vec![next.join().unwrap()]);
+    });
+}
+
+#[test]
+fn a_waiter_keeps_its_place_when_it_asks_again() {
+    let quorum = Quorum::start(3);
+    let clients = clients(&quorum, 3);
+    let held = taken(&clients[0]);
+    std::thread::scope(|scope| {
+        let lock = |client: usize| clients[client].lock(NAME).wait(secs(100));
+        let first = in_line(scope, lock(1), ms(0));
+        eventually(LIMIT, || quorum.waited_for_on(NAME) >= 2);
+        let second = in_line(scope, lock(2), ms(0));
+        let both = || quorum.nodes.iter().filter(|node| order(node).len() == 4).collect::<Vec<_>>();
+        eventually(LIMIT, || both().len() >= 2);
+        let (one, other) = (both()[0], both()[1]);
+        let asked = || [1, 2].map(|client: usize| clients[client].counters().busy);
+        let (before, until) = (order(other), asked().map(|busy| busy + 1));
+        one.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        eventually(LIMIT, || asked().iter().zip(until).all(|(asked, until)| *asked >= until));
+        assert_eq!(order(other), before);
+        held.release().unwrap();
+        judge([first, second].into_iter().map(|turn| turn.join().unwrap()).collect());
+    });
+}
+
+/// Who stands in a node's queue, the first one first, each followed by its ticket.
+fn order(node: &Server) -> Vec<String> {
+    let queue = format!("leasehold:queue:{{{NAME}}}");
+    redis::from_redis_value(node.cmd(&["ZRANGE", &queue, "0", "-1", "WITHSCORES"])).unwrap()
+}

@@ -6,13 +6,13 @@ use super::tally::{Count, Tally, Word};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::node::{self, Ballot, Said};
-use crate::store::{Answer, Failure, Outcome, Reply, Request, ServerId, no_reply};
+use crate::store::{Answer, Failure, Outcome, Place, Reply, Request, ServerId, no_reply};
 
 pub(super) struct Inquiry<'r> {
     request: Request<'r>,
     attempt: u64,
     state: State,
-    /// Nodes on which the token stands among the waiters.
+    /// Nodes on which the token stands among the waiters for one who will tell it.
     stands_on: usize,
     nodes: usize,
     sent: Moment,
@@ -52,6 +52,11 @@ impl<'r> Inquiry<'r> {
     pub(super) fn ballot(&self) -> Ballot<'r> {
         match self.request {
             Request::Take { name, token, ttl, place, block } => {
+                // Each node has given it a ticket of its own, and finds it.
+                let place = match place {
+                    Place::Join(_) => Place::Join(0),
+                    Place::Try => Place::Try,
+                };
                 Ballot::Take { name, token, ttl, place, attempt: self.attempt, block }
             }
             Request::Extend { name, token, fence, ttl, reach } => {
@@ -87,7 +92,8 @@ impl<'r> Inquiry<'r> {
 
     /// A node answered, or could not be asked.
     pub(super) fn heard(&mut self, node: usize, said: Result<Said, Failure>) {
-        if let Ok(Said::Busy { ticket: 1.., .. }) = said {
+        // Who gives up a lock that is another library's tells nobody.
+        if let Ok(Said::Busy { ticket: 1.., ours: true, .. }) = said {
             self.stands_on += 1;
         }
         if said.is_ok() {

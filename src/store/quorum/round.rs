@@ -147,7 +147,8 @@ impl Round {
             }
             (Seat::Asked, Vote::Quarantined { left }) => Seat::Quarantined(left),
             (Seat::Raising, Vote::Raised) => Seat::Raised,
-            (Seat::Raising, Vote::NotMine) => Seat::Gone,
+            // One that has lost its data meanwhile knows nothing of us either.
+            (Seat::Raising, Vote::NotMine | Vote::Quarantined { .. }) => Seat::Gone,
             (Seat::Asked | Seat::Raising, Vote::Late) => Seat::Out { asked: true },
             (Seat::Asked | Seat::Raising, Vote::Failed(failure)) => {
                 self.troubles.push(failure.error);

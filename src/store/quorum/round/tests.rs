@@ -241,6 +241,10 @@ fn nodes_that_lost_their_data_do_not_vote() {
     assert_eq!(fence_of(attempt(3, &[(0, lost(40)), (1, granted(7)), (2, granted(7))])), 7);
     let votes = [(0, lost(3)), (1, granted(7)), (2, busy(9, 1))];
     assert_eq!(busy_of(attempt(3, &votes)).0, Duration::from_secs(3));
+    // Nor does one that lost them between its grant and the raise.
+    let (round, ..) = raises(attempt(3, &[(0, granted(7)), (1, granted(5)), (2, Vote::Late)]));
+    let (_, give, _) = refused(round.heard(1, lost(60), SENT));
+    assert_eq!(give, [0, 1, 2]);
 }
 
 #[test]

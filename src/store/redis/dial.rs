@@ -1,13 +1,14 @@
 //! Making a connection: resolve, connect, TLS, credentials, database; all by one deadline.
 
+mod resolver;
+
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use redis::Value;
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
+use self::resolver::Resolver;
 use super::fault;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -15,9 +16,7 @@ use super::wire::{RunId, Socket, Stream, Wire};
 use crate::clock::Deadline;
 use crate::config::{Access, Address, Secret};
 use crate::error::{Error, ErrorKind};
-use crate::fork::Thread;
 use crate::store::ServerId;
-use crate::sync::Turnstile;
 
 pub(super) struct Dialer {
     access: Access,
@@ -230,87 +229,5 @@ fn connect(
             Err(error) => return Err(error),
             Ok(()) => return Ok(socket),
         }
-    }
-}
-
-type Found = io::Result<Vec<SocketAddr>>;
-
-/// Names to addresses, by a deadline. The system's resolver has none, so it runs on a thread of
-/// its own; one that is still at it when a caller gives up is asked again by the next one, so that
-/// a resolver that hangs costs one thread and not one for every call.
-#[derive(Default)]
-struct Resolver {
-    under_way: Turnstile<Option<Receiver<Found>>>,
-}
-
-impl Resolver {
-    fn resolve(&self, host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, Error> {
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(address, port)]);
-        }
-        let late = || Error::new(ErrorKind::NoAnswer, format!("looking up {host}"));
-        let mut under_way = self.under_way.enter(deadline).ok_or_else(late)?;
-        let earlier = under_way.take().map(|answer| (answer.try_recv(), answer));
-        let answer = match earlier {
-            // It takes longer than a caller waits; if this is out of date, the next one asks anew.
-            Some((Ok(Ok(found)), _)) => return Ok(found),
-            Some((Err(TryRecvError::Empty), answer)) => answer,
-            // A failure says nothing about now.
-            _ => look_up(host.to_owned(), port)?,
-        };
-        match answer.recv_timeout(deadline.left()) {
-            Ok(found) => found.map_err(|error| fault::io(&format!("looking up {host}"), &error)),
-            Err(RecvTimeoutError::Timeout) => {
-                *under_way = Some(answer);
-                Err(late())
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(late()),
-        }
-    }
-}
-
-fn look_up(host: String, port: u16) -> Result<Receiver<Found>, Error> {
-    let (found, answer) = mpsc::channel();
-    let started = Thread::start(c"leasehold-dns", move || {
-        // Nobody may be listening any more.
-        let _ = found.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
-    });
-    match started {
-        Ok(_) => Ok(answer),
-        Err(error) => {
-            Err(Error::new(ErrorKind::Exhausted, format!("a thread to look up: {error}")))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn resolver(under_way: Receiver<Found>) -> Resolver {
-        Resolver { under_way: Turnstile::new(Some(under_way)) }
-    }
-
-    fn soon() -> Deadline {
-        Deadline::after(Duration::from_secs(20))
-    }
-
-    #[test]
-    fn a_lookup_that_failed_when_nobody_waited_is_made_again() {
-        let (found, answer) = mpsc::channel();
-        found.send(Err(io::ErrorKind::Other.into())).unwrap();
-        let addresses = resolver(answer).resolve("localhost", 7, soon()).unwrap();
-        assert!(addresses.iter().any(|address| address.ip().is_loopback()), "{addresses:?}");
-    }
-
-    #[test]
-    fn a_lookup_that_takes_longer_than_a_caller_serves_the_next_one() {
-        let (found, answer) = mpsc::channel();
-        let resolver = resolver(answer);
-        let late = resolver.resolve("localhost", 7, Deadline::after(Duration::from_millis(20)));
-        assert_eq!(late.unwrap_err().kind(), ErrorKind::NoAnswer);
-        let there: SocketAddr = "192.0.2.1:7".parse().unwrap();
-        found.send(Ok(vec![there])).unwrap();
-        assert_eq!(resolver.resolve("localhost", 7, soon()).unwrap(), [there]);
     }
 }

@@ -83,11 +83,12 @@ fn a_server_that_comes_back_with_an_older_file_grants_confirms_and_hands_over_no
     {
         world.assert_refused(take(client, place, 1));
     }
-    let (token, ttl) = (token(1), TTL);
-    world.assert_refused(Request::Extend { name, token, fence: first, ttl, reach: Reach::Refresh });
     // Who holds it and relies on it may go on: nobody else is granted it.
-    let extend = Request::Extend { name, token, fence: first, ttl, reach: Reach::Grow };
-    assert_eq!(world.ask(extend, 1), Reply::Extended);
+    let (token, ttl) = (token(1), TTL);
+    for reach in [Reach::Grow, Reach::Refresh] {
+        let extend = Request::Extend { name, token, fence: first, ttl, reach };
+        assert_eq!(world.ask(extend, 1), Reply::Extended);
+    }
 
     // It can be given up. The first two are told to ask, and nobody is handed it.
     assert_eq!(world.give(1, first), Reply::Given);
@@ -104,6 +105,44 @@ fn a_server_that_comes_back_with_an_older_file_grants_confirms_and_hands_over_no
     granted(world.join(2, 1));
     assert_eq!(world.give(2, 0), Reply::Given);
     assert_eq!(world.holder(), Some(3));
+}
+
+#[test]
+fn a_lease_is_refreshed_through_a_quarantine_and_begins_it() {
+    let world = guarded();
+    let (fence, _) = granted(world.try_take(1));
+    let world = world.restarted(Server::restart_with_data);
+    world.cmd(&["PEXPIRE", SIDE, "1000"]);
+    assert_eq!(world.claim(1, fence), Reply::Extended);
+    assert!(world.number(&["PTTL", SIDE]) > 80_000_000);
+    let marker = world.text(&["GET", MARKER]).unwrap();
+    assert!(!marker.contains(" 0 "), "{marker}");
+    // Once.
+    assert_eq!(world.claim(1, fence), Reply::Extended);
+    assert_eq!(world.text(&["GET", MARKER]), Some(marker));
+    world.assert_refused(take(2, Place::Try, 1));
+    for (client, fence) in [(1, fence + 1), (1, fence - 1), (2, fence)] {
+        assert_eq!(world.claim(client, fence), Reply::NotMine);
+    }
+    world.expire();
+    assert_eq!(world.claim(1, fence), Reply::NotMine);
+    assert_eq!(world.holder(), None);
+}
+
+#[test]
+fn whatever_is_wrong_with_the_marker_a_lease_is_refreshed() {
+    let world = guarded();
+    let (fence, _) = granted(world.try_take(1));
+    for strange in [&["SET", MARKER, "what is this"][..], &["LPUSH", MARKER, "a list"]] {
+        world.cmd(&["DEL", MARKER]);
+        world.cmd(strange);
+        assert_eq!(world.claim(1, fence), Reply::Extended, "{strange:?}");
+        assert!(world.try_ask(take(2, Place::Try, 1), open("c")).is_err());
+    }
+    // No memory to note a quarantine in.
+    world.cmd(&["DEL", MARKER]);
+    world.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(world.claim(1, fence), Reply::Extended);
 }
 
 #[test]

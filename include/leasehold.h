@@ -441,8 +441,8 @@ leasehold_status leasehold_client_lock(leasehold_client *client,
                                        leasehold_error **error);
 
 /**
- * Reaches the store, credentials included, without doing anything there. Any thread. Errors:
- * whatever is in the way, by io_timeout.
+ * Reaches the store, credentials included, without doing anything to a lock there. Any thread.
+ * Errors: whatever is in the way, by io_timeout.
  */
 leasehold_status leasehold_client_ping(leasehold_client *client, leasehold_error **error);
 

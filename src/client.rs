@@ -72,7 +72,11 @@ impl Client {
         Lock::new(Arc::clone(&self.keeper), name.as_ref())
     }
 
-    /// Reaches the store, credentials included, without doing anything there.
+    /// Reaches the store, credentials included, without doing anything to a lock there.
+    ///
+    /// A server that guards against lost data and was started again since it was last asked anything
+    /// grants nothing for as long as `max_ttl`, counted from this at the latest. (In a Cluster it is
+    /// counted for each slot, from when a lock there is wanted.)
     ///
     /// # Errors
     /// Whatever is in the way, by `io_timeout`.

@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use leasehold::{Client, Config, ErrorKind, Lease};
-use stores::{LIMIT, Store, holder, ms, secs};
+use stores::{LIMIT, Quorum, Store, holder, ms, secs};
 use support::{Cluster, Server, Stopwatch, eventually};
 
 /// What cannot be had at the moment is asked for again until `io_timeout` is over.
@@ -147,4 +147,77 @@ fn a_cluster_is_declared_new_in_every_slot() {
     assert!(client.initialize(false).is_err());
     client.initialize(true).unwrap();
     client.lock("a").try_acquire().unwrap().expect("free").release().unwrap();
+}
+
+/// Which run of the server its marker names, and when its quarantine is over; none where it has none.
+fn marker(server: &Server) -> Option<(String, u64)> {
+    let marker: Option<String> =
+        redis::from_redis_value(server.cmd(&["GET", "leasehold:marker"])).unwrap();
+    let marker = marker?;
+    let mut words = marker.split(' ').map(str::to_owned);
+    Some((words.next().unwrap(), words.next().unwrap().parse().unwrap()))
+}
+
+fn is_in_quarantine(server: &Server) -> bool {
+    let run = server.info("server");
+    marker(server).is_some_and(|(known, over)| run.contains(&known) && over > 0)
+}
+
+#[test]
+fn a_quarantine_begins_as_soon_as_a_client_is_back() {
+    let mut server = Server::start();
+    let client = guarded(&server, "60s");
+    client.initialize(false).unwrap();
+    let lease = client.lock("n").ttl(secs(6)).acquire().unwrap();
+    assert!(!is_in_quarantine(&server));
+    server.restart_with_data();
+    // By the next renewal, and not by a next holder.
+    eventually(LIMIT, || is_in_quarantine(&server));
+    assert!(lease.is_valid());
+    // Once for each run.
+    let begun = marker(&server);
+    server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+    eventually(LIMIT, || lease.extend().is_ok());
+    assert_eq!(marker(&server), begun);
+    lease.release().unwrap();
+}
+
+#[test]
+fn a_quarantine_begins_with_a_ping() {
+    let mut server = Server::start();
+    let client = guarded(&server, "60s");
+    client.initialize(false).unwrap();
+    client.ping().unwrap();
+    assert!(!is_in_quarantine(&server));
+    server.restart_empty();
+    assert_eq!(marker(&server), None);
+    eventually(LIMIT, || client.ping().is_ok());
+    assert!(is_in_quarantine(&server));
+    // What came back empty is not new to those who had known it.
+    assert_eq!(client.initialize(false).unwrap_err().kind(), ErrorKind::Unavailable);
+
+    let quorum = Quorum::builder(3).uninitialized().start();
+    quorum.client().ping().unwrap();
+    assert!(quorum.nodes.iter().all(is_in_quarantine));
+}
+
+#[test]
+fn a_server_that_still_reads_its_file_is_told_once_it_has() {
+    let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
+    let server = Server::builder().args(&slowly).start();
+    for key in 0..300 {
+        server.cmd(&["SET", &format!("key {key}"), &"x".repeat(100)]);
+    }
+    let client = guarded(&server, "60s");
+    let mut told = Vec::new();
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| server.cmd(&["DEBUG", "RELOAD"]));
+        while !reload.is_finished() && told.is_empty() {
+            told.extend(client.ping().err());
+        }
+        reload.join().unwrap();
+    });
+    assert!(told.iter().any(|error| error.to_string().contains("LOADING")), "{told:?}");
+    eventually(LIMIT, || client.ping().is_ok());
+    assert!(is_in_quarantine(&server));
 }

@@ -152,8 +152,8 @@ pub unsafe extern "C" fn leasehold_client_lock(
     })
 }
 
-/// Reaches the store, credentials included, without doing anything there. Any thread. Errors:
-/// whatever is in the way, by io_timeout.
+/// Reaches the store, credentials included, without doing anything to a lock there. Any thread.
+/// Errors: whatever is in the way, by io_timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_ping(
     client: *mut leasehold_client,

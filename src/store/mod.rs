@@ -25,7 +25,7 @@ pub(crate) trait Store: Send + Sync {
     /// Looks at a name without changing anything.
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error>;
 
-    /// Reaches the store, with the credentials that it was given, and does nothing there.
+    /// Reaches the store, with the credentials that it was given, and does nothing to a lock there.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 
     /// Declares that every server of a store which guards against lost data knows all there is to

@@ -84,7 +84,8 @@ impl RedisStore {
             copies,
             ears: ears::Ears::new(way.places(&config.prefix), config.io_timeout)?,
         });
-        let route = way.route(config.pool, &config.prefix, Arc::clone(&voice) as Arc<dyn Gives>)?;
+        let gives = Arc::clone(&voice) as Arc<dyn Gives>;
+        let route = way.route(config.pool, &config.prefix, gives, guard)?;
         Ok(RedisStore { voice, route })
     }
 }

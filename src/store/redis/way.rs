@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::dial::{Dialer, Greeting};
+use super::dialect::guard::Guard;
 use super::ears::{OnePlace, Places};
 use super::route::Route;
 use super::route::cluster::Cluster;
@@ -53,9 +54,13 @@ impl Way {
         pool: u32,
         prefix: &[u8],
         gives: Arc<dyn Gives>,
+        guard: Option<Guard>,
     ) -> Result<Box<dyn Route>, Error> {
         match self {
-            Way::One(target) => Ok(Box::new(Single::new(Arc::clone(target), pool, gives)?)),
+            Way::One(target) => {
+                let single = Single::new(Arc::clone(target), pool, gives)?;
+                Ok(Box::new(single.meeting(guard.and_then(Guard::pack_begin))))
+            }
             Way::Cluster { dialer, seeds, whereabouts } => {
                 let cluster = Cluster::new(Arc::clone(dialer), seeds, pool, prefix, gives)?;
                 cluster.tell(whereabouts);

@@ -156,7 +156,7 @@ class Client:
         return Events(_events(self._handle), self)
 
     def ping(self) -> None:
-        """Reaches the store, credentials included, without doing anything there."""
+        """Reaches the store, credentials included, without doing anything to a lock there."""
         error = c_void_p()
         status = _abi.client_ping(self._handle, byref(error))
         if status != OK:

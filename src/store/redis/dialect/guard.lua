@@ -7,7 +7,9 @@
 -- asked (after a restart, or on a replica that was promoted), data may have been lost. Then the
 -- server grants nothing for as long as a lease from before can last, which is the longest ttl that
 -- any client of it takes: the marker's own, and only where none is left that of whoever asks. So
--- all clients of a server should be set to the same one.
+-- all clients of a server should be set to the same one. It counts from when this is first asked,
+-- since nothing else tells of the loss: by the first client that connects to a new run, see
+-- begin.lua, and after a FLUSHALL, and in a Cluster, by the first that wants a lock.
 --
 -- KEYS[last]  the marker
 -- ARGV[1]     the run id of the server at the other end of this connection, 40 hex digits

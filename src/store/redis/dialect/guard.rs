@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::millis;
 
 static INIT: Script = script!(new: "guard.lua", "init.lua");
+static BEGIN: Script = script!(new: "guard.lua", "begin.lua");
 
 /// How the servers of a store are guarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +76,15 @@ impl Guard {
         batch
     }
 
+    /// The first word to a run of a server. None to one of a Cluster, which has too many markers.
+    pub(in crate::store::redis) fn pack_begin(self) -> Option<Batch> {
+        let (mut batch, mut marker, longest) = (Batch::default(), Vec::new(), self.longest());
+        write_marker(&mut marker, None);
+        let guarding = Guarding { marker: &marker, longest: longest.digits() };
+        batch.push_guarded(&BEGIN, &[], guarding, &[]);
+        (!self.clustered).then_some(batch)
+    }
+
     pub(in crate::store::redis) fn read_init(self, value: Value) -> Result<(), Error> {
         match value {
             Value::ServerError(error) => Err(explain(&INIT, &error)),
@@ -87,6 +97,11 @@ impl Guard {
             value => Err(unreadable(format!("{value:?}").as_bytes())),
         }
     }
+}
+
+/// Whether this declares a server new.
+pub(in crate::store::redis) fn is_init(batch: &Batch) -> bool {
+    batch.calls.iter().any(|call| std::ptr::eq(call.script, &raw const INIT))
 }
 
 /// Why nothing is granted.

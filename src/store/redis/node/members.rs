@@ -39,8 +39,8 @@ impl Members {
             let copies = Copies::wanted(redis.replicas, config.node_timeout);
             let dialect = Quorum::new(&config.prefix, guard).replicated(copies);
             let speech = Arc::new(Speech { dialect, copies, ears: Arc::clone(&ears), member });
-            let route =
-                way.route(config.pool, &config.prefix, Arc::clone(&speech) as Arc<dyn Gives>)?;
+            let gives = Arc::clone(&speech) as Arc<dyn Gives>;
+            let route = way.route(config.pool, &config.prefix, gives, Some(guard))?;
             let (rest, pace, kept_until) = Default::default();
             Ok(Node { route, speech, rest, pace, kept_until, is_blocking: clustered })
         };

@@ -2,6 +2,7 @@
 
 pub(super) mod cluster;
 mod errands;
+mod meeting;
 mod replies;
 pub(super) mod single;
 mod slots;

@@ -16,6 +16,7 @@ use super::super::owing::{About, Debt, Due, Fetched, MOST, Owing};
 use super::super::pool::{Pool, Slot};
 use super::super::target::Target;
 use super::super::wire::Wire;
+use super::meeting::Meeting;
 use super::replies::{Again, pack_loads};
 use super::{Pending, Route};
 
@@ -25,6 +26,7 @@ pub(in crate::store::redis) struct Single {
     pub(super) owing: Owing,
     pub(super) gives: Arc<dyn Gives>,
     pub(super) told: Told,
+    pub(super) meeting: Option<Meeting>,
 }
 
 /// The scripts that a server was told and should know.
@@ -109,7 +111,7 @@ impl Single {
         gives: Arc<dyn Gives>,
     ) -> Result<Single, Error> {
         let (pool, owing) = (Pool::new(pool)?, Owing::default());
-        Ok(Single { pool, target, owing, gives, told: Told::default() })
+        Ok(Single { pool, target, owing, gives, told: Told::default(), meeting: None })
     }
 
     /// The connection for a letter: the one that it must use, else the slot's, else one that lies
@@ -141,7 +143,10 @@ impl Single {
         let is_new = slot.wire.is_none();
         if is_new {
             match self.target.dial(letter.connect_by, &|_| Ok(())) {
-                Ok(wire) => slot.wire = Some(wire),
+                Ok(mut wire) => {
+                    self.meet(&mut wire, letter)?;
+                    slot.wire = Some(wire);
+                }
                 Err(error) if error.kind() == ErrorKind::Exhausted => {
                     self.owing.fetch(slot, About::Nothing, Lane::Caller, letter.connect_by)?;
                     return slot.wire.as_mut().map(|wire| (wire, false)).ok_or(error);

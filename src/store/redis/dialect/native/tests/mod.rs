@@ -242,7 +242,7 @@ impl World {
 
 pub(crate) fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
-    Way::new(&config, greeting).unwrap().route(2, b"", Arc::new(Nobody)).unwrap()
+    Way::new(&config, greeting).unwrap().route(2, b"", Arc::new(Nobody), None).unwrap()
 }
 
 /// Nothing is let go of here.

@@ -119,7 +119,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * Reaches the store, credentials included, without doing anything there.
+     * Reaches the store, credentials included, without doing anything to a lock there.
      *
      * @throws LeaseholdException whatever is in the way, by {@code io_timeout}
      */

@@ -90,9 +90,13 @@ impl Client {
     /// older leases are over, and grant locks at once. Done once, before the first lock is taken;
     /// `leasehold init` does the same.
     ///
-    /// A server that has come back after it was used, or that waits already, is refused, because
-    /// somebody may rely on a lease that it does not know of. `force` declares that nobody does. A
-    /// server that grants locks stays as it is.
+    /// **Never call this whenever a program or a server starts.** A server that has come back empty
+    /// looks new, and would grant at once what somebody still holds.
+    ///
+    /// A server that has come back with data, or that waits already, is refused, because somebody may
+    /// rely on a lease that it does not know of; and in a quorum so are servers that look new while
+    /// others do not. `force` declares that nobody relies on any lease. A server that grants locks
+    /// stays as it is.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard.

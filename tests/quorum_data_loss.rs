@@ -7,7 +7,7 @@ mod support;
 
 use std::time::Duration;
 
-use leasehold::{Client, Lease};
+use leasehold::{Client, ErrorKind, Lease};
 use redis::Value;
 use stores::{LIMIT, Quorum, ms, secs};
 use support::{Hold, Offset, Server, Stopwatch, eventually, history};
@@ -146,6 +146,33 @@ fn no_quarantine_can_be_declared_over_but_by_force() {
     assert!(quorum.brisk_client().lock("n").try_acquire().is_err());
     client.initialize(true).unwrap();
     taken(&client, "n").release().unwrap();
+}
+
+#[test]
+fn members_that_came_back_empty_are_not_new_beside_others_that_are_in_use() {
+    let mut quorum = Quorum::start(3);
+    taken(&quorum.client(), "n").release().unwrap();
+    quorum.nodes[1].restart_empty();
+    quorum.nodes[2].restart_empty();
+    // Nobody else was there first.
+    let refused = quorum.client().initialize(false).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    let named = |node: &Server| refused.to_string().contains(&format!(":{}/", node.port()));
+    assert_eq!(quorum.nodes.iter().map(named).collect::<Vec<_>>(), [false, true, true]);
+    assert!(!quorum.nodes[1..].iter().any(|node| knows(node, "leasehold:marker")));
+    quorum.client().initialize(true).unwrap();
+    taken(&quorum.client(), "n").release().unwrap();
+}
+
+#[test]
+fn none_is_declared_new_unless_all_can_be_looked_at() {
+    let mut quorum = Quorum::start(3);
+    taken(&quorum.client(), "n").release().unwrap();
+    quorum.nodes[0].restart_empty();
+    quorum.nodes[1].restart_empty();
+    quorum.nodes[2].kill();
+    assert!(quorum.client().initialize(false).is_err());
+    assert!(!quorum.running().any(|node| knows(node, "leasehold:marker")));
 }
 
 /// The clock of a node, which runs an hour ahead or behind from some moment on.

@@ -12,8 +12,13 @@ use crate::store::Store;
 /// granted there is nothing to wait for. Say so once, before the first lock is
 /// taken: all servers have to be reached, and grant locks from then on.
 ///
-/// A server that waits already, or has to after a restart, is refused; one that
-/// grants locks stays as it is.
+/// Never run this whenever a server starts, nor from a unit file or an entry point:
+/// a server that has come back empty looks new, and would grant at once what
+/// somebody still holds.
+///
+/// A server that waits already, or has come back with data, is refused, and so are
+/// servers of a quorum that look new while others do not. One that grants locks
+/// stays as it is.
 ///
 /// Exit status: 0 done, 64 usage or a store without that guard, 69 refused or
 /// not reached.

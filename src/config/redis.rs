@@ -75,7 +75,8 @@ impl Secret {
 }
 
 impl RedisConfig {
-    pub(super) fn display(&self) -> String {
+    /// Without user and password.
+    pub(crate) fn display(&self) -> String {
         let scheme = if self.access.tls.is_some() { "rediss" } else { "redis" };
         let database = self.access.database;
         match &self.servers {

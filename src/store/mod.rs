@@ -30,7 +30,8 @@ pub(crate) trait Store: Send + Sync {
 
     /// Declares that every server of a store which guards against lost data knows all there is to
     /// know, so that none is in quarantine. Without `force`, a server that is in quarantine, or has to
-    /// be because it came back after it was used, is refused with the reason.
+    /// be because it came back with data of an earlier run, is refused with the reason. One that came
+    /// back empty looks new; it is refused in a quorum of which others do not.
     fn initialize(&self, _force: bool, _deadline: Deadline) -> Result<(), Error> {
         Err(unguarded())
     }

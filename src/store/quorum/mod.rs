@@ -141,6 +141,27 @@ impl QuorumStore {
         }
     }
 
+    /// Whether all members look new, or none does: one that does among others that do not came back
+    /// empty, and may have forgotten what somebody relies on.
+    fn look_new(&self, deadline: Deadline) -> Result<(), Error> {
+        let mut new = Vec::new();
+        for node in self.nodes() {
+            if !node.is_marked(deadline)? {
+                new.push(node.shown());
+            }
+        }
+        if new.is_empty() || new.len() == self.nodes().len() {
+            return Ok(());
+        }
+        let detail = format!(
+            "new or come back empty, while others were in use: {} (it grants locks without \
+             leasehold init once its wait of max_ttl is over; force declares that nobody relies on \
+             a lease)",
+            new.join(", ")
+        );
+        Err(Error::new(ErrorKind::Unavailable, detail))
+    }
+
     fn reach(&self, mut reach: impl FnMut(&Node) -> Result<(), Error>) -> Result<(), Error> {
         let (mut reached, mut failed) = (0, None);
         for node in self.nodes() {
@@ -252,7 +273,10 @@ impl Store for QuorumStore {
     }
 
     fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        // All of them, so that none starts in quarantine; one that is down can be done later.
+        if !force {
+            self.look_new(deadline)?;
+        }
+        // All of them, so that none starts in quarantine.
         self.nodes().iter().try_for_each(|node| node.initialize(force, deadline))
     }
 }

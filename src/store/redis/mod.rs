@@ -90,6 +90,16 @@ impl RedisStore {
     }
 }
 
+/// Whether there is any marker: none is on a server that is new, or came back empty.
+fn is_marked(route: &dyn Route, guard: Guard, deadline: Deadline) -> Result<bool, Error> {
+    let batch = guard.pack_look(0..dialect::keys::SLOTS);
+    let mut any = false;
+    for carried in route.carry(Lane::Caller, &batch, About::Nothing, deadline) {
+        any |= guard.read_look(carried.map_err(|failure| failure.error)?.value)?;
+    }
+    Ok(any)
+}
+
 /// Writes the markers of a new deployment.
 fn initialize(
     route: &dyn Route,

@@ -26,6 +26,8 @@ use crate::sync::Mutex;
 use crate::token::Token;
 
 pub(in crate::store) struct Node {
+    /// As people may see it.
+    shown: String,
     route: Box<dyn Route>,
     speech: Arc<Speech>,
     rest: Mutex<Rest>,
@@ -207,6 +209,16 @@ impl Node {
 
     pub(in crate::store) fn owed_since(&self) -> Option<Moment> {
         self.route.owed_since()
+    }
+
+    /// Which one it is, without user and password.
+    pub(in crate::store) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Whether it was declared new, or used, and knows of it.
+    pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
+        super::is_marked(self.route.as_ref(), self.speech.dialect.guard(), deadline)
     }
 
     /// Writes the marker of a new deployment.

@@ -61,13 +61,21 @@ impl Guard {
         slots: impl IntoIterator<Item = u16>,
         force: bool,
     ) -> Batch {
+        self.pack(slots, if force { b"1" } else { b"0" })
+    }
+
+    /// The same to see whether it looks new.
+    pub(in crate::store::redis) fn pack_look(self, slots: impl IntoIterator<Item = u16>) -> Batch {
+        self.pack(slots, b"look")
+    }
+
+    fn pack(self, slots: impl IntoIterator<Item = u16>, how: &[u8]) -> Batch {
         let (mut batch, mut marker) = (Batch::default(), Vec::new());
         let longest = self.longest();
         let mut push = |slot| {
             write_marker(&mut marker, slot);
-            let force: &[u8] = if force { b"1" } else { b"0" };
             let guarding = Guarding { marker: &marker, longest: longest.digits() };
-            batch.push_guarded(&INIT, &[], guarding, &[force]);
+            batch.push_guarded(&INIT, &[], guarding, &[how]);
         };
         match self.clustered {
             true => slots.into_iter().for_each(|slot| push(Some(slot))),
@@ -83,6 +91,15 @@ impl Guard {
         let guarding = Guarding { marker: &marker, longest: longest.digits() };
         batch.push_guarded(&BEGIN, &[], guarding, &[]);
         (!self.clustered).then_some(batch)
+    }
+
+    /// Whether a server has a marker, where it is only looked at.
+    pub(in crate::store::redis) fn read_look(self, value: Value) -> Result<bool, Error> {
+        match value {
+            Value::BulkString(text) if text == b"M" => Ok(true),
+            Value::BulkString(text) if text == b"N" => Ok(false),
+            value => self.read_init(value).map(|()| true),
+        }
     }
 
     pub(in crate::store::redis) fn read_init(self, value: Value) -> Result<(), Error> {

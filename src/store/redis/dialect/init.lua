@@ -1,18 +1,22 @@
 -- Lets a new server grant at once, without the quarantine. Behind guard.lua, which has the last key
 -- and the first two arguments.
 --
--- ARGV[1]  1 to end a quarantine too, else 0
+-- ARGV[1]  "1" to end a quarantine too, "0" not to; "look" to write nothing
 --
 -- Replies  "I"                 it may grant, for this client's longest ttl, or a longer one
+--          "M" and "N"         looked at: it has a marker, or none, as a new server
 --          "Q <ms left> <server time in µs>"  it may have lost data; and now its quarantine runs
 --          an error: whether it may grant has not changed
 --
--- Whether a server is new, or was emptied while leases were running, it cannot tell: whoever sends
--- this says that it is new. Safe to send twice.
+-- Whether a server is new, or came back empty while leases were running, it cannot tell: whoever
+-- sends this says that it is new. Safe to send twice.
 
 local marker, failed = read_marker()
 if failed and ARGV[1] ~= '1' then
   return failed
+end
+if ARGV[1] == 'look' then
+  return marker and 'M' or 'N'
 end
 if marker and ARGV[1] ~= '1' then
   local ours = MAX_TTL

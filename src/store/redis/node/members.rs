@@ -42,7 +42,8 @@ impl Members {
             let gives = Arc::clone(&speech) as Arc<dyn Gives>;
             let route = way.route(config.pool, &config.prefix, gives, Some(guard))?;
             let (rest, pace, kept_until) = Default::default();
-            Ok(Node { route, speech, rest, pace, kept_until, is_blocking: clustered })
+            let shown = redis.display();
+            Ok(Node { shown, route, speech, rest, pace, kept_until, is_blocking: clustered })
         };
         let nodes = ways.into_iter().zip(members).zip(0..).map(node);
         let nodes = nodes.collect::<Result<_, Error>>()?;

@@ -61,20 +61,22 @@ impl Debts {
     }
 
     /// Gives that could not be sent.
-    pub(super) fn add(&self, node: usize, gives: &[Request<'_>]) {
+    pub(super) fn add(&self, index: usize, node: &Node, gives: &[Request<'_>]) {
         let now = Moment::now();
         for give in gives {
             if let Request::Give { name, token, fence, ttl } = *give {
                 let identity = Identity { name: name.into(), token, fence, ttl };
-                self.owe(node, Owed { identity, until: now.plus(ttl) });
+                self.owe(index, node, Owed { identity, until: now.plus(ttl) });
             }
         }
     }
 
     /// One that was sent, and nobody knows what became of it.
-    pub(super) fn owe(&self, node: usize, owed: Owed) {
+    pub(super) fn owe(&self, index: usize, node: &Node, mut owed: Owed) {
+        // It may have been extended for longer than its takes asked for.
+        owed.until = owed.until.max(node.kept_until());
         let mut nodes = self.nodes.lock();
-        let Some(account) = nodes.get_mut(node) else { return };
+        let Some(account) = nodes.get_mut(index) else { return };
         if account.owed.is_empty() {
             let now = Moment::now();
             *account =

@@ -126,18 +126,18 @@ impl QuorumStore {
             // What takes longer is owed: whoever asked does not wait for it.
             match node.tell(lane, &sheet, deadline.min(Deadline::after(self.node_timeout))) {
                 Ok(told) => told.leave(false),
-                Err(_) => self.debts.add(index, &requests),
+                Err(_) => self.debts.add(index, node, &requests),
             }
         }
     }
 
     /// Gives are owed to those that were left out, since the others sufficed.
     fn catch_up(&self, inquiries: &[Inquiry<'_>]) {
-        let nodes = self.nodes().iter().enumerate();
-        for (index, _) in nodes.filter(|(_, node)| node.may_keep()) {
+        let (nodes, now) = (self.nodes().iter().enumerate(), Moment::now());
+        for (index, node) in nodes.filter(|(_, node)| node.kept_until() > now) {
             let untold = inquiries.iter().filter_map(|inquiry| inquiry.untold(index));
             let untold: Vec<_> = untold.collect();
-            self.debts.add(index, &untold);
+            self.debts.add(index, node, &untold);
         }
     }
 
@@ -248,7 +248,8 @@ impl Store for QuorumStore {
     fn settle(&self, sent_before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)> {
         for (index, node) in self.nodes().iter().enumerate() {
             let by = deadline.min(Deadline::after(self.node_timeout));
-            node.settle(sent_before, by).into_iter().for_each(|owed| self.debts.owe(index, owed));
+            let left = node.settle(sent_before, by);
+            left.into_iter().for_each(|owed| self.debts.owe(index, node, owed));
             self.debts.pay(index, node, by);
             // A client that closes has no use for it.
             if sent_before != Moment::NEVER && node.is_to_be_tried() {

@@ -149,10 +149,10 @@ impl Node {
         }
     }
 
-    /// Whether something that it was asked may be locked there. (What reached it later than it was
+    /// Until when something that it was asked may be locked there. (What reached it later than it was
     /// asked may last a little longer.)
-    pub(in crate::store) fn may_keep(&self) -> bool {
-        Moment::from_nanos(self.kept_until.load(Ordering::Relaxed)) > Moment::now()
+    pub(in crate::store) fn kept_until(&self) -> Moment {
+        Moment::from_nanos(self.kept_until.load(Ordering::Relaxed))
     }
 
     /// Whether it had trouble, and it is time to see whether that is over. Nobody else may find out:

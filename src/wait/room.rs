@@ -260,7 +260,7 @@ impl Seat<'_> {
                     self.open(ears, open_by);
                     return Vec::new();
                 }
-                until = until.min(hall.reopen);
+                until = until.min(hall.reopen(&self.name));
             }
             // Also to what is only for others here.
             if hall.listener.is_none() && ears.are_any_open() {
@@ -330,13 +330,12 @@ impl Seat<'_> {
         match opened {
             Ok(by) => {
                 hall.datings.entry(by).or_default().restart(now);
-                hall.unheard.retain(|name| !ears.are_open(name));
+                hall.unheard.retain(|name, _| !ears.are_open(name));
                 woken = hall.reopened(now, |name| deaf.contains(name) && ears.are_open(name));
             }
             Err(error) if error.is_retriable() || hall.closed => {
                 trouble = Some(error);
-                hall.reopen = now.plus(REOPEN);
-                hall.unheard.insert(Arc::clone(&self.name));
+                hall.unheard.insert(Arc::clone(&self.name), now.plus(REOPEN));
             }
             Err(error) => {
                 hall.refused = Some(error.clone());

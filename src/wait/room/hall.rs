@@ -1,6 +1,6 @@
 //! What the threads of a client share while they wait.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::{Mutant, Owing, is};
@@ -25,11 +25,9 @@ pub(super) struct Hall {
     /// Those who sleep and could listen.
     pub(super) able: BTreeSet<u64>,
     pub(super) datings: BTreeMap<ServerId, Dating>,
-    /// Not to be opened again before, where it could not be opened.
-    pub(super) reopen: Moment,
-    /// For these names it could not when that was last tried. They keep no other name waiting, which
-    /// may be told by another server.
-    pub(super) unheard: HashSet<Arc<[u8]>>,
+    /// For these names it could not be opened when that was last tried, and is not to be before. They
+    /// keep no other name waiting, which may be told by another server.
+    pub(super) unheard: HashMap<Arc<[u8]>, Moment>,
     /// Why this server will never let us listen.
     pub(super) refused: Option<Error>,
     pub(super) closed: bool,
@@ -46,7 +44,12 @@ pub(super) struct Sleeper {
 impl Hall {
     /// Whether an opening for a name may be tried at this moment.
     pub(super) fn may_open(&self, name: &[u8], now: Moment) -> bool {
-        self.opener.is_none() && (now >= self.reopen || !self.unheard.contains(name))
+        self.opener.is_none() && now >= self.reopen(name)
+    }
+
+    /// When that may be tried again.
+    pub(super) fn reopen(&self, name: &[u8]) -> Moment {
+        self.unheard.get(name).copied().unwrap_or_default()
     }
 
     pub(super) fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {

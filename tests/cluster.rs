@@ -236,6 +236,54 @@ fn who_may_not_use_channels_of_slots_is_told_on_one_of_its_own() {
     }
 }
 
+/// What was opened before it refused tells on, and so does what is opened afterwards.
+#[test]
+fn a_server_that_refuses_to_be_listened_to_keeps_nobody_from_hearing_the_others() {
+    let cluster = Cluster::start();
+    let password = |node: usize, word: &str| {
+        cluster.server(node).cmd(&["ACL", "SETUSER", "ann", "resetpass", "on", word]);
+    };
+    for node in 0..3 {
+        password(node, ">p");
+        cluster.server(node).cmd(&["ACL", "SETUSER", "ann", "~*", "&*", "+@all"]);
+    }
+    let [holder, waiter] = [(); 2].map(|()| client(&cluster.url().replace("://", "://ann:p@")));
+    let names = [names_on(&cluster, 0, 2), names_on(&cluster, 1, 1), names_on(&cluster, 2, 1)];
+    let [told, refused, later] = [&names[0], &names[1], &names[2]];
+    let queued = |name: &str| {
+        let queue = format!("leasehold:queue:{{{name}}}");
+        number(&cluster, cluster.node_of_key(name), &["ZCARD", &queue]) == 1
+    };
+    // Each server has a connection of the pool, which outlasts the change of the password.
+    for name in names.iter().flatten() {
+        waiter.lock(name).acquire().unwrap().release().unwrap();
+    }
+    std::thread::scope(|scope| {
+        let hold = |name: &str| holder.lock(name).ttl(secs(120)).acquire().unwrap();
+        let wait = |name: &str| {
+            let lock = waiter.lock(name).wait(secs(100));
+            scope.spawn(move || lock.acquire().unwrap().release().unwrap())
+        };
+        let first = (hold(&told[0]), wait(&told[0]));
+        eventually(LIMIT, || queued(&told[0]));
+        let spun = hold(&refused[0]);
+        password(1, ">other");
+        let (asked, spins) = (waiter.counters().attempts, wait(&refused[0]));
+        eventually(LIMIT, || waiter.counters().attempts > asked + 3);
+        first.0.release().unwrap();
+        first.1.join().unwrap();
+        for name in [&told[1], &later[0]] {
+            let (held, wait) = (hold(name), wait(name));
+            eventually(LIMIT, || queued(name));
+            held.release().unwrap();
+            // Nobody asks before half a minute is over.
+            eventually(secs(20), || wait.is_finished());
+        }
+        spun.release().unwrap();
+        spins.join().unwrap();
+    });
+}
+
 #[test]
 fn c12_a_cluster_with_a_password_is_used_with_it_and_not_without() {
     let cluster = Cluster::builder().login("ann", "s3cret").start();

@@ -230,7 +230,8 @@ impl Waiting<'_, '_> {
         if let Some(ears) = desk.store.ears() {
             seat.open(ears, self.open_by(bounds));
             if self.attempts.lock.options.turn == super::Turn::Queue
-                && let Some(error) = desk.room.refused()
+                && !ears.are_open(&self.attempts.lock.name)
+                && let Some(error) = desk.room.refusal(&self.attempts.lock.name)
             {
                 return Err(error);
             }

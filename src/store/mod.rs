@@ -95,7 +95,8 @@ pub(crate) trait Ears: Send + Sync {
 
     /// Opens them for a name: connects, subscribes, and has that acknowledged, by the deadline; also
     /// while somebody listens to others. Tells which server is heard now. An error of a kind that is
-    /// not retriable means that this server will never let us listen.
+    /// not retriable means that this server does not let us listen, as far as it can be believed for
+    /// [`REFUSED`]; others may.
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error>;
 
     /// The notices that come by `until`, each with the server that sent it; returns as soon as
@@ -106,6 +107,10 @@ pub(crate) trait Ears: Send + Sync {
     /// Closes them for good; whoever listens returns with an error at once.
     fn close(&self);
 }
+
+/// How long it is believed that a server does not let us listen. Somebody may have given us the right,
+/// or it was said in a bad moment: in the midst of a change of passwords, or by a proxy.
+pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 
 /// A server, as far as this process tells them apart: one that has taken another one's place is
 /// another one, and has another clock.

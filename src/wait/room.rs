@@ -20,14 +20,14 @@ use std::time::Duration;
 
 #[cfg(all(test, shuttle))]
 use self::explored::is;
-use self::hall::{Hall, Sleeper};
+use self::hall::{Hall, Sleeper, Unheard};
 use super::backoff::Pace;
 use super::local::Line;
 use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
-use crate::store::{Ears, Identity, Outcome};
+use crate::store::{Ears, Identity, Outcome, REFUSED};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
@@ -163,9 +163,10 @@ impl Room {
         }
     }
 
-    /// Why waiters cannot be told anything, if the server has refused that for good.
-    pub(crate) fn refused(&self) -> Option<Error> {
-        self.hall.lock().refused.clone()
+    /// Why waiters for the name cannot be told anything, if its server refused that when it was last
+    /// asked.
+    pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
+        self.hall.lock().refusal(name).cloned()
     }
 
     /// Wakes everybody, for good.
@@ -251,7 +252,9 @@ impl Seat<'_> {
             return Vec::new();
         }
         let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
-        let ears = ears.filter(|_| stands && hall.refused.is_none());
+        // Where there is nothing to hear, and will not be, nobody has to be woken to listen.
+        let hears = |ears: &&dyn Ears| ears.are_any_open() || hall.refusal(&self.name).is_none();
+        let ears = ears.filter(|ears| stands && hears(ears));
         let mut until = until;
         if let Some(ears) = ears {
             if !ears.are_open(&self.name) && hall.opener.is_none() {
@@ -313,8 +316,7 @@ impl Seat<'_> {
     pub(crate) fn open(&self, ears: &dyn Ears, open_by: Deadline) {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
-        let may = hall.refused.is_none() && hall.may_open(&self.name, now);
-        if !may || hall.closed || ears.are_open(&self.name) {
+        if !hall.may_open(&self.name, now) || hall.closed || ears.are_open(&self.name) {
             return;
         }
         hall.opener = Some(self.id);
@@ -326,32 +328,32 @@ impl Seat<'_> {
         hall.opener = None;
         let now = Moment::now();
         let mut woken = Vec::new();
-        let (mut trouble, mut refusal) = (None, None);
+        let (mut trouble, mut is_news) = (None, false);
         match opened {
             Ok(by) => {
                 hall.datings.entry(by).or_default().restart(now);
                 hall.unheard.retain(|name, _| !ears.are_open(name));
                 woken = hall.reopened(now, |name| deaf.contains(name) && ears.are_open(name));
             }
-            Err(error) if error.is_retriable() || hall.closed => {
-                trouble = Some(error);
-                hall.unheard.insert(Arc::clone(&self.name), now.plus(REOPEN));
-            }
             Err(error) => {
-                hall.refused = Some(error.clone());
-                refusal = Some(error);
+                let is_refusal = !error.is_retriable() && !hall.closed;
+                is_news = is_refusal && !hall.has_warned;
+                hall.has_warned |= is_refusal;
+                let again = now.plus(if is_refusal { REFUSED } else { REOPEN });
+                let refusal = is_refusal.then(|| error.clone());
+                hall.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
+                trouble = Some(error);
             }
         }
         woken.extend(hall.nominate());
         drop(hall);
         notify(woken);
-        if let Some(error) = trouble {
-            log::debug!("the wake-up connection: {error}");
-        }
-        if let Some(error) = refusal {
-            log::warn!(
+        match trouble {
+            Some(error) if is_news => log::warn!(
                 "waiters cannot be told when a lock is theirs, so they ask again and again: {error}"
-            );
+            ),
+            Some(error) => log::debug!("the wake-up connection: {error}"),
+            None => {}
         }
     }
 

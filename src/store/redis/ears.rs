@@ -34,7 +34,7 @@ use super::target::Target;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Notice, ServerId};
+use crate::store::{Notice, REFUSED, ServerId};
 use crate::sync::{Condvar, Mutex, Turnstile};
 use crate::token::Token;
 
@@ -122,6 +122,9 @@ struct Board {
     wishes: Vec<(u32, u16)>,
     /// Why there are none.
     refused: Vec<(u32, u16, Error)>,
+    /// Places whose servers let nobody listen, and until when that is believed. Each name that is
+    /// told there would have to find out for itself.
+    refusing: BTreeMap<u32, (Moment, Error)>,
     /// Messages that came while a channel was waited for.
     early: Vec<(ServerId, Vec<u8>)>,
 }
@@ -194,7 +197,7 @@ impl Ears {
     }
 
     /// Connects and subscribes, and has that acknowledged. An error that is not retriable means
-    /// that this server will never let us listen.
+    /// that this server does not let us listen.
     pub(super) fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
         self.places.seek(name, deadline)?;
         let (Place { key, target }, slot) = (self.places.place(name)?, self.slot(name));
@@ -209,6 +212,11 @@ impl Ears {
                 drop(board);
                 return self.await_channel(key, slot, deadline);
             }
+            if let Some((until, error)) = board.refusing.get(&key)
+                && Moment::now() < *until
+            {
+                return Err(error.clone());
+            }
         }
         let made = self.subscribe(key, slot, target, deadline);
         let mut board = self.board.lock();
@@ -216,7 +224,12 @@ impl Ears {
         if board.closed {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        let line = made?;
+        let line = made.inspect_err(|error| {
+            if !error.is_retriable() {
+                board.refusing.insert(key, (Moment::now().plus(REFUSED), error.clone()));
+            }
+        })?;
+        board.refusing.remove(&key);
         let server = line.wire.server;
         let Board { open, arrivals, .. } = &mut *board;
         if let Entry::Vacant(place) = open.entry(key) {

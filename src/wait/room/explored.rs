@@ -232,7 +232,7 @@ impl Client {
         let room = &self.keeper.desk_even_closed().unwrap().room;
         let hall = room.hall.lock();
         // The turn that closing has ended is told to nobody: nobody could follow.
-        assert!(hall.refused.is_none() || forbidden, "what closing did is taken for a refusal");
+        assert!(!hall.has_warned || forbidden, "what closing did is taken for a refusal");
         let lines = closed || (hall.lines.is_empty() && !room.is_occupied());
         lines && hall.seats.is_empty() && hall.able.is_empty() && hall.listener.is_none()
     }

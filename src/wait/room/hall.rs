@@ -25,12 +25,20 @@ pub(super) struct Hall {
     /// Those who sleep and could listen.
     pub(super) able: BTreeSet<u64>,
     pub(super) datings: BTreeMap<ServerId, Dating>,
-    /// For these names it could not be opened when that was last tried, and is not to be before. They
-    /// keep no other name waiting, which may be told by another server.
-    pub(super) unheard: HashMap<Arc<[u8]>, Moment>,
-    /// Why this server will never let us listen.
-    pub(super) refused: Option<Error>,
+    /// For these names it could not be opened when that was last tried. They keep no other name
+    /// waiting, which may be told by another server.
+    pub(super) unheard: HashMap<Arc<[u8]>, Unheard>,
+    /// It was said once that a server does not let us listen.
+    pub(super) has_warned: bool,
     pub(super) closed: bool,
+}
+
+/// A name of which we cannot be told.
+pub(super) struct Unheard {
+    /// Not to be tried before.
+    pub(super) again: Moment,
+    /// Why the server does not let us listen, if that is what it said.
+    pub(super) refusal: Option<Error>,
 }
 
 pub(super) struct Sleeper {
@@ -49,7 +57,11 @@ impl Hall {
 
     /// When that may be tried again.
     pub(super) fn reopen(&self, name: &[u8]) -> Moment {
-        self.unheard.get(name).copied().unwrap_or_default()
+        self.unheard.get(name).map_or(Moment::ZERO, |unheard| unheard.again)
+    }
+
+    pub(super) fn refusal(&self, name: &[u8]) -> Option<&Error> {
+        self.unheard.get(name)?.refusal.as_ref()
     }
 
     pub(super) fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {

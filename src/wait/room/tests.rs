@@ -1,41 +1,45 @@
 use super::*;
 use crate::error::ErrorKind;
 use crate::jitter::Jitter;
-use crate::store::{Notice, ServerId};
+use crate::store::{Answer, Notice, Reply, ServerId};
 use crate::wait::Backoff;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// One server that cannot be reached, and one that can. The first letters of a name say where it is.
+/// One server that cannot be reached, one that refuses, and one that is well. The first letters of a
+/// name say where it is.
 #[derive(Default)]
-struct Two {
+struct Three {
     tried: Mutex<Vec<String>>,
+    heard: AtomicUsize,
 }
 
-impl Two {
+impl Three {
     fn tried(&self) -> Vec<String> {
         self.tried.lock().clone()
     }
 }
 
-impl Ears for Two {
+impl Ears for Three {
     fn are_open(&self, name: &[u8]) -> bool {
         name.starts_with(b"well") && self.tried.lock().iter().any(|tried| tried.as_bytes() == name)
     }
 
     fn are_any_open(&self) -> bool {
-        false
+        self.tried.lock().iter().any(|tried| tried.starts_with("well"))
     }
 
     fn open(&self, name: &[u8], _: Deadline) -> Result<ServerId, Error> {
         self.tried.lock().push(name.escape_ascii().to_string());
-        match self.are_open(name) {
-            true => Ok(ServerId::default()),
-            false => Err(Error::bare(ErrorKind::Refused)),
+        match name {
+            name if self.are_open(name) => Ok(ServerId::default()),
+            b"strict" => Err(Error::bare(ErrorKind::Auth)),
+            _ => Err(Error::bare(ErrorKind::Refused)),
         }
     }
 
     fn hear(&self, _: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
+        self.heard.fetch_add(1, Ordering::Relaxed);
         Ok(Vec::new())
     }
 
@@ -52,11 +56,22 @@ fn sit<'a>(room: &'a Room, name: &str) -> Seat<'a> {
     room.sit(&Arc::from(name.as_bytes()), Token::random().unwrap(), terms, pace)
 }
 
+/// Has a place in the store's queue from then on.
+fn stand(seat: &Seat<'_>) {
+    let now = Moment::now();
+    let (Next::Ask(ask), _) = seat.next(now) else { panic!("it is not for him to ask") };
+    let free_in = Duration::from_secs(30);
+    let reply = Reply::Busy { free_in, ticket: 1, rank: 0, ours: true };
+    let answer = Answer { reply, sent: now, server: 0, by: ServerId::default() };
+    assert!(seat.room.answered(&seat.name, &ask, &Ok(answer), now).is_none());
+    assert!(matches!(seat.next(now).0, Next::Sleep(_)));
+}
+
 /// Whoever waits for a name on a server that is gone tries again and again, and would always come
 /// first.
 #[test]
 fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
-    let (room, ears) = (room(), Two::default());
+    let (room, ears) = (room(), Three::default());
     let [gone, well, other] = ["gone", "well", "well too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
     gone.open(&ears, deadline);
@@ -69,7 +84,7 @@ fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
 
 #[test]
 fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
-    let (room, ears) = (room(), Two::default());
+    let (room, ears) = (room(), Three::default());
     let [one, other] = ["gone", "gone too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
     one.open(&ears, deadline);
@@ -77,4 +92,35 @@ fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
     other.open(&ears, deadline);
     one.open(&ears, deadline);
     assert_eq!(ears.tried(), ["gone", "gone too", "gone"]);
+}
+
+#[test]
+fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
+    let (room, ears) = (room(), Three::default());
+    let [strict, well, other] = ["strict", "well", "well too"].map(|name| sit(&room, name));
+    let deadline = Deadline::after(LIMIT);
+    well.open(&ears, deadline);
+    stand(&well);
+    strict.open(&ears, deadline);
+    other.open(&ears, deadline);
+    strict.open(&ears, deadline);
+    assert_eq!(ears.tried(), ["well", "strict", "well too"]);
+    well.sleep(Moment::now(), Some(&ears), deadline);
+    assert_eq!(ears.heard.load(Ordering::Relaxed), 1);
+    // Nor does it say anything about names that lie elsewhere.
+    assert_eq!(room.refusal(b"strict").unwrap().kind(), ErrorKind::Auth);
+    assert!(room.refusal(b"well").is_none());
+}
+
+#[test]
+fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
+    let (room, ears) = (room(), Three::default());
+    let strict = sit(&room, "strict");
+    let deadline = Deadline::after(LIMIT);
+    strict.open(&ears, deadline);
+    let again = room.hall.lock().reopen(b"strict");
+    assert!(again > Moment::now() && again <= Moment::now().plus(REFUSED));
+    room.hall.lock().unheard.values_mut().for_each(|unheard| unheard.again = Moment::now());
+    strict.open(&ears, deadline);
+    assert_eq!(ears.tried(), ["strict", "strict"]);
 }

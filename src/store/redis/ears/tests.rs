@@ -360,6 +360,22 @@ fn a_user_that_may_not_subscribe_is_told_for_good() {
     ears.expect([1]);
 }
 
+/// Each name that is told there would have to find out for itself.
+#[test]
+fn a_server_that_refused_is_not_asked_again_for_a_while() {
+    let server = Server::start();
+    server.cmd(&["ACL", "SETUSER", "late", "on", ">p", "&*", "+@all", "-subscribe"]);
+    let ears = ears(&format!("redis://late:p@127.0.0.1:{}", server.port()));
+    let open = |name: &[u8]| ears.open(name, Deadline::after(LIMIT));
+    assert_eq!(open(NAME).unwrap_err().kind(), ErrorKind::Permission);
+    server.cmd(&["ACL", "SETUSER", "late", "+subscribe"]);
+    assert_eq!(open(b"another").unwrap_err().kind(), ErrorKind::Permission);
+    ears.board.lock().refusing.values_mut().for_each(|refusing| refusing.0 = Moment::now());
+    open(b"another").unwrap();
+    publish(&server, &ears, "1");
+    ears.expect([1]);
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn what_tls_has_decrypted_already_is_heard() {

@@ -63,9 +63,23 @@ struct Known {
 
 #[derive(Default)]
 struct Asking {
-    /// Those that answer before those that do not.
+    /// Those first that told the longest time ago, or never did.
     order: VecDeque<Address>,
     asked: Moment,
+}
+
+impl Asking {
+    /// A server has told that these are there. It comes last now: one that is cut off from the others
+    /// goes on telling what was true before, and only they know better.
+    fn told<'a>(&mut self, by: &Address, there: impl Iterator<Item = &'a Address> + Clone) {
+        self.order.retain(|known| known != by && there.clone().any(|one| one == known));
+        for address in there {
+            if address != by && !self.order.contains(address) {
+                self.order.push_back(address.clone());
+            }
+        }
+        self.order.push_back(by.clone());
+    }
 }
 
 /// Slots from one to another, and the addresses of their master and its replicas.
@@ -199,12 +213,7 @@ impl Map {
             asking.asked = Moment::now();
             match told {
                 Ok(announced) => {
-                    asking.order.truncate(1);
-                    for address in announced.iter().chain(&self.seeds) {
-                        if !asking.order.contains(address) {
-                            asking.order.push_back(address.clone());
-                        }
-                    }
+                    asking.told(&address, announced.iter().chain(&self.seeds));
                     return Ok(());
                 }
                 Err(error) => {
@@ -360,57 +369,4 @@ pub(super) fn elsewhere(code: &str, details: &str, asked: &Address) -> Option<El
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp { host: host.to_owned(), port }
-    }
-
-    #[test]
-    fn redirections_are_read_with_and_without_a_host() {
-        let asked = tcp("db.example", 7000);
-        let read = |code, details| elsewhere(code, details, &asked);
-        let moved = |host, port| Some(Elsewhere::Moved(3999, tcp(host, port)));
-        assert_eq!(read("MOVED", "3999 127.0.0.1:6381"), moved("127.0.0.1", 6381));
-        assert_eq!(read("MOVED", "3999 ::1:6381"), moved("::1", 6381));
-        assert_eq!(read("MOVED", "3999 :6381"), moved("db.example", 6381));
-        assert_eq!(read("MOVED", "3999 ?:6381"), moved("db.example", 6381));
-        let ask = Some(Elsewhere::Ask(tcp("h", 1)));
-        assert_eq!(read("ASK", "3999 h:1"), ask);
-        for (code, details) in [
-            ("MOVED", ""),
-            ("MOVED", "x h:1"),
-            ("ASK", "1 h"),
-            ("ASK", "1 h:99999"),
-            ("ERR", "1 h:1"),
-        ] {
-            assert_eq!(read(code, details), None, "{code} {details}");
-        }
-    }
-
-    #[test]
-    fn the_map_is_read_whatever_else_stands_in_it() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
-        let entry = |first, last, master| {
-            let replica = node(text("other"), 9);
-            Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
-        };
-        let asked = tcp("asked", 1);
-        let told = Value::Array(vec![
-            entry(0, 99, node(text("h"), 7)),
-            entry(100, 200, node(text(""), 8)),
-            entry(201, 16383, node(Value::Nil, 9)),
-        ]);
-        let both = |host, port| vec![tcp(host, port), tcp("other", 9)];
-        let ranges =
-            [(0, 99, both("h", 7)), (100, 200, both("asked", 8)), (201, 16383, both("asked", 9))];
-        assert_eq!(read(&told, &asked).unwrap(), ranges);
-        for nonsense in [Value::Okay, Value::Array(vec![Value::Nil]), entry(0, 1, Value::Nil)] {
-            assert_eq!(read(&nonsense, &asked), None);
-        }
-        let far = Value::Array(vec![entry(0, 70_000, node(text("h"), 7))]);
-        assert_eq!(read(&far, &asked), None);
-    }
-}
+mod tests;

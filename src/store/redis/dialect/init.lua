@@ -5,7 +5,9 @@
 --
 -- Replies  "I"                 it may grant, for this client's longest ttl, or a longer one
 --          "M" and "N"         looked at: it has a marker, or none, as a new server
---          "Q <ms left> <server time in µs>"  it may have lost data; and now its quarantine runs
+--          "Q <ms left> <server time in µs>"  it may have lost data, or has come back since it was
+--                                            last declared and is to allow a longer ttl now; and its
+--                                            quarantine runs
 --          an error: whether it may grant has not changed
 --
 -- Whether a server is new, or came back empty while leases were running, it cannot tell: whoever
@@ -19,11 +21,19 @@ if ARGV[1] == 'look' then
   return marker and 'M' or 'N'
 end
 if marker and ARGV[1] ~= '1' then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if MAX_TTL > marker.longest and (marker.run ~= RUN or marker.over > 0) then
+    -- The longest ttl may have been this one once, before the server came back with an older marker.
+    -- Then what was waited for, or begins now, is too short.
+    local over = now + MAX_TTL * 1000
+    redis.call('SET', MARKER, string.format('%s %.0f %.0f', RUN, over, MAX_TTL))
+    return string.format('Q %.0f %.0f', MAX_TTL, now)
+  end
   local ours = MAX_TTL
   -- Not for what the marker says of the longest ttl, which is about to change.
   MAX_TTL = math.min(MAX_TTL, marker.longest)
-  local time = redis.call('TIME')
-  local refused = refusal(time[1] * 1000000 + time[2])
+  local refused = refusal(now)
   if refused then
     return refused
   end

@@ -147,7 +147,36 @@ fn a_client_whose_leases_would_outlast_a_quarantine_is_refused_and_told_both_num
     assert_eq!(ask(&node).unwrap_err().kind(), ErrorKind::BadArgument);
     assert_eq!(node.marker().unwrap().0, node.run());
     node.wait_out();
+    // The longer ones, of which this marker knows nothing, may have been granted before that.
+    for _ in 0..2 {
+        let began = node.time();
+        let refused = node.initialize(longer, false).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        let (run, over, longest) = node.marker().unwrap();
+        assert_eq!((run, longest), (node.run(), 1_200_000));
+        assert!(over <= node.time() + 2 * QUARANTINE && over > began + QUARANTINE);
+        node.assert_quarantined();
+    }
+    node.wait_out();
     node.initialize(longer, false).unwrap();
+    assert_eq!(node.marker(), Some((node.run(), 0, 1_200_000)));
+    node.expire();
+    granted(ask(&node).unwrap().0);
+}
+
+#[test]
+fn a_node_that_came_back_waits_the_longer_time_if_it_is_declared_at_once() {
+    let node = Node::new();
+    let longer = Guard { max_ttl: TTL * 2, clustered: false };
+    let node = node.restarted(Server::restart_with_data);
+    assert!(node.initialize(longer, false).is_err());
+    let (run, over, longest) = node.marker().unwrap();
+    assert_eq!((run, longest), (node.run(), 1_200_000));
+    assert!(over > node.time() + QUARANTINE);
+    // Once more does not begin it anew.
+    assert!(node.initialize(longer, false).is_err());
+    assert_eq!(node.marker().unwrap().1, over);
+    node.assert_quarantined();
 }
 
 #[test]

@@ -100,7 +100,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard.
-    /// Others say which server is in the way; all of them have to be reached.
+    /// Others say which member of a quorum is in the way, the first one where there are several; the
+    /// rest of them may have been declared new. Without `force`, all of them have to be reached.
     pub fn initialize(&self, force: bool) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
         let span = self.keeper.io_timeout().saturating_mul(INITIALIZE_REQUESTS);

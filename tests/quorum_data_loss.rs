@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold::{Client, ErrorKind, Lease};
 use redis::Value;
-use stores::{LIMIT, Quorum, ms, secs};
+use stores::{LIMIT, Quorum, ms, open, secs};
 use support::{Hold, Offset, Server, Stopwatch, eventually, history};
 
 const HOUR: Duration = secs(3600);
@@ -157,11 +157,45 @@ fn members_that_came_back_empty_are_not_new_beside_others_that_are_in_use() {
     // Nobody else was there first.
     let refused = quorum.client().initialize(false).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
-    let named = |node: &Server| refused.to_string().contains(&format!(":{}/", node.port()));
-    assert_eq!(quorum.nodes.iter().map(named).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!(named(&quorum, &refused), [1, 2], "{refused}");
     assert!(!quorum.nodes[1..].iter().any(|node| knows(node, "leasehold:marker")));
     quorum.client().initialize(true).unwrap();
     taken(&quorum.client(), "n").release().unwrap();
+}
+
+/// Which members an error names.
+fn named(quorum: &Quorum, error: &leasehold::Error) -> Vec<usize> {
+    let said = error.to_string();
+    let is_named = |node: &Server| said.contains(&format!("redis://127.0.0.1:{}/", node.port()));
+    (0..quorum.nodes.len()).filter(|index| is_named(&quorum.nodes[*index])).collect()
+}
+
+#[test]
+fn whoever_is_not_declared_new_is_named_and_keeps_no_other_from_it() {
+    let mut quorum = Quorum::start(3);
+    quorum.nodes[0].restart_with_data();
+    let url = quorum.url() + "?max_ttl=90s";
+    let refused = open(&url).initialize(false).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert_eq!(named(&quorum, &refused), [0], "{refused}");
+    assert!(refused.to_string().contains("no grants for another"), "{refused}");
+    for node in &quorum.nodes[1..] {
+        let marker: String =
+            redis::from_redis_value(node.cmd(&["GET", "leasehold:marker"])).unwrap();
+        assert!(marker.ends_with(" 0 90000"), "{marker}");
+    }
+
+    let mut quorum = Quorum::builder(3).uninitialized().start();
+    quorum.nodes[0].kill();
+    let refused = quorum.client().initialize(true).unwrap_err();
+    assert_eq!(named(&quorum, &refused), [0], "{refused}");
+    assert!(quorum.running().all(|node| knows(node, "leasehold:marker")));
+    quorum.nodes[0].start_again();
+    quorum.nodes[1].stop();
+    let config = quorum.config().io_timeout(secs(1));
+    let refused = Client::with_config(config).unwrap().initialize(true).unwrap_err();
+    assert_eq!(named(&quorum, &refused), [1], "{refused}");
+    assert!(knows(&quorum.nodes[0], "leasehold:marker"));
 }
 
 #[test]

@@ -277,8 +277,14 @@ impl Store for QuorumStore {
         if !force {
             self.look_new(deadline)?;
         }
-        // All of them, so that none starts in quarantine.
-        self.nodes().iter().try_for_each(|node| node.initialize(force, deadline))
+        // All of them, so that none starts in quarantine for another one's sake.
+        let (mut first, nodes) = (Ok(()), self.nodes());
+        for (node, left) in nodes.iter().zip((1..=nodes.len()).rev()) {
+            // One that does not answer must leave time for the others.
+            let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
+            first = first.and(node.initialize(force, Deadline::after(share)));
+        }
+        first
     }
 }
 

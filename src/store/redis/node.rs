@@ -218,7 +218,8 @@ impl Node {
 
     /// Whether it was declared new, or used, and knows of it.
     pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
-        super::is_marked(self.route.as_ref(), self.speech.dialect.guard(), deadline)
+        let marked = super::is_marked(self.route.as_ref(), self.speech.dialect.guard(), deadline);
+        marked.map_err(|error| self.about(&error))
     }
 
     /// Writes the marker of a new deployment.
@@ -227,7 +228,17 @@ impl Node {
         force: bool,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        super::initialize(self.route.as_ref(), self.speech.dialect.guard(), force, deadline)
+        let guard = self.speech.dialect.guard();
+        let done = super::initialize(self.route.as_ref(), guard, force, deadline);
+        done.map_err(|error| self.about(&error))
+    }
+
+    fn about(&self, error: &Error) -> Error {
+        let Node { shown, .. } = self;
+        match error.detail() {
+            "" => Error::new(error.kind(), shown.as_str()),
+            detail => Error::new(error.kind(), format!("{shown}: {detail}")),
+        }
     }
 
     pub(in crate::store) fn ping(&self, deadline: Deadline) -> Result<(), Error> {

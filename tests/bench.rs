@@ -52,6 +52,20 @@ fn a_cycle_is_two_commands_and_every_key_is_there() {
 }
 
 #[test]
+fn a_quorum_has_no_bare_limit() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let url = servers.each_ref().map(Server::url).join(",") + "?node_timeout=900ms";
+    leasehold::Client::open(&url).unwrap().initialize(false).unwrap();
+    let output = bench(&["--store", &url, "--json", "--seconds", "1"]);
+    let report = json(&output);
+    assert_eq!(report["store"].as_str().unwrap().matches("redis://").count(), 3, "{report}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("one server without TLS"), "{said}");
+    let refused = bench(&["--store", &url, "--contended", "2"]);
+    assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+}
+
+#[test]
 fn held_leases_are_counted_and_none_is_lost() {
     let arguments =
         ["--spawn-redis", "--json", "--leases", "300", "--hold-seconds", "3", "--ttl", "6s"];

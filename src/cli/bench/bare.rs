@@ -30,9 +30,12 @@ enum Place {
 }
 
 impl Address {
-    /// Reads a URL that the library has accepted; `None` for one that needs more than a bare
-    /// socket, which is TLS.
+    /// Reads a URL that the library has accepted; `None` for one that needs more than one bare
+    /// socket: TLS, or several servers.
     pub(super) fn of(url: &str) -> Option<Address> {
+        if names_several(url) {
+            return None;
+        }
         let (scheme, rest) = url.split_once(':')?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -76,6 +79,16 @@ impl Address {
                 .any(|local| place.to_ascii_lowercase().starts_with(local)),
         }
     }
+}
+
+/// Whether it is the URL of a quorum: a scheme follows a comma, and is no host with a port.
+fn names_several(url: &str) -> bool {
+    url.match_indices(',').any(|(comma, _)| {
+        url[comma + 1..].split_once(':').is_some_and(|(scheme, rest)| {
+            (scheme.starts_with("redis") || scheme == "unix")
+                && !rest.starts_with(|next: char| next.is_ascii_digit())
+        })
+    })
 }
 
 trait Socket: Read + Write + Send {}
@@ -258,7 +271,19 @@ mod tests {
         assert_eq!(unix.place, Place::Unix("/run/a b.sock".into()));
         assert_eq!((unix.database.as_str(), unix.password.as_deref()), ("3", Some("p&q")));
         assert!(unix.is_local() && six.place != unix.place);
-        assert!(Address::of("rediss://host").is_none());
+        let comma = Address::of("redis://:a,b@db.example?prefix=a,b:").unwrap();
+        assert_eq!(comma.place, Place::Tcp("db.example:6379".to_owned()));
+        assert_eq!(comma.password.as_deref(), Some("a,b"));
+        for more in [
+            "rediss://host",
+            "redis+sentinel://a,redis:26379/main",
+            "redis+cluster://a,b",
+            "redis://a,redis://b,redis://c",
+            "redis://a?db=1,rediss://b,unix:///run/c.sock?max_ttl=5s",
+            "unix:///run/a.sock,redis+cluster://b,redis://c",
+        ] {
+            assert!(Address::of(more).is_none(), "{more}");
+        }
     }
 
     #[test]

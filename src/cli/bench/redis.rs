@@ -33,7 +33,9 @@ impl Bench<'_> {
     pub(super) fn measure(&self, url: &str) -> Result<Report, Failure> {
         let lock = self.client.lock(self.name);
         let Some(address) = Address::of(url) else {
-            self.watch.note("a bare socket speaks no TLS: only our own cycle is measured");
+            self.watch.note(
+                "the bare limit is that of one server without TLS: only our own cycle is measured",
+            );
             let figures = self.without_limit(&lock, self.time)?;
             return Ok(Report::new(self.client.store(), None, None, Some(figures)));
         };

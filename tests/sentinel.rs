@@ -5,7 +5,7 @@
 mod stores;
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -302,6 +302,46 @@ fn where_no_sentinel_helps_the_error_says_how_by_the_deadline() {
     let (kind, said) = kind_of(&url);
     assert_eq!(kind, ErrorKind::Refused, "{said}");
     assert!(said.contains("the master 'mymaster' at"), "{said}");
+}
+
+/// How often the library warned that Sentinels cannot be told apart.
+static WARNINGS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+impl log::Log for Counting {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() == log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) && record.args().to_string().contains("sentinel|master")
+        {
+            WARNINGS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn who_may_not_ask_a_sentinel_for_its_epoch_is_served_and_says_so_once() {
+    log::set_logger(&Counting).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let group = SentinelGroup::start();
+    let needed = ["+sentinel|get-master-addr-by-name", "+subscribe", "&+switch-master"];
+    for (user, more, warnings) in [("rich", &["+sentinel|master"][..], 0), ("poor", &[], 1)] {
+        let user_with = ["ACL", "SETUSER", user, "on", ">pw", "-@all"];
+        let set = [&user_with[..], &needed, more].concat();
+        group.sentinels.iter().for_each(|sentinel| drop(sentinel.cmd(&set)));
+        let client = client(&format!("{}?sentinel_user={user}&sentinel_password=pw", group.url()));
+        for _ in 0..3 {
+            client.lock("n").acquire().unwrap().release().unwrap();
+            // They are asked again.
+            group.master().cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+        }
+        assert_eq!(WARNINGS.load(Ordering::Relaxed), warnings, "{user}");
+    }
 }
 
 const SECRETS: [&str; 2] = ["masters-secret", "sentinels-secret"];

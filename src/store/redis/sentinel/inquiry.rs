@@ -1,5 +1,7 @@
 //! Asking one Sentinel where the master is, and to be told when that changes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use redis::Value;
 
 use super::watch::Watch;
@@ -15,6 +17,8 @@ pub(super) struct Inquiry {
     name: String,
     /// All questions, to be sent in one write.
     bytes: Vec<u8>,
+    /// Somebody was told that we may not ask for the number of a configuration.
+    warned: AtomicBool,
 }
 
 /// What a Sentinel tells.
@@ -42,7 +46,7 @@ impl Inquiry {
         // that nothing is missed in between.
         redis::cmd("SUBSCRIBE").arg("+switch-master").write_packed_command(&mut bytes);
         let dialer = Dialer::new(&config.access, Greeting::default())?;
-        Ok(Inquiry { dialer, name, bytes })
+        Ok(Inquiry { dialer, name, bytes, warned: AtomicBool::new(false) })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -65,10 +69,26 @@ impl Inquiry {
         let sent = wire.send(&self.bytes, deadline);
         sent.map_err(|(_, error)| fault::io("the question", &error))?;
         let Some(address) = read_address(wire.receive(deadline)?)? else { return Ok(None) };
-        let epoch = read_epoch(&wire.receive(deadline)?);
+        let told = wire.receive(deadline)?;
+        self.warn(&told);
+        let epoch = read_epoch(&told);
         let subscribed = matches!(wire.receive(deadline)?, Value::Array(said)
             if matches!(said.first(), Some(Value::BulkString(kind)) if kind == b"subscribe"));
         Ok(Some(Found { address, epoch, watch: subscribed.then(|| Watch::new(wire)) }))
+    }
+
+    /// Says once that a Sentinel which knows less than others is believed like them.
+    fn warn(&self, told: &Value) {
+        let Value::ServerError(error) = told else { return };
+        let error = fault::server(error);
+        if error.kind() == ErrorKind::Permission && !self.warned.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "a Sentinel that has missed a failover of '{}' cannot be told from others without \
+                 the right +sentinel|master: {}",
+                self.name,
+                error.detail()
+            );
+        }
     }
 }
 

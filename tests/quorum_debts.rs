@@ -8,7 +8,7 @@ mod support;
 use leasehold::{Client, Config};
 use redis::Value;
 use stores::{LIMIT, Quorum, ms, secs};
-use support::{End, Mode, Server, eventually};
+use support::{Cluster, End, Mode, Server, eventually};
 
 const NAME: &str = "n";
 
@@ -74,4 +74,32 @@ fn a_node_is_owed_a_release_for_as_long_as_the_lock_may_last_there() {
         mend(&mut quorum, &[2]);
         quorum.eventually_free(NAME);
     }
+}
+
+/// A Cluster answers, or fails, before the others are read, and what it says is mostly not needed.
+#[test]
+fn a_cluster_is_owed_what_it_could_not_be_told() {
+    let (cluster, nodes) = (Cluster::start(), [Server::start(), Server::start()]);
+    let client = patient(&[nodes[0].url(), cluster.url(), nodes[1].url()].join(","));
+    client.initialize(false).unwrap();
+    let owner = cluster.server(cluster.node_of_key(NAME));
+    let lock = client.lock(NAME).ttl(secs(60)).renew(false);
+
+    let lease = lock.acquire().unwrap();
+    eventually(LIMIT, || is_taken(owner));
+    owner.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+    owner.stop();
+    lease.release().unwrap();
+    owner.cont();
+    eventually(LIMIT, || !is_taken(owner));
+
+    // The same for an attempt that failed.
+    nodes.iter().for_each(|node| drop(node.cmd(&["SET", NAME, "another's", "PX", "100000"])));
+    owner.cmd(&["ACL", "SETUSER", "default", "-del"]);
+    eventually(LIMIT, || {
+        assert!(lock.try_acquire().unwrap().is_none());
+        is_taken(owner)
+    });
+    owner.cmd(&["ACL", "SETUSER", "default", "+del"]);
+    eventually(LIMIT, || !is_taken(owner));
 }

@@ -60,7 +60,7 @@ impl Debts {
         Debts { count: AtomicUsize::new(0), nodes: Mutex::new(nodes) }
     }
 
-    /// Gives that could not be sent.
+    /// Gives that could not be sent, or were not carried out.
     pub(super) fn add(&self, index: usize, node: &Node, gives: &[Request<'_>]) {
         let now = Moment::now();
         for give in gives {

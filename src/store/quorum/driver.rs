@@ -62,8 +62,14 @@ impl Scatter<'_> {
         }
         let is_late = self.deadline.has_passed();
         for (at, asked) in asked {
-            asked.leave(is_late);
-            sheets[at].0.iter().for_each(|inquiry| inquiries[*inquiry].is_late(at));
+            let mut said = asked.leave(is_late).into_iter();
+            for inquiry in &sheets[at].0 {
+                match said.next() {
+                    // It decides nothing any more, but a give that failed is still to be made.
+                    Some(said) => inquiries[*inquiry].heard(at, said),
+                    None => inquiries[*inquiry].is_late(at),
+                }
+            }
         }
         reached
     }

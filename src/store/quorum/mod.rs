@@ -125,7 +125,12 @@ impl QuorumStore {
             let sheet = node.pack(share.ballots, share.requests);
             // What takes longer is owed: whoever asked does not wait for it.
             match node.tell(lane, &sheet, deadline.min(Deadline::after(self.node_timeout))) {
-                Ok(told) => told.leave(false),
+                Ok(told) => {
+                    let said = requests.into_iter().zip(told.leave(false));
+                    let failed = said.filter(|(_, said)| said.is_err());
+                    let failed: Vec<_> = failed.map(|(request, _)| request).collect();
+                    self.debts.add(index, node, &failed);
+                }
                 Err(_) => self.debts.add(index, node, &requests),
             }
         }

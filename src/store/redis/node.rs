@@ -270,17 +270,22 @@ impl Asked<'_> {
         let carried = self.pending.finish();
         let took = Moment::now().since(self.begun).as_micros();
         self.node.pace.store(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
-        let both = self.sheet.ballots.iter().zip(carried);
-        both.map(|(ballot, carried)| self.node.speech.said(ballot, carried)).collect()
+        said(self.node, self.sheet, carried)
     }
 
-    /// Does not wait any longer. `late`: it took longer than it may.
-    pub(in crate::store) fn leave(self, late: bool) {
+    /// Does not wait any longer. `late`: it took longer than it may. Returns what was said to each
+    /// ballot if that is known already.
+    pub(in crate::store) fn leave(self, late: bool) -> Vec<Result<Said, Failure>> {
         if late {
             self.node.pace.store(u64::MAX, Ordering::Relaxed);
         }
-        self.pending.leave();
+        said(self.node, self.sheet, self.pending.leave())
     }
+}
+
+fn said(node: &Node, sheet: &Sheet<'_>, carried: Vec<Carried>) -> Vec<Result<Said, Failure>> {
+    let both = sheet.ballots.iter().zip(carried);
+    both.map(|(ballot, carried)| node.speech.said(ballot, carried)).collect()
 }
 
 /// Until one of them has something to say, or the moment has come.

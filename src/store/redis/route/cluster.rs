@@ -296,7 +296,9 @@ impl Pending for Answered {
         self.0
     }
 
-    fn leave(self: Box<Self>) {}
+    fn leave(self: Box<Self>) -> Vec<Carried> {
+        self.0
+    }
 }
 
 /// Sends every part before the first answer is waited for. One that cannot be reached must leave

@@ -73,6 +73,6 @@ pub(super) trait Pending {
     fn finish(self: Box<Self>) -> Vec<Carried>;
 
     /// Leaves them to whoever uses the connection next. Those to gives are told of by
-    /// [`settle`](Route::settle).
-    fn leave(self: Box<Self>);
+    /// [`settle`](Route::settle). All of them are returned instead if they have come already.
+    fn leave(self: Box<Self>) -> Vec<Carried>;
 }

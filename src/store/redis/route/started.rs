@@ -60,9 +60,9 @@ impl Pending for Started<'_> {
         carried
     }
 
-    fn leave(mut self: Box<Self>) {
+    fn leave(mut self: Box<Self>) -> Vec<Carried> {
         let Started { single, ref mut slot, batch, about, sent, deadline: by } = *self;
-        let Some(wire) = &mut slot.wire else { return };
+        let Some(wire) = &mut slot.wire else { return Vec::new() };
         for (index, call) in batch.calls.iter().enumerate() {
             wire.account.debts.push_back(Debt { due: due(about, index, sent), sent, by });
             if call.is_awaited {
@@ -71,6 +71,7 @@ impl Pending for Started<'_> {
             }
         }
         single.owing.lay_down(slot);
+        Vec::new()
     }
 }
 

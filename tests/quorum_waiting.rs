@@ -9,10 +9,10 @@ mod support;
 
 use std::time::Duration;
 
-use leasehold::{Client, Lease};
+use leasehold::{Client, ErrorKind, Lease};
 use queueing::{NAME, in_line, judge, now, take_turn};
 use stores::{LIMIT, Quorum, STALL, ms, open, secs};
-use support::{Child, Hold, Server, Watch, child, eventually, unless_starved};
+use support::{Child, Hold, Mode, Server, Watch, child, eventually, unless_starved};
 
 #[test]
 #[ignore = "the entry of child processes"]
@@ -251,6 +251,34 @@ fn a_waiter_hears_of_a_release_although_a_minority_is_down() {
             });
         });
     }
+}
+
+/// One who was granted the lock by most nodes, and did not hear of it in time, does not have it.
+/// Others cannot tell, and count on being told.
+#[test]
+fn c10_a_waiter_hears_of_it_when_an_attempt_that_had_most_nodes_is_given_up() {
+    let mut quorum = Quorum::builder(3).with_proxies().start();
+    let near: Vec<_> = quorum.nodes.iter().map(Server::url).collect();
+    let near = open(&near.join(","));
+    let far = quorum.config().io_timeout(ms(1500)).node_timeout(secs(1));
+    let far = Client::with_config(far).unwrap();
+    for client in [&near, &far] {
+        client.lock("warm-up").wait(LIMIT).acquire().unwrap().release().unwrap();
+    }
+    quorum.eventually_free("warm-up");
+    quorum.nodes[0].kill();
+    quorum.proxies[2].set(Mode::SwallowReplies);
+    std::thread::scope(|scope| {
+        let attempt = scope.spawn(|| far.lock(NAME).ttl(secs(60)).try_acquire());
+        eventually(LIMIT, || quorum.taken_on(NAME) == 2);
+        let next = in_line(scope, near.lock(NAME).wait(secs(100)), ms(0));
+        let failed = attempt.join().unwrap().unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::NoQuorum);
+        let over = now();
+        let turn = next.join().unwrap();
+        // By the ttl, or when it looks for itself, it would be much later.
+        assert!(turn.from < over + secs(10), "{:?}", turn.from - over);
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One request to the store, as it stands while its nodes answer.
 
 use super::driver::Share;
-use super::round::{Round, Step, Verdict, Vote, Why};
+use super::round::{Round, Step, Verdict, Vote, Why, majority};
 use super::tally::{Count, Tally, Word};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -18,6 +18,8 @@ pub(super) struct Inquiry<'r> {
     sent: Moment,
     /// Where an attempt that failed has to be given up.
     leftover: Vec<usize>,
+    /// Those that have no vote, and so were asked in vain.
+    quarantined: usize,
     /// Where a give was carried out, or is under way.
     told: Vec<usize>,
 }
@@ -40,8 +42,9 @@ impl<'r> Inquiry<'r> {
             Request::Take { ttl, .. } => State::Attempt(Round::new(nodes, sent, ttl)),
             Request::Extend { .. } | Request::Give { .. } => State::Count(Tally::new(nodes, sent)),
         };
-        let (leftover, told) = Default::default();
-        Inquiry { request, attempt, state, stands_on: 0, nodes, sent, leftover, told }
+        let (leftover, quarantined, told) = Default::default();
+        let stands_on = 0;
+        Inquiry { request, attempt, state, stands_on, nodes, sent, leftover, quarantined, told }
     }
 
     /// Nothing that a node may still say changes anything, or is to be waited for now.
@@ -117,7 +120,10 @@ impl<'r> Inquiry<'r> {
     fn step(&mut self, node: usize, vote: Vote, word: Word) {
         let now = Moment::now();
         match self.take() {
-            State::Attempt(round) => self.follow(round.heard(node, vote, now), false),
+            State::Attempt(round) => {
+                self.quarantined += usize::from(matches!(vote, Vote::Quarantined { .. }));
+                self.follow(round.heard(node, vote, now), false);
+            }
             State::Raising(round) => self.follow(round.heard(node, vote, now), true),
             State::Count(tally) => self.count(tally.heard(node, word)),
             state => self.state = state,
@@ -174,19 +180,28 @@ impl<'r> Inquiry<'r> {
         };
     }
 
-    /// Where an attempt failed, and how it is to be given up there. Nobody is told: whoever waits
-    /// for the lock waits for another's.
-    pub(super) fn leftover(&self) -> impl Iterator<Item = (usize, Ballot<'r>, Request<'r>)> {
+    /// Where an attempt failed, of those that were asked, and how it is to be given up there. Mostly nobody is told: whoever
+    /// waits for the lock waits for another's, and those who have split the votes would only call
+    /// each other back at once. But where it may have had most of them, without hearing of it in
+    /// time, others have seen that it did, and count on being told.
+    pub(super) fn leftover(
+        &self,
+        asked: &[usize],
+    ) -> impl Iterator<Item = (usize, Ballot<'r>, Request<'r>)> {
+        let nodes: Vec<_> =
+            self.leftover.iter().copied().filter(|node| asked.contains(node)).collect();
         let left = match self.request {
             Request::Take { name, token, ttl, .. } => {
                 let attempt = Some(self.attempt);
-                let ballot = Ballot::Give { name, token, attempt, leaves: false, tells: false };
+                let may_have = nodes.len().saturating_sub(self.quarantined);
+                let tells = may_have >= majority(self.nodes);
+                let ballot = Ballot::Give { name, token, attempt, leaves: false, tells };
                 Some((ballot, Request::Give { name, token, fence: self.attempt, ttl }))
             }
             _ => None,
         };
-        left.into_iter().flat_map(|(ballot, request)| {
-            self.leftover.iter().map(move |node| (*node, ballot, request))
+        left.into_iter().flat_map(move |(ballot, request)| {
+            nodes.clone().into_iter().map(move |node| (node, ballot, request))
         })
     }
 
@@ -234,3 +249,6 @@ fn word(said: Result<Said, Failure>) -> Word {
         Err(failure) => Word::Failed(failure),
     }
 }
+
+#[cfg(test)]
+mod tests;

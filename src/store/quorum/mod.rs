@@ -112,8 +112,8 @@ impl QuorumStore {
             let mut share = Share::default();
             for (_, ballot, request) in inquiries
                 .iter()
-                .flat_map(Inquiry::leftover)
-                .filter(|(at, ..)| *at == index && asked.contains(at))
+                .flat_map(|inquiry| inquiry.leftover(asked))
+                .filter(|(at, ..)| *at == index)
             {
                 share.ballots.push(ballot);
                 share.requests.push(request);

@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+use super::*;
+use crate::store::Place;
+
+const GRANTED: Result<Said, Failure> = Ok(Said::Granted { fence: 7 });
+
+fn busy() -> Result<Said, Failure> {
+    Ok(Said::Busy { free_in: Duration::ZERO, rank: 0, ticket: 0, holder: 1, ours: true })
+}
+
+fn failed(sent: Option<Moment>) -> Result<Said, Failure> {
+    Err(Failure { error: Error::bare(ErrorKind::Refused), sent })
+}
+
+/// Which nodes an attempt is given up on, and whether those who wait there are told; of those that
+/// have said nothing the first ones are late, and the others were not asked.
+fn leftover(nodes: usize, said: Vec<Result<Said, Failure>>, late: usize) -> (Vec<usize>, bool) {
+    let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let (ttl, place) = (Duration::from_secs(1), Place::Try);
+    let take = Request::Take { name: b"n", token, ttl, place, block: 1 };
+    let mut inquiry = Inquiry::new(take, 5, nodes, Moment::now());
+    let asked: Vec<_> = (0..said.len() + late).collect();
+    for (node, said) in said.into_iter().enumerate() {
+        inquiry.heard(node, said);
+    }
+    asked.iter().rev().take(late).for_each(|node| inquiry.is_late(*node));
+    assert!(inquiry.is_settled());
+    let left = inquiry.leftover(&asked).map(|(node, ballot, _)| match ballot {
+        Ballot::Give { leaves: false, tells, .. } => (node, tells),
+        _ => panic!("{ballot:?}"),
+    });
+    let (nodes, tells): (_, Vec<_>) = left.unzip();
+    (nodes, tells.contains(&true))
+}
+
+#[test]
+fn those_who_wait_are_told_of_an_attempt_that_may_have_had_most_nodes() {
+    assert_eq!(leftover(3, vec![failed(None), GRANTED], 1), (vec![1, 2], true));
+    assert_eq!(leftover(3, vec![busy(), GRANTED], 1), (vec![1, 2], true));
+    let lost = failed(Some(Moment::now()));
+    assert_eq!(leftover(3, vec![busy(), GRANTED, lost], 0), (vec![1, 2], true));
+    assert_eq!(leftover(5, vec![busy(), busy(), GRANTED], 2), (vec![2, 3, 4], true));
+}
+
+#[test]
+fn those_who_split_the_votes_do_not_call_each_other_back() {
+    assert_eq!(leftover(3, vec![busy(), busy(), GRANTED], 0), (vec![2], false));
+    assert_eq!(leftover(3, vec![busy(), GRANTED, failed(None)], 0), (vec![1], false));
+    let lost = Ok(Said::Quarantined { left: Duration::from_secs(1) });
+    assert_eq!(leftover(3, vec![busy(), GRANTED, lost], 0), (vec![1, 2], false));
+    let split = vec![busy(), busy(), busy(), GRANTED, GRANTED];
+    assert_eq!(leftover(5, split, 0), (vec![3, 4], false));
+    // One that was never asked has granted nothing either.
+    let split = vec![busy(), busy(), failed(Some(Moment::now())), GRANTED];
+    assert_eq!(leftover(5, split, 0), (vec![2, 3], false));
+}

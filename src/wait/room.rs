@@ -322,7 +322,10 @@ impl Seat<'_> {
         hall.opener = Some(self.id);
         let names = hall.lines.keys().filter(|name| !ears.are_open(name));
         let deaf: HashSet<_> = names.cloned().collect();
+        // It may take as long as a server is silent, and whoever does it was the listener perhaps.
+        let nominated = hall.nominate();
         drop(hall);
+        notify(nominated);
         let opened = ears.open(&self.name, open_by);
         let mut hall = self.room.hall.lock();
         hall.opener = None;

@@ -6,21 +6,22 @@ use crate::wait::Backoff;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// One server that cannot be reached, one that refuses, and one that is well. The first letters of a
-/// name say where it is.
+/// One server that cannot be reached, one that refuses, one that is silent, and one that is well. The
+/// first letters of a name say where it is.
 #[derive(Default)]
-struct Three {
+struct Servers {
     tried: Mutex<Vec<String>>,
     heard: AtomicUsize,
+    listens: Condvar,
 }
 
-impl Three {
+impl Servers {
     fn tried(&self) -> Vec<String> {
         self.tried.lock().clone()
     }
 }
 
-impl Ears for Three {
+impl Ears for Servers {
     fn are_open(&self, name: &[u8]) -> bool {
         name.starts_with(b"well") && self.tried.lock().iter().any(|tried| tried.as_bytes() == name)
     }
@@ -30,7 +31,17 @@ impl Ears for Three {
     }
 
     fn open(&self, name: &[u8], _: Deadline) -> Result<ServerId, Error> {
-        self.tried.lock().push(name.escape_ascii().to_string());
+        let mut tried = self.tried.lock();
+        tried.push(name.escape_ascii().to_string());
+        if name == b"silent" {
+            // Until somebody listens to the others.
+            let until = Moment::now().plus(LIMIT);
+            while self.heard.load(Ordering::Relaxed) == 0 && Moment::now() < until {
+                tried = self.listens.wait_for(tried, until.since(Moment::now()));
+            }
+            return Err(Error::bare(ErrorKind::NoAnswer));
+        }
+        drop(tried);
         match name {
             name if self.are_open(name) => Ok(ServerId::default()),
             b"strict" => Err(Error::bare(ErrorKind::Auth)),
@@ -39,7 +50,9 @@ impl Ears for Three {
     }
 
     fn hear(&self, _: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
+        let _tried = self.tried.lock();
         self.heard.fetch_add(1, Ordering::Relaxed);
+        self.listens.notify_all();
         Ok(Vec::new())
     }
 
@@ -71,7 +84,7 @@ fn stand(seat: &Seat<'_>) {
 /// first.
 #[test]
 fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
-    let (room, ears) = (room(), Three::default());
+    let (room, ears) = (room(), Servers::default());
     let [gone, well, other] = ["gone", "well", "well too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
     gone.open(&ears, deadline);
@@ -84,7 +97,7 @@ fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
 
 #[test]
 fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
-    let (room, ears) = (room(), Three::default());
+    let (room, ears) = (room(), Servers::default());
     let [one, other] = ["gone", "gone too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
     one.open(&ears, deadline);
@@ -96,7 +109,7 @@ fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
 
 #[test]
 fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
-    let (room, ears) = (room(), Three::default());
+    let (room, ears) = (room(), Servers::default());
     let [strict, well, other] = ["strict", "well", "well too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
     well.open(&ears, deadline);
@@ -114,7 +127,7 @@ fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
 
 #[test]
 fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
-    let (room, ears) = (room(), Three::default());
+    let (room, ears) = (room(), Servers::default());
     let strict = sit(&room, "strict");
     let deadline = Deadline::after(LIMIT);
     strict.open(&ears, deadline);
@@ -123,4 +136,31 @@ fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
     room.hall.lock().unheard.values_mut().for_each(|unheard| unheard.again = Moment::now());
     strict.open(&ears, deadline);
     assert_eq!(ears.tried(), ["strict", "strict"]);
+}
+
+#[test]
+fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
+    let (room, ears) = (room(), Servers::default());
+    let [silent, well] = ["silent", "well"].map(|name| sit(&room, name));
+    let deadline = Deadline::after(LIMIT);
+    well.open(&ears, deadline);
+    stand(&silent);
+    stand(&well);
+    std::thread::scope(|scope| {
+        // It has listened, and sees to its own name now.
+        room.hall.lock().listener = Some(silent.id);
+        scope.spawn(|| {
+            while ears.heard.load(Ordering::Relaxed) == 0 && !deadline.has_passed() {
+                well.next(Moment::now());
+                well.sleep(deadline.moment(), Some(&ears), deadline);
+            }
+        });
+        while !room.hall.lock().able.contains(&well.id) {
+            std::thread::yield_now();
+        }
+        room.hall.lock().listener = None;
+        silent.sleep(deadline.moment(), Some(&ears), deadline);
+        assert_eq!(ears.tried(), ["well", "silent"]);
+    });
+    assert!(!deadline.has_passed());
 }

@@ -99,10 +99,9 @@ pub(crate) trait Ears: Send + Sync {
     /// [`REFUSED`]; others may.
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error>;
 
-    /// The notices that come by `until`, each with the server that sent it; returns as soon as
-    /// there is one. After an error some are closed, and what was said meanwhile is lost: whoever
+    /// The notices that come by `until`, each with who sent it; returns as soon as there is one. After an error some are closed, and what was said meanwhile is lost: whoever
     /// waits has to ask once they are open.
-    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error>;
+    fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error>;
 
     /// Closes them for good; whoever listens returns with an error at once.
     fn close(&self);
@@ -116,6 +115,14 @@ pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 /// another one, and has another clock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct ServerId(pub(crate) u32);
+
+/// Who tells a waiter: a server, over a connection that was open at this moment. What the same server
+/// was before, as far as this process can tell, may have been another one, with another clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Teller {
+    pub(crate) server: ServerId,
+    pub(crate) since: Moment,
+}
 
 /// What a waiter is told.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -37,6 +37,13 @@ impl Dating {
         (self.newer, self.older) = (None, None);
     }
 
+    /// The same, if that was not done since this moment.
+    pub(crate) fn restart_by(&mut self, moment: Moment) {
+        if self.since < moment {
+            self.restart(moment);
+        }
+    }
+
     /// A request sent at `sent` was answered, and the server's clock (in microseconds; 0 for none)
     /// stood so meanwhile.
     pub(crate) fn sample(&mut self, sent: Moment, server: u64) {

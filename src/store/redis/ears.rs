@@ -34,7 +34,7 @@ use super::target::Target;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Notice, REFUSED, ServerId};
+use crate::store::{Notice, REFUSED, ServerId, Teller};
 use crate::sync::{Condvar, Mutex, Turnstile};
 use crate::token::Token;
 
@@ -126,7 +126,7 @@ struct Board {
     /// told there would have to find out for itself.
     refusing: BTreeMap<u32, (Moment, Error)>,
     /// Messages that came while a channel was waited for.
-    early: Vec<(ServerId, Vec<u8>)>,
+    early: Vec<(Teller, Vec<u8>)>,
 }
 
 struct Open {
@@ -283,7 +283,7 @@ impl Ears {
         &self,
         until: Moment,
         read: ReadNotice<'_>,
-    ) -> Result<Vec<(ServerId, Notice)>, Error> {
+    ) -> Result<Vec<(Teller, Notice)>, Error> {
         let Some(mut lines) = self.lines.enter(Deadline::at(until)) else {
             // Somebody else listens, and nobody promised that what comes is for us.
             return Ok(Vec::new());
@@ -295,7 +295,7 @@ impl Ears {
             let notices = RefCell::new(early.collect::<Vec<_>>());
             let until = if notices.borrow().is_empty() { until } else { Moment::ZERO };
             let is_over = Moment::now() >= until;
-            let hear = |by: ServerId, payload: &[u8]| {
+            let hear = |by: Teller, payload: &[u8]| {
                 let notice = read(payload).map(|notice| (by, notice));
                 let says = notice.is_some();
                 notices.borrow_mut().extend(notice);
@@ -321,13 +321,14 @@ impl Ears {
         &self,
         lines: &mut Vec<Line>,
         until: Moment,
-        hear: &dyn Fn(ServerId, &[u8]) -> bool,
+        hear: &dyn Fn(Teller, &[u8]) -> bool,
     ) -> Moment {
         let mut wake = Moment::NEVER;
         lines.retain_mut(|line| {
             // What the servers tell one another is not dated by the clock of this one.
             let dated = self.places.are_apart() || line.is_sharded;
-            let by = if dated { line.wire.server } else { line.nobody };
+            let server = if dated { line.wire.server } else { line.nobody };
+            let by = Teller { server, since: line.opened };
             let tended = line.tend(until, self.io_timeout, &|payload| hear(by, payload));
             self.note_changes(line);
             match tended {

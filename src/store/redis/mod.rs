@@ -43,7 +43,7 @@ use self::route::single::{Carried, Gives, Heard};
 use self::way::Way;
 use super::{
     Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Owed, Reply, Request, ServerId,
-    Store, unguarded,
+    Store, Teller, unguarded,
 };
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
@@ -223,7 +223,7 @@ impl Ears for RedisStore {
         self.voice.ears.open(name, deadline)
     }
 
-    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
+    fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         self.voice.ears.hear(until, &|payload| self.voice.dialect.read_notice(payload))
     }
 

@@ -7,7 +7,7 @@ use super::{Mutant, Owing, is};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::grant::Legacy;
-use crate::store::{Notice, ServerId};
+use crate::store::{Notice, ServerId, Teller};
 use crate::sync::Condvar;
 use crate::wait::dating::Dating;
 use crate::wait::local::Line;
@@ -92,11 +92,16 @@ impl Hall {
 
     pub(super) fn notice(
         &mut self,
-        by: ServerId,
+        by: Teller,
         notice: Notice,
         now: Moment,
     ) -> (Option<Arc<Condvar>>, Option<Owing>) {
-        let mut date = |server| self.datings.get_mut(&by)?.date(server, now);
+        let mut date = |server| {
+            let dating = self.datings.get_mut(&by.server)?;
+            // Whoever has opened the connection may not have come to say so yet.
+            dating.restart_by(by.since);
+            dating.date(server, now)
+        };
         let (name, effects) = match notice {
             Notice::Granted { name, token, fence, block, server, span } => {
                 let since = date(server);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::ErrorKind;
 use crate::jitter::Jitter;
-use crate::store::{Answer, Notice, Reply, ServerId};
+use crate::store::{Answer, Notice, Reply, ServerId, Teller};
 use crate::wait::Backoff;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -49,7 +49,7 @@ impl Ears for Servers {
         }
     }
 
-    fn hear(&self, _: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
+    fn hear(&self, _: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         let _tried = self.tried.lock();
         self.heard.fetch_add(1, Ordering::Relaxed);
         self.listens.notify_all();
@@ -70,7 +70,7 @@ fn sit<'a>(room: &'a Room, name: &str) -> Seat<'a> {
 }
 
 /// Has a place in the store's queue from then on.
-fn stand(seat: &Seat<'_>) {
+fn stand(seat: &Seat<'_>) -> Token {
     let now = Moment::now();
     let (Next::Ask(ask), _) = seat.next(now) else { panic!("it is not for him to ask") };
     let free_in = Duration::from_secs(30);
@@ -78,6 +78,7 @@ fn stand(seat: &Seat<'_>) {
     let answer = Answer { reply, sent: now, server: 0, by: ServerId::default() };
     assert!(seat.room.answered(&seat.name, &ask, &Ok(answer), now).is_none());
     assert!(matches!(seat.next(now).0, Next::Sleep(_)));
+    ask.token
 }
 
 /// Whoever waits for a name on a server that is gone tries again and again, and would always come
@@ -163,4 +164,27 @@ fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
         assert_eq!(ears.tried(), ["well", "silent"]);
     });
     assert!(!deadline.has_passed());
+}
+
+/// A server that was started again elsewhere, behind the same address, has another clock. What it says
+/// may be heard before whoever has opened the connection to it has told anybody.
+#[test]
+fn c3_what_a_server_says_is_not_dated_by_the_clock_of_the_one_before() {
+    let (early, now) = (Moment::now().minus(Duration::from_secs(2)), Moment::now());
+    for (since, is_dated) in [(early, true), (now, false)] {
+        let (room, server) = (room(), ServerId::default());
+        let seat = sit(&room, "n");
+        let token = stand(&seat);
+        let mut hall = room.hall.lock();
+        let dating = hall.datings.entry(server).or_default();
+        dating.restart(early);
+        dating.sample(early, 1_700_000_000_000_000);
+        let (name, span) = (b"n".to_vec(), Duration::from_secs(30));
+        let clock = 1_700_000_001_000_000;
+        let granted = Notice::Granted { name, token, fence: 1, block: 1, server: clock, span };
+        hall.notice(Teller { server, since }, granted, now);
+        drop(hall);
+        // Else it asks, and what it is answered counts from then.
+        assert_eq!(matches!(seat.next(now).0, Next::Turn(_)), is_dated);
+    }
 }

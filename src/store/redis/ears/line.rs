@@ -28,6 +28,8 @@ pub(super) struct Line {
     pub(super) key: u32,
     pub(super) wire: Wire,
     target: Arc<dyn Target>,
+    /// When it was first known to be there.
+    pub(super) opened: Moment,
     /// When the server was last known to be there.
     pub(super) alive: Moment,
     /// Since when an answer to a PING is awaited.
@@ -55,11 +57,13 @@ pub(super) enum Change {
 
 impl Line {
     pub(super) fn new(key: u32, wire: Wire, target: Arc<dyn Target>) -> Line {
+        let now = Moment::now();
         Line {
             key,
             wire,
             target,
-            alive: Moment::now(),
+            opened: now,
+            alive: now,
             asked: None,
             broken: None,
             nobody: next_server(),

@@ -12,10 +12,10 @@ use super::line::{Change, Line, refusal};
 use super::{Ears, ask, is_push};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::ServerId;
 use crate::store::redis::dialect::keys::number_in_slot;
 use crate::store::redis::target::Target;
 use crate::store::redis::wire::Wire;
+use crate::store::{ServerId, Teller};
 use std::sync::atomic::Ordering;
 
 /// Whoever waits for a channel looks this often whether it has to read the lines itself, since the
@@ -73,7 +73,7 @@ impl Ears {
             let until = deadline.moment().min(Moment::now().plus(LOOK));
             if let Some(mut lines) = self.lines.enter_now() {
                 let early = RefCell::new(Vec::new());
-                let hear = |by: ServerId, payload: &[u8]| {
+                let hear = |by: Teller, payload: &[u8]| {
                     early.borrow_mut().push((by, payload.to_vec()));
                     true
                 };

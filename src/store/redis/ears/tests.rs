@@ -221,6 +221,22 @@ fn a_connection_that_is_cut_is_noticed_and_another_one_can_be_opened() {
 }
 
 #[test]
+fn what_is_told_says_since_when_its_connection_was_open() {
+    let server = Server::start();
+    let ears = ears(&server.url());
+    for _ in 0..2 {
+        let before = Moment::now();
+        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
+        let after = Moment::now();
+        publish(&server, &ears, "1");
+        let by = ears.hear(soon(LIMIT), &read).unwrap()[0].0;
+        assert!(before < by.since && by.since <= after);
+        server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+    }
+}
+
+#[test]
 fn a_server_that_does_not_answer_a_ping_is_given_up() {
     unless_starved(ms(10), || {
         let server = Server::start();

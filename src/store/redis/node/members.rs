@@ -14,7 +14,7 @@ use crate::store::redis::dialect::quorum::Quorum;
 use crate::store::redis::ears::{self, Place, Places};
 use crate::store::redis::route::single::Gives;
 use crate::store::redis::way::Way;
-use crate::store::{Ears, Notice, ServerId};
+use crate::store::{Ears, Notice, ServerId, Teller};
 
 pub(in crate::store) struct Members {
     pub(in crate::store) nodes: Vec<Node>,
@@ -126,7 +126,7 @@ impl Ears for Members {
         }
     }
 
-    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
+    fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         // All of them write the same, behind the same prefix.
         let read = |payload: &[u8]| self.nodes.first()?.speech.dialect.read_notice(payload);
         self.ears.hear(until, &read)

@@ -11,7 +11,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{
     Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Place, Reply, Request, ServerId,
-    Store,
+    Store, Teller,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
@@ -317,7 +317,7 @@ impl Ears for Link {
         Ok(ServerId::default())
     }
 
-    fn hear(&self, until: Moment) -> Result<Vec<(ServerId, Notice)>, Error> {
+    fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         let mut line = self.inbox.line.lock();
         line.listeners += 1;
         assert_eq!(line.listeners, 1, "two threads listen");
@@ -332,7 +332,7 @@ impl Ears for Link {
                 break Ok(line
                     .notices
                     .drain(..)
-                    .map(|notice| (ServerId::default(), notice))
+                    .map(|notice| (Teller::default(), notice))
                     .collect());
             }
             line = self.inbox.changed.wait_for(line, until.since(now));

@@ -8,6 +8,9 @@
 //! No I/O, no threads and no clock of its own: answers, notices and moments go in; requests, turns
 //! and whom to wake come out. [`room`](super::room) puts threads around it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -299,10 +302,16 @@ impl Line {
                 // tell the same, what the first one said stands.
                 let spread = self.limits.spread;
                 let sooner = (stand.untold || !spread.is_zero()) && !stand.asking;
-                let wake = match self.waiters.front_mut().filter(|_| !spread.is_zero()) {
-                    Some(head) => until.plus(head.pace.up_to(spread)),
-                    None => until,
-                };
+                let mut wake = until;
+                if let Some(head) = self.waiters.front_mut() {
+                    if !spread.is_zero() {
+                        wake = wake.plus(head.pace.up_to(spread));
+                    }
+                    // It may be the ttl of whoever has the lock, told to who is first now.
+                    if wake > now.plus(slow_check()) {
+                        wake = now.plus(head.pace.around(slow_check()));
+                    }
+                }
                 stand.tell(if sooner { wake.min(stand.wake) } else { wake }, now);
                 self.wake_head()
             }

@@ -296,6 +296,31 @@ fn a_wait_that_spins_asks_less_and_less_often() {
     });
 }
 
+/// The name is another program's, who tells nobody, so that it is asked for again and again.
+#[test]
+fn c7_a_wait_that_never_pauses_ends_by_its_time_and_by_its_check() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let client = open(&server.url());
+        server.cmd(&["SET", "n", "another's", "NX", "PX", "5000"]);
+        let lock = client.lock("n").backoff(Backoff::default().spins(u32::MAX));
+        let watch = Stopwatch::start();
+        assert_eq!(kind(lock.acquire_timeout(ms(300))), ErrorKind::Timeout);
+        watch.assert_at_least(ms(300));
+        watch.assert_at_most(ms(300), ms(50));
+        let mut asked = 0;
+        let third = || {
+            asked += 1;
+            asked == 3
+        };
+        assert_eq!(kind(lock.wait(LIMIT).acquire_unless(third)), ErrorKind::Interrupted);
+        // What was not sent is not owed for a ttl.
+        let gives = server.calls("evalsha");
+        std::thread::sleep(ms(200));
+        assert!(server.calls("evalsha") <= gives + 2);
+    });
+}
+
 #[test]
 fn a_last_try_that_the_limit_cuts_short_is_a_timeout_all_the_same() {
     unless_starved(STALL, || {

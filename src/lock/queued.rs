@@ -28,6 +28,8 @@ pub(super) struct Bounds<'c> {
 struct Waiting<'a, 'b> {
     /// What it is about to ask: the line counts on hearing what came of it.
     asking: Option<Ask>,
+    /// It may have been sent.
+    is_sent: bool,
     attempts: &'b mut Attempts<'a>,
     seat: Option<Seat<'b>>,
 }
@@ -57,7 +59,8 @@ impl Attempts<'_> {
         let pace = self.pace();
         let seat = desk.room.sit(&self.lock.name, token, self.terms, pace);
         let (ended, left) = {
-            let mut waiting = Waiting { asking: None, attempts: self, seat: Some(seat) };
+            let mut waiting =
+                Waiting { asking: None, is_sent: false, attempts: self, seat: Some(seat) };
             (waiting.until_turn(bounds), waiting.leave())
         };
         match (ended, left) {
@@ -187,45 +190,58 @@ impl Attempts<'_> {
 impl Waiting<'_, '_> {
     fn until_turn(&mut self, bounds: &mut Bounds<'_>) -> Result<(Turn, Option<Legacy>), Error> {
         loop {
-            let Some(seat) = &self.seat else { return Err(Error::bare(ErrorKind::Closed)) };
             let now = Moment::now();
-            let (next, legacy) = seat.next(now);
+            let (next, legacy) = self.seat()?.next(now);
             let wake = match next {
                 Next::Turn(turn) => return Ok((turn, legacy)),
                 Next::Ask(ask) => {
-                    self.asking = Some(ask);
-                    self.attempts.lock.keeper.desk()?;
-                    self.ask(ask, bounds)?;
-                    continue;
+                    (self.asking, self.is_sent) = (Some(ask), false);
+                    None
                 }
-                Next::Sleep(wake) => wake,
+                Next::Sleep(wake) => Some(wake),
             };
             self.attempts.lock.keeper.desk()?;
-            if now >= bounds.limit {
-                return Err(self.attempts.over(bounds.tries));
+            // A wait asks once at least; but however often it has to, it ends in time.
+            if wake.is_some() || bounds.tries > 0 {
+                self.look_up(bounds, now)?;
             }
-            let mut until = wake.min(bounds.limit);
-            if let Some(check) = &mut bounds.check {
-                if check.due() <= now {
-                    // It takes as long as it likes.
-                    seat.step_aside();
-                }
-                if check.says_stop(now) {
-                    self.attempts.lock.keeper.desk_even_closed()?;
-                    return Err(Error::bare(ErrorKind::Interrupted));
-                }
-                // It may have closed the client, or forked.
-                self.attempts.lock.keeper.desk()?;
-                until = until.min(check.due());
-            }
+            let Some(wake) = wake else {
+                self.ask(bounds)?;
+                continue;
+            };
+            let until = bounds.check.as_ref().map_or(wake, |check| wake.min(check.due()));
+            let until = until.min(bounds.limit);
             let desk = self.attempts.desk;
-            let owing = seat.sleep(until, desk.store.ears(), self.open_by(bounds));
+            let owing = self.seat()?.sleep(until, desk.store.ears(), self.open_by(bounds));
             desk.owe_all(owing);
         }
     }
 
-    fn ask(&mut self, ask: Ask, bounds: &mut Bounds<'_>) -> Result<(), Error> {
-        let Some(seat) = &self.seat else { return Ok(()) };
+    fn seat(&self) -> Result<&Seat<'_>, Error> {
+        self.seat.as_ref().ok_or_else(|| Error::bare(ErrorKind::Closed))
+    }
+
+    /// An error if the wait ends here, by its limit or by the caller's check.
+    fn look_up(&mut self, bounds: &mut Bounds<'_>, now: Moment) -> Result<(), Error> {
+        if now >= bounds.limit {
+            return Err(self.attempts.over(bounds.tries));
+        }
+        let (Some(check), Some(seat)) = (&mut bounds.check, &self.seat) else { return Ok(()) };
+        if check.due() <= now {
+            // It takes as long as it likes.
+            seat.step_aside();
+        }
+        if check.says_stop(now) {
+            self.attempts.lock.keeper.desk_even_closed()?;
+            return Err(Error::bare(ErrorKind::Interrupted));
+        }
+        // It may have closed the client, or forked.
+        self.attempts.lock.keeper.desk()?;
+        Ok(())
+    }
+
+    fn ask(&mut self, bounds: &mut Bounds<'_>) -> Result<(), Error> {
+        let (Some(seat), Some(ask)) = (&self.seat, self.asking) else { return Ok(()) };
         let desk = self.attempts.desk;
         if let Some(ears) = desk.store.ears() {
             seat.open(ears, self.open_by(bounds));
@@ -240,6 +256,7 @@ impl Waiting<'_, '_> {
         bounds.tries = bounds.tries.saturating_add(1);
         let by = attempts.answer_by(bounds.limit);
         let cut_short = attempts.is_cut_short(by);
+        self.is_sent = true;
         let outcome = attempts.ask(&ask, by);
         desk.look_after();
         self.asking = None;
@@ -280,11 +297,14 @@ impl Waiting<'_, '_> {
             return None;
         }
         if let Some(ask) = self.asking.take() {
-            // It was not sent, or, after a panic, nobody knows.
             let desk = self.attempts.desk;
-            let unknown = Error::new(ErrorKind::Unknown, "the wait ended before the answer");
+            let error = Error::new(ErrorKind::Unknown, "the wait ended before the answer");
             let now = Moment::now();
-            let outcome = Err(Failure::unknown(unknown, now));
+            // After a panic, nobody knows.
+            let outcome = Err(match self.is_sent {
+                true => Failure::unknown(error, now),
+                false => Failure::not_done(error),
+            });
             desk.owe_all(desk.room.answered(&self.attempts.lock.name, &ask, &outcome, now));
             desk.owe_all(ask.give.map(|give| (Arc::clone(&self.attempts.lock.name), give)));
         }

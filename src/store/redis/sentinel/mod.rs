@@ -102,12 +102,18 @@ impl Sentinel {
         let (known, epoch) = self.last_told();
         match circle.ask(epoch, deadline, show) {
             Ok(found) => Ok(self.learn(found, epoch)),
-            // Whether it is still one, it says itself.
-            Err(error) if is_passing(&error) => known.ok_or(error),
-            Err(error) if error.kind() == ErrorKind::BadArgument && known.is_some() => {
-                Err(Error::new(ErrorKind::Unavailable, error.detail()))
+            Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
+            // Whether the one that is known is still a master, it says itself; what is wrong with the
+            // Sentinels that can be reached does not concern it.
+            Err(error) => {
+                let master = known.ok_or_else(|| error.clone())?;
+                log::debug!(
+                    "the master '{}' is that at {} still: {error}",
+                    self.name,
+                    master.address
+                );
+                Ok(master)
             }
-            Err(error) => Err(error),
         }
     }
 

@@ -30,6 +30,8 @@ struct Said {
     may_listen: bool,
     /// Hangs up when it is asked.
     is_ill: bool,
+    /// Answers nothing else to whatever it is asked.
+    always: Option<&'static str>,
     listeners: Vec<TcpStream>,
 }
 
@@ -61,6 +63,10 @@ impl Fake {
         }
         let mut said = self.said.lock();
         if said.is_ill {
+            return;
+        }
+        if let Some(always) = said.always {
+            stream.write_all(always.repeat(3).as_bytes()).unwrap();
             return;
         }
         let port = said.master.to_string();
@@ -331,6 +337,26 @@ fn a_sentinel_that_died_is_replaced_by_one_that_tells() {
     fakes.iter().for_each(|fake| fake.announces(&old, &new, 2));
     eventually(LIMIT, || !target.is_current(&wire));
     assert_eq!(fakes[0].asked() + fakes[1].asked(), 2);
+}
+
+/// It may have been wrong all the time, unnoticed while the others answered.
+#[test]
+fn a_master_is_used_on_whatever_is_wrong_with_the_only_sentinel_that_answers() {
+    let server = server();
+    let fakes = [(); 3].map(|()| Fake::start(&server, 1));
+    let target = target(&[&fakes[0], &fakes[1], &fakes[2]]);
+    let wire = dial(&target);
+    let wrongs =
+        ["-NOAUTH Authentication required.\r\n", "-NOPERM no\r\n", "*-1\r\n", "nonsense\r\n"];
+    fakes.iter().for_each(Fake::is_ill);
+    for wrong in wrongs {
+        let mut said = fakes[2].said.lock();
+        (said.is_ill, said.always) = (false, Some(wrong));
+        drop(said);
+        target.doubt(&wire);
+        assert_eq!(dial(&target).server, wire.server, "{wrong}");
+        assert!(target.is_trusted(&wire), "it said itself that it is a master");
+    }
 }
 
 #[test]

@@ -12,14 +12,11 @@ use leasehold::{Client, Config, DEFAULT_GUARDED_MAX_TTL, Holder, MAX_TTL};
 use tempfile::TempDir;
 
 pub use self::quorum::{Quorum, QuorumBuilder};
+pub use super::support::wait::STALL;
 use super::support::{Server, eventually};
 
 /// Long enough for anything on a busy machine; only a test that fails takes so long.
 pub const LIMIT: Duration = Duration::from_secs(20);
-
-/// A machine that lets a pause of 5 ms become this is too busy to judge what came late: a request
-/// is several such steps in two processes, one after the other.
-pub const STALL: Duration = ms(8);
 
 pub const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)

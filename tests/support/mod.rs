@@ -36,5 +36,5 @@ pub use process::Process;
 pub use proxy::{End, Mode, Proxy};
 pub use sentinel::{Election, Elections, SentinelBuilder, SentinelGroup};
 pub use server::{KeptFile, Server, ServerBuilder};
-pub use wait::{Stopwatch, eventually, unless_starved, within};
+pub use wait::{STALL, Stopwatch, eventually, unless_starved, within};
 pub use watch::Watch;

@@ -7,12 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// A machine that lets a pause of 5 ms become this is too busy to judge what came late: a request
+/// is several such steps in two processes, one after the other.
+pub const STALL: Duration = Duration::from_millis(8);
+
 /// Polls until `condition` holds; panics when it does not within `limit`.
 #[track_caller]
 pub fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
+    let (start, mut late) = (Instant::now(), false);
     while !condition() {
-        assert!(start.elapsed() < limit, "the condition did not hold within {limit:?}");
+        // Asked once more after the end: this thread may have been kept from asking before it.
+        assert!(!late, "the condition did not hold within {limit:?}");
+        late = start.elapsed() >= limit;
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -57,13 +63,13 @@ pub fn unless_starved(stall: Duration, test: impl Fn()) {
 
 /// Several threads that sleep a little again and again: when one of them comes late, so may any
 /// other thread or process.
-struct Metronome {
+pub struct Metronome {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Duration>>,
 }
 
 impl Metronome {
-    fn start() -> Metronome {
+    pub fn start() -> Metronome {
         let over = Arc::new(AtomicBool::new(false));
         let beat = |over: Arc<AtomicBool>| {
             let (mut longest, mut last) = (Duration::ZERO, Instant::now());
@@ -79,7 +85,7 @@ impl Metronome {
         Metronome { threads: threads.collect(), over }
     }
 
-    fn longest_gap(self) -> Duration {
+    pub fn longest_gap(self) -> Duration {
         self.over.store(true, Ordering::Relaxed);
         let gaps = self.threads.into_iter().map(|thread| thread.join().expect("it only sleeps"));
         gaps.max().unwrap_or_default()

@@ -82,13 +82,15 @@ def until() -> Until:
     """Waits for a condition, and fails if it does not come true."""
 
     def wait(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        end, late = time.monotonic() + seconds, False
+        while True:
             value = condition()
             if value:
                 return value
+            assert not late, "it did not come true in time"
+            # Asked once more after the end: this thread may have been kept from it before.
+            late = time.monotonic() >= end
             time.sleep(0.005)
-        raise AssertionError("it did not come true in time")
 
     return wait
 

@@ -83,11 +83,10 @@ leasehold::error thrown(const char *file, int line, const char *what, leasehold_
 
 void eventually(const char *file, int line, const char *what, const std::function<bool()> &is_so) {
     const auto end = std::chrono::steady_clock::now() + 20s;
-    while (!is_so()) {
-        if (std::chrono::steady_clock::now() > end) {
-            throw failure(file, line, std::string{"never so: "} + what);
-        }
-        std::this_thread::sleep_for(2ms);
+    for (bool late = false; !is_so(); std::this_thread::sleep_for(2ms)) {
+        // Asked once more after the end: this thread may have been kept from asking before it.
+        if (late) throw failure(file, line, std::string{"never so: "} + what);
+        late = std::chrono::steady_clock::now() > end;
     }
 }
 

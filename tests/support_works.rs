@@ -5,7 +5,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -53,6 +53,9 @@ fn a_server_can_be_killed_and_come_back_with_its_data_and_without() {
     let port = server.port();
     server.kill();
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    // Nobody is given the port meanwhile.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    assert!(socket.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).is_err());
     server.start_again();
     assert_eq!(server.port(), port);
     assert_eq!(server.cmd(&["GET", "key"]), text("old"), "what was saved, and no more");

@@ -3,16 +3,20 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
+
 use super::super::process::Process;
 use super::super::watch::LIMIT;
 use super::{Place, Server};
 
+/// A cluster's nodes talk at a port that is so much further up.
+pub(super) const BUS: u16 = 10_000;
 const SENTINEL_FILE: &str = "sentinel.conf";
 /// What a server says, and what a Sentinel says.
 const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
@@ -39,6 +43,7 @@ impl Server {
             // Only our own server's log says that it is our own server which answers there.
             if ready && answers((self.host(), self.port)) {
                 self.process = Some(process);
+                self.kept.clear();
                 return true;
             }
             assert!(start.elapsed() < LIMIT * 3, "{command:?} is not ready:\n{log}");
@@ -99,8 +104,7 @@ fn has_debug_switch() -> bool {
 
 /// Both at once, so that they differ.
 pub(super) fn two_free_ports() -> (u16, u16) {
-    /// A cluster's nodes talk at a port that is 10,000 further up.
-    const HIGHEST: u16 = u16::MAX - 10_000;
+    const HIGHEST: u16 = u16::MAX - BUS;
     let mut listeners = Vec::new();
     let mut ports = Vec::new();
     while ports.len() < 2 {
@@ -109,6 +113,15 @@ pub(super) fn two_free_ports() -> (u16, u16) {
         listeners.push(listener);
     }
     (ports[0], ports[1])
+}
+
+/// The port is bound and not listened at, if nobody else has it: connecting is refused, whoever asks
+/// for any free port is given another, and a server that asks for this one has it all the same.
+pub(super) fn keep(host: Ipv4Addr, port: u16) -> Option<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from((host, port)).into()).ok()?;
+    Some(socket)
 }
 
 /// PING gets an answer; that it wants a password first is one.

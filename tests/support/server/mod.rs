@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use socket2::Socket;
 use tempfile::TempDir;
 
+use self::launch::{BUS, keep};
 use super::certificates::{Certificates, ServerCertificate};
 use super::clocked::{Clock, Offset};
 use super::namespace::{Namespace, Place};
@@ -114,9 +116,9 @@ impl ServerBuilder {
         let made = || made.unwrap_or_else(|| Certificates::make(dir.path()));
         let certificates = self.certificate.map(|_| made());
         let clock = self.clocked.then(|| Clock::make(dir.path()));
-        let (options, process) = (self, None);
+        let (options, process, kept) = (self, None, Vec::new());
         let mut server =
-            Server { options, dir, certificates, clock, port: 0, tls_port: 0, process };
+            Server { options, dir, certificates, clock, port: 0, tls_port: 0, process, kept };
         // A free port can be taken by somebody else before the server has it.
         for _ in 0..20 {
             (server.port, server.tls_port) = launch::two_free_ports();
@@ -137,6 +139,8 @@ pub struct Server {
     port: u16,
     tls_port: u16,
     process: Option<Process>,
+    /// Its ports, while it does not run.
+    kept: Vec<Socket>,
 }
 
 impl Server {
@@ -206,6 +210,8 @@ impl Server {
     /// SIGKILL. Connecting is refused until `start_again`.
     pub fn kill(&mut self) {
         self.process.take().expect("the server runs").kill();
+        let ports = [self.port, self.tls_port].into_iter().flat_map(|port| [port, port + BUS]);
+        self.kept = ports.filter_map(|port| keep(self.host(), port)).collect();
     }
 
     pub fn is_running(&self) -> bool {
@@ -222,7 +228,7 @@ impl Server {
     pub fn start_again(&mut self) {
         assert!(self.process.is_none(), "the server runs already");
         let start = Instant::now();
-        // Somebody's outgoing connection may have been given the port for a moment.
+        // Before it was kept, somebody's outgoing connection may have been given the port.
         while !self.launch() {
             assert!(start.elapsed() < LIMIT, "port {} is taken by somebody else", self.port);
             std::thread::sleep(Duration::from_millis(50));

@@ -200,11 +200,19 @@ impl SentinelGroup {
     /// announced it and the old one is its replica.
     #[track_caller]
     pub fn fail_over(&self) -> Election {
-        let elections = self.elections();
-        // Refused while the one before is not over.
-        let asked = || self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", NAME]).is_ok();
-        eventually(LIMIT, asked);
-        let election = elections.next(LIMIT);
+        // Longer than `failover-timeout`: without an announcement by then it was given up, because
+        // the replica was not promoted in time.
+        const PATIENCE: Duration = Duration::from_secs(4);
+        let (mut elections, start) = (self.elections(), Instant::now());
+        let election = loop {
+            // Refused while the one before is not over.
+            let asked = || self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", NAME]).is_ok();
+            eventually(LIMIT, || !elections.heard.is_empty() || asked());
+            if let Some(election) = elections.next_within(PATIENCE) {
+                break election;
+            }
+            assert!(start.elapsed() < LIMIT, "no new master was announced within {LIMIT:?}");
+        };
         self.wait_until_ready();
         election
     }
@@ -230,13 +238,15 @@ impl SentinelGroup {
         });
     }
 
-    /// Each Sentinel looks around far more often than by itself. Older ones know no such command.
+    /// Each Sentinel looks around far more often than by itself, and one that was given no processor
+    /// for a while does not keep out of elections because of it. Older ones know no such command.
     fn hasten(&self) {
         for sentinel in &self.sentinels {
             #[rustfmt::skip]
             let _ = sentinel.try_cmd(&[
                 "SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100",
                 "ask-period", "100", "publish-period", "200",
+                "tilt-trigger", "60000", "tilt-period", "1000",
             ]);
         }
     }
@@ -274,17 +284,20 @@ pub struct Elections {
 impl Elections {
     #[track_caller]
     pub fn next(mut self, limit: Duration) -> Election {
+        let election = self.next_within(limit);
+        election.unwrap_or_else(|| panic!("no new master was announced within {limit:?}"))
+    }
+
+    fn next_within(&mut self, limit: Duration) -> Option<Election> {
         let start = Instant::now();
         loop {
             let left = limit.saturating_sub(start.elapsed());
-            let heard = self.announcements.recv_timeout(left);
-            let (sentinel, port, at) =
-                heard.unwrap_or_else(|_| panic!("no new master was announced within {limit:?}"));
+            let (sentinel, port, at) = self.announcements.recv_timeout(left).ok()?;
             self.heard.retain(|(who, _)| *who != sentinel);
             self.heard.push((sentinel, port));
             if self.heard.iter().filter(|(_, named)| *named == port).count() >= QUORUM {
                 let master = self.ports.iter().position(|known| *known == port);
-                return Election { master: master.expect("a server of this group"), at };
+                return Some(Election { master: master.expect("a server of this group"), at });
             }
         }
     }

@@ -147,7 +147,8 @@ fn a_cluster_replaces_a_master_that_is_killed_and_one_that_is_told_to_step_down(
 #[test]
 fn a_cluster_without_full_coverage_goes_on_with_what_is_left() {
     for required in [true, false] {
-        let mut cluster = Cluster::builder().require_full_coverage(required).start();
+        let cluster = Cluster::builder().require_full_coverage(required);
+        let mut cluster = cluster.node_timeout(Duration::from_millis(800)).start();
         let node = cluster.node_of_key("key");
         cluster.nodes[(node + 1) % 3].server.kill();
         if required {

@@ -26,7 +26,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// How long a node is silent before it counts as failed: 800 ms, if not this.
+    /// How long a node is silent before it counts as failed. If not this, 800 ms where a replica
+    /// takes over, and else 5 s: then a node that gets no processor for a while stops nobody.
     pub fn node_timeout(mut self, timeout: Duration) -> ClusterBuilder {
         self.node_timeout = Some(timeout);
         self
@@ -58,7 +59,8 @@ impl ClusterBuilder {
     pub fn start(self) -> Cluster {
         let dir = tempfile::Builder::new().prefix("leasehold-cluster-").tempdir().unwrap();
         let certificates = self.tls.then(|| Certificates::make(dir.path()));
-        let timeout = self.node_timeout.unwrap_or(Duration::from_millis(800)).as_millis();
+        let usual = if self.with_replicas { 800 } else { 5000 };
+        let timeout = self.node_timeout.unwrap_or(Duration::from_millis(usual)).as_millis();
         let count = if self.with_replicas { MASTERS * 2 } else { MASTERS };
         let nodes = (0..count).map(|_| {
             let mut node = self.server.clone().arg("--cluster-enabled", "yes");

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use leasehold::{Client, Config, ErrorKind};
-use stores::{LIMIT, ms, open, secs};
-use support::{BlackHole, Cluster, Server, eventually};
+use stores::{LIMIT, STALL, ms, open, secs};
+use support::{BlackHole, Cluster, Server, eventually, unless_starved};
 
 fn client(url: &str) -> Client {
     open(url)
@@ -102,41 +102,45 @@ fn a_prefix_is_a_part_of_what_is_hashed() {
 
 #[test]
 fn one_client_holds_and_renews_locks_on_all_servers_at_once() {
-    let cluster = Cluster::start();
-    let client = client(&cluster.url());
-    let names = names(300);
-    let leases: Vec<_> = names
-        .iter()
-        .map(|name| client.lock(name).ttl(ms(1500)).try_acquire().unwrap().unwrap())
-        .collect();
-    for node in 0..3 {
-        assert!(number(&cluster, node, &["DBSIZE"]) > 100);
-    }
-    // Three times their ttl.
-    std::thread::sleep(ms(4500));
-    assert!(leases.iter().all(|lease| lease.is_valid()));
-    for lease in leases {
-        lease.release().unwrap();
-    }
-    assert_eq!(client.counters().lost, 0);
+    unless_starved(STALL, || {
+        let cluster = Cluster::start();
+        let client = client(&cluster.url());
+        let names = names(300);
+        let leases: Vec<_> = names
+            .iter()
+            .map(|name| client.lock(name).ttl(ms(1500)).try_acquire().unwrap().unwrap())
+            .collect();
+        for node in 0..3 {
+            assert!(number(&cluster, node, &["DBSIZE"]) > 100);
+        }
+        // Three times their ttl.
+        std::thread::sleep(ms(4500));
+        assert!(leases.iter().all(|lease| lease.is_valid()));
+        for lease in leases {
+            lease.release().unwrap();
+        }
+        assert_eq!(client.counters().lost, 0);
+    });
 }
 
 #[test]
 fn a_frozen_server_keeps_nobody_from_renewing_on_the_others() {
-    let cluster = Cluster::builder().node_timeout(secs(60)).start();
-    let config = Config::from_url(&cluster.url()).unwrap().io_timeout(ms(300));
-    let client = Client::with_config(config).unwrap();
-    let by_node: Vec<_> = (0..3).map(|node| names_on(&cluster, node, 20)).collect();
-    let take = |name: &String| client.lock(name).ttl(secs(4)).try_acquire().unwrap().unwrap();
-    let leases: Vec<Vec<_>> =
-        by_node.iter().map(|names| names.iter().map(take).collect()).collect();
-    cluster.server(0).stop();
-    std::thread::sleep(secs(9));
-    for lease in leases[1].iter().chain(&leases[2]) {
-        assert!(lease.is_valid());
-    }
-    assert!(leases[0].iter().all(|lease| !lease.is_valid()));
-    cluster.server(0).cont();
+    unless_starved(STALL, || {
+        let cluster = Cluster::builder().node_timeout(secs(60)).start();
+        let config = Config::from_url(&cluster.url()).unwrap().io_timeout(ms(300));
+        let client = Client::with_config(config).unwrap();
+        let by_node: Vec<_> = (0..3).map(|node| names_on(&cluster, node, 20)).collect();
+        let take = |name: &String| client.lock(name).ttl(secs(4)).try_acquire().unwrap().unwrap();
+        let leases: Vec<Vec<_>> =
+            by_node.iter().map(|names| names.iter().map(take).collect()).collect();
+        cluster.server(0).stop();
+        std::thread::sleep(secs(9));
+        for lease in leases[1].iter().chain(&leases[2]) {
+            assert!(lease.is_valid());
+        }
+        assert!(leases[0].iter().all(|lease| !lease.is_valid()));
+        cluster.server(0).cont();
+    });
 }
 
 #[test]
@@ -363,24 +367,27 @@ fn c13_a_server_that_is_no_cluster_is_told_apart_from_one_that_is() {
 
 #[test]
 fn c7_slots_that_nobody_serves_are_an_outage_and_no_more() {
-    let mut cluster = Cluster::builder().require_full_coverage(true).node_timeout(ms(500)).start();
-    let config = Config::from_url(&cluster.url()).unwrap().io_timeout(ms(500));
-    let client = Client::with_config(config).unwrap();
-    let name = names_on(&cluster, 0, 1).remove(0);
-    client.lock(&name).acquire().unwrap().release().unwrap();
-    cluster.nodes[1].server.kill();
-    let down = || {
-        client.lock(&name).try_acquire().is_err_and(|error| {
-            assert!(error.is_retriable(), "{error}");
-            error.kind() == ErrorKind::Unavailable
-        })
-    };
-    eventually(LIMIT, down);
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| client.lock(&name).wait(secs(60)).acquire().map(drop));
-        std::thread::sleep(Duration::from_millis(300));
-        cluster.nodes[1].server.start_again();
-        waits.join().unwrap().unwrap();
+    unless_starved(STALL, || {
+        let mut cluster =
+            Cluster::builder().require_full_coverage(true).node_timeout(ms(500)).start();
+        let config = Config::from_url(&cluster.url()).unwrap().io_timeout(ms(500));
+        let client = Client::with_config(config).unwrap();
+        let name = names_on(&cluster, 0, 1).remove(0);
+        client.lock(&name).acquire().unwrap().release().unwrap();
+        cluster.nodes[1].server.kill();
+        let down = || {
+            client.lock(&name).try_acquire().is_err_and(|error| {
+                assert!(error.is_retriable(), "{error}");
+                error.kind() == ErrorKind::Unavailable
+            })
+        };
+        eventually(LIMIT, down);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| client.lock(&name).wait(secs(60)).acquire().map(drop));
+            std::thread::sleep(Duration::from_millis(300));
+            cluster.nodes[1].server.start_again();
+            waits.join().unwrap().unwrap();
+        });
     });
 }
 

@@ -70,23 +70,25 @@ fn leases(client: &Client) -> [Lease; 3] {
 
 #[test]
 fn c7_a_server_that_stands_still() {
-    let server = Server::start();
-    let fresh = open(&server.url());
-    let used = open(&server.url());
-    let leases = leases(&used);
-    server.stop();
-    // Nothing has ever answered this one, so it does not wait for the end of an outage.
-    let watch = Stopwatch::start();
-    fresh.lock("lock").acquire().unwrap_err();
-    watch.assert_at_most(IO, SLACK);
-    for client in [&fresh, &used] {
-        assert_in_time(client, &[ErrorKind::NoAnswer, ErrorKind::Unknown]);
-    }
-    assert_ends_in_time(leases);
-    let watch = Stopwatch::start();
-    used.close_timeout(ms(100)).unwrap();
-    watch.assert_at_most(IO, SLACK);
-    server.cont();
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let fresh = open(&server.url());
+        let used = open(&server.url());
+        let leases = leases(&used);
+        server.stop();
+        // Nothing has ever answered this one, so it does not wait for the end of an outage.
+        let watch = Stopwatch::start();
+        fresh.lock("lock").acquire().unwrap_err();
+        watch.assert_at_most(IO, SLACK);
+        for client in [&fresh, &used] {
+            assert_in_time(client, &[ErrorKind::NoAnswer, ErrorKind::Unknown]);
+        }
+        assert_ends_in_time(leases);
+        let watch = Stopwatch::start();
+        used.close_timeout(ms(100)).unwrap();
+        watch.assert_at_most(IO, SLACK);
+        server.cont();
+    });
 }
 
 #[test]
@@ -100,18 +102,20 @@ fn c7_a_server_with_a_password_that_stands_still() {
 
 #[test]
 fn c7_connections_that_carry_nothing_or_byte_by_byte() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    // The shortest answers have four bytes, and three pauses between them.
-    for mode in [Mode::Silent, Mode::Dribble(ms(130)), Mode::SwallowReplies] {
-        proxy.set(Mode::Pass);
-        server.cmd(&["FLUSHALL"]);
-        let client = open(&proxy.url());
-        let leases = leases(&client);
-        proxy.set(mode);
-        assert_in_time(&client, &[ErrorKind::NoAnswer, ErrorKind::Unknown]);
-        assert_ends_in_time(leases);
-    }
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        // The shortest answers have four bytes, and three pauses between them.
+        for mode in [Mode::Silent, Mode::Dribble(ms(130)), Mode::SwallowReplies] {
+            proxy.set(Mode::Pass);
+            server.cmd(&["FLUSHALL"]);
+            let client = open(&proxy.url());
+            let leases = leases(&client);
+            proxy.set(mode);
+            assert_in_time(&client, &[ErrorKind::NoAnswer, ErrorKind::Unknown]);
+            assert_ends_in_time(leases);
+        }
+    });
 }
 
 #[test]
@@ -134,56 +138,60 @@ fn c7_connecting_that_is_refused() {
 
 #[test]
 fn c7_a_wait_ends_by_its_own_limit_whatever_happens_meanwhile() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&proxy.url());
-    let rival = Client::open(&server.url()).unwrap();
-    let held = rival.lock("lock").try_acquire().unwrap().unwrap();
-    for mode in [Mode::Pass, Mode::Silent, Mode::Dribble(ms(80)), Mode::DelayReplies(ms(150))] {
-        proxy.set(Mode::Pass);
-        std::thread::scope(|scope| {
-            let busy = client.counters().busy;
-            let waiter = scope.spawn(|| {
-                let watch = Stopwatch::start();
-                client.lock("lock").acquire_timeout(ms(900)).map(drop).unwrap_err();
-                watch.assert_at_least(ms(890));
-                watch.assert_at_most(ms(900), SLACK);
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&proxy.url());
+        let rival = Client::open(&server.url()).unwrap();
+        let held = rival.lock("lock").try_acquire().unwrap().unwrap();
+        for mode in [Mode::Pass, Mode::Silent, Mode::Dribble(ms(80)), Mode::DelayReplies(ms(150))] {
+            proxy.set(Mode::Pass);
+            std::thread::scope(|scope| {
+                let busy = client.counters().busy;
+                let waiter = scope.spawn(|| {
+                    let watch = Stopwatch::start();
+                    client.lock("lock").acquire_timeout(ms(900)).map(drop).unwrap_err();
+                    watch.assert_at_least(ms(890));
+                    watch.assert_at_most(ms(900), SLACK);
+                });
+                eventually(LIMIT, || client.counters().busy > busy);
+                proxy.set(mode);
+                waiter.join().unwrap();
             });
-            eventually(LIMIT, || client.counters().busy > busy);
-            proxy.set(mode);
-            waiter.join().unwrap();
-        });
-    }
-    held.release().unwrap();
+        }
+        held.release().unwrap();
+    });
 }
 
 #[test]
 fn c7_a_pool_that_is_used_up() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let url = format!("{}?io_timeout=200ms&pool=1", proxy.url());
-    let client = Client::open(&url).unwrap();
-    let lease = client.lock("held").try_acquire().unwrap().unwrap();
-    // Only takes get no answer.
-    proxy.set_only(b"$3\r\ntry\r\n", Mode::SwallowReplies);
-    let before = proxy.request_bytes();
-    let kinds: Vec<_> = std::thread::scope(|scope| {
-        let call = || {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let url = format!("{}?io_timeout=200ms&pool=1", proxy.url());
+        let client = Client::open(&url).unwrap();
+        let lease = client.lock("held").try_acquire().unwrap().unwrap();
+        // Only takes get no answer.
+        proxy.set_only(b"$3\r\ntry\r\n", Mode::SwallowReplies);
+        let before = proxy.request_bytes();
+        let kinds: Vec<_> = std::thread::scope(|scope| {
+            let call = || {
+                let watch = Stopwatch::start();
+                let error = client.lock("lock").try_acquire().map(drop).unwrap_err();
+                watch.assert_at_most(IO, SLACK);
+                error.kind()
+            };
+            let callers: Vec<_> = (0..6).map(|_| scope.spawn(call)).collect();
+            eventually(LIMIT, || proxy.request_bytes() > before);
             let watch = Stopwatch::start();
-            let error = client.lock("lock").try_acquire().map(drop).unwrap_err();
-            watch.assert_at_most(IO, SLACK);
-            error.kind()
-        };
-        let callers: Vec<_> = (0..6).map(|_| scope.spawn(call)).collect();
-        eventually(LIMIT, || proxy.request_bytes() > before);
-        let watch = Stopwatch::start();
-        lease.release().unwrap();
-        watch.assert_at_most(ms(0), ms(200));
-        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+            lease.release().unwrap();
+            watch.assert_at_most(ms(0), ms(200));
+            callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+        });
+        let expected = [ErrorKind::Exhausted, ErrorKind::Unknown, ErrorKind::NoAnswer];
+        assert!(kinds.iter().all(|kind| expected.contains(kind)), "{kinds:?}");
+        assert!(kinds.contains(&ErrorKind::Exhausted), "{kinds:?}");
     });
-    let expected = [ErrorKind::Exhausted, ErrorKind::Unknown, ErrorKind::NoAnswer];
-    assert!(kinds.iter().all(|kind| expected.contains(kind)), "{kinds:?}");
-    assert!(kinds.contains(&ErrorKind::Exhausted), "{kinds:?}");
 }
 
 #[test]

@@ -77,45 +77,49 @@ impl Metronome {
 
 #[test]
 fn c9_a_renewal_that_fails_once_ends_nothing() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = Client::open(&server.url_through(proxy.port())).unwrap();
-    let events = client.events().unwrap();
-    let lease = take(&client, "lock", ms(1500));
-    renewals(&client, 1);
-    for mode in [
-        Mode::LoseReply(End::Fin),
-        Mode::LoseReply(End::Reset),
-        Mode::CutRequest(30),
-        Mode::LoseReply(End::Fin),
-    ] {
-        proxy.set_only(&mark(EXTEND), mode);
-        eventually(LIMIT, || proxy.mode() == Mode::Pass);
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = Client::open(&server.url_through(proxy.port())).unwrap();
+        let events = client.events().unwrap();
+        let lease = take(&client, "lock", ms(1500));
         renewals(&client, 1);
-    }
-    assert!(lease.is_valid());
-    assert_none_lost(&events);
-    lease.release().unwrap();
+        for mode in [
+            Mode::LoseReply(End::Fin),
+            Mode::LoseReply(End::Reset),
+            Mode::CutRequest(30),
+            Mode::LoseReply(End::Fin),
+        ] {
+            proxy.set_only(&mark(EXTEND), mode);
+            eventually(LIMIT, || proxy.mode() == Mode::Pass);
+            renewals(&client, 1);
+        }
+        assert!(lease.is_valid());
+        assert_none_lost(&events);
+        lease.release().unwrap();
+    });
 }
 
 #[test]
 fn c9_a_connection_that_went_dead_does_not_take_a_short_lease_with_it() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = Client::open(&server.url_through(proxy.port())).unwrap();
-    let events = client.events().unwrap();
-    let (_long, short) = (take(&client, "long", LIMIT), take(&client, "short", ms(1200)));
-    for _ in 0..3 {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = Client::open(&server.url_through(proxy.port())).unwrap();
+        let events = client.events().unwrap();
+        let (_long, short) = (take(&client, "long", LIMIT), take(&client, "short", ms(1200)));
+        for _ in 0..3 {
+            renewals(&client, 1);
+            // What is under way on it from now on is never answered; new connections are fine.
+            proxy.set_only(&mark(EXTEND), Mode::SwallowReplies);
+            let seen = proxy.request_bytes();
+            eventually(LIMIT, || proxy.request_bytes() > seen);
+            proxy.set(Mode::Pass);
+        }
         renewals(&client, 1);
-        // What is under way on it from now on is never answered; new connections are fine.
-        proxy.set_only(&mark(EXTEND), Mode::SwallowReplies);
-        let seen = proxy.request_bytes();
-        eventually(LIMIT, || proxy.request_bytes() > seen);
-        proxy.set(Mode::Pass);
-    }
-    renewals(&client, 1);
-    assert!(short.is_valid());
-    assert_none_lost(&events);
+        assert!(short.is_valid());
+        assert_none_lost(&events);
+    });
 }
 
 #[test]
@@ -185,45 +189,49 @@ fn c9_a_server_that_is_back_in_time_loses_nothing() {
 
 #[test]
 fn c9_renewal_goes_on_while_connections_are_killed() {
-    let server = Server::start();
-    let client = Client::open(&server.url()).unwrap();
-    let events = client.events().unwrap();
-    let lease = take(&client, "lock", ms(900));
-    let until = Instant::now() + ms(2700);
-    let mut connection = server.connection();
-    while Instant::now() < until {
-        let _: Value = redis::cmd("CLIENT")
-            .arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"])
-            .query(&mut connection)
-            .unwrap();
-        assert!(lease.is_valid());
-        std::thread::sleep(ms(50));
-    }
-    assert!(client.counters().renewed >= 3);
-    assert_none_lost(&events);
-    lease.release().unwrap();
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let client = Client::open(&server.url()).unwrap();
+        let events = client.events().unwrap();
+        let lease = take(&client, "lock", ms(900));
+        let until = Instant::now() + ms(2700);
+        let mut connection = server.connection();
+        while Instant::now() < until {
+            let _: Value = redis::cmd("CLIENT")
+                .arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"])
+                .query(&mut connection)
+                .unwrap();
+            assert!(lease.is_valid());
+            std::thread::sleep(ms(50));
+        }
+        assert!(client.counters().renewed >= 3);
+        assert_none_lost(&events);
+        lease.release().unwrap();
+    });
 }
 
 #[test]
 fn c9_renewal_goes_on_while_every_connection_of_the_pool_waits() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let url = format!("{}?pool=1&io_timeout=2500ms", server.url_through(proxy.port()));
-    let client = Client::open(&url).unwrap();
-    let lease = take(&client, "lock", ms(900));
-    client.lock("warm-up").try_acquire().unwrap().unwrap().release().unwrap();
-    // Only takes get no answer.
-    proxy.set_only(b"$3\r\ntry\r\n", Mode::SwallowReplies);
-    std::thread::scope(|scope| {
-        let stuck = scope.spawn(|| client.lock("other").try_acquire().map(drop));
-        let before = proxy.request_bytes();
-        eventually(LIMIT, || proxy.request_bytes() > before);
-        renewals(&client, 3);
-        assert!(lease.is_valid());
-        assert!(!stuck.is_finished(), "the pool's only connection was busy all the time");
-        within(ms(500), || lease.release()).unwrap();
-        assert_eq!(server.cmd(&["EXISTS", "lock"]), Value::Int(0));
-        stuck.join().unwrap().unwrap_err();
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let url = format!("{}?pool=1&io_timeout=2500ms", server.url_through(proxy.port()));
+        let client = Client::open(&url).unwrap();
+        let lease = take(&client, "lock", ms(900));
+        client.lock("warm-up").try_acquire().unwrap().unwrap().release().unwrap();
+        // Only takes get no answer.
+        proxy.set_only(b"$3\r\ntry\r\n", Mode::SwallowReplies);
+        std::thread::scope(|scope| {
+            let stuck = scope.spawn(|| client.lock("other").try_acquire().map(drop));
+            let before = proxy.request_bytes();
+            eventually(LIMIT, || proxy.request_bytes() > before);
+            renewals(&client, 3);
+            assert!(lease.is_valid());
+            assert!(!stuck.is_finished(), "the pool's only connection was busy all the time");
+            within(ms(500), || lease.release()).unwrap();
+            assert_eq!(server.cmd(&["EXISTS", "lock"]), Value::Int(0));
+            stuck.join().unwrap().unwrap_err();
+        });
     });
 }
 
@@ -232,12 +240,12 @@ fn c9_a_flushed_server_is_a_lost_lease_and_the_next_fence_is_larger() {
     let server = Server::start();
     let client = Client::open(&server.url()).unwrap();
     let events = client.events().unwrap();
-    let lease = take(&client, "lock", ms(600));
+    let lease = take(&client, "lock", ms(3000));
     server.cmd(&["FLUSHALL"]);
     let event = next(&events);
     assert_eq!(event.kind, EventKind::Lost(LossReason::NotHeld));
     assert!(!lease.is_valid());
-    let newer = take(&client, "lock", ms(600));
+    let newer = take(&client, "lock", ms(3000));
     assert!(newer.fence() > lease.fence());
     // C5: the end of the old one does not touch the new one.
     drop(lease);

@@ -112,15 +112,17 @@ fn alarmed(args: &[String]) {
 
 #[test]
 fn c7_a_storm_of_signals_changes_nothing() {
-    let stopped = Server::start();
-    stopped.stop();
-    if cfg!(feature = "tls") {
-        let server = Server::builder().tls().start();
-        assert_plays("alarmed", &[&server.url(), &stopped.url(), &server.tls_url()]);
-    } else {
-        assert_plays("alarmed", &[&Server::start().url(), &stopped.url(), ""]);
-    }
-    stopped.cont();
+    unless_starved(STALL, || {
+        let stopped = Server::start();
+        stopped.stop();
+        if cfg!(feature = "tls") {
+            let server = Server::builder().tls().start();
+            assert_plays("alarmed", &[&server.url(), &stopped.url(), &server.tls_url()]);
+        } else {
+            assert_plays("alarmed", &[&Server::start().url(), &stopped.url(), ""]);
+        }
+        stopped.cont();
+    });
 }
 
 /// A host program that leaves SIGPIPE as the system has it: to die of it.

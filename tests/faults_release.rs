@@ -88,97 +88,107 @@ fn c5_a_lost_reply_to_the_release_of_what_was_never_known_to_be_valid_is_unknown
 
 #[test]
 fn c6_a_release_that_does_not_get_through_is_unknown_by_the_deadline_and_done_later() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=300ms");
-    let events = client.events().unwrap();
-    let lease = take(&client, Duration::from_secs(60));
-    proxy.set_only(&mark(GIVE), Mode::Silent);
-    let watch = Stopwatch::start();
-    let error = lease.release().unwrap_err();
-    watch.assert_at_most(ms(300), ms(50));
-    assert_eq!(error.kind(), ErrorKind::Unknown);
-    assert!(holder(&server).is_some());
-    proxy.set(Mode::Pass);
-    eventually(LIMIT, || holder(&server).is_none());
-    assert_eq!(events.try_next().unwrap(), None, "a release is no loss");
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=300ms");
+        let events = client.events().unwrap();
+        let lease = take(&client, Duration::from_secs(60));
+        proxy.set_only(&mark(GIVE), Mode::Silent);
+        let watch = Stopwatch::start();
+        let error = lease.release().unwrap_err();
+        watch.assert_at_most(ms(300), ms(50));
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert!(holder(&server).is_some());
+        proxy.set(Mode::Pass);
+        eventually(LIMIT, || holder(&server).is_none());
+        assert_eq!(events.try_next().unwrap(), None, "a release is no loss");
+    });
 }
 
 #[test]
 fn c5_a_give_that_arrives_late_never_removes_the_lock_of_another() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=200ms");
-    let lease = take(&client, LIMIT);
-    let fence = lease.fence();
-    proxy.set_only(&mark(GIVE), Mode::HoldRequests);
-    assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Unknown);
-    assert!(proxy.held() > 0);
-    server.cmd(&["DEL", "lock"]);
-    let other = Client::open(&server.url()).unwrap();
-    let theirs = take(&other, LIMIT);
-    assert!(theirs.fence() > fence);
-    let mut watch = server.watch();
-    proxy.deliver();
-    eventually(LIMIT, || !watch.client_commands().is_empty());
-    assert_eq!(holder(&server), Some(theirs.token().to_string()));
-    theirs.release().unwrap();
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=200ms");
+        let lease = take(&client, LIMIT);
+        let fence = lease.fence();
+        proxy.set_only(&mark(GIVE), Mode::HoldRequests);
+        assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Unknown);
+        assert!(proxy.held() > 0);
+        server.cmd(&["DEL", "lock"]);
+        let other = Client::open(&server.url()).unwrap();
+        let theirs = take(&other, LIMIT);
+        assert!(theirs.fence() > fence);
+        let mut watch = server.watch();
+        proxy.deliver();
+        eventually(LIMIT, || !watch.client_commands().is_empty());
+        assert_eq!(holder(&server), Some(theirs.token().to_string()));
+        theirs.release().unwrap();
+    });
 }
 
 #[test]
 fn c6_a_release_after_a_longer_extension_is_owed_for_as_long_as_that_lasts() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=400ms");
-    let lease = take(&client, ms(500));
-    lease.extend_for(Duration::from_secs(60)).unwrap();
-    proxy.set(Mode::Silent);
-    assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Unknown);
-    // Well past the lock's own ttl.
-    std::thread::sleep(ms(1000));
-    assert!(holder(&server).is_some());
-    proxy.set(Mode::Pass);
-    eventually(LIMIT, || holder(&server).is_none());
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=400ms");
+        let lease = take(&client, ms(500));
+        lease.extend_for(Duration::from_secs(60)).unwrap();
+        proxy.set(Mode::Silent);
+        assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Unknown);
+        // Well past the lock's own ttl.
+        std::thread::sleep(ms(1000));
+        assert!(holder(&server).is_some());
+        proxy.set(Mode::Pass);
+        eventually(LIMIT, || holder(&server).is_none());
+    });
 }
 
 #[test]
 fn c6_an_extension_that_is_not_confirmed_leaves_the_lease_as_valid_as_it_was() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=500ms");
-    let lease = take(&client, LIMIT);
-    let before = lease.remaining();
-    for mode in [Mode::SwallowReplies, Mode::Silent] {
-        proxy.set_only(&mark(EXTEND), mode);
-        let watch = Stopwatch::start();
-        let error = lease.extend_for(LIMIT * 6).unwrap_err();
-        watch.assert_at_most(ms(500), ms(50));
-        assert_eq!(error.kind(), ErrorKind::Unknown);
-        assert!(lease.is_valid() && lease.remaining() < before);
-    }
-    proxy.set(Mode::Pass);
-    lease.extend_for(LIMIT * 6).unwrap();
-    assert!(lease.remaining() > LIMIT * 5);
-    // A lost reply costs a second try and nothing else.
-    proxy.set_only(&mark(EXTEND), Mode::LoseReply(End::Reset));
-    lease.extend().unwrap();
-    assert_eq!(proxy.mode(), Mode::Pass, "the reply was lost");
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=500ms");
+        let lease = take(&client, LIMIT);
+        let before = lease.remaining();
+        for mode in [Mode::SwallowReplies, Mode::Silent] {
+            proxy.set_only(&mark(EXTEND), mode);
+            let watch = Stopwatch::start();
+            let error = lease.extend_for(LIMIT * 6).unwrap_err();
+            watch.assert_at_most(ms(500), ms(50));
+            assert_eq!(error.kind(), ErrorKind::Unknown);
+            assert!(lease.is_valid() && lease.remaining() < before);
+        }
+        proxy.set(Mode::Pass);
+        lease.extend_for(LIMIT * 6).unwrap();
+        assert!(lease.remaining() > LIMIT * 5);
+        // A lost reply costs a second try and nothing else.
+        proxy.set_only(&mark(EXTEND), Mode::LoseReply(End::Reset));
+        lease.extend().unwrap();
+        assert_eq!(proxy.mode(), Mode::Pass, "the reply was lost");
+    });
 }
 
 #[test]
 fn c3_an_extension_that_lands_late_never_shortens_a_later_one() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=200ms");
-    let lease = take(&client, LIMIT);
-    proxy.set_only(b"$4\r\n4321\r\n", Mode::HoldRequests);
-    assert_eq!(lease.extend_for(ms(4321)).unwrap_err().kind(), ErrorKind::Unknown);
-    lease.extend_for(Duration::from_secs(60)).unwrap();
-    let mut watch = server.watch();
-    proxy.deliver();
-    assert!(watch.client_commands().iter().any(|sent| sent.contains("\"4321\"")));
-    assert!(ttl_left(&server) > 50_000);
-    assert!(lease.remaining() > Duration::from_secs(50));
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=200ms");
+        let lease = take(&client, LIMIT);
+        proxy.set_only(b"$4\r\n4321\r\n", Mode::HoldRequests);
+        assert_eq!(lease.extend_for(ms(4321)).unwrap_err().kind(), ErrorKind::Unknown);
+        lease.extend_for(Duration::from_secs(60)).unwrap();
+        let mut watch = server.watch();
+        proxy.deliver();
+        assert!(watch.client_commands().iter().any(|sent| sent.contains("\"4321\"")));
+        assert!(ttl_left(&server) > 50_000);
+        assert!(lease.remaining() > Duration::from_secs(50));
+    });
 }
 
 #[test]

@@ -87,29 +87,31 @@ fn c6_a_take_whose_reply_was_lost_is_given_and_made_anew() {
 
 #[test]
 fn c6_a_swallowed_reply_is_unknown_by_the_deadline_and_the_key_goes_when_the_network_heals() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=400ms");
-    proxy.set(Mode::SwallowReplies);
-    let error = std::thread::scope(|scope| {
-        let call = scope.spawn(|| {
-            let watch = Stopwatch::start();
-            let error = client.lock("lock").try_acquire().map(drop).unwrap_err();
-            watch.assert_at_most(ms(400), ms(50));
-            error
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=400ms");
+        proxy.set(Mode::SwallowReplies);
+        let error = std::thread::scope(|scope| {
+            let call = scope.spawn(|| {
+                let watch = Stopwatch::start();
+                let error = client.lock("lock").try_acquire().map(drop).unwrap_err();
+                watch.assert_at_most(ms(400), ms(50));
+                error
+            });
+            eventually(LIMIT, || holder(&server, "lock").is_some());
+            proxy.set(Mode::Silent);
+            call.join().unwrap()
         });
-        eventually(LIMIT, || holder(&server, "lock").is_some());
-        proxy.set(Mode::Silent);
-        call.join().unwrap()
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert!(error.is_retriable());
+        let before = proxy.accepted();
+        eventually(LIMIT, || proxy.accepted() >= before + 2);
+        assert!(holder(&server, "lock").is_some(), "nothing has reached the server since");
+        proxy.set(Mode::Pass);
+        eventually(LIMIT, || holder(&server, "lock").is_none());
+        assert!(client.lock("lock").try_acquire().unwrap().is_some());
     });
-    assert_eq!(error.kind(), ErrorKind::Unknown);
-    assert!(error.is_retriable());
-    let before = proxy.accepted();
-    eventually(LIMIT, || proxy.accepted() >= before + 2);
-    assert!(holder(&server, "lock").is_some(), "nothing has reached the server since");
-    proxy.set(Mode::Pass);
-    eventually(LIMIT, || holder(&server, "lock").is_none());
-    assert!(client.lock("lock").try_acquire().unwrap().is_some());
 }
 
 /// A take that is kept on its way until its client has given up, and the token that it carries.
@@ -123,55 +125,61 @@ fn delayed_take(server: &Server, proxy: &mut Proxy, client: &Client, ttl: Durati
 
 #[test]
 fn c6_a_take_that_lands_after_its_call_gave_up_is_given_again() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=200ms");
-    let mut watch = server.watch();
-    delayed_take(&server, &mut proxy, &client, Duration::from_secs(60));
-    // The first give finds nothing, which proves nothing.
-    eventually(LIMIT, || watch.client_commands().iter().any(|sent| sent.contains(&mark(GIVE))));
-    proxy.deliver();
-    let took = watch.client_commands().iter().any(|sent| sent.contains(&mark(TAKE)));
-    assert!(took, "the delayed take was executed");
-    eventually(LIMIT, || holder(&server, "lock").is_none());
-    assert_eq!(client.counters().granted, 1, "the warm-up and nothing else");
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=200ms");
+        let mut watch = server.watch();
+        delayed_take(&server, &mut proxy, &client, Duration::from_secs(60));
+        // The first give finds nothing, which proves nothing.
+        eventually(LIMIT, || watch.client_commands().iter().any(|sent| sent.contains(&mark(GIVE))));
+        proxy.deliver();
+        let took = watch.client_commands().iter().any(|sent| sent.contains(&mark(TAKE)));
+        assert!(took, "the delayed take was executed");
+        eventually(LIMIT, || holder(&server, "lock").is_none());
+        assert_eq!(client.counters().granted, 1, "the warm-up and nothing else");
+    });
 }
 
 #[test]
 fn c6_a_ghost_of_a_closed_client_is_gone_after_one_ttl() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=200ms");
-    delayed_take(&server, &mut proxy, &client, ms(700));
-    client.close_timeout(ms(100)).unwrap();
-    let landed = Stopwatch::start();
-    proxy.deliver();
-    assert!(holder(&server, "lock").is_some(), "the delayed take was executed");
-    eventually(LIMIT, || holder(&server, "lock").is_none());
-    landed.assert_at_most(ms(700), ms(300));
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=200ms");
+        delayed_take(&server, &mut proxy, &client, ms(700));
+        client.close_timeout(ms(100)).unwrap();
+        let landed = Stopwatch::start();
+        proxy.deliver();
+        assert!(holder(&server, "lock").is_some(), "the delayed take was executed");
+        eventually(LIMIT, || holder(&server, "lock").is_none());
+        landed.assert_at_most(ms(700), ms(300));
+    });
 }
 
 #[test]
 fn c6_the_giving_of_a_ghost_never_touches_another_holder() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=200ms");
-    delayed_take(&server, &mut proxy, &client, Duration::from_secs(60));
-    let other = Client::open(&server.url()).unwrap();
-    let lease = other.lock("lock").ttl(Duration::from_secs(50)).try_acquire().unwrap().unwrap();
-    let mut watch = server.watch();
-    proxy.deliver();
-    let mut gives = 0;
-    eventually(LIMIT, || {
-        let seen = watch.client_commands();
-        gives += seen.iter().filter(|command| command.contains(&mark(GIVE))).count();
-        gives >= 2
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=200ms");
+        delayed_take(&server, &mut proxy, &client, Duration::from_secs(60));
+        let other = Client::open(&server.url()).unwrap();
+        let lease = other.lock("lock").ttl(Duration::from_secs(50)).try_acquire().unwrap().unwrap();
+        let mut watch = server.watch();
+        proxy.deliver();
+        let mut gives = 0;
+        eventually(LIMIT, || {
+            let seen = watch.client_commands();
+            gives += seen.iter().filter(|command| command.contains(&mark(GIVE))).count();
+            gives >= 2
+        });
+        assert_holds(&server, &lease);
+        // C4: nor did the losing take touch the ttl.
+        let Value::Int(left) = server.cmd(&["PTTL", "lock"]) else { panic!() };
+        assert!((1..=50_000).contains(&left), "{left}");
+        lease.release().unwrap();
     });
-    assert_holds(&server, &lease);
-    // C4: nor did the losing take touch the ttl.
-    let Value::Int(left) = server.cmd(&["PTTL", "lock"]) else { panic!() };
-    assert!((1..=50_000).contains(&left), "{left}");
-    lease.release().unwrap();
 }
 
 #[test]
@@ -189,33 +197,36 @@ fn c6_a_take_that_was_cut_on_its_way_is_made_anew() {
 
 #[test]
 fn c6_a_wait_goes_on_after_an_unknown_outcome() {
-    let server = Server::start();
-    let mut proxy = Proxy::start(server.port());
-    let client = open(&server, &proxy, "io_timeout=400ms");
-    let rival = Client::open(&server.url()).unwrap();
-    let held = rival.lock("lock").try_acquire().unwrap().unwrap();
-    let lease = std::thread::scope(|scope| {
-        // Less than twice the io_timeout: the try that fails must not be taken for a measure of
-        // how long the last one will need.
-        let call = scope.spawn(|| client.lock("lock").turn(Turn::Spin).acquire_timeout(ms(900)));
-        eventually(LIMIT, || client.counters().busy > 0);
-        proxy.set(Mode::SwallowReplies);
-        eventually(LIMIT, || {
-            // The warm-up was granted, all others were answered but for one.
-            let under_way = || {
-                let counters = client.counters();
-                (counters.attempts == counters.busy + 2).then_some(counters.attempts)
-            };
-            let before = under_way();
-            std::thread::sleep(ms(100));
-            before.is_some() && under_way() == before
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&server, &proxy, "io_timeout=400ms");
+        let rival = Client::open(&server.url()).unwrap();
+        let held = rival.lock("lock").try_acquire().unwrap().unwrap();
+        let lease = std::thread::scope(|scope| {
+            // Less than twice the io_timeout: the try that fails must not be taken for a measure of
+            // how long the last one will need.
+            let call =
+                scope.spawn(|| client.lock("lock").turn(Turn::Spin).acquire_timeout(ms(900)));
+            eventually(LIMIT, || client.counters().busy > 0);
+            proxy.set(Mode::SwallowReplies);
+            eventually(LIMIT, || {
+                // The warm-up was granted, all others were answered but for one.
+                let under_way = || {
+                    let counters = client.counters();
+                    (counters.attempts == counters.busy + 2).then_some(counters.attempts)
+                };
+                let before = under_way();
+                std::thread::sleep(ms(100));
+                before.is_some() && under_way() == before
+            });
+            proxy.set(Mode::Pass);
+            held.release().unwrap();
+            call.join().unwrap().unwrap()
         });
-        proxy.set(Mode::Pass);
-        held.release().unwrap();
-        call.join().unwrap().unwrap()
+        assert_holds(&server, &lease);
+        assert!(client.counters().unknown >= 1);
     });
-    assert_holds(&server, &lease);
-    assert!(client.counters().unknown >= 1);
 }
 
 #[test]

@@ -190,27 +190,29 @@ fn c9_leases_are_at_risk_and_then_lost_while_too_many_are_down() {
 #[test]
 fn a_wait_outlasts_an_outage_of_too_many() {
     for fault in FAULTS {
-        let mut quorum = start(secs(1));
-        let client = client(&quorum, |config| config.io_timeout(ms(300)));
-        let fence = {
-            let lease = taken(&client, "n");
-            let fence = lease.fence();
-            lease.release().unwrap();
-            fence
-        };
-        strike(&mut quorum, fault, &[0, 2, 3]);
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| client.lock("n").acquire_timeout(LIMIT));
-            // Longer than io_timeout, which is what a try would last.
-            std::thread::sleep(ms(700));
-            assert!(!waiter.is_finished(), "{fault:?}");
-            heal(&mut quorum, fault, &[0, 2, 3]);
-            let healed = Instant::now();
-            let lease = waiter.join().unwrap().unwrap();
-            println!("{fault:?}: {:?} after they were back", healed.elapsed());
-            assert!(lease.fence() > fence);
-            assert!(lease.is_valid());
-            lease.release().unwrap();
+        unless_starved(STALL, || {
+            let mut quorum = start(secs(1));
+            let client = client(&quorum, |config| config.io_timeout(ms(300)));
+            let fence = {
+                let lease = taken(&client, "n");
+                let fence = lease.fence();
+                lease.release().unwrap();
+                fence
+            };
+            strike(&mut quorum, fault, &[0, 2, 3]);
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| client.lock("n").acquire_timeout(LIMIT));
+                // Longer than io_timeout, which is what a try would last.
+                std::thread::sleep(ms(700));
+                assert!(!waiter.is_finished(), "{fault:?}");
+                heal(&mut quorum, fault, &[0, 2, 3]);
+                let healed = Instant::now();
+                let lease = waiter.join().unwrap().unwrap();
+                println!("{fault:?}: {:?} after they were back", healed.elapsed());
+                assert!(lease.fence() > fence);
+                assert!(lease.is_valid());
+                lease.release().unwrap();
+            });
         });
     }
 }
@@ -220,37 +222,39 @@ fn a_wait_outlasts_an_outage_of_too_many() {
 #[test]
 fn c6_what_arrives_late_is_undone_and_harms_nobody_after_it() {
     for fault in [Fault::Stop, Fault::Silence] {
-        let mut quorum = start(secs(60));
-        let client = client(&quorum, |config| config.io_timeout(ms(300)));
-        let other = quorum.client();
-        warm_up(&quorum, &other);
-        if fault == Fault::Silence {
-            for node in [0, 1, 2] {
-                quorum.proxies[node].set(Mode::HoldRequests);
-            }
-        } else {
-            strike(&mut quorum, fault, &[0, 1, 2]);
-        }
-        for name in ["n", "m"] {
-            assert_eq!(kind(client.lock(name).try_acquire()), ErrorKind::NoQuorum);
-        }
-        let fence = {
+        unless_starved(STALL, || {
+            let mut quorum = start(secs(60));
+            let client = client(&quorum, |config| config.io_timeout(ms(300)));
+            let other = quorum.client();
+            warm_up(&quorum, &other);
             if fault == Fault::Silence {
-                quorum.proxies.iter_mut().take(3).for_each(|proxy| proxy.deliver());
+                for node in [0, 1, 2] {
+                    quorum.proxies[node].set(Mode::HoldRequests);
+                }
             } else {
-                heal(&mut quorum, fault, &[0, 1, 2]);
+                strike(&mut quorum, fault, &[0, 1, 2]);
             }
-            // Whoever comes next is never busy for good because of them.
-            let lease = taken(&other, "n");
-            assert!(lease.is_valid());
-            lease.extend().unwrap();
-            let fence = lease.fence();
-            lease.release().unwrap();
-            fence
-        };
-        quorum.eventually_free("n");
-        quorum.eventually_free("m");
-        assert!(taken(&client, "n").fence() > fence);
+            for name in ["n", "m"] {
+                assert_eq!(kind(client.lock(name).try_acquire()), ErrorKind::NoQuorum);
+            }
+            let fence = {
+                if fault == Fault::Silence {
+                    quorum.proxies.iter_mut().take(3).for_each(|proxy| proxy.deliver());
+                } else {
+                    heal(&mut quorum, fault, &[0, 1, 2]);
+                }
+                // Whoever comes next is never busy for good because of them.
+                let lease = taken(&other, "n");
+                assert!(lease.is_valid());
+                lease.extend().unwrap();
+                let fence = lease.fence();
+                lease.release().unwrap();
+                fence
+            };
+            quorum.eventually_free("n");
+            quorum.eventually_free("m");
+            assert!(taken(&client, "n").fence() > fence);
+        });
     }
 }
 

@@ -95,20 +95,22 @@ fn a_slow_majority_is_waited_for() {
 /// Replies that come after the decision that there is no majority belong to what has been given up.
 #[test]
 fn c6_replies_that_come_too_late_harm_nothing() {
-    let mut quorum = Quorum::builder(3).with_proxies().start();
-    let config = quorum.config().io_timeout(ms(300)).node_timeout(ms(50));
-    let client = Client::with_config(config).unwrap();
-    warm_up(&quorum, &client);
-    for _ in 0..3 {
-        for proxy in quorum.proxies.iter_mut().take(2) {
-            proxy.set(Mode::DelayReplies(ms(200)));
+    unless_starved(STALL, || {
+        let mut quorum = Quorum::builder(3).with_proxies().start();
+        let config = quorum.config().io_timeout(ms(300)).node_timeout(ms(50));
+        let client = Client::with_config(config).unwrap();
+        warm_up(&quorum, &client);
+        for _ in 0..3 {
+            for proxy in quorum.proxies.iter_mut().take(2) {
+                proxy.set(Mode::DelayReplies(ms(250)));
+            }
+            assert_eq!(kind(client.lock("n").try_acquire()), ErrorKind::NoQuorum);
+            quorum.proxies.iter_mut().for_each(|proxy| proxy.set(Mode::Pass));
+            turns(&client, "n", 3);
+            turns(&client, "m", 3);
         }
-        assert_eq!(kind(client.lock("n").try_acquire()), ErrorKind::NoQuorum);
-        quorum.proxies.iter_mut().for_each(|proxy| proxy.set(Mode::Pass));
-        turns(&client, "n", 3);
-        turns(&client, "m", 3);
-    }
-    quorum.eventually_free("n");
+        quorum.eventually_free("n");
+    });
 }
 
 #[test]
@@ -173,21 +175,23 @@ fn c6_scripts_that_were_flushed_on_one_node_are_loaded_again() {
 
 /// What one node refuses is one vote less; what most refuse is the reason.
 fn refused(wanted: ErrorKind, refuse: impl Fn(&Server), allow: impl Fn(&Server)) {
-    let quorum = Quorum::start(3);
-    let config = quorum.config().io_timeout(ms(500)).node_timeout(ms(300));
-    let client = Client::with_config(config).unwrap();
-    warm_up(&quorum, &client);
-    refuse(&quorum.nodes[0]);
-    turns(&client, "n", 5);
-    refuse(&quorum.nodes[1]);
-    let error = client.lock("n").try_acquire().unwrap_err();
-    assert_eq!(error.kind(), wanted, "{error}");
-    println!("{error}");
-    quorum.nodes.iter().take(2).for_each(allow);
-    // Some have lost their data by that.
-    quorum.client().initialize(true).unwrap();
-    turns(&client, "n", 5);
-    quorum.eventually_free("n");
+    unless_starved(STALL, || {
+        let quorum = Quorum::start(3);
+        let config = quorum.config().io_timeout(ms(500)).node_timeout(ms(300));
+        let client = Client::with_config(config).unwrap();
+        warm_up(&quorum, &client);
+        refuse(&quorum.nodes[0]);
+        turns(&client, "n", 5);
+        refuse(&quorum.nodes[1]);
+        let error = client.lock("n").try_acquire().unwrap_err();
+        assert_eq!(error.kind(), wanted, "{error}");
+        println!("{error}");
+        quorum.nodes.iter().take(2).for_each(&allow);
+        // Some have lost their data by that.
+        quorum.client().initialize(true).unwrap();
+        turns(&client, "n", 5);
+        quorum.eventually_free("n");
+    });
 }
 
 #[test]

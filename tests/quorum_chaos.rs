@@ -23,7 +23,7 @@ use chaos::storm::{self, Climate, Fault, Kind};
 use chaos::{SITES, ms};
 use leasehold::Client;
 use support::history::{judge, now};
-use support::wait::eventually_some;
+use support::wait::{Metronome, eventually_some};
 use support::{Child, Clock, Dice, Hold, Link, Wrong, child, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -230,13 +230,15 @@ fn our_climate() -> Climate {
 #[test]
 fn c1_c2_on_five_servers_nothing_overlaps_and_fences_are_in_order_whatever_fails() {
     let _alone = alone();
+    let metronome = Metronome::start();
     let (holds, faults, counts) = run_ours(false, &our_climate(), LITTLE_SKEW, length(15, 600));
+    let stall = metronome.longest_gap();
     let wrong = judge(&holds);
     let figures = Figures { holds: &holds, wrong: &wrong, faults: &faults, counts };
     println!("{figures}");
     assert!(wrong.is_empty(), "{figures}\n{wrong:#?}");
     assert!(holds.len() > 20 && faults.len() > 15, "nothing happened:\n{figures}");
-    assert!(counts.overrun < Duration::from_secs(1), "{figures}");
+    assert!(counts.overrun < Duration::from_secs(1) + stall, "a stall of {stall:?}\n{figures}");
 }
 
 /// Then there may be two at once, and the fences tell them apart.

@@ -28,8 +28,8 @@ fn turns(clients: [&Client; 2], names: &[&str]) {
         held.extend().unwrap();
         let fence = held.fence();
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| taken(clients[1], name));
             let busy = clients[1].counters().busy;
+            let next = scope.spawn(|| taken(clients[1], name));
             eventually(LIMIT, || clients[1].counters().busy > busy || next.is_finished());
             held.release().unwrap();
             let next = next.join().unwrap();

@@ -2,25 +2,18 @@
 //! answer last and are not waited for.
 #![allow(clippy::unwrap_used)]
 
+mod stores;
 mod support;
 
-use std::time::Duration;
-
 use leasehold::Client;
-use support::Server;
-use support::wait::eventually;
-
-const LIMIT: Duration = Duration::from_secs(20);
+use stores::{LIMIT, open};
+use support::{Server, eventually};
 
 fn quorum() -> (Vec<Server>, Client) {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
-    let client = open(&servers);
+    let client = open(&servers.iter().map(Server::url).collect::<Vec<_>>().join(","));
     client.initialize(false).unwrap();
     (servers, client)
-}
-
-fn open(servers: &[Server]) -> Client {
-    Client::open(&servers.iter().map(Server::url).collect::<Vec<_>>().join(",")).unwrap()
 }
 
 fn stands_on_all(servers: &[Server], name: &str) -> bool {

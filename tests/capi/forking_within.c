@@ -136,7 +136,9 @@ static void c8_the_log_function_may_fork(struct store *store)
     }
     EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, &problem));
     uint64_t renewed = count(client, LEASEHOLD_COUNTER_RENEWED);
-    EVENTUALLY(count(client, LEASEHOLD_COUNTER_RENEWED) > renewed);
+    EVENTUALLY(count(client, LEASEHOLD_COUNTER_RENEWED) > renewed ||
+               !leasehold_lease_is_valid(told.lease));
+    CHECK(leasehold_lease_is_valid(told.lease));
     give_back(told.lease);
     leasehold_client_free(client);
 }

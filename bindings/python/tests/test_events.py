@@ -20,7 +20,7 @@ def lose(server: Server, name: str) -> None:
 
 def test_a_loss_is_an_event(server: Server, redis_client: leasehold.Client, name: str) -> None:
     with redis_client.events() as events:
-        lease = redis_client.lock(name, ttl=0.3).acquire()
+        lease = redis_client.lock(name, ttl=3).acquire()
         lose(server, name)
         event = events.next(wait=20)
         assert event == (EventKind.LOST, name, lease.fence, LossReason.NOT_HELD)
@@ -41,7 +41,7 @@ def test_the_descriptor_is_readable_when_there_is_something_to_read(
 ) -> None:
     with redis_client.events() as events:
         assert select.select([events], [], [], 0) == ([], [], [])
-        lease = redis_client.lock(name, ttl=0.3).acquire()
+        lease = redis_client.lock(name, ttl=3).acquire()
         lose(server, name)
         assert select.select([events], [], [], 20)[0] == [events]
         event = events.next(wait=0)
@@ -55,7 +55,7 @@ def test_iterating_ends_with_the_client(server: Server, name: str) -> None:
     events = client.events()
     reader = threading.Thread(target=lambda: seen.extend(events))
     reader.start()
-    lease = client.lock(name, ttl=0.3).acquire()
+    lease = client.lock(name, ttl=3).acquire()
     lose(server, name)
     with client.events() as others:
         others.next(wait=20)
@@ -90,7 +90,7 @@ def test_callbacks_for_losses(
     until: Until,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lock = redis_client.lock(name, ttl=0.3)
+    lock = redis_client.lock(name, ttl=3)
     threads: List[threading.Thread] = []
     lost: List[leasehold.Event] = []
 

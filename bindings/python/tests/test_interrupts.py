@@ -54,7 +54,7 @@ def interrupt(child: "subprocess.Popen[str]") -> float:
     return (int(when) - sent) / 1e9
 
 
-@pytest.mark.parametrize("form, times", [("acquire", 200), ("with", 50), ("events", 20)])
+@pytest.mark.parametrize("form, times", [("acquire", 200), ("with", 50), ("events", 50)])
 def test_ctrl_c_ends_a_wait(
     server: Server, redis_client: leasehold.Client, name: str, form: str, times: int
 ) -> None:

@@ -153,7 +153,7 @@ def test_a_lease_without_renewal_ends(client: leasehold.Client, name: str, until
 
 
 def test_renewal_goes_beyond_the_ttl(client: leasehold.Client, name: str, until: Until) -> None:
-    lease = client.lock(name, ttl=0.6).acquire()
+    lease = client.lock(name, ttl=3).acquire()
     until(lambda: client.counters().renewed >= 4)
     assert lease.valid
     lease.release()

@@ -250,7 +250,7 @@ fn a_server_that_stays_read_only_is_unavailable() {
     demote(&old, &new);
     let ttl = Duration::from_secs(1);
     let take = Request::Take { name: b"m", token: token('b'), ttl, place: Place::Try, block: 1 };
-    let deadline = Deadline::after(Duration::from_millis(300));
+    let deadline = Deadline::after(Duration::from_secs(1));
     let failure = store.ask(Lane::Caller, take, deadline).unwrap_err();
     assert_eq!(failure.error.kind(), ErrorKind::Unavailable, "{}", failure.error);
     assert_eq!(failure.sent, None);

@@ -60,7 +60,7 @@ class ForgottenTest {
         Lease lease;
         {
             var client = LeaseholdClient.connect(redis.url());
-            lease = client.lock(name).ttl(ofMillis(900)).acquire();
+            lease = client.lock(name).ttl(ofSeconds(3)).acquire();
         }
         long renewed = lease.lock().client().counters().renewed();
         Eventually.holds(LIMIT, () -> {

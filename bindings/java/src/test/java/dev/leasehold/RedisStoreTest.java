@@ -114,7 +114,6 @@ class RedisStoreTest extends StoreContract {
     void aReleaseThatIsNotConfirmedIsUnknown() throws Exception {
         try (var server = RedisServer.start();
                 var client = LeaseholdClient.configure(server.url())
-                        .ioTimeout(ofMillis(200))
                         .closeTimeout(ofMillis(100))
                         .connect()) {
             Lease asked = client.lock(Names.fresh()).acquire();

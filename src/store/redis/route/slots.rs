@@ -103,6 +103,8 @@ impl Map {
         let known = self.known.lock();
         let key = known.owners.get(usize::from(slot)).copied().unwrap_or(0);
         known.nodes.get(&key).cloned().ok_or_else(|| {
+            // Whoever told the map may have heard of this one by now, or another one has.
+            self.doubt.store(true, Ordering::Release);
             let what = format!("no server of the Cluster is known to have slot {slot}");
             Error::new(ErrorKind::Unavailable, what)
         })
@@ -264,14 +266,16 @@ impl Map {
         }
     }
 
-    /// Takes over what a server told, and returns the addresses in it.
+    /// Takes over what a server told, and returns the addresses in it. Of slots that it says nothing
+    /// about it need not have heard yet: it may have just joined.
     fn learn(&self, ranges: Vec<Range>) -> Result<Vec<Address>, Error> {
         if ranges.is_empty() {
             let what = "the server belongs to no Cluster that has slots yet";
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
         let mut known = self.known.lock();
-        let mut owners = vec![0; usize::from(SLOTS)];
+        let mut owners = known.owners.clone();
+        owners.resize(usize::from(SLOTS), 0);
         let mut announced = Vec::new();
         for (first, last, addresses) in ranges {
             if let Some(slots) = owners.get_mut(usize::from(first)..=usize::from(last))

@@ -95,6 +95,36 @@ fn a_server_that_goes_on_telling_what_was_true_before_is_not_the_only_one_that_i
 }
 
 #[test]
+fn a_slot_whose_server_was_not_known_yet_is_asked_for_again() {
+    let fake = Fake::start();
+    fake.tells(&[(0, 99, [&fake, &fake])]);
+    let map = map(&[&fake]);
+    freshen(&map);
+    assert_eq!((owner(&map, 7), owner(&map, 500)), (Some(fake.address.clone()), None));
+    fake.tells(&[(0, SLOTS - 1, [&fake, &fake])]);
+    eventually(LIMIT, || {
+        freshen(&map);
+        owner(&map, 500).is_some()
+    });
+}
+
+#[test]
+fn a_server_that_has_heard_of_some_only_does_not_make_the_others_forgotten() {
+    let [all, some, third] = [(); 3].map(|()| Fake::start());
+    all.tells(&[(0, 99, [&all, &some]), (100, SLOTS - 1, [&third, &some])]);
+    some.tells(&[(0, 49, [&some, &all])]);
+    let map = map(&[&all]);
+    freshen(&map);
+    eventually(LIMIT, || {
+        map.doubt().store(true, Ordering::Release);
+        freshen(&map);
+        owner(&map, 7).as_ref() == Some(&some.address)
+    });
+    assert_eq!(owner(&map, 77).as_ref(), Some(&all.address));
+    assert_eq!(owner(&map, 500).as_ref(), Some(&third.address));
+}
+
+#[test]
 fn who_has_told_comes_last_and_who_is_there_no_more_is_not_asked() {
     let [a, b, c, gone, new] = [1, 2, 3, 4, 5].map(|port| tcp("h", port));
     let order = VecDeque::from([a.clone(), b.clone(), c.clone(), gone]);

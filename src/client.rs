@@ -82,7 +82,9 @@ impl Client {
     /// Whatever is in the way, by `io_timeout`.
     pub fn ping(&self) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
-        desk.store.ping(Deadline::after(self.keeper.io_timeout()))
+        let reached = desk.store.ping(Deadline::after(self.keeper.io_timeout()));
+        desk.look_after();
+        reached
     }
 
     /// Declares a new deployment whose store guards against lost data (a quorum, or one with

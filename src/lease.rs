@@ -259,7 +259,9 @@ impl Lease {
     fn send(&self, desk: &Desk, ttl: Duration, reach: Reach, deadline: Deadline) -> Outcome {
         let Identity { name, token, fence, .. } = &self.grant.identity;
         let request = Request::Extend { name, token: *token, fence: *fence, ttl, reach };
-        desk.store.ask(Lane::Give(deadline.left()), request, deadline)
+        let outcome = desk.store.ask(Lane::Give(deadline.left()), request, deadline);
+        desk.look_after();
+        outcome
     }
 
     fn give(

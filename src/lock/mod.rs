@@ -235,7 +235,9 @@ impl Lock {
         let desk = self.keeper.desk()?;
         check_name(&self.name)?;
         let deadline = Deadline::after(self.keeper.io_timeout());
-        let Look { holder, last_fence } = desk.store.look(&self.name, deadline)?;
+        let looked = desk.store.look(&self.name, deadline);
+        desk.look_after();
+        let Look { holder, last_fence } = looked?;
         let holder = holder.map(|held| Holder {
             token_prefix: held.token_prefix,
             ttl: held.ttl,

@@ -127,7 +127,9 @@ impl Attempts<'_> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
         let deadline = self.answer_by(self.limit);
-        match self.desk.store.ask(Lane::Caller, take, deadline) {
+        let outcome = self.desk.store.ask(Lane::Caller, take, deadline);
+        self.desk.look_after();
+        match outcome {
             Ok(answer) => match answer.reply {
                 Reply::Granted { fence, .. } if fence == identity.fence => {
                     let now = Moment::now();
@@ -158,7 +160,9 @@ impl Attempts<'_> {
         };
         let deadline = Deadline::after(self.lock.keeper.io_timeout().min(legacy.remaining(now)));
         let lane = Lane::Give(deadline.left());
-        match self.desk.store.ask(lane, request, deadline) {
+        let outcome = self.desk.store.ask(lane, request, deadline);
+        self.desk.look_after();
+        match outcome {
             Ok(answer) if answer.reply == Reply::Extended => {
                 let grant = Grant::taken(identity.clone(), terms, id, answer.sent, Moment::now());
                 grant.map(|grant| grant.keep_as_long(&legacy))

@@ -59,8 +59,8 @@ pub(crate) trait Store: Send + Sync {
         None
     }
 
-    /// Whether what was asked may have left something to [`settle`](Store::settle), without anybody
-    /// having let go of anything.
+    /// Whether what was asked may have left something to [`settle`](Store::settle), without whoever
+    /// asked having let go of anything.
     fn leaves_debts(&self) -> bool {
         false
     }

@@ -177,6 +177,12 @@ impl Store for RedisStore {
         self.route.owed_since()
     }
 
+    /// Whoever came upon a give that was not done may have sent it again, in vain, while the keeper
+    /// saw nothing of it.
+    fn leaves_debts(&self) -> bool {
+        self.route.owed_since().is_some()
+    }
+
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         let (batch, about) = (self.voice.dialect.pack_look(name), About::Name(name));
         let mut carried = self.route.carry(Lane::Caller, &batch, about, deadline);

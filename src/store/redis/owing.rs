@@ -133,7 +133,7 @@ impl About<'_> {
 
 #[derive(Default)]
 pub(super) struct Owing {
-    /// Of wires and debts that are here; with none, the list is not even locked.
+    /// Of wires, debts and ended gives that are here; with none, the list is not even locked.
     count: AtomicUsize,
     list: Mutex<List>,
     heard: Condvar,
@@ -267,12 +267,17 @@ impl Owing {
 
     /// Tells what became of gives, beyond what is told with their wire.
     pub(super) fn end(&self, ended: Vec<(Owed, Outcome)>) {
-        self.list.lock().ended.extend(ended);
+        let mut list = self.list.lock();
+        list.ended.extend(ended);
+        self.tell(&list);
     }
 
     /// Everything that was told since the last call.
     pub(super) fn take_ended(&self) -> Vec<(Owed, Outcome)> {
-        std::mem::take(&mut self.list.lock().ended)
+        let mut list = self.list.lock();
+        let ended = std::mem::take(&mut list.ended);
+        self.count.store(list.count(), Ordering::Release);
+        ended
     }
 
     /// Whether a reply is owed to a give of this name.
@@ -290,15 +295,21 @@ impl Owing {
     pub(super) fn take_undone(&self, name: &[u8]) -> Vec<Owed> {
         let mut list = self.list.lock();
         let undone = list.ended.extract_if(.., |ended| is_undone(ended, name));
-        undone.map(|(owed, _)| owed).collect()
+        let undone = undone.map(|(owed, _)| owed).collect();
+        self.count.store(list.count(), Ordering::Release);
+        undone
     }
 
     pub(super) fn has_undone(&self, name: &[u8]) -> bool {
         self.list.lock().ended.iter().any(|ended| is_undone(ended, name))
     }
 
-    /// When the oldest give was sent that is not answered, or of which was not told.
+    /// When the oldest give was sent that is not answered, or of which was not told. (What another
+    /// thread owes is seen here by whoever has locked the list since, as in taking what has ended.)
     pub(super) fn since(&self) -> Option<Moment> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
         let list = self.list.lock();
         if !list.ended.is_empty() {
             return Some(Moment::ZERO);
@@ -340,7 +351,7 @@ impl List {
     }
 
     fn count(&self) -> usize {
-        self.lying.len() + self.away.len()
+        self.lying.len() + self.away.len() + self.ended.len()
     }
 }
 

@@ -423,7 +423,7 @@ impl Route for Cluster {
     }
 
     fn owed_since(&self) -> Option<Moment> {
-        self.map.nodes().iter().filter_map(|node| node.single.owed_since()).min()
+        self.map.owed_since()
     }
 
     /// Where it goes is known only from the answers, so they are here when it returns.

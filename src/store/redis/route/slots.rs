@@ -131,6 +131,12 @@ impl Map {
         keys.into_iter().filter_map(|key| known.nodes.get(key)).cloned().collect()
     }
 
+    /// When the oldest give was sent of which a server has not told yet.
+    pub(super) fn owed_since(&self) -> Option<Moment> {
+        let known = self.known.lock();
+        known.nodes.values().filter_map(|node| node.single.owing.since()).min()
+    }
+
     /// When a slot last changed its server, as far as was heard of it.
     pub(super) fn changed(&self) -> Moment {
         self.known.lock().changed

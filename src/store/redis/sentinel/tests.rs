@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::support::{Server, eventually};
 use super::*;
+use crate::Client;
 use crate::config::Config;
 use crate::store::redis::RedisStore;
 use crate::store::{Identity, Lane, Outcome, Owed, Place, Reply, Request, Store};
@@ -239,6 +240,29 @@ fn a_give_that_nobody_waits_for_follows_the_master_too() {
     // Whoever wants the name comes behind it, at the new master.
     assert!(fence(&take(&store, token('b'))) > fence_of_mine);
     assert!(store.settle(Moment::NEVER, Deadline::after(LIMIT)).is_empty(), "it was given");
+}
+
+/// The caller who reads that it was not done sends it again, for as long as he has time; the keeper,
+/// which sees nothing of it meanwhile, is to hear what became of it.
+#[test]
+fn a_give_that_a_caller_could_not_send_again_is_given_by_the_keeper() {
+    let [mine, master] = [(); 2].map(|()| server());
+    let fake = Fake::start(&mine, 1);
+    let (config, _) = config(&[&fake]);
+    let io_timeout = Duration::from_millis(500);
+    let client = Client::with_config(config.io_timeout(io_timeout)).unwrap();
+    let lease = client.lock("n").ttl(2 * LIMIT).acquire().unwrap();
+    // The lock is on both, as after a failover, and the Sentinels do not answer yet.
+    demote(&master, &mine);
+    eventually(LIMIT, || master.cmd(&["EXISTS", "n"]) == redis::Value::Int(1));
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut master.connection()).unwrap();
+    fake.is_ill();
+    demote(&mine, &master);
+    drop(lease);
+    assert!(!matches!(client.lock("n").try_acquire(), Ok(Some(_))));
+    fake.says(&master, 2);
+    fake.said.lock().is_ill = false;
+    eventually(LIMIT, || master.cmd(&["EXISTS", "n"]) == redis::Value::Int(0));
 }
 
 #[test]

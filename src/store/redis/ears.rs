@@ -10,6 +10,7 @@
 //! channels have the one; of several servers that each send on it what was said on any other, what
 //! it says is then only a reason to ask.
 
+mod board;
 mod line;
 mod sharded;
 #[cfg(test)]
@@ -17,8 +18,8 @@ mod tests;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use self::board::{Board, Open};
 use self::line::Line;
 use super::fault;
 use super::poll::{self, Bell};
@@ -106,49 +108,6 @@ pub(super) struct Ears {
     bell: Bell,
 }
 
-/// What is known of the lines while somebody else has them. By this, closing reaches a thread that
-/// listens, or connects.
-#[derive(Default)]
-struct Board {
-    closed: bool,
-    open: BTreeMap<u32, Open>,
-    /// Made, and not yet among the others.
-    arrivals: Vec<Line>,
-    /// A second handle on the socket of a line that is being made.
-    opening: Option<socket2::Socket>,
-    /// Why lines have ended of which nobody was told.
-    trouble: Option<Error>,
-    /// Channels that are wanted on lines that somebody else has, or had: the line's key and the slot.
-    wishes: Vec<(u32, u16)>,
-    /// Why there are none.
-    refused: Vec<(u32, u16, Error)>,
-    /// Places whose servers let nobody listen, and until when that is believed. Each name that is
-    /// told there would have to find out for itself.
-    refusing: BTreeMap<u32, (Moment, Error)>,
-    /// Messages that came while a channel was waited for.
-    early: Vec<(Teller, Vec<u8>)>,
-}
-
-struct Open {
-    server: ServerId,
-    /// A second handle on its socket.
-    socket: Option<socket2::Socket>,
-    /// The slots whose channels are open; none where it is the client's own.
-    slots: Option<BTreeSet<u16>>,
-}
-
-impl Board {
-    fn server(&self, key: u32, slot: Option<u16>) -> Option<ServerId> {
-        let open = self.open.get(&key)?;
-        let is_open = match (slot, &open.slots) {
-            (None, None) => true,
-            (Some(slot), Some(slots)) => slots.contains(&slot),
-            _ => false,
-        };
-        is_open.then_some(open.server)
-    }
-}
-
 impl Ears {
     /// Does not connect.
     pub(super) fn new(places: Box<dyn Places>, io_timeout: Duration) -> Result<Ears, Error> {
@@ -200,22 +159,52 @@ impl Ears {
     /// that this server does not let us listen.
     pub(super) fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
         self.places.seek(name, deadline)?;
-        let (Place { key, target }, slot) = (self.places.place(name)?, self.slot(name));
+        let (place, slot) = (self.places.place(name)?, self.slot(name));
+        let (key, board) = (place.key, self.board.lock());
+        if let Some(server) = board.server(key, slot) {
+            return Ok(server);
+        }
+        if let Some(error) = board.rests(key) {
+            return Err(error.clone());
+        }
+        drop(board);
+        let began = Moment::now();
+        let opened = self.open_at(place, slot, name, deadline);
+        let mut board = self.board.lock();
+        let rest = match &opened {
+            Err(error) if !error.is_retriable() => REFUSED,
+            // Half of the time is for others.
+            Err(error) if error.kind() == ErrorKind::NoAnswer => Moment::now().since(began),
+            _ => Duration::ZERO,
+        };
+        board.resting.remove(&key);
+        if let Err(error) = &opened
+            && !rest.is_zero()
+        {
+            board.resting.insert(key, (Moment::now().plus(rest), error.clone()));
+        }
+        opened
+    }
+
+    /// Whether the server that tells of this name is left alone for a while.
+    pub(super) fn are_resting(&self, name: &[u8]) -> bool {
+        self.places.place(name).is_ok_and(|place| self.board.lock().rests(place.key).is_some())
+    }
+
+    fn open_at(
+        &self,
+        Place { key, target }: Place,
+        slot: Option<u16>,
+        name: &[u8],
+        deadline: Deadline,
+    ) -> Result<ServerId, Error> {
         {
             let mut board = self.board.lock();
-            if let Some(server) = board.server(key, slot) {
-                return Ok(server);
-            }
             if let (Some(slot), Some(Open { slots: Some(_), .. })) = (slot, board.open.get(&key)) {
                 board.refused.retain(|refused| (refused.0, refused.1) != (key, slot));
                 board.wishes.push((key, slot));
                 drop(board);
                 return self.await_channel(key, slot, deadline);
-            }
-            if let Some((until, error)) = board.refusing.get(&key)
-                && Moment::now() < *until
-            {
-                return Err(error.clone());
             }
         }
         let made = self.subscribe(key, slot, target, deadline);
@@ -224,12 +213,7 @@ impl Ears {
         if board.closed {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        let line = made.inspect_err(|error| {
-            if !error.is_retriable() {
-                board.refusing.insert(key, (Moment::now().plus(REFUSED), error.clone()));
-            }
-        })?;
-        board.refusing.remove(&key);
+        let line = made?;
         let server = line.wire.server;
         let Board { open, arrivals, .. } = &mut *board;
         if let Entry::Vacant(place) = open.entry(key) {
@@ -399,6 +383,7 @@ impl Ears {
         let mut board = self.board.lock();
         board.closed = true;
         board.arrivals.clear();
+        board.resting.clear();
         let sockets = std::mem::take(&mut board.open).into_values().map(|open| open.socket);
         for socket in sockets.chain([board.opening.take()]).flatten() {
             // It fails where the server was faster.

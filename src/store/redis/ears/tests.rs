@@ -65,6 +65,12 @@ impl Ears {
         assert_eq!(heard, expected);
     }
 
+    fn rest_until(&self, moment: Moment) {
+        let mut board = self.board.lock();
+        assert_eq!(board.resting.len(), 1);
+        board.resting.values_mut().for_each(|resting| resting.0 = moment);
+    }
+
     fn text(&self) -> &str {
         &self.channel
     }
@@ -257,7 +263,7 @@ fn a_server_that_does_not_answer_a_ping_is_given_up() {
         let error = ears.open(NAME, Deadline::after(ms(100))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoAnswer);
         server.cont();
-        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
+        eventually(LIMIT, || ears.open(NAME, Deadline::after(LIMIT)).is_ok());
         publish(&server, &ears, "1");
         ears.expect([1]);
     });
@@ -386,10 +392,28 @@ fn a_server_that_refused_is_not_asked_again_for_a_while() {
     assert_eq!(open(NAME).unwrap_err().kind(), ErrorKind::Permission);
     server.cmd(&["ACL", "SETUSER", "late", "+subscribe"]);
     assert_eq!(open(b"another").unwrap_err().kind(), ErrorKind::Permission);
-    ears.board.lock().refusing.values_mut().for_each(|refusing| refusing.0 = Moment::now());
+    ears.rest_until(Moment::ZERO);
     open(b"another").unwrap();
     publish(&server, &ears, "1");
     ears.expect([1]);
+}
+
+/// Names that are told elsewhere wait while it is asked: they have as much time in between.
+#[test]
+fn a_silent_server_is_left_alone_for_as_long_as_it_was_waited_for() {
+    let server = Server::start();
+    let ears = ears(&server.url());
+    server.stop();
+    let open = |span| ears.open(NAME, Deadline::after(span));
+    let began = Moment::now();
+    assert_eq!(open(ms(100)).unwrap_err().kind(), ErrorKind::NoAnswer);
+    let (until, took) = (ears.board.lock().resting[&0].0, Moment::now().since(began));
+    assert!(until >= began.plus(ms(200)) && until <= Moment::now().plus(took));
+    server.cont();
+    ears.rest_until(Moment::NEVER);
+    assert_eq!(open(LIMIT).unwrap_err().kind(), ErrorKind::NoAnswer);
+    ears.rest_until(Moment::ZERO);
+    open(LIMIT).unwrap();
 }
 
 #[cfg(feature = "tls")]

@@ -105,10 +105,15 @@ impl Ears for Members {
                 break;
             }
             let by = deadline.min(Deadline::after(self.node_timeout));
-            match self.ears.open(&at(node.speech.member, name), by) {
+            let name_there = at(node.speech.member, name);
+            let were_resting = self.ears.are_resting(&name_there);
+            match self.ears.open(&name_there, by) {
                 Ok(_) => {}
                 Err(error) if error.is_retriable() => {
-                    node.is_unwell();
+                    // What is remembered was said before.
+                    if !were_resting {
+                        node.is_unwell();
+                    }
                     failed.get_or_insert(error);
                 }
                 Err(error) => {

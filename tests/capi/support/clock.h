@@ -13,13 +13,13 @@
 /* Long enough for anything on a busy machine; only a test that fails takes so long. */
 #define LIMIT_MS 20000
 
-/* Polls until `condition` holds; fails when it does not within the limit, asked once more after it. */
+/* Polls until `condition` holds; fails when it does not within the limit, nor right after it. */
 #define EVENTUALLY(condition)                                                                      \
     do {                                                                                           \
         int64_t eventually_end = now_us() + LIMIT_MS * INT64_C(1000);                              \
-        for (bool late = false; !(condition); pause_ms(2)) {                                       \
-            if (late) FAIL("not within %d ms: %s", LIMIT_MS, #condition);                          \
-            late = now_us() > eventually_end;                                                      \
+        for (bool eventually_late = false; !(condition); pause_ms(2)) {                            \
+            if (eventually_late) FAIL("not within %d ms: %s", LIMIT_MS, #condition);               \
+            eventually_late = now_us() > eventually_end;                                           \
         }                                                                                          \
     } while (0)
 

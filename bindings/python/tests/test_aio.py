@@ -199,7 +199,7 @@ def test_events_without_threads(server: Server, redis_client: leasehold.Client, 
         stream = aio.events(redis_client)
         waiting = asyncio.ensure_future(stream.__anext__())
         await asyncio.sleep(0)
-        lease = redis_client.lock(name, ttl=0.3).acquire()
+        lease = redis_client.lock(name, ttl=3).acquire()
         server.call("DEL", name)
         event = await waiting
         assert (event.kind, event.fence) == (EventKind.LOST, lease.fence)
@@ -224,7 +224,7 @@ def test_a_callback_can_cancel_the_work(
 ) -> None:
     async def story() -> None:
         before = set(threading.enumerate())
-        lock = redis_client.lock(name, ttl=0.3)
+        lock = redis_client.lock(name, ttl=3)
         losses: List[leasehold.Event] = []
 
         async def work() -> None:

@@ -31,7 +31,7 @@ def test_a_loss_is_an_event(server: Server, redis_client: leasehold.Client, name
 
 def test_a_lease_at_risk_is_an_event(redis_client: leasehold.Client, name: str) -> None:
     with redis_client.events() as events:
-        lease = redis_client.lock(name, ttl=0.4, max_hold=0.6).acquire()
+        lease = redis_client.lock(name, ttl=2, max_hold=3).acquire()
         kinds = [event.kind for event in (events.next(wait=20), events.next(wait=20)) if event]
         assert kinds == [EventKind.AT_RISK, EventKind.LOST] and not lease.valid
 

@@ -74,9 +74,9 @@ impl Client {
 
     /// Reaches the store, credentials included, without doing anything to a lock there.
     ///
-    /// A server that guards against lost data and was started again since it was last asked anything
-    /// grants nothing for as long as `max_ttl`, counted from this at the latest. (In a Cluster it is
-    /// counted for each slot, from when a lock there is wanted.)
+    /// A server that guards against lost data and was started again since it was last asked
+    /// anything grants nothing for as long as `max_ttl`, counted from this at the latest. (In a
+    /// Cluster it is counted for each slot, from when a lock there is wanted.)
     ///
     /// # Errors
     /// Whatever is in the way, by `io_timeout`.
@@ -95,15 +95,16 @@ impl Client {
     /// **Never call this whenever a program or a server starts.** A server that has come back empty
     /// looks new, and would grant at once what somebody still holds.
     ///
-    /// A server that has come back with data, or that waits already, is refused, because somebody may
-    /// rely on a lease that it does not know of; and in a quorum so are servers that look new while
-    /// others do not. `force` declares that nobody relies on any lease. A server that grants locks
-    /// stays as it is.
+    /// A server that has come back with data, or that waits already, is refused, because somebody
+    /// may rely on a lease that it does not know of; and in a quorum so are servers that look new
+    /// while others do not. `force` declares that nobody relies on any lease. A server that grants
+    /// locks stays as it is.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard.
-    /// Others say which member of a quorum is in the way, the first one where there are several; the
-    /// rest of them may have been declared new. Without `force`, all of them have to be reached.
+    /// Others say which member of a quorum is in the way, the first one where there are several;
+    /// the rest of them may have been declared new. Without `force`, all of them have to be
+    /// reached.
     pub fn initialize(&self, force: bool) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
         let span = self.keeper.io_timeout().saturating_mul(INITIALIZE_REQUESTS);

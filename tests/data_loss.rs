@@ -149,7 +149,8 @@ fn a_cluster_is_declared_new_in_every_slot() {
     client.lock("a").try_acquire().unwrap().expect("free").release().unwrap();
 }
 
-/// Which run of the server its marker names, and when its quarantine is over; none where it has none.
+/// Which run of the server its marker names, and when its quarantine is over; none where it has
+/// none.
 fn marker(server: &Server) -> Option<(String, u64)> {
     let marker: Option<String> =
         redis::from_redis_value(server.cmd(&["GET", "leasehold:marker"])).unwrap();

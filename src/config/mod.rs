@@ -266,8 +266,9 @@ impl Config {
     /// Whether a server that may have lost data grants nothing until every lease that it has
     /// forgotten must be over: one that was restarted, or a replica that became the master. Off by
     /// default, except in a quorum, where it is always on; an SQLite file loses nothing and needs no
-    /// guard. It waits for [`max_ttl`](Config::max_ttl) from when a client first connects to it again.
-    /// A new deployment is declared to be one by [`Client::initialize`], else it waits as well.
+    /// guard. It waits for [`max_ttl`](Config::max_ttl) from when a client first connects to it
+    /// again. A new deployment is declared to be one by [`Client::initialize`], else it waits as
+    /// well.
     ///
     /// [`Client::initialize`]: crate::Client::initialize
     pub fn guard_data_loss(mut self, on: bool) -> Config {

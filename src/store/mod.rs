@@ -30,8 +30,8 @@ pub(crate) trait Store: Send + Sync {
 
     /// Declares that every server of a store which guards against lost data knows all there is to
     /// know, so that none is in quarantine. Without `force`, a server that is in quarantine, or has to
-    /// be because it came back with data of an earlier run, is refused with the reason. One that came
-    /// back empty looks new; it is refused in a quorum of which others do not.
+    /// be because it came back with data of an earlier run, is refused with the reason. One that
+    /// came back empty looks new; it is refused in a quorum of which others do not.
     fn initialize(&self, _force: bool, _deadline: Deadline) -> Result<(), Error> {
         Err(unguarded())
     }
@@ -95,20 +95,21 @@ pub(crate) trait Ears: Send + Sync {
 
     /// Opens them for a name: connects, subscribes, and has that acknowledged, by the deadline; also
     /// while somebody listens to others. Tells which server is heard now. An error of a kind that is
-    /// not retriable means that this server does not let us listen, as far as it can be believed for
-    /// [`REFUSED`]; others may.
+    /// not retriable means that this server does not let us listen, as far as it can be believed
+    /// for [`REFUSED`]; others may.
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error>;
 
-    /// The notices that come by `until`, each with who sent it; returns as soon as there is one. After an error some are closed, and what was said meanwhile is lost: whoever
-    /// waits has to ask once they are open.
+    /// The notices that come by `until`, each with who sent it; returns as soon as there is one.
+    /// After an error some are closed, and what was said meanwhile is lost: whoever waits has to
+    /// ask once they are open.
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error>;
 
     /// Closes them for good; whoever listens returns with an error at once.
     fn close(&self);
 }
 
-/// How long it is believed that a server does not let us listen. Somebody may have given us the right,
-/// or it was said in a bad moment: in the midst of a change of passwords, or by a proxy.
+/// How long it is believed that a server does not let us listen. Somebody may have given us the
+/// right, or it was said in a bad moment: in the midst of a change of passwords, or by a proxy.
 pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 
 /// A server, as far as this process tells them apart: one that has taken another one's place is
@@ -116,8 +117,9 @@ pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct ServerId(pub(crate) u32);
 
-/// Who tells a waiter: a server, over a connection that was open at this moment. What the same server
-/// was before, as far as this process can tell, may have been another one, with another clock.
+/// Who tells a waiter: a server, over a connection that was open at this moment. What the same
+/// server was before, as far as this process can tell, may have been another one, with another
+/// clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Teller {
     pub(crate) server: ServerId,

@@ -163,8 +163,8 @@ impl Room {
         }
     }
 
-    /// Why waiters for the name cannot be told anything, if its server refused that when it was last
-    /// asked.
+    /// Why waiters for the name cannot be told anything, if its server refused that when it was
+    /// last asked.
     pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
         self.hall.lock().refusal(name).cloned()
     }

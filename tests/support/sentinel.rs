@@ -238,8 +238,9 @@ impl SentinelGroup {
         });
     }
 
-    /// Each Sentinel looks around far more often than by itself, and one that was given no processor
-    /// for a while does not keep out of elections because of it. Older ones know no such command.
+    /// Each Sentinel looks around far more often than by itself, and one that was given no
+    /// processor for a while does not keep out of elections because of it. Older ones know no such
+    /// command.
     fn hasten(&self) {
         for sentinel in &self.sentinels {
             #[rustfmt::skip]

@@ -180,10 +180,10 @@ impl<'r> Inquiry<'r> {
         };
     }
 
-    /// Where an attempt failed, of those that were asked, and how it is to be given up there. Mostly
-    /// nobody is told: whoever waits for the lock waits for another's, and those who have split the
-    /// votes would only call each other back at once. But where it may have had most of them,
-    /// without hearing of it in time, others have seen that it did, and count on being told.
+    /// Where an attempt failed, of those that were asked, and how it is to be given up there.
+    /// Mostly nobody is told: whoever waits for the lock waits for another's, and those who have
+    /// split the votes would only call each other back at once. But where it may have had most of
+    /// them, without hearing of it in time, others have seen that it did, and count on being told.
     pub(super) fn leftover(
         &self,
         asked: &[usize],

@@ -149,8 +149,8 @@ impl Node {
         }
     }
 
-    /// Until when something that it was asked may be locked there. (What reached it later than it was
-    /// asked may last a little longer.)
+    /// Until when something that it was asked may be locked there. (What reached it later than it
+    /// was asked may last a little longer.)
     pub(in crate::store) fn kept_until(&self) -> Moment {
         Moment::from_nanos(self.kept_until.load(Ordering::Relaxed))
     }

@@ -6,8 +6,8 @@ use crate::wait::Backoff;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// One server that cannot be reached, one that refuses, one that is silent, and one that is well. The
-/// first letters of a name say where it is.
+/// One server that cannot be reached, one that refuses, one that is silent, and one that is well.
+/// The first letters of a name say where it is.
 #[derive(Default)]
 struct Servers {
     tried: Mutex<Vec<String>>,
@@ -166,8 +166,8 @@ fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
     assert!(!deadline.has_passed());
 }
 
-/// A server that was started again elsewhere, behind the same address, has another clock. What it says
-/// may be heard before whoever has opened the connection to it has told anybody.
+/// A server that was started again elsewhere, behind the same address, has another clock. What it
+/// says may be heard before whoever has opened the connection to it has told anybody.
 #[test]
 fn c3_what_a_server_says_is_not_dated_by_the_clock_of_the_one_before() {
     let (early, now) = (Moment::now().minus(Duration::from_secs(2)), Moment::now());

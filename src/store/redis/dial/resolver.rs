@@ -1,8 +1,8 @@
 //! Names to addresses, by a deadline.
 //!
-//! The system's resolver has none, so it runs on a thread of its own; one that is still at it when a
-//! caller gives up is asked again by the next one that wants the same, so that a resolver that hangs
-//! costs one thread a name and not one for every call.
+//! The system's resolver has none, so it runs on a thread of its own; one that is still at it when
+//! a caller gives up is asked again by the next one that wants the same, so that a resolver that
+//! hangs costs one thread a name and not one for every call.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -19,13 +19,14 @@ pub(super) struct Board {
     pub(super) opening: Option<socket2::Socket>,
     /// Why lines have ended of which nobody was told.
     pub(super) trouble: Option<Error>,
-    /// Channels that are wanted on lines that somebody else has, or had: the line's key and the slot.
+    /// Channels that are wanted on lines that somebody else has, or had: the line's key and the
+    /// slot.
     pub(super) wishes: Vec<(u32, u16)>,
     /// Why there are none.
     pub(super) refused: Vec<(u32, u16, Error)>,
     /// Places that are left alone until a moment, and why: their servers let nobody listen, or are
-    /// silent. Each name that is told there would have to find out for itself, and those of a silent
-    /// one would keep the names of others waiting all the time.
+    /// silent. Each name that is told there would have to find out for itself, and those of a
+    /// silent one would keep the names of others waiting all the time.
     pub(super) resting: BTreeMap<u32, (Moment, Error)>,
     /// Messages that came while a channel was waited for.
     pub(super) early: Vec<(Teller, Vec<u8>)>,

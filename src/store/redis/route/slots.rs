@@ -69,8 +69,8 @@ struct Asking {
 }
 
 impl Asking {
-    /// A server has told that these are there. It comes last now: one that is cut off from the others
-    /// goes on telling what was true before, and only they know better.
+    /// A server has told that these are there. It comes last now: one that is cut off from the
+    /// others goes on telling what was true before, and only they know better.
     fn told<'a>(&mut self, by: &Address, there: impl Iterator<Item = &'a Address> + Clone) {
         self.order.retain(|known| known != by && there.clone().any(|one| one == known));
         for address in there {
@@ -272,8 +272,8 @@ impl Map {
         }
     }
 
-    /// Takes over what a server told, and returns the addresses in it. Of slots that it says nothing
-    /// about it need not have heard yet: it may have just joined.
+    /// Takes over what a server told, and returns the addresses in it. Of slots that it says
+    /// nothing about it need not have heard yet: it may have just joined.
     fn learn(&self, ranges: Vec<Range>) -> Result<Vec<Address>, Error> {
         if ranges.is_empty() {
             let what = "the server belongs to no Cluster that has slots yet";

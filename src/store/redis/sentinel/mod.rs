@@ -103,8 +103,8 @@ impl Sentinel {
         match circle.ask(epoch, deadline, show) {
             Ok(found) => Ok(self.learn(found, epoch)),
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
-            // Whether the one that is known is still a master, it says itself; what is wrong with the
-            // Sentinels that can be reached does not concern it.
+            // Whether the one that is known is still a master, it says itself; what is wrong with
+            // the Sentinels that can be reached does not concern it.
             Err(error) => {
                 let master = known.ok_or_else(|| error.clone())?;
                 log::debug!(

@@ -242,8 +242,8 @@ fn a_give_that_nobody_waits_for_follows_the_master_too() {
     assert!(store.settle(Moment::NEVER, Deadline::after(LIMIT)).is_empty(), "it was given");
 }
 
-/// The caller who reads that it was not done sends it again, for as long as he has time; the keeper,
-/// which sees nothing of it meanwhile, is to hear what became of it.
+/// The caller who reads that it was not done sends it again, for as long as he has time; the
+/// keeper, which sees nothing of it meanwhile, is to hear what became of it.
 #[test]
 fn a_give_that_a_caller_could_not_send_again_is_given_by_the_keeper() {
     let [mine, master] = [(); 2].map(|()| server());

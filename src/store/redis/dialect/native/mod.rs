@@ -177,10 +177,10 @@ impl Native {
         let guarded = usize::from(self.guard.is_some());
         match request {
             Request::Take { .. } | Request::Extend { reach: Reach::Refresh, .. } => TAKES[guarded],
-            // Without the guard, which lets a claim pass as well: they grant nothing, and only prolong
-            // what the server says is the token's. Of a server that lost data, this can be a lease that
-            // was given up since, or that ran out, and then nobody extends it; or the holder's own, whom
-            // no other follows before it has ended.
+            // Without the guard, which lets a claim pass as well: they grant nothing, and only
+            // prolong what the server says is the token's. Of a server that lost data, this can be
+            // a lease that was given up since, or that ran out, and then nobody extends it; or the
+            // holder's own, whom no other follows before it has ended.
             Request::Extend { .. } => &EXTEND,
             Request::Give { .. } => GIVES[guarded],
         }

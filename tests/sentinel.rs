@@ -336,7 +336,7 @@ fn who_may_not_ask_a_sentinel_for_its_epoch_is_served_and_says_so_once() {
         let user_with = ["ACL", "SETUSER", user, "on", ">pw", "-@all"];
         let set = [&user_with[..], &needed, more].concat();
         group.sentinels.iter().for_each(|sentinel| drop(sentinel.cmd(&set)));
-        let client = client(&format!("{}?sentinel_user={user}&sentinel_password=pw", group.url()));
+        let client = open(&format!("{}?sentinel_user={user}&sentinel_password=pw", group.url()));
         for _ in 0..3 {
             client.lock("n").acquire().unwrap().release().unwrap();
             // They are asked again.

@@ -1,7 +1,9 @@
 //! The Sentinels: who is asked first, and what to make of their answers.
 
+use std::time::Duration;
+
 use super::inquiry::{Found, Inquiry};
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Moment};
 use crate::config::{Address, SentinelConfig};
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::dial::Show;
@@ -10,7 +12,20 @@ pub(super) struct Circle {
     /// Whoever answered last comes first.
     hosts: Vec<Address>,
     inquiry: Inquiry,
+    pub(super) older: Option<Older>,
 }
+
+/// What most of the Sentinels tell although we were told of a newer configuration.
+pub(super) struct Older {
+    address: Address,
+    epoch: Option<u64>,
+    /// When they first did.
+    pub(super) since: Moment,
+}
+
+/// A failover has reached every Sentinel within seconds. Those that still tell of the configuration
+/// before were set up anew.
+pub(super) const SETTLED: Duration = Duration::from_secs(10);
 
 /// What was heard on one way round that was not enough by itself.
 #[derive(Default)]
@@ -28,7 +43,7 @@ impl Circle {
         for host in &config.hosts {
             inquiry.check(host)?;
         }
-        Ok(Circle { hosts: config.hosts.clone(), inquiry })
+        Ok(Circle { hosts: config.hosts.clone(), inquiry, older: None })
     }
 
     /// Asks one after the other until somebody knows the master, in a configuration that is no
@@ -47,6 +62,7 @@ impl Circle {
             match self.inquiry.make(host, Deadline::after(share).min(deadline), show) {
                 Ok(Some(found)) if found.epoch.is_none_or(|told| told >= epoch) => {
                     self.hosts[..=index].rotate_right(1);
+                    self.older = None;
                     return Ok(found);
                 }
                 Ok(Some(found)) => heard.outdated.push(found),
@@ -57,7 +73,22 @@ impl Circle {
                 }
             }
         }
-        heard.verdict(count, self.inquiry.name())
+        match heard.most_told(count) {
+            Some(index) if self.is_settled(&heard.outdated[index], Moment::now()) => {
+                self.older = None;
+                Ok(heard.outdated.swap_remove(index))
+            }
+            _ => heard.verdict(count, self.inquiry.name()),
+        }
+    }
+
+    /// Whether most of them have told this for so long that it is no failover that they have missed.
+    fn is_settled(&mut self, found: &Found, now: Moment) -> bool {
+        let Found { address, epoch, .. } = found;
+        let same = self.older.take_if(|older| older.address == *address && older.epoch == *epoch);
+        let since = same.map_or(now, |older| older.since);
+        self.older = Some(Older { address: address.clone(), epoch: *epoch, since });
+        now.since(since) >= SETTLED
     }
 }
 
@@ -71,9 +102,19 @@ fn about(host: &Address, error: &Error) -> Error {
 }
 
 impl Heard {
+    /// One that tells what most of all Sentinels tell, if they agree on something older.
+    fn most_told(&self, count: usize) -> Option<usize> {
+        let same = |one: &Found| {
+            let agrees =
+                |other: &&Found| (&one.address, one.epoch) == (&other.address, other.epoch);
+            self.outdated.iter().filter(agrees).count()
+        };
+        self.outdated.iter().position(|one| same(one) > count / 2)
+    }
+
     fn verdict(mut self, count: usize, name: &str) -> Result<Found, Error> {
         // Somebody has set the Sentinels up anew: they do not all err together. One that does not
-        // answer may be the one that knows better.
+        // answer may be the one that knows better, for a while.
         if self.outdated.len() == count {
             self.outdated.sort_by_key(|found| found.epoch);
             if let Some(newest) = self.outdated.pop() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::support::{Server, eventually};
+use super::circle::SETTLED;
 use super::*;
 use crate::Client;
 use crate::config::Config;
@@ -294,6 +295,24 @@ fn a_sentinel_that_missed_a_failover_is_not_believed_unless_all_say_so() {
     // They were set up anew.
     fakes.iter().for_each(|fake| fake.says(&old, 0));
     target.doubt(&wire);
+    assert_ne!(dial(&target).server, wire.server);
+}
+
+/// One of their hosts is gone for good, and the master that they had before as well.
+#[test]
+fn sentinels_that_were_set_up_anew_are_believed_in_a_while_without_one_of_them() {
+    let (mut before, after) = (server(), server());
+    let fakes = [(); 3].map(|()| Fake::start(&before, 5));
+    let target = target(&[&fakes[0], &fakes[1], &fakes[2]]);
+    let wire = dial(&target);
+    before.kill();
+    fakes[0].is_ill();
+    fakes.iter().skip(1).for_each(|fake| fake.says(&after, 0));
+    target.doubt(&wire);
+    let soon = || target.dial(Deadline::after(Duration::from_millis(300)), &|_| Ok(()));
+    assert_eq!(soon().err().map(|error| error.kind()), Some(ErrorKind::Refused));
+    let long_ago = Moment::now().minus(SETTLED);
+    target.circle.enter_now().unwrap().older.as_mut().unwrap().since = long_ago;
     assert_ne!(dial(&target).server, wire.server);
 }
 

@@ -73,8 +73,8 @@ impl Debts {
 
     /// One that was sent, and nobody knows what became of it.
     pub(super) fn owe(&self, index: usize, node: &Node, mut owed: Owed) {
-        // It may have been extended for longer than its takes asked for.
-        owed.until = owed.until.max(node.kept_until());
+        // It may have been extended for longer than its takes asked for, or stand in a queue.
+        owed.until = owed.until.max(node.kept_until(owed.identity.fence == 0));
         let mut nodes = self.nodes.lock();
         let Some(account) = nodes.get_mut(index) else { return };
         if account.owed.is_empty() {
@@ -84,6 +84,19 @@ impl Debts {
         }
         let added = account.add(owed);
         self.count.fetch_add(added, Ordering::Release);
+    }
+
+    /// A client that closes is not heard of any more, so no node takes it for a waiter: where it has
+    /// locked nothing, there is nothing to give up.
+    pub(super) fn forget_places(&self, index: usize, node: &Node) {
+        if node.kept_until(false) > Moment::now() {
+            return;
+        }
+        let mut nodes = self.nodes.lock();
+        if let Some(account) = nodes.get_mut(index) {
+            self.count.fetch_sub(account.owed.len(), Ordering::Release);
+            account.owed.clear();
+        }
     }
 
     pub(super) fn since(&self) -> Option<Moment> {

@@ -6,7 +6,7 @@ use super::tally::{Count, Tally, Word};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::node::{self, Ballot, Said};
-use crate::store::{Answer, Failure, Outcome, Place, Reply, Request, ServerId, no_reply};
+use crate::store::{Answer, Failure, Lane, Outcome, Place, Reply, Request, ServerId, no_reply};
 
 pub(super) struct Inquiry<'r> {
     request: Request<'r>,
@@ -66,6 +66,15 @@ impl<'r> Inquiry<'r> {
                 Ballot::Extend { name, token, fence, ttl, reach }
             }
             Request::Give { name, token, fence, .. } => node::give(name, token, fence),
+        }
+    }
+
+    /// The same as the connections know it, which send a give again that went astray: whatever it was
+    /// of, the token is given up altogether, since nobody waits again under one that he has held.
+    pub(super) fn request(&self) -> Request<'r> {
+        match self.request {
+            Request::Give { name, token, ttl, .. } => Request::Give { name, token, fence: 0, ttl },
+            request => request,
         }
     }
 
@@ -205,12 +214,14 @@ impl<'r> Inquiry<'r> {
         })
     }
 
-    /// A give that is done where it counts, for a node that was not told of it. (One that is not
-    /// done is sent once more, to all of them.)
-    pub(super) fn untold(&self, node: usize) -> Option<Request<'r>> {
+    /// A give, for a node that was not told of it. Whoever asked for one that is not done asks again,
+    /// but only for a ttl, and places last longer: so the nodes are owed that, too. (Not what a caller
+    /// releases: when he asks again, he must find what he left.)
+    pub(super) fn untold(&self, node: usize, lane: Lane) -> Option<Request<'r>> {
+        let Request::Give { fence, .. } = self.request else { return None };
         let is_done = matches!(self.state, State::Settled(Ok(_)));
-        let is_give = matches!(self.request, Request::Give { .. });
-        (is_give && is_done && !self.told.contains(&node)).then_some(self.request)
+        let is_owed = is_done || fence == 0 || lane == Lane::Keeper;
+        (is_owed && !self.told.contains(&node)).then(|| self.request())
     }
 
     pub(super) fn outcome(self) -> Outcome {

@@ -84,11 +84,11 @@ impl QuorumStore {
     }
 
     /// What every node is asked first: all of it.
-    fn shares<'r>(&self, requests: &[Request<'r>], inquiries: &[Inquiry<'r>]) -> Vec<Share<'r>> {
+    fn shares<'r>(&self, inquiries: &[Inquiry<'r>]) -> Vec<Share<'r>> {
         let share = |_: &Node| Share {
             inquiries: (0..inquiries.len()).collect(),
             ballots: inquiries.iter().map(Inquiry::ballot).collect(),
-            requests: requests.to_vec(),
+            requests: inquiries.iter().map(Inquiry::request).collect(),
         };
         self.nodes().iter().map(share).collect()
     }
@@ -136,11 +136,11 @@ impl QuorumStore {
         }
     }
 
-    /// Gives are owed to those that were left out, since the others sufficed.
-    fn catch_up(&self, inquiries: &[Inquiry<'_>]) {
+    /// Gives are owed to those that were left out, since the others sufficed, or that failed.
+    fn catch_up(&self, lane: Lane, inquiries: &[Inquiry<'_>]) {
         let (nodes, now) = (self.nodes().iter().enumerate(), Moment::now());
-        for (index, node) in nodes.filter(|(_, node)| node.kept_until() > now) {
-            let untold = inquiries.iter().filter_map(|inquiry| inquiry.untold(index));
+        for (index, node) in nodes.filter(|(_, node)| node.kept_until(true) > now) {
+            let untold = inquiries.iter().filter_map(|inquiry| inquiry.untold(index, lane));
             let untold: Vec<_> = untold.collect();
             self.debts.add(index, node, &untold);
         }
@@ -207,11 +207,11 @@ impl Store for QuorumStore {
         let all = requests.iter();
         let mut inquiries: Vec<_> =
             all.map(|request| Inquiry::new(*request, attempt, nodes, sent)).collect();
-        let shares = self.shares(requests, &inquiries);
+        let shares = self.shares(&inquiries);
         let asked = self.scatter(lane, deadline).run(shares, &mut inquiries);
         self.raise(lane, &mut inquiries, deadline);
         self.clean_up(lane, &asked, &inquiries, deadline);
-        self.catch_up(&inquiries);
+        self.catch_up(lane, &inquiries);
         inquiries.into_iter().map(Inquiry::outcome).collect()
     }
 
@@ -255,9 +255,13 @@ impl Store for QuorumStore {
             let by = deadline.min(Deadline::after(self.node_timeout));
             let left = node.settle(sent_before, by);
             left.into_iter().for_each(|owed| self.debts.owe(index, node, owed));
+            let is_closing = sent_before == Moment::NEVER;
+            if is_closing {
+                self.debts.forget_places(index, node);
+            }
             self.debts.pay(index, node, by);
             // A client that closes has no use for it.
-            if sent_before != Moment::NEVER && node.is_to_be_tried() {
+            if !is_closing && node.is_to_be_tried() {
                 node.try_again(deadline.min(Deadline::after(self.node_timeout)));
             }
         }

@@ -21,7 +21,7 @@ use super::route::{Pending, Route};
 use super::{DEAF, poll};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Lane, Look, Outcome, Owed, Reply, Request, ServerId};
+use crate::store::{Answer, Failure, Lane, Look, Outcome, Owed, Place, Reply, Request, ServerId};
 use crate::sync::Mutex;
 use crate::token::Token;
 
@@ -34,7 +34,9 @@ pub(in crate::store) struct Node {
     /// How long it took to answer last, in microseconds: who is fast is heard first.
     pace: AtomicU64,
     /// Until when something may be locked there by what it was asked, in nanoseconds.
-    kept_until: AtomicU64,
+    locked_until: AtomicU64,
+    /// Until when tokens may stand in queues there.
+    queued_until: AtomicU64,
     /// It is a Cluster, which answers as it is asked: it may have to be asked in several places.
     is_blocking: bool,
 }
@@ -53,6 +55,13 @@ struct Rest {
     until: Moment,
     times: u32,
 }
+
+/// For so long after the last take that may have left a place in a queue there, places are given up.
+/// A queue is kept 5 minutes from the last poll of anybody, so a place lasts for as long as others
+/// wait there. And while its client listens, the node takes it for a waiter: two of those at the head
+/// of a queue, and nobody else is told. An hour is longer than a node is mostly cut off from one
+/// client and not from the others, and one that is gone for good is not thought of for ever.
+const PLACES_KEPT: Duration = Duration::from_secs(3600);
 
 const FIRST_REST: Duration = Duration::from_millis(50);
 const MOST_DOUBLINGS: u32 = 5;
@@ -139,20 +148,28 @@ impl Node {
     }
 
     fn keeps(&self, ballots: &[Ballot<'_>]) {
+        let now = Moment::now();
+        let keep = |until: &AtomicU64, span: Option<Duration>| {
+            if let Some(span) = span {
+                until.fetch_max(now.plus(span).as_nanos(), Ordering::Relaxed);
+            }
+        };
         let ttl = ballots.iter().filter_map(|ballot| match ballot {
             Ballot::Take { ttl, .. } | Ballot::Extend { ttl, .. } => Some(*ttl),
             Ballot::Raise { .. } | Ballot::Give { .. } => None,
         });
-        if let Some(longest) = ttl.max() {
-            let until = Moment::now().plus(longest).as_nanos();
-            self.kept_until.fetch_max(until, Ordering::Relaxed);
-        }
+        keep(&self.locked_until, ttl.max());
+        let joins = |ballot| matches!(ballot, &Ballot::Take { place: Place::Join(_), .. });
+        keep(&self.queued_until, ballots.iter().any(joins).then_some(PLACES_KEPT));
     }
 
-    /// Until when something that it was asked may be locked there. (What reached it later than it
-    /// was asked may last a little longer.)
-    pub(in crate::store) fn kept_until(&self) -> Moment {
-        Moment::from_nanos(self.kept_until.load(Ordering::Relaxed))
+    /// Until when it may keep something of what it was asked for: locks, and, where it is to be told
+    /// that a token is given up altogether, a place. (What reached it later than it was asked may last
+    /// a little longer.)
+    pub(in crate::store) fn kept_until(&self, altogether: bool) -> Moment {
+        let [locked, queued] = [&self.locked_until, &self.queued_until]
+            .map(|until| Moment::from_nanos(until.load(Ordering::Relaxed)));
+        if altogether { locked.max(queued) } else { locked }
     }
 
     /// Whether it had trouble, and it is time to see whether that is over. Nobody else may find out:
@@ -328,8 +345,8 @@ pub(in crate::store) fn give(name: &[u8], token: Token, fence: u64) -> Ballot<'_
     Ballot::Give { name, token, attempt, leaves: true, tells: true }
 }
 
-/// The same once more, later. By then the token may have made another attempt and stand among the
-/// waiters, unless it was given up altogether.
+/// The same once more, later; without a fence, of a token that was given up altogether. Else only an
+/// attempt of it was, and by now it may have made another one and stand among the waiters.
 pub(in crate::store) fn give_again(name: &[u8], token: Token, fence: u64) -> Ballot<'_> {
     let attempt = (fence != 0).then_some(fence);
     Ballot::Give { name, token, attempt, leaves: attempt.is_none(), tells: true }

@@ -41,9 +41,9 @@ impl Members {
             let speech = Arc::new(Speech { dialect, copies, ears: Arc::clone(&ears), member });
             let gives = Arc::clone(&speech) as Arc<dyn Gives>;
             let route = way.route(config.pool, &config.prefix, gives, Some(guard))?;
-            let (rest, pace, kept_until) = Default::default();
-            let shown = redis.display();
-            Ok(Node { shown, route, speech, rest, pace, kept_until, is_blocking: clustered })
+            let (rest, pace, locked_until, queued_until) = Default::default();
+            let (shown, is_blocking) = (redis.display(), clustered);
+            Ok(Node { shown, route, speech, rest, pace, locked_until, queued_until, is_blocking })
         };
         let nodes = ways.into_iter().zip(members).zip(0..).map(node);
         let nodes = nodes.collect::<Result<_, Error>>()?;

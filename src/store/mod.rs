@@ -54,7 +54,7 @@ pub(crate) trait Store: Send + Sync {
     }
 
     /// When the oldest give was let go of that [`settle`](Store::settle) has something to do for,
-    /// now or later.
+    /// now or later; where a server is left alone until then, a moment to come.
     fn owed_since(&self) -> Option<Moment> {
         None
     }

@@ -27,7 +27,7 @@ pub(super) struct Debts {
 #[derive(Default)]
 struct Account {
     owed: Vec<Owed>,
-    since: Moment,
+    /// When it is tried again.
     next: Moment,
     pause: Duration,
 }
@@ -78,9 +78,7 @@ impl Debts {
         let mut nodes = self.nodes.lock();
         let Some(account) = nodes.get_mut(index) else { return };
         if account.owed.is_empty() {
-            let now = Moment::now();
-            *account =
-                Account { since: now, next: now.plus(FIRST), pause: FIRST, ..Account::default() };
+            (account.pause, account.next) = (FIRST, Moment::now().plus(FIRST));
         }
         let added = account.add(owed);
         self.count.fetch_add(added, Ordering::Release);
@@ -99,12 +97,13 @@ impl Debts {
         }
     }
 
-    pub(super) fn since(&self) -> Option<Moment> {
+    /// When something is to be paid next.
+    pub(super) fn due(&self) -> Option<Moment> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let nodes = self.nodes.lock();
-        nodes.iter().filter(|account| !account.owed.is_empty()).map(|account| account.since).min()
+        nodes.iter().filter(|account| !account.owed.is_empty()).map(|account| account.next).min()
     }
 
     /// Sends a node what is owed to it, if it is time.

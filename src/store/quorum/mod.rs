@@ -259,11 +259,11 @@ impl Store for QuorumStore {
             if is_closing {
                 self.debts.forget_places(index, node);
             }
-            self.debts.pay(index, node, by);
             // A client that closes has no use for it.
             if !is_closing && node.is_to_be_tried() {
-                node.try_again(deadline.min(Deadline::after(self.node_timeout)));
+                node.try_again(by);
             }
+            self.debts.pay(index, node, deadline.min(Deadline::after(self.node_timeout)));
         }
         // The callers were told before, by what most nodes said.
         Vec::new()
@@ -271,7 +271,7 @@ impl Store for QuorumStore {
 
     fn owed_since(&self) -> Option<Moment> {
         let nodes = self.nodes().iter().filter_map(Node::owed_since);
-        nodes.chain(self.debts.since()).min()
+        nodes.chain(self.debts.due()).min()
     }
 
     fn leaves_debts(&self) -> bool {

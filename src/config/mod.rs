@@ -267,8 +267,8 @@ impl Config {
     /// forgotten must be over: one that was restarted, or a replica that became the master. Off by
     /// default, except in a quorum, where it is always on; an SQLite file loses nothing and needs no
     /// guard. It waits for [`max_ttl`](Config::max_ttl) from when a client first connects to it
-    /// again. A new deployment is declared to be one by [`Client::initialize`], else it waits as
-    /// well.
+    /// again; in a Cluster, and after a FLUSHALL, from when a lock is wanted. A new deployment is
+    /// declared to be one by [`Client::initialize`], else it waits as well.
     ///
     /// [`Client::initialize`]: crate::Client::initialize
     pub fn guard_data_loss(mut self, on: bool) -> Config {

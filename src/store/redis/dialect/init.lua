@@ -25,10 +25,13 @@ if marker and ARGV[1] ~= '1' then
   local now = time[1] * 1000000 + time[2]
   if MAX_TTL > marker.longest and (marker.run ~= RUN or marker.over > 0) then
     -- The longest ttl may have been this one once, before the server came back with an older marker.
-    -- Then what was waited for, or begins now, is too short.
-    local over = now + MAX_TTL * 1000
-    redis.call('SET', MARKER, string.format('%s %.0f %.0f', RUN, over, MAX_TTL))
-    return string.format('Q %.0f %.0f', MAX_TTL, now)
+    -- Then what was waited for, or begins now, is too short, unless that is long ago.
+    local began = marker.run == RUN and marker.over - marker.longest * 1000 or now
+    local over = began + MAX_TTL * 1000
+    if over > now then
+      redis.call('SET', MARKER, string.format('%s %.0f %.0f', RUN, over, MAX_TTL))
+      return string.format('Q %.0f %.0f', math.ceil((over - now) / 1000), now)
+    end
   end
   local ours = MAX_TTL
   -- Not for what the marker says of the longest ttl, which is about to change.

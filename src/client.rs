@@ -76,7 +76,8 @@ impl Client {
     ///
     /// A server that guards against lost data and was started again since it was last asked
     /// anything grants nothing for as long as `max_ttl`, counted from this at the latest. (In a
-    /// Cluster it is counted for each slot, from when a lock there is wanted.)
+    /// Cluster it is counted for each slot, from when a lock there is wanted. Of a quorum, most
+    /// members are enough for this to go well; it begins at those that were reached.)
     ///
     /// # Errors
     /// Whatever is in the way, by `io_timeout`.

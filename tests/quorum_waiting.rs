@@ -299,46 +299,50 @@ fn threads_of_one_client_wait_in_one_place() {
 /// It may have counted on that one, where another does not know of it.
 #[test]
 fn a_waiter_asks_again_when_one_of_those_that_would_tell_it_is_gone() {
-    let quorum = Quorum::start(3);
-    let clients = clients(&quorum, 2);
-    let held = taken(&clients[0]);
-    std::thread::scope(|scope| {
-        let next = in_line(scope, clients[1].lock(NAME).wait(secs(100)), ms(0));
-        eventually(LIMIT, || quorum.waited_for_on(NAME) == 3);
-        quorum.nodes[2].cmd(&["DEL", &format!("leasehold:queue:{{{NAME}}}")]);
-        assert_eq!(quorum.waited_for_on(NAME), 2);
-        quorum.nodes[0].cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        eventually(secs(5), || quorum.waited_for_on(NAME) == 3);
-        held.release().unwrap();
-        judge(vec![next.join().unwrap()]);
+    unless_starved(STALL, || {
+        let quorum = Quorum::start(3);
+        let clients = clients(&quorum, 2);
+        let held = taken(&clients[0]);
+        std::thread::scope(|scope| {
+            let next = in_line(scope, clients[1].lock(NAME).wait(secs(100)), ms(0));
+            eventually(LIMIT, || quorum.waited_for_on(NAME) == 3);
+            quorum.nodes[2].cmd(&["DEL", &format!("leasehold:queue:{{{NAME}}}")]);
+            assert_eq!(quorum.waited_for_on(NAME), 2);
+            quorum.nodes[0].cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            eventually(secs(5), || quorum.waited_for_on(NAME) == 3);
+            held.release().unwrap();
+            judge(vec![next.join().unwrap()]);
+        });
     });
 }
 
 #[test]
 fn c13_nodes_that_forbid_to_listen_are_done_without_as_long_as_most_allow_it() {
-    let quorum = Quorum::start(3);
-    let clients = clients(&quorum, 2);
-    let wait = |tells: bool| {
-        let held = taken(&clients[0]);
-        std::thread::scope(|scope| {
-            let client = quorum.client();
-            let next = scope.spawn(move || take_turn(&client.lock(NAME).wait(secs(100)), ms(0)));
-            if tells {
-                eventually(LIMIT, || quorum.waited_for_on(NAME) == 2);
-            } else {
-                std::thread::sleep(ms(300));
-                assert_eq!(quorum.waited_for_on(NAME), 0);
-            }
-            held.release().unwrap();
-            judge(vec![next.join().unwrap()]);
-        });
-        quorum.eventually_free(NAME);
-    };
-    let forbid = |node: &Server| drop(node.cmd(&["ACL", "SETUSER", "default", "-subscribe"]));
-    forbid(&quorum.nodes[0]);
-    wait(true);
-    forbid(&quorum.nodes[1]);
-    wait(false);
+    unless_starved(STALL, || {
+        let quorum = Quorum::start(3);
+        let clients = clients(&quorum, 2);
+        let wait = |tells: bool| {
+            let (held, client) = (taken(&clients[0]), quorum.client());
+            std::thread::scope(|scope| {
+                let wait = || take_turn(&client.lock(NAME).wait(secs(100)), ms(0));
+                let next = scope.spawn(wait);
+                if tells {
+                    eventually(LIMIT, || quorum.waited_for_on(NAME) == 2);
+                } else {
+                    eventually(LIMIT, || client.counters().busy >= 10);
+                    assert_eq!(quorum.waited_for_on(NAME), 0);
+                }
+                held.release().unwrap();
+                judge(vec![next.join().unwrap()]);
+            });
+            quorum.eventually_free(NAME);
+        };
+        let forbid = |node: &Server| drop(node.cmd(&["ACL", "SETUSER", "default", "-subscribe"]));
+        forbid(&quorum.nodes[0]);
+        wait(true);
+        forbid(&quorum.nodes[1]);
+        wait(false);
+    });
 }
 
 /// Other libraries tell nobody when they give up a lock.

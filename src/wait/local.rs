@@ -309,7 +309,7 @@ impl Line {
                     }
                     // It may be the ttl of whoever has the lock, told to who is first now.
                     if wake > now.plus(slow_check()) {
-                        wake = now.plus(head.pace.around(slow_check()));
+                        wake = wake.min(now.plus(head.pace.around(slow_check())));
                     }
                 }
                 stand.tell(if sooner { wake.min(stand.wake) } else { wake }, now);

@@ -342,7 +342,8 @@ impl Seat<'_> {
                 let is_refusal = !error.is_retriable() && !hall.closed;
                 is_news = is_refusal && !hall.has_warned;
                 hall.has_warned |= is_refusal;
-                let again = now.plus(if is_refusal { REFUSED } else { REOPEN });
+                // The ears know for how long it is believed; to ask them costs little.
+                let again = now.plus(if is_refusal { REFUSED / 10 } else { REOPEN });
                 let refusal = is_refusal.then(|| error.clone());
                 hall.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
                 trouble = Some(error);

@@ -261,7 +261,7 @@ impl Store for QuorumStore {
             }
             // A client that closes has no use for it.
             if !is_closing && node.is_to_be_tried() {
-                node.try_again(by);
+                node.try_again(deadline.min(Deadline::after(self.node_timeout)));
             }
             self.debts.pay(index, node, deadline.min(Deadline::after(self.node_timeout)));
         }

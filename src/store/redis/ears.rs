@@ -42,6 +42,9 @@ use crate::token::Token;
 
 const CHANNEL: &str = "leasehold:wake:";
 
+/// After a connection could not be made.
+const LEAST_REST: Duration = Duration::from_millis(100);
+
 /// What the payload of a message says; `None` if it is no notice.
 pub(super) type ReadNotice<'a> = &'a dyn Fn(&[u8]) -> Option<Notice>;
 
@@ -173,9 +176,12 @@ impl Ears {
         let mut board = self.board.lock();
         let rest = match &opened {
             Err(error) if !error.is_retriable() => REFUSED,
-            // Half of the time is for others.
-            Err(error) if error.kind() == ErrorKind::NoAnswer => Moment::now().since(began),
-            _ => Duration::ZERO,
+            // It is another server's, or somebody else was faster.
+            Err(error) if error.kind() == ErrorKind::Unavailable => Duration::ZERO,
+            // Half of the time is for others; and no crowd of names knocks at a door that is shut.
+            // (After a while in which the machine slept, it is not left alone as long as that.)
+            Err(_) => Moment::now().since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
+            Ok(_) => Duration::ZERO,
         };
         board.resting.remove(&key);
         if let Err(error) = &opened

@@ -167,8 +167,8 @@ pub(super) enum Fetched {
 
 impl Owing {
     /// Gets the wire for a slot that a letter must use, if there is such a one, or any for a slot
-    /// that is empty. (It may stay empty; the keeper's takes none that owes, since it does not read
-    /// for others before it has renewed.)
+    /// that is empty. (It may stay empty; the keeper's takes none that owes what has not come yet, since
+    /// it does not wait for others before it has renewed.)
     pub(super) fn fetch(
         &self,
         slot: &mut Slot,

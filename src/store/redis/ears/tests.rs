@@ -221,6 +221,7 @@ fn a_connection_that_is_cut_is_noticed_and_another_one_can_be_opened() {
     let refused = ears.open(NAME, Deadline::after(LIMIT)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused);
     server.start_again();
+    ears.rest_until(Moment::ZERO);
     ears.open(NAME, Deadline::after(LIMIT)).unwrap();
     publish(&server, &ears, "9");
     ears.expect([9]);

@@ -75,7 +75,6 @@ impl Circle {
         }
         match heard.most_told(count) {
             Some(index) if self.is_settled(&heard.outdated[index], Moment::now()) => {
-                self.older = None;
                 Ok(heard.outdated.swap_remove(index))
             }
             _ => heard.verdict(count, self.inquiry.name()),

@@ -173,6 +173,8 @@ impl Sentinel {
         let asked = circle.ask(epoch, deadline, &|_| Ok(()));
         drop(circle);
         match asked {
+            // Something older may be so where the master that is known cannot be reached. This one is.
+            Ok(found) if found.epoch.is_some_and(|told| told < epoch) => {}
             Ok(found) => drop(self.learn(found, epoch)),
             Err(error) => log::debug!("nobody tells when there is a new master: {error}"),
         }

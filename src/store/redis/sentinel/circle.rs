@@ -47,10 +47,12 @@ impl Circle {
     }
 
     /// Asks one after the other until somebody knows the master, in a configuration that is no
-    /// older than this one. Each has a share of the time, and so has what comes afterwards.
+    /// older than this one. Each has a share of the time, and so has what comes afterwards. `known`:
+    /// there is a master that can be reached, so that nothing older is so because most tell it for long.
     pub(super) fn ask(
         &mut self,
         epoch: u64,
+        known: bool,
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<Found, Error> {
@@ -74,7 +76,7 @@ impl Circle {
             }
         }
         match heard.most_told(count) {
-            Some(index) if self.is_settled(&heard.outdated[index], Moment::now()) => {
+            Some(index) if !known && self.is_settled(&heard.outdated[index], Moment::now()) => {
                 Ok(heard.outdated.swap_remove(index))
             }
             _ => heard.verdict(count, self.inquiry.name()),

@@ -100,7 +100,7 @@ impl Sentinel {
             return Ok(master);
         }
         let (known, epoch) = self.last_told();
-        match circle.ask(epoch, deadline, show) {
+        match circle.ask(epoch, false, deadline, show) {
             Ok(found) => Ok(self.learn(found, epoch)),
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             // Whether the one that is known is still a master, it says itself; what is wrong with
@@ -170,11 +170,9 @@ impl Sentinel {
         // Whoever is asking already will find one.
         let Some(mut circle) = self.circle.enter_now() else { return };
         let (_, epoch) = self.last_told();
-        let asked = circle.ask(epoch, deadline, &|_| Ok(()));
+        let asked = circle.ask(epoch, true, deadline, &|_| Ok(()));
         drop(circle);
         match asked {
-            // Something older may be so where the master that is known cannot be reached. This one is.
-            Ok(found) if found.epoch.is_some_and(|told| told < epoch) => {}
             Ok(found) => drop(self.learn(found, epoch)),
             Err(error) => log::debug!("nobody tells when there is a new master: {error}"),
         }

@@ -29,19 +29,6 @@ fn fences(quorum: &Quorum) -> Vec<u64> {
     quorum.nodes.iter().filter_map(known).collect()
 }
 
-/// Every connection is made and every script known: also on nodes that are always a little later
-/// than the others, so that nobody waits for what they say.
-fn warm_up(quorum: &Quorum, client: &Client) {
-    eventually(LIMIT, || {
-        let lease = taken(client, "warm-up");
-        std::thread::sleep(ms(100));
-        let everywhere = quorum.taken_on("warm-up") == quorum.nodes.len();
-        lease.release().unwrap();
-        quorum.eventually_free("warm-up");
-        everywhere
-    });
-}
-
 #[test]
 fn a_lock_is_on_most_nodes_and_then_on_none() {
     let quorum = Quorum::start(5);
@@ -66,7 +53,7 @@ fn a_lock_is_on_most_nodes_and_then_on_none() {
 fn a_turn_is_one_command_to_take_and_one_to_give_at_each_node() {
     let quorum = Quorum::start(5);
     let clients = [(); 3].map(|()| quorum.client());
-    clients.iter().for_each(|client| warm_up(&quorum, client));
+    clients.iter().for_each(|client| quorum.warm_up(client));
     let mut watches: Vec<Watch<'_>> = quorum.nodes.iter().map(Server::watch).collect();
     watches.iter_mut().for_each(|watch| drop(watch.client_commands()));
     for turn in 0..30 {
@@ -117,7 +104,7 @@ fn c2_fences_grow_although_the_nodes_remember_different_ones() {
 fn c5_a_lease_is_extended_shortened_and_handed_on_where_most_nodes_have_it() {
     let quorum = Quorum::start(3);
     let (one, two) = (quorum.client(), quorum.client());
-    warm_up(&quorum, &one);
+    quorum.warm_up(&one);
     let (token, fence) = taken(&one, "n").detach();
     eventually(LIMIT, || quorum.taken_on("n") == 3);
     let lease = two.lock("n").ttl(secs(50)).attach(token, fence).unwrap();
@@ -281,7 +268,7 @@ fn a_node_that_was_left_out_is_told_of_a_release_and_asked_again() {
     unless_starved(STALL, || {
         let quorum = Quorum::start(3);
         let client = quorum.brisk_client();
-        warm_up(&quorum, &client);
+        quorum.warm_up(&client);
         let lease = taken(&client, "n");
         eventually(LIMIT, || quorum.taken_on("n") == 3);
         quorum.nodes[2].stop();
@@ -294,7 +281,7 @@ fn a_node_that_was_left_out_is_told_of_a_release_and_asked_again() {
         quorum.nodes[2].cont();
         // Long before the ttl would have ended it.
         quorum.eventually_free("n");
-        warm_up(&quorum, &client);
+        quorum.warm_up(&client);
     });
 }
 
@@ -303,7 +290,7 @@ fn a_lease_that_is_only_renewed_takes_no_more_connections() {
     unless_starved(STALL, || {
         let quorum = Quorum::start(3);
         let client = quorum.client();
-        warm_up(&quorum, &client);
+        quorum.warm_up(&client);
         let connected = || {
             let count = |node: &Server| {
                 let text = node.info("clients");

@@ -61,24 +61,13 @@ fn heal(quorum: &mut Quorum, fault: Fault, nodes: &[usize]) {
 /// Of five, through proxies, with connections made.
 fn start(max_ttl: Duration) -> Quorum {
     let quorum = Quorum::builder(5).with_proxies().max_ttl(max_ttl).start();
-    warm_up(&quorum, &quorum.client());
+    quorum.warm_up(&quorum.client());
     quorum
-}
-
-fn warm_up(quorum: &Quorum, client: &Client) {
-    eventually(LIMIT, || {
-        let lease = taken(client, "warm-up");
-        std::thread::sleep(ms(100));
-        let everywhere = quorum.taken_on("warm-up") == quorum.nodes.len();
-        lease.release().unwrap();
-        quorum.eventually_free("warm-up");
-        everywhere
-    });
 }
 
 fn client(quorum: &Quorum, config: impl Fn(Config) -> Config) -> Client {
     let client = Client::with_config(config(quorum.config())).unwrap();
-    warm_up(quorum, &client);
+    quorum.warm_up(&client);
     client
 }
 
@@ -226,7 +215,7 @@ fn c6_what_arrives_late_is_undone_and_harms_nobody_after_it() {
             let mut quorum = start(secs(60));
             let client = client(&quorum, |config| config.io_timeout(ms(300)));
             let other = quorum.client();
-            warm_up(&quorum, &other);
+            quorum.warm_up(&other);
             if fault == Fault::Silence {
                 for node in [0, 1, 2] {
                     quorum.proxies[node].set(Mode::HoldRequests);

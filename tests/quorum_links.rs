@@ -19,17 +19,6 @@ fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
     result.err().expect("an error").kind()
 }
 
-fn warm_up(quorum: &Quorum, client: &Client) {
-    eventually(LIMIT, || {
-        let lease = taken(client, "warm-up");
-        std::thread::sleep(ms(100));
-        let everywhere = quorum.taken_on("warm-up") == quorum.nodes.len();
-        lease.release().unwrap();
-        quorum.eventually_free("warm-up");
-        everywhere
-    });
-}
-
 /// A few turns, each of a longer fence than the one before.
 #[track_caller]
 fn turns(client: &Client, name: &str, count: usize) {
@@ -49,7 +38,7 @@ fn nobody_waits_for_a_slow_minority_which_has_the_locks_all_the_same() {
         for slow in [1, 2] {
             let mut quorum = Quorum::builder(5).with_proxies().start();
             let client = quorum.client();
-            warm_up(&quorum, &client);
+            quorum.warm_up(&client);
             for proxy in quorum.proxies.iter_mut().take(slow) {
                 proxy.set(Mode::DelayReplies(ms(60)));
             }
@@ -60,7 +49,7 @@ fn nobody_waits_for_a_slow_minority_which_has_the_locks_all_the_same() {
             // Late replies are to what is over, for this name and for others.
             turns(&client, "n", 3);
             turns(&client, "m", 3);
-            warm_up(&quorum, &client);
+            quorum.warm_up(&client);
             quorum.eventually_free("n");
             assert_eq!(client.counters().unknown, 0);
         }
@@ -86,7 +75,7 @@ fn a_node_that_is_always_later_than_the_others_learns_what_it_needs() {
 fn a_slow_majority_is_waited_for() {
     let mut quorum = Quorum::builder(3).with_proxies().start();
     let client = quorum.client();
-    warm_up(&quorum, &client);
+    quorum.warm_up(&client);
     quorum.proxies.iter_mut().take(2).for_each(|proxy| proxy.set(Mode::DelayReplies(ms(30))));
     turns(&client, "n", 3);
     assert_eq!(client.counters().unknown, 0);
@@ -99,7 +88,7 @@ fn c6_replies_that_come_too_late_harm_nothing() {
         let mut quorum = Quorum::builder(3).with_proxies().start();
         let config = quorum.config().io_timeout(ms(300)).node_timeout(ms(50));
         let client = Client::with_config(config).unwrap();
-        warm_up(&quorum, &client);
+        quorum.warm_up(&client);
         for _ in 0..3 {
             for proxy in quorum.proxies.iter_mut().take(2) {
                 proxy.set(Mode::DelayReplies(ms(250)));
@@ -118,7 +107,7 @@ fn a_node_that_dribbles_is_no_hindrance() {
     unless_starved(STALL, || {
         let mut quorum = Quorum::builder(3).with_proxies().start();
         let client = quorum.brisk_client();
-        warm_up(&quorum, &client);
+        quorum.warm_up(&client);
         quorum.proxies[0].set(Mode::Dribble(ms(30)));
         let watch = Stopwatch::start();
         turns(&client, "n", 10);
@@ -133,7 +122,7 @@ fn a_node_that_dribbles_is_no_hindrance() {
 fn c6_connections_may_be_cut_in_the_middle_of_anything() {
     let mut quorum = Quorum::builder(5).with_proxies().start();
     let client = quorum.client();
-    warm_up(&quorum, &client);
+    quorum.warm_up(&client);
     let cuts = [Mode::LoseReply(End::Fin), Mode::LoseReply(End::Reset), Mode::CutRequest(40)];
     for cut in cuts {
         let mut strike = |nodes: &[usize]| {
@@ -160,7 +149,7 @@ fn c6_connections_may_be_cut_in_the_middle_of_anything() {
 fn c6_scripts_that_were_flushed_on_one_node_are_loaded_again() {
     let quorum = Quorum::start(3);
     let client = quorum.client();
-    warm_up(&quorum, &client);
+    quorum.warm_up(&client);
     for _ in 0..5 {
         let lease = taken(&client, "n");
         quorum.nodes[0].cmd(&["SCRIPT", "FLUSH"]);
@@ -169,7 +158,7 @@ fn c6_scripts_that_were_flushed_on_one_node_are_loaded_again() {
         lease.release().unwrap();
         quorum.eventually_free("n");
     }
-    warm_up(&quorum, &client);
+    quorum.warm_up(&client);
     assert_eq!(client.counters().unknown, 0);
 }
 
@@ -179,7 +168,7 @@ fn refused(wanted: ErrorKind, refuse: impl Fn(&Server), allow: impl Fn(&Server))
         let quorum = Quorum::start(3);
         let config = quorum.config().io_timeout(ms(500)).node_timeout(ms(300));
         let client = Client::with_config(config).unwrap();
-        warm_up(&quorum, &client);
+        quorum.warm_up(&client);
         refuse(&quorum.nodes[0]);
         turns(&client, "n", 5);
         refuse(&quorum.nodes[1]);
@@ -249,7 +238,7 @@ fn c13_a_user_who_may_not_is_one_vote_less() {
 fn memory_is_not_needed_to_extend_and_to_release() {
     let quorum = Quorum::start(3);
     let client = quorum.client();
-    warm_up(&quorum, &client);
+    quorum.warm_up(&client);
     let lease = taken(&client, "n");
     eventually(LIMIT, || quorum.taken_on("n") == 3);
     quorum.nodes.iter().for_each(|node| node.config_set("maxmemory", "1"));

@@ -118,6 +118,20 @@ impl Quorum {
         self.running().filter(|node| node.cmd(&["EXISTS", name]) == Value::Int(1)).count()
     }
 
+    /// Every connection is made and every script known: also on nodes that are always a little later
+    /// than the others, so that nobody waits for what they say.
+    #[track_caller]
+    pub fn warm_up(&self, client: &Client) {
+        eventually(LIMIT, || {
+            let lease = client.lock("warm-up").wait(LIMIT).acquire().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            let everywhere = self.taken_on("warm-up") == self.nodes.len();
+            lease.release().unwrap();
+            self.eventually_free("warm-up");
+            everywhere
+        });
+    }
+
     /// By a release or a give that was owed, not by the ttl, where that is long.
     #[track_caller]
     pub fn eventually_free(&self, name: &str) {

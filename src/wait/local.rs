@@ -34,6 +34,9 @@ pub(crate) struct Line {
     held: Option<Held>,
     /// Turns that were given and not fetched yet.
     turns: Vec<(u64, Turn)>,
+    /// Tokens whose lock was left taken on purpose before the answer to a take for them was read.
+    /// Undoing that take would free a lock that somebody may have gone on with.
+    left: Vec<Token>,
     #[cfg(test)]
     pub(super) mutant: Option<Mutant>,
 }
@@ -62,6 +65,8 @@ struct Held {
     until: Moment,
     /// Until then, a take that went astray may still be carried out for the token.
     suspect: Moment,
+    /// The answer to a take for the token was not read yet.
+    asking: bool,
 }
 
 /// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
@@ -69,7 +74,8 @@ struct Held {
 pub(super) enum Mutant {
     LateRegistration,
     NoPollAfterWindow,
-    GivesHeldToken,
+    UndoesNotices,
+    ForgetsWhatWasLeft,
 }
 
 impl Line {
@@ -80,6 +86,7 @@ impl Line {
             stand: None,
             held: None,
             turns: Vec::new(),
+            left: Vec::new(),
             #[cfg(test)]
             mutant: None,
         }
@@ -91,6 +98,7 @@ impl Line {
             && self.stand.is_none()
             && self.held.is_none()
             && self.turns.is_empty()
+            && self.left.is_empty()
     }
 
     /// Whether the place of this waiter is in the store's queue, or is to be, and nothing is under
@@ -190,7 +198,7 @@ impl Line {
         now: Moment,
     ) -> Effects {
         let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
-            if self.held.as_ref().is_none_or(|held| held.token != token) {
+            if !self.expects(token) {
                 return strange(token, ttl, sent);
             }
             // The message was read before the answer, which is worth more.
@@ -209,6 +217,7 @@ impl Line {
             stand.answered(now, pace.unwrap_or(now));
             return self.wake_head();
         }
+        stand.asking = false;
         self.hand(fence, block, Worth::Whole { sent }, now)
     }
 
@@ -220,10 +229,11 @@ impl Line {
         now: Moment,
     ) -> Effects {
         let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
-            if self.held.as_ref().is_some_and(|held| held.token == token) {
-                return Effects::default();
-            }
-            return strange(token, ttl, sent);
+            return if self.expects(token) {
+                Effects::default()
+            } else {
+                strange(token, ttl, sent)
+            };
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
         // Free already: whoever was tried before us is gone, and it is for us to go on at once.
@@ -245,10 +255,10 @@ impl Line {
     pub(crate) fn failed(&mut self, ask: &Ask, sent: Option<Moment>, now: Moment) -> Effects {
         let (token, ttl) = (ask.token, ask.ttl);
         let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
-            let held = self.held.as_ref().is_some_and(|held| held.token == token);
             return match sent {
-                Some(sent) if !held => strange(token, ttl, sent.plus(ttl)),
-                _ => Effects::default(),
+                _ if self.expects(token) => Effects::default(),
+                Some(sent) => strange(token, ttl, sent.plus(ttl)),
+                None => Effects::default(),
             };
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
@@ -267,18 +277,20 @@ impl Line {
         span: Duration,
         now: Moment,
     ) -> Effects {
-        let gives_held = self.is(Mutant::GivesHeldToken);
+        let undoes = self.is(Mutant::UndoesNotices);
         let registered_late = self.is(Mutant::LateRegistration);
         let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
-            // For a token that is held it is old news. (Giving it would be a double grant: its
-            // poll was answered before the message was read.)
-            if self.held.as_ref().is_some_and(|held| held.token == token) && !gives_held {
-                return Effects::default();
+            // A message may lie unread for as long as nobody listens. By then its token may have
+            // been granted the lock by the answer to a poll, hold it, or have left it taken for
+            // another process, so nothing is given because of a message. A token that nobody waits
+            // for keeps the lock for the window at most.
+            if undoes && self.held.as_ref().is_none_or(|held| held.token != token) {
+                return strange(token, span, now);
             }
-            return strange(token, span, now);
+            return Effects::default();
         };
         if registered_late && stand.ticket == 0 && stand.asking {
-            return strange(token, span, now);
+            return Effects::default();
         }
         let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
         let left = |since: &Moment| !unfit && since.plus(span).minus(drift(span)) > now;
@@ -345,6 +357,7 @@ impl Line {
             mark: stand.mark.unwrap_or(newest),
             until: now.plus(self.limits.within),
             suspect: stand.suspect,
+            asking: stand.asking,
         });
         let token = stand.token;
         let followed = self.waiters.front().is_some_and(|next| next.terms == stand.terms);
@@ -418,10 +431,24 @@ impl Line {
 
     /// The lock stays taken although the turn is over: it was left to run out.
     pub(crate) fn left_taken(&mut self, token: Token) -> Effects {
-        if self.held.take_if(|held| held.token == token).is_none() {
+        let Some(held) = self.held.take_if(|held| held.token == token) else {
             return Effects::default();
+        };
+        if held.asking && !self.is(Mutant::ForgetsWhatWasLeft) {
+            self.left.push(token);
         }
         self.wake_head()
+    }
+
+    /// An answer for a token that does not wait any more is old news where the token holds the
+    /// lock, or has left it taken; anything else is undone.
+    fn expects(&mut self, token: Token) -> bool {
+        if let Some(held) = self.held.as_mut().filter(|held| held.token == token) {
+            held.asking = false;
+            return true;
+        }
+        let index = self.left.iter().position(|left| *left == token);
+        index.map(|index| self.left.swap_remove(index)).is_some()
     }
 
     /// A waiter goes: with its turn, if it was given one before.

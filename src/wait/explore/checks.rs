@@ -7,12 +7,12 @@ impl World {
     pub(super) fn check(&self) -> Result<(), Broken> {
         let mut valid = 0;
         for (c, client) in self.clients.iter().enumerate() {
-            if client.life == Life::Gone {
-                continue;
-            }
             let now = self.clock(c);
-            for thread in &client.threads {
-                let Task::Holding(lease) = &thread.task else { continue };
+            let held = client.threads.iter().filter_map(|thread| match &thread.task {
+                Task::Holding(lease) if client.life != Life::Gone => Some(lease),
+                _ => None,
+            });
+            for lease in held.chain(&client.left) {
                 // What the server forgot is ordered by the fences alone.
                 if !lease.is_valid(now) || lease.first < self.record.forgotten {
                     continue;

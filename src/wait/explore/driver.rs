@@ -323,6 +323,7 @@ impl World {
         let thread = &mut client.threads[t];
         let Task::Holding(lease) = std::mem::replace(&mut thread.task, Task::Done) else { return };
         let effects = client.line.left_taken(lease.token);
+        client.left.push(lease);
         self.follow(c, effects);
     }
 

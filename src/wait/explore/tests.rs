@@ -161,7 +161,13 @@ fn caught_one_waiter_told_instead_of_two() {
 }
 
 #[test]
-fn caught_a_give_of_a_held_token() {
-    let setup = Setup::new(&[1, 1]).faults(1, &[Kind::Mute]);
-    is_caught(Wrong::Machine(Mutant::GivesHeldToken), setup);
+fn caught_a_give_because_of_a_message_that_lay_unread() {
+    let setup = Setup::new(&[1, 1, 1]).rounds(2).faults(3, &[Kind::Mute, Kind::LetExpire]);
+    is_caught(Wrong::Machine(Mutant::UndoesNotices), setup);
+}
+
+#[test]
+fn caught_a_give_of_a_lock_that_was_left_taken_before_its_take_was_answered() {
+    let setup = Setup::new(&[2, 1]).rounds(2).faults(2, &[Kind::Late, Kind::LetExpire]);
+    is_caught(Wrong::Machine(Mutant::ForgetsWhatWasLeft), setup);
 }

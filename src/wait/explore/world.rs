@@ -89,6 +89,8 @@ pub(super) struct Client {
     pub(super) owed: Vec<Owed>,
     /// A grant whose next turn was given and not fetched.
     pub(super) passing: Option<Lease>,
+    /// Leases that ended with the lock left taken: another process may go on with them.
+    pub(super) left: Vec<Lease>,
     pub(super) next_id: u64,
 }
 
@@ -212,6 +214,7 @@ impl World {
             threads: vec![Thread::new(setup.rounds); *count],
             owed: Vec::new(),
             passing: None,
+            left: Vec::new(),
             next_id: 1,
         };
         World {

@@ -11,7 +11,6 @@ use crate::store::{Notice, ServerId, Teller};
 use crate::sync::Condvar;
 use crate::wait::dating::Dating;
 use crate::wait::local::Line;
-use crate::wait::plan::{Effects, Owe};
 
 #[derive(Default)]
 pub(super) struct Hall {
@@ -107,11 +106,8 @@ impl Hall {
                 let since = date(server);
                 let granted =
                     |line: &mut Line| line.handed(token, (fence, block), since, span, now);
-                let effects = match self.lines.get_mut(&*name) {
-                    Some(line) => granted(line),
-                    None => Effects { wake: None, owe: Some(Owe { token, ttl: span, until: now }) },
-                };
-                (name, effects)
+                let effects = self.lines.get_mut(&*name).map(granted);
+                (name, effects.unwrap_or_default())
             }
             Notice::Window { name, token, server, span } => {
                 let until = date(server).unwrap_or(now).plus(span);

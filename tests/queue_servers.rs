@@ -15,8 +15,8 @@ use queueing::{
     NAME, assert_all_keys_end, client, config, eventually_queued, in_line, judge, kind, listeners,
     now, start_crowd, take_turn, turns_of,
 };
-use stores::{LIMIT, STALL, ms, open, secs};
-use support::{Child, Server, child, eventually, unless_starved};
+use stores::{LIMIT, STALL, holder, ms, open, secs};
+use support::{Child, Mode, Proxy, Server, child, eventually, unless_starved};
 
 #[test]
 #[ignore = "the entry of child processes"]
@@ -234,4 +234,36 @@ fn behind_one_who_may_not_publish_others_get_their_turn_by_asking() {
     assert!(turn.fence > 0);
     eventually_queued(&server, 0);
     assert_all_keys_end(&server);
+}
+
+/// The message that hands a lock over can lie unread until its client listens again, for another
+/// name and long after the lock was handed on.
+#[test]
+fn c5_no_message_that_lay_unread_gives_back_a_lock_that_was_left_taken() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let (holder_of_both, late) = (open(&server.url()), open(&proxy.url()));
+    let held = holder_of_both.lock(NAME).acquire().unwrap();
+    let _other = holder_of_both.lock("other").acquire().unwrap();
+    std::thread::scope(|scope| {
+        let waiter = late.lock(NAME).wait(LIMIT);
+        let waiter = scope.spawn(move || waiter.acquire().unwrap());
+        eventually_queued(&server, 1);
+        // Its next poll is on its way while the lock is handed to it by a message.
+        proxy.set_only(b"join", Mode::HoldRequests);
+        redis::cmd("CLIENT")
+            .arg(&["KILL", "TYPE", "pubsub"])
+            .exec(&mut server.connection())
+            .unwrap();
+        eventually(LIMIT, || proxy.held() > 0 && listeners(&server) == 1);
+        held.release().unwrap();
+        proxy.deliver();
+        let (token, _) = waiter.join().unwrap().detach();
+        let prefix = holder(&holder_of_both, NAME).unwrap().token_prefix;
+        assert!(token.to_string().starts_with(&prefix));
+
+        assert_eq!(kind(late.lock("other").acquire_timeout(ms(300))), ErrorKind::Timeout);
+        let left = holder(&holder_of_both, NAME).expect("nobody gave it back");
+        assert_eq!(left.token_prefix, prefix);
+    });
 }

@@ -53,6 +53,12 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
+/// By how much our clock may have drifted, in a span that another clock has measured, if the two
+/// differ by less than a hundredth.
+pub(crate) fn drifted(span: Duration) -> Duration {
+    span / 99
+}
+
 /// The environment variable that names the store where no URL is given.
 pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::grant::Terms;
-use crate::wait::dating::Dating;
+use crate::wait::dating::{self, Dating};
 use crate::wait::local::{Line, Mutant};
 use crate::wait::plan::Limits;
 
@@ -20,6 +20,8 @@ pub(super) struct Setup {
     pub(super) rounds: u8,
     pub(super) ttl: Duration,
     pub(super) window: Duration,
+    /// By how many ten thousandths the server's clock is faster than the clients'.
+    pub(super) drift: i64,
     /// Every other thread of a client uses a lock with another ttl.
     pub(super) mixed: bool,
     pub(super) renew: bool,
@@ -85,6 +87,8 @@ pub(super) enum Wrong {
     Machine(Mutant),
     /// Validity under a message counts from when it was read.
     DatedFromReceipt,
+    /// Clocks do not drift apart while a sample of them grows old.
+    DatedWithoutDrift,
     /// The server hands the lock over for the whole ttl, not just for the window.
     FullTtl,
     /// A give of a token under which no fence was used hands the lock to nobody.
@@ -101,6 +105,7 @@ impl Setup {
             rounds: 1,
             ttl: ms(900),
             window: ms(200),
+            drift: 0,
             mixed: false,
             renew: false,
             limits: Limits { turns: 3, within: ms(50), spread: Duration::ZERO },
@@ -118,6 +123,10 @@ impl Setup {
 
     pub(super) fn rounds(self, rounds: u8) -> Setup {
         Setup { rounds, ..self }
+    }
+
+    pub(super) fn drift(self, drift: i64) -> Setup {
+        Setup { drift, ..self }
     }
 
     pub(super) fn mixed(self) -> Setup {
@@ -156,7 +165,11 @@ impl Setup {
 
     pub(super) fn dating(&self) -> Dating {
         let mut dating = Dating::default();
-        dating.from_receipt = self.wrong == Some(Wrong::DatedFromReceipt);
+        dating.wrong = match self.wrong {
+            Some(Wrong::DatedFromReceipt) => Some(dating::Wrong::FromReceipt),
+            Some(Wrong::DatedWithoutDrift) => Some(dating::Wrong::IgnoresDrift),
+            _ => None,
+        };
         dating
     }
 

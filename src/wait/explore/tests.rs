@@ -46,6 +46,14 @@ fn worlds() -> Vec<(Way, Setup)> {
             Setup::new(&[2, 2, 1]).rounds(3).renewing().faults(2, &PEOPLE).until(long),
         ),
         (
+            Walks(75_000),
+            Setup::new(&[2, 1]).rounds(3).drift(90).renewing().faults(4, &Kind::ALL).until(long),
+        ),
+        (
+            Walks(75_000),
+            Setup::new(&[1, 1, 1]).rounds(3).drift(-90).faults(4, &Kind::ALL).until(long),
+        ),
+        (
             Walks(150_000),
             Setup::new(&[3, 1])
                 .rounds(3)
@@ -132,6 +140,12 @@ fn is_caught(wrong: Wrong, setup: Setup) {
 fn caught_validity_dated_from_receipt() {
     let setup = Setup::new(&[1, 1]).faults(1, &[Kind::Mute]);
     is_caught(Wrong::DatedFromReceipt, setup);
+}
+
+#[test]
+fn caught_validity_dated_as_if_clocks_did_not_drift_apart() {
+    let setup = Setup::new(&[1, 1]).rounds(3).drift(90).faults(2, &[Kind::Mute]).until(ms(10_000));
+    is_caught(Wrong::DatedWithoutDrift, setup);
 }
 
 #[test]

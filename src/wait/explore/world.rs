@@ -20,7 +20,7 @@ pub(super) type Broken = String;
 #[derive(Clone, Hash)]
 pub(super) struct World {
     pub(super) setup: Fixed,
-    /// True time in nanoseconds. Every clock runs at its rate, and none shows it.
+    /// True time in nanoseconds. The clients' clocks run at its rate, and none shows it.
     pub(super) now: u64,
     pub(super) server: Server,
     /// How much its clock is ahead of true time, in microseconds.
@@ -231,7 +231,9 @@ impl World {
 
     /// What the server's clock says, in microseconds.
     pub(super) fn server_time(&self) -> u64 {
-        self.now / 1000 + self.server_ahead
+        let passed = (self.now - START) as i64 / 1000;
+        let drifted = passed + passed * self.setup.drift / 10_000;
+        START / 1000 + drifted as u64 + self.server_ahead
     }
 
     /// What a client's clock says.
@@ -239,9 +241,10 @@ impl World {
         Moment::from_nanos(self.now + self.clients[client].ahead)
     }
 
-    /// True time of a moment on the server's clock.
+    /// True time of a moment on the server's clock: the first one at which it shows that.
     pub(super) fn true_time(&self, server: u64) -> u64 {
-        (server - self.server_ahead) * 1000
+        let drifted = (server - self.server_ahead - START / 1000) as i64 * 10_000;
+        START + (drifted as u64).div_ceil((10_000 + self.setup.drift) as u64) * 1000
     }
 
     pub(super) fn elapsed(&self) -> Duration {

@@ -15,7 +15,7 @@ use queueing::{
     queued, start_waiter,
 };
 use stores::{LIMIT, STALL, ms, open, secs};
-use support::{Hold, Server, Stopwatch, child, eventually, unless_starved};
+use support::{Hold, Offset, Server, Stopwatch, child, eventually, unless_starved};
 
 #[test]
 #[ignore = "the entry of child processes"]
@@ -96,6 +96,33 @@ fn a_waiter_that_stood_still_in_its_turn_knows_and_waits_on() {
     });
     eventually_queued(&server, 0);
     assert_all_keys_end(&server);
+}
+
+/// What it knows of the server's clock is as old as its wait, and the two have drifted apart since.
+#[test]
+fn c1_a_waiter_that_stood_still_in_its_turn_knows_although_the_clocks_have_drifted() {
+    let server = Server::builder().clocked().start();
+    let client = open(&server.url());
+    let held = taken(&client);
+    let victim = start_waiter(&server, secs(1));
+    let waited = secs(8);
+    std::thread::sleep(waited);
+    server.shift_clock(Offset::Ahead(waited * 9 / 1000));
+    victim.stop();
+    std::thread::scope(|scope| {
+        let next = client.lock(NAME).wait(LIMIT);
+        let next = scope.spawn(move || next.acquire().unwrap());
+        eventually_queued(&server, 2);
+        held.release().unwrap();
+        let next = next.join().unwrap();
+        victim.cont();
+        eventually_queued(&server, 1);
+        let released = now();
+        assert!(next.is_valid());
+        next.release().unwrap();
+        let (got, _) = had_turn(&victim);
+        assert!(got > released, "it believed for longer than the lock was its own");
+    });
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn web() -> Result<(), Box<dyn Error>> {
 
     let lease = lock.clone().ttl(Duration::from_secs(10)).try_acquire()?.ok_or("taken")?;
     println!("web:    took {name}, with fence {}", lease.fence());
-    let (token, fence) = lease.detach();
+    let (token, fence) = lease.detach()?;
     let held = lock.show()?.holder.ok_or("detaching has released the lock")?;
     println!("web:    let go of it; it stays taken for {:.1?}. The request is answered.", held.ttl);
     assert_eq!(run_worker(&name, token, fence)?, Some(0));
@@ -41,7 +41,7 @@ fn web() -> Result<(), Box<dyn Error>> {
     // The ttl covers the time in the queue. A job that lies there for longer comes too late.
     let lease = lock.clone().ttl(Duration::from_millis(200)).try_acquire()?.ok_or("taken")?;
     println!("web:    took it again, for 200 ms only, and let go of it");
-    let (token, fence) = lease.detach();
+    let (token, fence) = lease.detach()?;
     let next = lock.acquire()?;
     println!("other:  took it when the 200 ms were over, with fence {}", next.fence());
     assert_eq!(run_worker(&name, token, fence)?, Some(TOO_LATE));

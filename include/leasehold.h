@@ -787,10 +787,13 @@ leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error
 
 /**
  * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
- * "once per interval". Asks nobody. The handle still has to be freed.
+ * "once per interval". Asks the store only where the lease was handed over a moment ago and is not
+ * yet claimed for its whole ttl. The handle still has to be freed.
  *
- * Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
- * LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
+ * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
+ * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store
+ * did not confirm that claim: then the lease is over, and the lock may be free when the claim
+ * window is. Any thread.
  */
 leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_error **error);
 
@@ -799,8 +802,8 @@ leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_er
  *
  * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more;
  * LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
- * did not confirm it: then the lease is over, and the lock runs out by the ttl that it had. Any
- * thread.
+ * did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the claim
+ * window, where it was handed over a moment ago). Any thread.
  */
 leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
                                                   int64_t after_ms,
@@ -809,10 +812,9 @@ leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
 /**
  * Ends the lease here for another process to go on with it: hand that one the token and the
  * fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
- * Asks nobody. The handle still has to be freed, and its token and fence stay until then.
+ * The handle still has to be freed, and its token and fence stay until then.
  *
- * Returns LEASEHOLD_OK, LEASEHOLD_NOT_HELD when the lease was lost or ended before, or
- * LEASEHOLD_ERR_CLOSED when its client is closed. Any thread.
+ * Returns as leasehold_lease_let_expire(). Any thread.
  */
 leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error **error);
 
@@ -824,6 +826,14 @@ leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error 
  * is the parent's. Any thread.
  */
 void leasehold_lease_free(leasehold_lease *lease);
+
+/**
+ * Frees a lease that nobody can end any more, such as one that a garbage collector found. It is not
+ * renewed any more and not released: the lock stays taken until its ttl runs out. Never waits for
+ * the store. Does nothing for NULL, and for a handle that is wrong; in a forked child, nothing that
+ * is the parent's. Any thread.
+ */
+void leasehold_lease_abandon(leasehold_lease *lease);
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 

@@ -397,12 +397,15 @@ public:
 
     /** Gives the lock back, and says how that went. The lease is over whatever comes of it. */
     [[nodiscard]] outcome release();
-    /** Ends it without giving the lock back, which stays taken until its ttl runs out. */
-    outcome let_expire();
+    /**
+     * Ends it without giving the lock back, which stays taken until its ttl runs out. Not done where
+     * it was handed over a moment ago and the store did not confirm the claim for its whole ttl.
+     */
+    [[nodiscard]] outcome let_expire();
     /** The same, with the lock free `after` from now, whatever its ttl was. */
     [[nodiscard]] outcome let_expire_in(time_span after);
     /** Ends it here for another process to lock::attach() to, with its token() and fence(). */
-    outcome detach();
+    [[nodiscard]] outcome detach();
 
 private:
     explicit lease(leasehold_lease *handle) noexcept : owner{handle} {}

@@ -59,8 +59,11 @@ struct State {
     warned: bool,
     /// The last extension reached as far as `max_hold` allows: there will be no other.
     last: bool,
-    /// When the store's side keys were last refreshed.
+    /// When the store's side keys were last refreshed; zero while a grant that was handed over is not
+    /// claimed.
     refreshed: Moment,
+    /// Nobody has the lease any more: it ends when it is claimed, and nothing is told of it.
+    abandoned: bool,
     /// Until when the store may keep the lock, as far as anything sent so far can have made it.
     kept_until: Moment,
 }
@@ -192,6 +195,22 @@ impl Grant {
         Some(grant)
     }
 
+    /// What is left of a turn that ended while the grant was not claimed, and that leaves the lock
+    /// taken: it ends with the claim. `None` when there is nothing to claim.
+    #[cfg(feature = "capi")]
+    pub(crate) fn abandoned(
+        identity: Identity,
+        terms: Terms,
+        id: u64,
+        legacy: Legacy,
+        now: Moment,
+    ) -> Option<Grant> {
+        let is_claimed = legacy.refreshed != Moment::ZERO;
+        let grant = Grant::succeeding(identity, terms, id, legacy, now).filter(|_| !is_claimed)?;
+        grant.state.lock().abandoned = true;
+        Some(grant)
+    }
+
     /// A grant that another process took and handed on.
     pub(crate) fn attached(identity: Identity, terms: Terms, id: u64, now: Moment) -> Grant {
         let hold_end = hold_end(&terms, now);
@@ -214,6 +233,7 @@ impl Grant {
             warned: false,
             last: false,
             refreshed: now,
+            abandoned: false,
             kept_until: now.plus(terms.ttl),
         };
         Grant {
@@ -348,7 +368,11 @@ impl Grant {
 
     /// The side keys were refreshed by a request sent at `sent`.
     pub(crate) fn refreshed(&self, sent: Moment) {
-        self.state.lock().refreshed = sent;
+        let mut state = self.state.lock();
+        state.refreshed = sent;
+        if state.abandoned {
+            state.phase = Phase::Over;
+        }
     }
 
     /// A renewal did not get through; tries again after `pause`.
@@ -372,6 +396,9 @@ impl Grant {
         }
         if now >= self.lost_at() {
             state.phase = Phase::Over;
+            if state.abandoned {
+                return Step::Forget;
+            }
             let reason = if state.last { LossReason::MaxHold } else { LossReason::Expired };
             self.valid_until.store(0, Ordering::Release);
             return Step::Lose(reason);
@@ -404,6 +431,7 @@ impl Grant {
         let mut state = self.state.lock();
         match std::mem::replace(&mut state.phase, Phase::Over) {
             Phase::Over => Ended::Before,
+            _ if state.abandoned => Ended::Before,
             Phase::Attached => Ended::Stale,
             Phase::Held => {
                 let until = Moment::from_nanos(self.valid_until.swap(0, Ordering::AcqRel));
@@ -423,7 +451,9 @@ fn notice_of(span: Duration) -> u64 {
 }
 
 fn reach(refreshed: Moment, now: Moment) -> Reach {
-    if now.since(refreshed) >= REFRESH { Reach::Refresh } else { Reach::Grow }
+    // A machine that started less than an hour ago has claims to make, too.
+    let due = refreshed == Moment::ZERO || now.since(refreshed) >= REFRESH;
+    if due { Reach::Refresh } else { Reach::Grow }
 }
 
 /// Stores count whole milliseconds, and nobody may rely on more than was asked for.

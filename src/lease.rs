@@ -176,10 +176,40 @@ impl Lease {
     }
 
     /// Stops renewing and leaves the lock taken until its ttl runs out: "once per interval".
-    pub fn let_expire(self) {
-        if let Ok(desk) = self.keeper.desk_even_closed() {
-            self.end(desk);
-            desk.room.left_taken(&self.grant.identity);
+    ///
+    /// Asks the store only where the lease was [handed over](crate::Turn::Queue) a moment ago and is
+    /// not yet claimed for its whole ttl.
+    ///
+    /// # Errors
+    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
+    /// [`ErrorKind::Closed`]: closing the client has released it before. Others, such as
+    /// [`ErrorKind::Unknown`]: it was handed over a moment ago and the store did not confirm the
+    /// claim, so that the lock may be free when the claim window is over.
+    pub fn let_expire(self) -> Result<(), Error> {
+        let desk = self.keeper.desk()?;
+        let claimed = if self.grant.is_unclaimed() { self.extend() } else { Ok(()) };
+        let ended = self.end(desk);
+        desk.room.left_taken(&self.grant.identity);
+        claimed?;
+        match ended {
+            Ended::Before if desk.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
+            Ended::Before => Err(Error::bare(ErrorKind::Lost)),
+            Ended::Valid(_) | Ended::Stale => Ok(()),
+        }
+    }
+
+    /// The same without asking anybody: a claim that is not made yet is left to the keeper.
+    #[cfg(feature = "capi")]
+    pub(crate) fn abandon(self) {
+        let Ok(desk) = self.keeper.desk() else { return };
+        let ended = self.end(desk);
+        desk.room.left_taken(&self.grant.identity);
+        if let Ended::Valid(legacy) = ended {
+            let Grant { identity, terms, .. } = &*self.grant;
+            let (id, now) = (self.keeper.next_id(), Moment::now());
+            if let Some(left) = Grant::abandoned(identity.clone(), *terms, id, legacy, now) {
+                desk.keep(&Arc::new(left));
+            }
         }
     }
 
@@ -188,25 +218,13 @@ impl Lease {
         check_ttl(ttl, self.keeper.max_ttl())
     }
 
-    /// As [`let_expire`](Lease::let_expire), and tells whether there was anything left to leave.
-    #[cfg(feature = "capi")]
-    pub(crate) fn let_go(self) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
-        let ended = self.end(desk);
-        desk.room.left_taken(&self.grant.identity);
-        match ended {
-            Ended::Before => Err(Error::bare(ErrorKind::Lost)),
-            Ended::Valid(_) | Ended::Stale => Ok(()),
-        }
-    }
-
     /// The same, with the lock free `after` from now, whatever its ttl was. (A renewal that is on
     /// its way at this moment can still keep it for a whole ttl, if that is longer.)
     ///
     /// # Errors
     /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::BadArgument`]: no ttl can be
     /// that long or short. Others: the store did not confirm it, and the lock runs out by the ttl
-    /// that it had.
+    /// that it had: the claim window, where it was handed over a moment ago.
     pub fn let_expire_in(self, after: Duration) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
         self.check_ttl(after)?;
@@ -231,10 +249,13 @@ impl Lease {
 
     /// Lets go of the lease without releasing the lock, for another process to go on with: see
     /// [`Lock::attach`](crate::Lock::attach). The lock stays taken for what is left of its ttl.
-    pub fn detach(self) -> (Token, u64) {
+    ///
+    /// # Errors
+    /// As for [`let_expire`](Lease::let_expire).
+    pub fn detach(self) -> Result<(Token, u64), Error> {
         let handed = (self.token(), self.fence());
-        self.let_expire();
-        handed
+        self.let_expire()?;
+        Ok(handed)
     }
 
     /// Ends the turn: invalid before anything is sent, and no event about it from now on.

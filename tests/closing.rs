@@ -223,7 +223,7 @@ fn child_entry() {
 fn c14_dropping_the_last_handle_sends_nothing() {
     let server = Server::start();
     let client = open(&server.url());
-    client.lock("n").acquire().unwrap().let_expire();
+    client.lock("n").acquire().unwrap().let_expire().unwrap();
     client.lock("m").acquire().unwrap().release().unwrap();
     let events = client.events().unwrap();
     let mut watch = server.watch();
@@ -270,7 +270,7 @@ fn c14_a_lease_attached_while_its_client_closes_is_not_valid_afterwards() {
     let other = open(&server.url());
     for round in 0..40u64 {
         let name = format!("n:{round}");
-        let (token, fence) = other.lock(&name).acquire().unwrap().detach();
+        let (token, fence) = other.lock(&name).acquire().unwrap().detach().unwrap();
         let client = open(&server.url());
         client.ping().unwrap();
         let lease = client.lock(&name).attach(token, fence).unwrap();

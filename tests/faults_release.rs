@@ -79,7 +79,7 @@ fn c5_a_lost_reply_to_the_release_of_what_was_never_known_to_be_valid_is_unknown
     let server = Server::start();
     let mut proxy = Proxy::start(server.port());
     let client = open(&server, &proxy, "");
-    let (token, fence) = take(&client, LIMIT).detach();
+    let (token, fence) = take(&client, LIMIT).detach().unwrap();
     let lease = client.lock("lock").ttl(LIMIT).attach(token, fence).unwrap();
     proxy.set_only(&mark(GIVE), Mode::LoseReply(End::Fin));
     assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Unknown);

@@ -31,7 +31,7 @@ fn c2_fence_grows_across_release_drop_expiry_and_clients(store: &Store) {
         match round % 3 {
             0 => lease.release().unwrap(),
             1 => drop(lease),
-            _ => lease.let_expire(),
+            _ => lease.let_expire().unwrap(),
         }
         eventually_free(&one, "n");
     }

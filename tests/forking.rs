@@ -73,7 +73,7 @@ struct Inherited {
 fn inherit(url: &str) -> Inherited {
     let client = open(url);
     let lock = client.lock("n").ttl(ms(3000));
-    let (token, fence) = client.lock("handed on").acquire().unwrap().detach();
+    let (token, fence) = client.lock("handed on").acquire().unwrap().detach().unwrap();
     let attached = client.lock("handed on").attach(token, fence).unwrap();
     let (lease, other) = (lock.acquire().unwrap(), client.lock("m").acquire().unwrap());
     let events = client.events().unwrap();

@@ -5,11 +5,13 @@
 mod stores;
 mod support;
 
-use leasehold::{ErrorKind, MAX_FENCE, Token};
+use std::time::Duration;
+
+use leasehold::{Client, Config, Error, ErrorKind, Lease, MAX_FENCE, Token};
 use stores::{
     LIMIT, Store, eventually_free, holder, in_time_on_each_store, ms, on_each_store, open, secs,
 };
-use support::{Child, child, eventually};
+use support::{Child, Server, child, eventually};
 
 on_each_store!(
     a_lease_goes_from_one_process_to_another,
@@ -21,7 +23,7 @@ on_each_store!(
 
 in_time_on_each_store!(an_attached_lease_is_renewed_once_it_was_extended,);
 
-fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
+fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     result.err().expect("an error").kind()
 }
 
@@ -37,7 +39,7 @@ fn taken_elsewhere(store: &Store) -> (Token, u64) {
 fn taker(args: &[String]) {
     let client = open(&args[0]);
     let lease = client.lock("n").ttl(secs(15)).acquire().unwrap();
-    let (token, fence) = lease.detach();
+    let (token, fence) = lease.detach().unwrap();
     child::say(&format!("{token} {fence}"));
     client.close().unwrap();
 }
@@ -63,7 +65,7 @@ fn a_lease_goes_from_one_process_to_another(store: &Store) {
 
 fn c5_an_attached_lease_is_worth_nothing_before_it_is_extended(store: &Store) {
     let client = store.client();
-    let (token, fence) = client.lock("n").acquire().unwrap().detach();
+    let (token, fence) = client.lock("n").acquire().unwrap().detach().unwrap();
     assert!(holder(&client, "n").is_some());
     let lease = client.lock("n").attach(token, fence).unwrap();
     assert!(!lease.is_valid());
@@ -74,11 +76,11 @@ fn c5_an_attached_lease_is_worth_nothing_before_it_is_extended(store: &Store) {
 
 fn c5_an_attached_lease_can_be_released_at_once(store: &Store) {
     let (one, two) = (store.client(), store.client());
-    let (token, fence) = one.lock("n").acquire().unwrap().detach();
+    let (token, fence) = one.lock("n").acquire().unwrap().detach().unwrap();
     two.lock("n").attach(token, fence).unwrap().release().unwrap();
     assert!(holder(&one, "n").is_none());
 
-    let (token, fence) = one.lock("n").acquire().unwrap().detach();
+    let (token, fence) = one.lock("n").acquire().unwrap().detach().unwrap();
     drop(two.lock("n").attach(token, fence).unwrap());
     // By dropping it too, some moments later.
     eventually_free(&one, "n");
@@ -105,7 +107,7 @@ fn c5_a_wrong_token_extends_and_releases_nothing(store: &Store) {
 fn an_attached_lease_is_renewed_once_it_was_extended(store: &Store) {
     let client = store.client();
     let lock = client.lock("n").ttl(ms(600));
-    let (token, fence) = lock.acquire().unwrap().detach();
+    let (token, fence) = lock.acquire().unwrap().detach().unwrap();
     let lease = lock.attach(token, fence).unwrap();
     assert_eq!(client.counters().renewed, 0);
     lease.extend().unwrap();
@@ -120,4 +122,74 @@ fn a_fence_that_none_can_be_is_refused(store: &Store) {
     for fence in [0, MAX_FENCE + 1, u64::MAX] {
         assert_eq!(kind(client.lock("n").attach(token, fence)), ErrorKind::BadArgument);
     }
+}
+
+/// What becomes of a lease at the moment when another client has handed it over.
+fn handed_over<T: Send>(from: &Client, to: &Client, end: impl FnOnce(Lease) -> T + Send) -> T {
+    let held = from.lock("n").try_acquire().unwrap().expect("the lock is free");
+    std::thread::scope(|scope| {
+        let busy = to.counters().busy;
+        let waiter = scope.spawn(|| end(to.lock("n").acquire_timeout(LIMIT).unwrap()));
+        eventually(LIMIT, || to.counters().busy > busy);
+        held.release().unwrap();
+        waiter.join().unwrap()
+    })
+}
+
+const WINDOW: Duration = ms(500);
+
+fn with_window(server: &Server) -> Client {
+    let config = Config::from_url(&server.url()).unwrap();
+    Client::with_config(config.claim_window(WINDOW)).unwrap()
+}
+
+#[test]
+fn c5_what_was_handed_over_a_moment_ago_is_left_for_its_ttl() {
+    let server = Server::start();
+    let (one, two) = (with_window(&server), with_window(&server));
+    let ends: [fn(Lease) -> Result<(), Error>; 2] =
+        [Lease::let_expire, |lease| lease.detach().map(drop)];
+    for round in 0..10 {
+        handed_over(&one, &two, |lease| ends[round % 2](lease)).unwrap();
+        assert!(holder(&one, "n").expect("taken").ttl > secs(20), "round {round}");
+        server.cmd(&["DEL", "n"]);
+    }
+}
+
+#[test]
+fn c5_leaving_what_was_handed_over_says_that_somebody_deleted_it() {
+    let server = Server::start();
+    let (one, two) = (with_window(&server), with_window(&server));
+    let ends: [fn(Lease) -> ErrorKind; 2] =
+        [|lease| kind(lease.let_expire()), |lease| kind(lease.detach())];
+    for end in ends {
+        let deleted = |lease| {
+            server.cmd(&["DEL", "n"]);
+            end(lease)
+        };
+        assert_eq!(handed_over(&one, &two, deleted), ErrorKind::Lost);
+    }
+}
+
+#[test]
+fn c5_leaving_what_was_handed_over_says_that_the_server_did_not_answer() {
+    let server = Server::start();
+    let config = Config::from_url(&server.url()).unwrap().io_timeout(ms(300));
+    let (one, two) = (with_window(&server), Client::with_config(config).unwrap());
+    for _ in 0..10 {
+        let silent = |lease: Lease| {
+            server.stop();
+            let left = lease.let_expire();
+            server.cont();
+            left
+        };
+        let left = handed_over(&one, &two, silent);
+        server.cmd(&["DEL", "n"]);
+        // Unless its client was faster to claim it.
+        if let Err(error) = left {
+            assert_eq!(error.kind(), ErrorKind::Unknown);
+            return;
+        }
+    }
+    panic!("always claimed within an instant");
 }

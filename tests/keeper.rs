@@ -128,7 +128,7 @@ fn c9_renewal_stops_with_let_expire() {
     unless_starved(STALL, || {
         let server = Server::start();
         let client = open(&server.url());
-        client.lock("n").ttl(ms(450)).acquire().unwrap().let_expire();
+        client.lock("n").ttl(ms(450)).acquire().unwrap().let_expire().unwrap();
         let mut watch = server.watch();
         std::thread::sleep(ms(500));
         assert_eq!(watch.client_commands(), [""; 0]);

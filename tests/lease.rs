@@ -68,7 +68,7 @@ fn no_ttl_is_longer_than_the_stores_longest(store: &Store) {
     assert!(lease.remaining() < most);
     assert_eq!(kind(lease.extend_for(more)), ErrorKind::BadArgument);
     lease.extend_for(most).unwrap();
-    let (token, fence) = lease.detach();
+    let (token, fence) = lease.detach().unwrap();
     assert_eq!(kind(lock.attach(token, fence)), ErrorKind::BadArgument);
     let lease = lock.ttl(most).attach(token, fence).unwrap();
     assert_eq!(kind(lease.let_expire_in(more)), ErrorKind::BadArgument);
@@ -265,7 +265,7 @@ fn let_expire_leaves_the_lock_to_its_ttl(store: &Store) {
     let client = store.client();
     let lease = client.lock("n").ttl(ms(400)).acquire().unwrap();
     let before = Stopwatch::start();
-    lease.let_expire();
+    lease.let_expire().unwrap();
     // A renewed lease is renewed at a third of its ttl; this one is not any more.
     let renewed = client.counters().renewed;
     assert!(holder(&client, "n").unwrap().ttl <= ms(400));

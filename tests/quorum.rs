@@ -105,7 +105,7 @@ fn c5_a_lease_is_extended_shortened_and_handed_on_where_most_nodes_have_it() {
     let quorum = Quorum::start(3);
     let (one, two) = (quorum.client(), quorum.client());
     quorum.warm_up(&one);
-    let (token, fence) = taken(&one, "n").detach();
+    let (token, fence) = taken(&one, "n").detach().unwrap();
     eventually(LIMIT, || quorum.taken_on("n") == 3);
     let lease = two.lock("n").ttl(secs(50)).attach(token, fence).unwrap();
     assert!(!lease.is_valid());

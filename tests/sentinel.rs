@@ -87,7 +87,7 @@ fn one_that_waits_has_the_lock_within_a_second_of_the_election() {
             let ttl = if fault == Fault::StepDown { secs(4) } else { secs(1) };
             let lost = holder.lock("n").ttl(ttl).renew(false).acquire().unwrap();
             let (fence, expires) = (lost.fence(), Instant::now() + ttl);
-            lost.let_expire();
+            lost.let_expire().unwrap();
             std::thread::scope(|scope| {
                 let lock = waiter.lock("n").wait(LIMIT);
                 let waits = scope.spawn(move || (lock.acquire().unwrap(), Instant::now()));
@@ -440,7 +440,7 @@ fn a_sentinel_that_falls_silent_with_the_master_keeps_nobody_waiting() {
         let group = SentinelGroup::start();
         settle(&group);
         let (holder, waiter) = (client(&group.url()), client(&group.url()));
-        holder.lock("n").acquire().unwrap().let_expire();
+        holder.lock("n").acquire().unwrap().let_expire().unwrap();
         std::thread::scope(|scope| {
             let lock = waiter.lock("n").wait(LIMIT);
             let waits = scope.spawn(move || (lock.acquire().unwrap(), Instant::now()));

@@ -114,7 +114,7 @@ fn a_wait_gets_the_lock_when_the_holders_ttl_ends(store: &Store) {
         let asked = Instant::now();
         let held = one.lock("n").ttl(ms(300)).renew(false).acquire().unwrap();
         let taken = Instant::now();
-        held.let_expire();
+        held.let_expire().unwrap();
         let got = gets(two.lock("n").backoff(slow), &two, || ());
         assert!(got >= asked + ms(290), "the holder's time is its own");
         late.push(got.saturating_duration_since(taken + ms(300)));
@@ -194,7 +194,7 @@ fn a_thread_that_would_wait_for_itself_for_ever_is_refused(store: &Store) {
     });
 
     // Nor is a lease in the way that this thread has let go of.
-    client.lock("n").ttl(ms(100)).acquire().unwrap().let_expire();
+    client.lock("n").ttl(ms(100)).acquire().unwrap().let_expire().unwrap();
     forever.acquire().unwrap().release().unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! The C interface: one file for each type that `include/leasehold.h` declares.
 //!
 //! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, limits and error
-//! kinds), but for `Lease::let_go`, since C is told what Rust's types rule out. It knows nothing of
+//! kinds), but for `Lease::abandon`, which garbage collectors need. It knows nothing of
 //! stores, grants or the keeper. The comments on its functions are the header's, and so the manual
 //! of C programmers.
 //!

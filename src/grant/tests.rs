@@ -174,3 +174,43 @@ fn c5_a_turn_ends_once() {
     assert!(!grant.extended(at(2), ms(1000), at(2)));
     assert_eq!(grant.step(at(2)), Step::Forget);
 }
+
+fn handed() -> Grant {
+    let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl: ms(9000) };
+    Grant::handed(identity, terms(9000), 1, (START, ms(1000)), at(50), START).unwrap()
+}
+
+#[test]
+fn what_was_handed_over_is_claimed_first_also_soon_after_the_machine_started() {
+    let grant = handed();
+    assert!(grant.is_unclaimed());
+    assert_eq!(grant.reach(at(1)), Reach::Refresh);
+    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Refresh });
+    grant.refreshed(at(50));
+    assert!(!grant.is_unclaimed());
+    assert_eq!(grant.reach(at(51)), Reach::Grow);
+}
+
+#[cfg(feature = "capi")]
+#[test]
+fn what_nobody_has_any_more_is_claimed_and_no_more() {
+    let left = |grant: &Grant| {
+        let Ended::Valid(legacy) = grant.end(at(1)) else { panic!("it was valid") };
+        let identity = grant.identity.clone();
+        Grant::abandoned(identity, grant.terms, 2, legacy, at(1))
+    };
+    let grant = left(&handed()).unwrap();
+    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Refresh });
+    grant.refreshed(at(50));
+    assert!(grant.is_over() && !grant.extended(at(50), ms(9000), at(51)));
+
+    // Nothing is told of one that nobody could claim, and closing does not release it.
+    let late = left(&handed()).unwrap();
+    assert_eq!(late.step(late.lost_at()), Step::Forget);
+    assert_eq!(left(&handed()).unwrap().end(at(2)), Ended::Before);
+
+    let claimed = handed();
+    claimed.refreshed(at(1));
+    assert!(left(&claimed).is_none());
+}

@@ -150,6 +150,22 @@ static void a_lease_that_is_let_expire_keeps_the_lock_taken_for_its_ttl(struct s
     leasehold_client_free(client);
 }
 
+static void a_lease_that_is_abandoned_keeps_the_lock_taken_for_its_ttl(struct store *store)
+{
+    leasehold_client *client = open_client(store->url);
+    size_t handles = leasehold_handle_count();
+    leasehold_lease *lease = take_name_for(client, "n", 600);
+    leasehold_lease_abandon(lease);
+    CHECK_INT(handles, leasehold_handle_count());
+    CHECK(is_held(client, "n"));
+    leasehold_lease_abandon(lease);
+    leasehold_lease_abandon(NULL);
+    /* Nobody renews it. */
+    EVENTUALLY(!is_held(client, "n"));
+    CHECK_INT(0, count(client, LEASEHOLD_COUNTER_LOST));
+    leasehold_client_free(client);
+}
+
 static void a_lease_can_be_let_expire_at_another_time(struct store *store)
 {
     leasehold_client *client = open_client(store->url);
@@ -330,6 +346,7 @@ int main(int argc, char **argv)
     ON_EACH_STORE_IN_TIME(an_extension_counts_from_now_and_never_makes_a_lease_shorter);
     ON_EACH_STORE_IN_TIME(c9_max_hold_is_how_long_a_renewed_lease_is_kept);
     ON_EACH_STORE_IN_TIME(a_lease_that_is_let_expire_keeps_the_lock_taken_for_its_ttl);
+    ON_EACH_STORE_IN_TIME(a_lease_that_is_abandoned_keeps_the_lock_taken_for_its_ttl);
     ON_EACH_STORE_IN_TIME(a_lease_can_be_let_expire_at_another_time);
     ON_EACH_STORE(a_lease_can_be_handed_on_to_another_client);
     ON_EACH_STORE(only_a_token_and_a_fence_can_be_attached);

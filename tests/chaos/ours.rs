@@ -50,7 +50,7 @@ impl Scheme for Ours {
 
     fn release(&mut self, dice: &mut Dice) {
         match dice.below(32) {
-            0 => self.lease.take().map_or((), Lease::let_expire),
+            0 => drop(self.lease.take().map(Lease::let_expire)),
             1..10 => drop(self.lease.take()),
             _ => drop(self.lease.take().map(Lease::release)),
         }

@@ -1,10 +1,12 @@
 """What is lost to garbage collection stops being renewed and is not released."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, List
 
 import pytest
 from conftest import Until
+from server import Server
 
 import leasehold
 
@@ -20,6 +22,21 @@ def test_a_lost_lease_runs_out_by_its_ttl(
     # Nobody renews it, so this is less than the ttl and goes on falling.
     other.lock(name).acquire(wait=20).release()
     assert client.counters().renewed == 0
+
+
+def test_a_lease_lost_right_after_it_was_handed_over_runs_out_by_its_ttl(
+    server: Server, redis_client: leasehold.Client, name: str, until: Until
+) -> None:
+    with leasehold.connect(server.url) as other, ThreadPoolExecutor() as pool:
+        held = other.lock(name).acquire()
+        waiter = pool.submit(lambda: redis_client.lock(name).acquire().fence)
+        until(lambda: redis_client.counters().busy > 0)
+        held.release()
+        fence = waiter.result()
+        # Its client claims it for its whole ttl all the same, and then leaves it.
+        until(lambda: (other.lock(name).show().ttl or 0) > 20)
+        assert other.lock(name).show().fence == fence
+        assert redis_client.counters().renewed == 0
 
 
 def test_a_cycle_of_garbage(url: str, other: leasehold.Client, name: str) -> None:

@@ -129,7 +129,7 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
             ok()
         }
         ["detach", lease] => {
-            let (token, fence) = take(lease).unwrap().detach();
+            let (token, fence) = take(lease).unwrap().detach().unwrap();
             Ok(format!("ok {token} {fence}"))
         }
         ["valid", lease] => {

@@ -79,6 +79,7 @@
     FUNCTION(STATUS, lease_let_expire_in_ms, LEASE, NONE, NO, (HANDLE, MS, ERROR_OUT))             \
     FUNCTION(STATUS, lease_detach, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                           \
     FUNCTION(NOTHING, lease_free, LEASE, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NOTHING, lease_abandon, LEASE, NONE, NO, (HANDLE))                                    \
     FUNCTION(NUMBER, event_kind, EVENT, NONE, NO, (HANDLE))                                        \
     FUNCTION(NUMBER, event_reason, EVENT, NONE, NO, (HANDLE))                                      \
     FUNCTION(TEXT, event_name, EVENT, LENGTH, NO, (HANDLE, OUTPUT))                                \

@@ -111,6 +111,7 @@ lease_let_expire = _function(c_int32, "lease_let_expire", c_void_p, c_void_p)
 lease_let_expire_in_ms = _function(c_int32, "lease_let_expire_in_ms", c_void_p, c_int64, c_void_p)
 lease_detach = _function(c_int32, "lease_detach", c_void_p, c_void_p)
 lease_free = _function(None, "lease_free", c_void_p)
+lease_abandon = _function(None, "lease_abandon", c_void_p)
 
 # Events
 event_kind = _function(c_int32, "event_kind", c_void_p)

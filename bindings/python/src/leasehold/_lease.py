@@ -110,7 +110,9 @@ class Lease:
 
     def let_expire(self, after: Optional[Seconds] = None) -> None:
         """Ends the lease without giving the lock back: it stays taken until its ttl runs out, or
-        for `after` from now. For "once per interval".
+        for `after` from now. For "once per interval". What it raises says that the store did not
+        confirm it: the lock may then be free before that, when the claim window is over if it was
+        handed over a moment ago.
 
         >>> if (lease := lock.try_acquire()) is not None:
         ...     # ... the work of this hour, and then:
@@ -132,7 +134,7 @@ class Lease:
 
     def detach(self) -> Handover:
         """Ends the lease here for another process to go on with it: see `Lock.attach()`. The lock
-        stays taken for what is left of its ttl. Asks nobody."""
+        stays taken for what is left of its ttl. Raises what `let_expire()` does."""
         handed = Handover(self.token, self.fence)
         self.let_expire()
         return handed

@@ -32,15 +32,10 @@ class Room:
             self.cell.value = None
 
     # The names of modules may be gone when the interpreter ends, default values are not.
-    def __del__(
-        self,
-        let_expire: Callable[..., Any] = _abi.lease_let_expire,
-        free: Callable[..., Any] = _abi.lease_free,
-    ) -> None:
+    def __del__(self, abandon: Callable[..., Any] = _abi.lease_abandon) -> None:
         handle = self.cell.value
         if handle:
-            let_expire(handle, None)
-            free(handle)
+            abandon(handle)
 
 
 # Appending to a list and popping from one are single steps for other threads.

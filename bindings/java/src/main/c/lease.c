@@ -51,7 +51,6 @@ static void release(JNIEnv *env, jclass native, jlong lease)
         raise_status(env, native, status, error);
 }
 
-/* Never waits and never asks the store. */
 static void let_expire(JNIEnv *env, jclass native, jlong lease)
 {
     leasehold_error *error = NULL;
@@ -89,8 +88,7 @@ static void detach(JNIEnv *env, jclass native, jlong lease)
 /* A lease that Java has forgotten: renewal ends, and nothing is released. */
 static void abandon(JNIEnv *env, jclass native, jlong lease)
 {
-    leasehold_lease_let_expire(HANDLE(leasehold_lease, lease), NULL);
-    leasehold_lease_free(HANDLE(leasehold_lease, lease));
+    leasehold_lease_abandon(HANDLE(leasehold_lease, lease));
 }
 
 static const JNINativeMethod methods[] = {

@@ -195,9 +195,12 @@ public final class Lease implements AutoCloseable {
 
     /**
      * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful
-     * for "once per interval". Asks nobody.
+     * for "once per interval". Asks the store only where the lease was handed over a moment ago and
+     * is not yet claimed for its whole ttl.
      *
      * @throws LeaseLostException it had ended before
+     * @throws LeaseholdException the store did not confirm that claim: then the lease is over, and
+     *     the lock may be free when the claim window is
      */
     public void letExpire() {
         try {
@@ -214,7 +217,7 @@ public final class Lease implements AutoCloseable {
      * @throws LeaseLostException it was not ours any more
      * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for what no ttl can be: then the lease
      *     goes on; others when the store did not confirm it: then the lease is over, and the lock
-     *     runs out by the ttl that it had
+     *     runs out by the ttl that it had (the claim window, where it was handed over a moment ago)
      */
     public void letExpireIn(Duration after) {
         long afterMs = Times.toMillis("the time to expire in", after);
@@ -236,10 +239,11 @@ public final class Lease implements AutoCloseable {
 
     /**
      * Ends the lease here for another process to go on with it. The lock stays taken for what is
-     * left of its ttl. Asks nobody.
+     * left of its ttl.
      *
      * @return what that process needs for {@link NamedLock#attach(String, long)}
      * @throws LeaseLostException it had ended before
+     * @throws LeaseholdException as {@link #letExpire()}
      */
     public Handover detach() {
         long lease = end();

@@ -258,7 +258,7 @@ fn c5_no_message_that_lay_unread_gives_back_a_lock_that_was_left_taken() {
         eventually(LIMIT, || proxy.held() > 0 && listeners(&server) == 1);
         held.release().unwrap();
         proxy.deliver();
-        let (token, _) = waiter.join().unwrap().detach();
+        let (token, _) = waiter.join().unwrap().detach().unwrap();
         let prefix = holder(&holder_of_both, NAME).unwrap().token_prefix;
         assert!(token.to_string().starts_with(&prefix));
 

@@ -33,7 +33,7 @@ pub use history::{Hold, Wrong};
 pub use link::Link;
 pub use namespace::{Cut, Namespace};
 pub use process::Process;
-pub use proxy::{End, Mode, Proxy};
+pub use proxy::{Babble, End, Mode, Proxy};
 pub use sentinel::{Election, Elections, SentinelBuilder, SentinelGroup};
 pub use server::{KeptFile, Server, ServerBuilder};
 pub use wait::{STALL, Stopwatch, eventually, unless_starved, within};

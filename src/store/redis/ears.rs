@@ -368,7 +368,9 @@ impl Ears {
             [line] if self.places.is_one() => line.wait(wake),
             lines => {
                 let fds: Vec<_> = lines.iter().filter_map(Line::fd).chain(self.bell.fd()).collect();
-                poll::readable(&fds, wake);
+                // TLS may have decrypted what is left, of which the socket tells nothing.
+                let has_more = lines.iter().any(|line| line.has_more);
+                poll::readable(&fds, if has_more { Moment::ZERO } else { wake });
                 self.bell.silence();
                 lines.iter_mut().for_each(Line::look);
             }
@@ -379,6 +381,10 @@ impl Ears {
     fn ended(&self, line: &Line, error: Error) {
         let mut board = self.board.lock();
         board.open.remove(&line.key);
+        if !error.is_retriable() {
+            // It would be so again.
+            board.resting.insert(line.key, (Moment::now().plus(REFUSED), error.clone()));
+        }
         board.trouble = Some(error);
         self.changed.notify_all();
     }

@@ -9,39 +9,57 @@ use redis::Value;
 use super::fault;
 use crate::error::{Error, ErrorKind};
 
-/// Far more than any reply to a script of ours.
-const LONGEST: usize = 1024 * 1024;
+/// The longest reply that is read. That of a Cluster of 1,000 servers with a map of 1,500 ranges of
+/// slots has half of it; any other that we ask for, much less.
+pub(super) const LONGEST: usize = 1024 * 1024;
 
-/// The length of the first reply, `None` while it has not come whole.
-pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, Error> {
-    let mut end = 0;
-    // Replies that are still to be skipped: an array is as many more as it has elements.
-    let mut open = 1usize;
-    while open > 0 {
-        let Some(line) = line(&bytes[end..])? else { return Ok(None) };
-        end += line.len() + 2;
-        open -= 1;
-        match line[0] {
-            b'$' => match number(&line[1..])? {
-                -1 => {}
-                length => end += size(length)? + 2,
-            },
-            b'*' => match number(&line[1..])? {
-                -1 => {}
-                count => open += size(count)?,
-            },
-            _ => {}
-        }
-        if end > bytes.len() {
-            return Ok(None);
-        }
+/// No reply is shorter.
+const SHORTEST: usize = 3;
+
+/// How much has come of a reply that begins where the bytes do. However they come, each is looked
+/// at once.
+pub(super) struct Progress {
+    /// Up to here there are whole lines and texts. The text that ends here may not have come yet.
+    end: usize,
+    /// So many bytes behind that are known not to end a line.
+    looked: usize,
+    /// Replies that are to follow: an array is as many more as it has elements.
+    open: usize,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress { end: 0, looked: 0, open: 1 }
     }
-    Ok(Some(end))
+}
+
+impl Progress {
+    /// The length of the reply, `None` while it has not come whole. The bytes are those of the last
+    /// call, and perhaps more.
+    pub(super) fn length(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        while self.open > 0 {
+            let Some(rest) = bytes.get(self.end..) else { return Ok(None) };
+            let Some(line) = line(rest, self.looked)? else {
+                self.looked = rest.len().saturating_sub(1);
+                return Ok(None);
+            };
+            (self.end, self.looked, self.open) = (self.end + line.len() + 2, 0, self.open - 1);
+            match line[0] {
+                b'$' if line != b"$-1" => self.end += size(&line[1..])?.saturating_add(2),
+                b'*' if line != b"*-1" => self.open += size(&line[1..])?,
+                _ => {}
+            }
+            if self.open.saturating_mul(SHORTEST).saturating_add(self.end) > LONGEST {
+                return Err(too_long(bytes));
+            }
+        }
+        Ok((self.end <= bytes.len()).then_some(self.end))
+    }
 }
 
 /// What a whole reply says.
 pub(super) fn value(reply: &[u8]) -> Result<Value, Error> {
-    match (line(reply)?, reply) {
+    match (line(reply, 0)?, reply) {
         (Some(line), [b':', ..]) => Ok(Value::Int(number(&line[1..])?)),
         (Some([b'$', first, ..]), _) if *first != b'-' => {
             let start = reply.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -63,7 +81,7 @@ pub(super) struct Push<'a> {
 
 /// Reads a whole reply as what a subscriber is told; `None` if it is something else.
 pub(super) fn push(reply: &[u8]) -> Option<Push<'_>> {
-    let head = line(reply).ok()??;
+    let head = line(reply, 0).ok()??;
     let [b'*', ..] = head else { return None };
     let (kind, rest) = text(&reply[head.len() + 2..])?;
     let (channel, rest) = text(rest).unwrap_or_default();
@@ -72,23 +90,21 @@ pub(super) fn push(reply: &[u8]) -> Option<Push<'_>> {
 
 /// A text at the start of the bytes, and what follows it.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let head = line(bytes).ok()??;
-    let length = size(number(head.strip_prefix(b"$")?).ok()?).ok()?;
+    let head = line(bytes, 0).ok()??;
+    let length = size(head.strip_prefix(b"$")?).ok()?;
     let (text, rest) = bytes[head.len() + 2..].split_at_checked(length)?;
     Some((text, rest.get(2..)?))
 }
 
-/// The first line without its end, `None` while that has not come.
-fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Error> {
+/// The first line without its end, `None` while that has not come. It is not among the first bytes.
+fn line(bytes: &[u8], looked: usize) -> Result<Option<&[u8]>, Error> {
     match bytes.first() {
         None => return Ok(None),
         Some(b'+' | b'-' | b':' | b'$' | b'*') => {}
         Some(_) => return Err(unreadable(bytes)),
     }
-    match bytes.windows(2).position(|pair| pair == b"\r\n") {
-        None if bytes.len() > LONGEST => Err(unreadable(bytes)),
-        end => Ok(end.map(|end| &bytes[..end])),
-    }
+    let end = bytes[looked..].windows(2).position(|pair| pair == b"\r\n");
+    Ok(end.map(|end| &bytes[..looked + end]))
 }
 
 fn number(digits: &[u8]) -> Result<i64, Error> {
@@ -96,15 +112,26 @@ fn number(digits: &[u8]) -> Result<i64, Error> {
     text.and_then(|text| text.parse().ok()).ok_or_else(|| unreadable(digits))
 }
 
-fn size(number: i64) -> Result<usize, Error> {
-    let size = usize::try_from(number).ok().filter(|size| *size <= LONGEST);
-    size.ok_or_else(|| unreadable(number.to_string().as_bytes()))
+fn size(digits: &[u8]) -> Result<usize, Error> {
+    usize::try_from(number(digits)?).map_err(|_| unreadable(digits))
 }
 
 fn unreadable(bytes: &[u8]) -> Error {
+    wrong("the reply cannot be read", bytes)
+}
+
+pub(super) fn too_long(bytes: &[u8]) -> Error {
+    wrong("the reply is longer than 1 MB", bytes)
+}
+
+/// What a subscriber was told without having asked.
+pub(super) fn unasked(reply: &[u8]) -> Error {
+    wrong("a reply that nobody asked for", reply)
+}
+
+fn wrong(what: &str, bytes: &[u8]) -> Error {
     let shown = &bytes[..bytes.len().min(60)];
-    let what = format!("the reply cannot be read: {}", shown.escape_ascii());
-    Error::new(ErrorKind::Protocol, what)
+    Error::new(ErrorKind::Protocol, format!("{what}: {}", shown.escape_ascii()))
 }
 
 #[cfg(test)]
@@ -123,12 +150,19 @@ mod tests {
         b"*3\r\n$2\r\n\r\n\r\n:5\r\n*1\r\n$-1\r\n",
     ];
 
+    fn length(bytes: &[u8]) -> Result<Option<usize>, Error> {
+        Progress::default().length(bytes)
+    }
+
     #[test]
     fn each_reply_ends_where_it_ends_however_much_has_come() {
         for reply in REPLIES {
+            let mut progress = Progress::default();
             for cut in 0..reply.len() {
                 assert_eq!(length(&reply[..cut]).unwrap(), None, "{}", reply.escape_ascii());
+                assert_eq!(progress.length(&reply[..cut]).unwrap(), None);
             }
+            assert_eq!(progress.length(reply).unwrap(), Some(reply.len()));
             let more = [reply, b":9\r\n"].concat();
             assert_eq!(length(&more).unwrap(), Some(reply.len()), "{}", reply.escape_ascii());
         }
@@ -162,10 +196,30 @@ mod tests {
 
     #[test]
     fn what_is_no_reply_is_refused_and_not_waited_for() {
-        let all: [&[u8]; 5] = [b"HTTP/1.1 400", b"$x\r\n", b"*-2\r\n", b"$99999999999\r\n", b"\0"];
+        let all: [&[u8]; 4] = [b"HTTP/1.1 400", b"$x\r\n", b"*-2\r\n", b"\0"];
         for bytes in all {
             let error = length(bytes).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Protocol, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_reply_that_must_become_too_long_is_refused_as_soon_as_it_says_so() {
+        let text = format!("${}\r\n", LONGEST - 12);
+        assert_eq!(length(text.as_bytes()).unwrap(), None);
+        let texts = format!("*2\r\n${}\r\n{}", LONGEST / 2, "x".repeat(LONGEST / 2 + 2));
+        assert_eq!(length((texts.clone() + ":1\r\n").as_bytes()).unwrap(), Some(texts.len() + 4));
+        for bytes in [
+            format!("${}\r\n", LONGEST - 10),
+            format!("${}\r\n", i64::MAX),
+            format!("*{}\r\n", LONGEST / 3),
+            format!("*{}\r\n", i64::MAX),
+            "*1000\r\n".repeat(400),
+            format!("*2\r\n${}\r\n", LONGEST - 15),
+            texts + "$600000\r\n",
+        ] {
+            let error = length(bytes.as_bytes()).unwrap_err();
+            assert!(error.detail().starts_with("the reply is longer than 1 MB: "), "{error}");
         }
     }
 
@@ -175,6 +229,10 @@ mod tests {
             prop_oneof![Just(b'$'), Just(b'*'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()],
             0..40,
         )) {
+            let mut progress = Progress::default();
+            let step = |cut: usize| progress.length(&bytes[..cut]).transpose();
+            let in_steps = (0..=bytes.len()).find_map(step).transpose();
+            prop_assert_eq!(in_steps.ok(), length(&bytes).ok());
             if let Ok(Some(length)) = length(&bytes) {
                 let _ = value(&bytes[..length]);
                 let _ = push(&bytes[..length]);

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::fault;
+use super::frame::{self, LONGEST, Progress};
 use super::owing::Account;
-use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
@@ -21,6 +22,8 @@ pub(super) struct Wire {
     /// What has come and was not read yet, up to `filled`.
     inbox: Vec<u8>,
     filled: usize,
+    /// Of the reply that it begins with.
+    first: Progress,
     used: Moment,
     /// Whom it leads to.
     pub(super) server: ServerId,
@@ -44,6 +47,10 @@ pub(super) enum Stream {
 /// Room for the replies of every day.
 const INBOX: usize = 1024;
 
+/// How much is read before time and other connections are looked at again: a server may send faster
+/// than anybody reads.
+pub(super) const AT_ONCE: usize = 64 * 1024;
+
 /// How long a connection may lie unused before it is asked whether the server has closed it.
 const FRESH: Duration = Duration::from_millis(100);
 
@@ -53,6 +60,7 @@ impl Wire {
             stream,
             inbox: vec![0; INBOX],
             filled: 0,
+            first: Progress::default(),
             used: Moment::now(),
             server,
             run: None,
@@ -93,17 +101,14 @@ impl Wire {
     pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Value, Error> {
         self.socket().deadline = deadline;
         loop {
-            if let Some(length) = frame::length(&self.inbox[..self.filled])? {
+            if let Some(length) = self.first.length(&self.inbox[..self.filled])? {
                 let value = frame::value(&self.inbox[..length])?;
-                self.inbox.copy_within(length..self.filled, 0);
-                self.filled -= length;
+                self.first = Progress::default();
+                self.forget(length);
                 self.used = Moment::now();
                 return Ok(value);
             }
-            if self.filled == self.inbox.len() {
-                self.inbox.resize(2 * self.filled, 0);
-            }
-            self.filled += self.read()?;
+            self.read()?;
         }
     }
 
@@ -111,40 +116,53 @@ impl Wire {
     /// use: what is not a whole reply yet is kept.
     pub(super) fn wait(&mut self, until: Deadline) -> Result<bool, Error> {
         self.socket().deadline = until;
-        if self.filled == self.inbox.len() {
-            self.inbox.resize(2 * self.filled, 0);
-        }
         match self.read() {
-            Ok(count) => self.filled += count,
-            Err(error) if error.kind() == ErrorKind::NoAnswer => return Ok(false),
-            Err(error) => return Err(error),
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NoAnswer => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(true)
     }
 
-    /// The same for what lies there already.
-    pub(super) fn glance(&mut self) -> Result<bool, Error> {
-        // What TLS has decrypted takes no time. Nor does what lies in the socket, unless it is a
-        // part of something encrypted.
-        let passed = Deadline::at(Moment::ZERO);
-        Ok(self.wait(passed)? || (!self.is_silent() && self.wait(Deadline::after(LEAST))?))
+    /// Reads what lies there already, and tells how much; not all of it where that is more than
+    /// [`AT_ONCE`].
+    pub(super) fn glance(&mut self) -> Result<usize, Error> {
+        let before = self.filled;
+        loop {
+            // What TLS has decrypted takes no time. Nor does what lies in the socket, unless it is a
+            // part of something encrypted.
+            let passed = Deadline::at(Moment::ZERO);
+            let came = self.wait(passed).and_then(|came| {
+                Ok(came || (!self.is_silent() && self.wait(Deadline::after(LEAST))?))
+            });
+            match (came, self.filled - before) {
+                (Ok(true), count) if count < AT_ONCE => {}
+                (Err(error), 0) => return Err(error),
+                // What came before an error comes first; the error is met again.
+                (_, count) => return Ok(count),
+            }
+        }
     }
 
     /// Whether so many replies have come whole by then, or no more will come.
     pub(super) fn has_whole(&mut self, count: usize, until: Deadline) -> bool {
+        let (mut start, mut whole, mut next) = (0, 0, Progress::default());
+        let mut is_over = false;
         loop {
-            let (mut start, mut whole) = (0, 0);
             while whole < count {
-                match frame::length(&self.inbox[start..self.filled]) {
-                    Ok(Some(length)) => (start, whole) = (start + length, whole + 1),
+                match next.length(&self.inbox[start..self.filled]) {
+                    Ok(Some(length)) => {
+                        (start, whole, next) = (start + length, whole + 1, Progress::default());
+                    }
                     Ok(None) => break,
                     Err(_) => return true,
                 }
             }
-            if whole == count {
-                return true;
+            if whole == count || is_over {
+                return whole == count;
             }
-            let came = if until.has_passed() { self.glance() } else { self.wait(until) };
+            is_over = until.has_passed();
+            let came =
+                if is_over { self.glance().map(|count| count > 0) } else { self.wait(until) };
             match came {
                 Ok(true) => {}
                 Ok(false) => return false,
@@ -159,17 +177,30 @@ impl Wire {
         mut take: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut start = 0;
-        while let Some(length) = frame::length(&self.inbox[start..self.filled])? {
+        while let Some(length) = self.first.length(&self.inbox[start..self.filled])? {
+            self.first = Progress::default();
             take(&self.inbox[start..start + length])?;
             start += length;
         }
-        self.inbox.copy_within(start..self.filled, 0);
-        self.filled -= start;
+        self.forget(start);
         Ok(())
     }
 
-    fn read(&mut self) -> Result<usize, Error> {
-        let room = &mut self.inbox[self.filled..];
+    fn forget(&mut self, count: usize) {
+        self.inbox.copy_within(count..self.filled, 0);
+        self.filled -= count;
+    }
+
+    /// Reads once.
+    fn read(&mut self) -> Result<(), Error> {
+        if self.filled == LONGEST {
+            return Err(frame::too_long(&self.inbox));
+        }
+        if self.filled == self.inbox.len() {
+            self.inbox.resize((2 * self.filled).min(LONGEST), 0);
+        }
+        let end = self.inbox.len().min(self.filled + AT_ONCE);
+        let room = &mut self.inbox[self.filled..end];
         let count = match &mut self.stream {
             Stream::Plain(socket) => socket.read(room),
             // A server may tell only after the handshake that it wants a certificate.
@@ -183,7 +214,10 @@ impl Wire {
         };
         match count {
             Ok(0) => Err(fault::io("the reply", &io::ErrorKind::UnexpectedEof.into())),
-            Ok(count) => Ok(count),
+            Ok(count) => {
+                self.filled += count;
+                Ok(())
+            }
             Err(error) => Err(fault::io("the reply", &error)),
         }
     }
@@ -205,7 +239,7 @@ impl Wire {
 
     /// Whether there is something to read: a reply, a part of one, or an end.
     pub(super) fn has_news(&mut self) -> bool {
-        let whole = frame::length(&self.inbox[..self.filled]);
+        let whole = self.first.length(&self.inbox[..self.filled]);
         !matches!(whole, Ok(None)) || !self.is_silent()
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use super::{End, Fault, Mode, Shared, connect, contains};
+use super::{Babble, End, Fault, Mode, Shared, connect, contains};
 
 pub(super) struct Connection {
     client: TcpStream,
@@ -219,11 +219,28 @@ impl Connection {
                 shared.pause(mode, length);
                 passed
             }),
+            Mode::Babble(babble) => {
+                self.babble(shared, mode, babble);
+                false
+            }
             _ => self.to_client(shared, reply),
         };
         // The server is still read to its end: `deliver` wants to know when that is.
         if !passed {
             self.state.lock().unwrap().replies_mute = true;
+        }
+    }
+
+    /// Until nobody takes it any more.
+    fn babble(&self, shared: &Shared, mode: Mode, Babble { first, then, pause }: Babble) {
+        let at_once = if pause.is_zero() { 64 * 1024 / then.len() } else { 1 };
+        let then = then.repeat(at_once);
+        let mut passed = self.to_client(shared, first);
+        while passed && !shared.ended.load(Ordering::SeqCst) {
+            passed = self.to_client(shared, &then);
+            if !pause.is_zero() {
+                shared.pause(mode, pause);
+            }
         }
     }
 

@@ -26,6 +26,8 @@ pub enum Mode {
     Silent,
     /// Replies travel one byte at a time with this pause after each.
     Dribble(Duration),
+    /// Instead of a reply the client hears this, and nothing else any more.
+    Babble(Babble),
     /// The next request is executed and its connection closed instead of a reply. Then `Pass`.
     LoseReply(End),
     /// Only this many bytes of the next request arrive. The server sees the end of the stream
@@ -35,6 +37,16 @@ pub enum Mode {
     HoldRequests,
     /// New connections are refused; open ones go on.
     Refuse,
+}
+
+/// What a server says that never comes to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Babble {
+    pub first: &'static [u8],
+    /// Over and over again after that, with this pause after each.
+    pub then: &'static [u8],
+    /// Zero: as fast as the client takes it.
+    pub pause: Duration,
 }
 
 /// How a connection is closed.

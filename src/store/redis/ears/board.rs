@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::line::Line;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::store::redis::wire::AT_ONCE;
 use crate::store::{ServerId, Teller};
 
 /// What is known of the lines while somebody else has them. By this, closing reaches a thread that
@@ -49,6 +50,11 @@ impl Board {
             _ => false,
         };
         is_open.then_some(open.server)
+    }
+
+    /// So much came while a channel was waited for that somebody has to hear it before more is read.
+    pub(super) fn is_full(&self) -> bool {
+        self.early.iter().map(|(_, payload)| payload.len()).sum::<usize>() > AT_ONCE
     }
 
     /// Why a place is left alone, if it is.

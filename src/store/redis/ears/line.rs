@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::redis::dialect::keys::slot;
 use crate::store::redis::target::{Target, next_server};
-use crate::store::redis::wire::Wire;
+use crate::store::redis::wire::{AT_ONCE, Wire};
 use crate::store::redis::{fault, frame};
 
 /// After so much silence the server is asked whether it is there. A waiter that is not told has
@@ -21,7 +21,7 @@ use crate::store::redis::{fault, frame};
 /// nobody sees.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 
-pub(super) const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 pub(super) struct Line {
     /// Of its place.
@@ -34,6 +34,8 @@ pub(super) struct Line {
     pub(super) alive: Moment,
     /// Since when an answer to a PING is awaited.
     pub(super) asked: Option<Moment>,
+    /// More may lie there than was read in one go.
+    pub(super) has_more: bool,
     /// What ended it, if that was seen while it was waited for.
     broken: Option<Error>,
     /// No server, for what is told without saying whose clock it is dated by.
@@ -65,6 +67,7 @@ impl Line {
             opened: now,
             alive: now,
             asked: None,
+            has_more: false,
             broken: None,
             nobody: next_server(),
             is_sharded: false,
@@ -88,13 +91,14 @@ impl Line {
     }
 
     /// Sorts what has come, and sees to it that the server is there. Tells when it has to do so
-    /// again. What lies in the socket is read too if the time for which we listen is over.
+    /// again. What lies in the socket is read too, once, if the time for which we listen is over.
     pub(super) fn tend(
         &mut self,
         until: Moment,
         patience: Duration,
         hear: Hear<'_>,
     ) -> Result<Moment, Error> {
+        let mut has_glanced = false;
         loop {
             if self.sort(hear)? || !self.changes.is_empty() {
                 return Ok(Moment::now());
@@ -112,7 +116,7 @@ impl Line {
             if now < due && now < until {
                 return Ok(due.min(watch));
             }
-            if self.wire.glance()? {
+            if !std::mem::replace(&mut has_glanced, true) && self.glance()? {
                 // It may have lain there since long before the server went away: no sign of life.
             } else if now < due {
                 return Ok(due.min(watch));
@@ -120,13 +124,17 @@ impl Line {
                 self.target.doubt(&self.wire);
                 return Err(Error::new(ErrorKind::NoAnswer, "no answer to a PING"));
             } else {
-                let sent = self.wire.send(PING, Deadline::after(patience));
-                sent.map_err(|(_, error)| fault::io("PING", &error))?;
-                // Not `now`: this process may have been stopped since.
-                self.asked = Some(Moment::now());
-                self.awaited.push_back(None);
+                self.ping(patience)?;
             }
         }
+    }
+
+    pub(super) fn ping(&mut self, patience: Duration) -> Result<(), Error> {
+        let sent = self.wire.send(PING, Deadline::after(patience));
+        sent.map_err(|(_, error)| fault::io("PING", &error))?;
+        self.asked = Some(Moment::now());
+        self.awaited.push_back(None);
+        Ok(())
     }
 
     /// Until something comes.
@@ -140,14 +148,19 @@ impl Line {
 
     /// Reads what has come.
     pub(super) fn look(&mut self) {
-        // TLS may have decrypted more than was asked for, of which the socket tells nothing.
-        while self.broken.is_none() {
-            match self.wire.glance() {
+        if self.broken.is_none() {
+            match self.glance() {
                 Ok(true) => self.is_alive(),
-                Ok(false) => break,
+                Ok(false) => {}
                 Err(error) => self.breaks(error),
             }
         }
+    }
+
+    fn glance(&mut self) -> Result<bool, Error> {
+        let count = self.wire.glance()?;
+        self.has_more = count >= AT_ONCE;
+        Ok(count > 0)
     }
 
     pub(super) fn doubt(&self) {
@@ -170,12 +183,13 @@ impl Line {
         let (mut answered, mut told) = (false, false);
         let (awaited, changes) = (&mut self.awaited, &mut self.changes);
         self.wire.each_whole(|reply| {
+            let mut answer = || awaited.pop_front().ok_or_else(|| frame::unasked(reply));
             match frame::push(reply) {
                 Some(frame::Push { kind: b"message" | b"smessage", payload, .. }) => {
                     told |= hear(payload);
                 }
                 Some(frame::Push { kind: b"ssubscribe", channel, .. }) => {
-                    awaited.pop_front();
+                    answer()?;
                     changes.push((slot(channel), Change::Opened));
                 }
                 Some(frame::Push { kind: b"sunsubscribe", channel, .. }) => {
@@ -188,8 +202,7 @@ impl Line {
                 // An error is an answer to PING, too: that this user must not ask.
                 other => {
                     answered = true;
-                    let asked = awaited.pop_front().flatten();
-                    if let (b'-', None, Some(slot)) = (reply[0], other, asked) {
+                    if let (b'-', None, Some(slot)) = (reply[0], other, answer()?) {
                         changes.push((slot, Change::Refused(error(reply))));
                     }
                 }

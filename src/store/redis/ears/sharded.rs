@@ -71,7 +71,8 @@ impl Ears {
                 return ended;
             }
             let until = deadline.moment().min(Moment::now().plus(LOOK));
-            if let Some(mut lines) = self.lines.enter_now() {
+            let has_room = !self.board.lock().is_full();
+            if let Some(mut lines) = self.lines.enter_now().filter(|_| has_room) {
                 let early = RefCell::new(Vec::new());
                 let hear = |by: Teller, payload: &[u8]| {
                     early.borrow_mut().push((by, payload.to_vec()));

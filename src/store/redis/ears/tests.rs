@@ -3,7 +3,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::line::{PING, QUIET};
+use super::line::QUIET;
 use super::*;
 use crate::config::{Config, StoreConfig};
 use crate::store::redis::dial::Greeting;
@@ -291,7 +291,7 @@ fn an_answer_that_came_while_nobody_listened_counts() {
     let server = Server::start();
     let ears = opened(&server.url());
     ears.with_line(|line| {
-        line.wire.send(PING, Deadline::after(LIMIT)).unwrap();
+        line.ping(LIMIT).unwrap();
         line.asked = Some(Moment::ZERO);
     });
     // By then the server has answered what came before.

@@ -32,27 +32,24 @@ impl Watch {
 
     /// The newest master of this name that was told of since the last call. Does not wait.
     pub(super) fn news(&mut self, name: &str) -> Result<Option<Address>, Error> {
-        let mut newest = None;
-        loop {
-            let more = match self.wire.glance() {
-                // It told and died; that it did is heard again.
-                Err(_) if newest.is_some() => return Ok(newest),
-                more => more?,
-            };
-            let mut heard = false;
-            self.wire.each_whole(|reply| {
-                heard = true;
-                if let Some(frame::Push { kind: b"message", payload, .. }) = frame::push(reply) {
+        if self.wire.glance()? == 0 {
+            return Ok(None);
+        }
+        let (mut newest, asked) = (None, &mut self.asked);
+        let sorted = self.wire.each_whole(|reply| {
+            self.alive = Moment::now();
+            match frame::push(reply) {
+                Some(frame::Push { kind: b"message", payload, .. }) => {
                     newest = switched(payload, name).or(newest.take());
+                    Ok(())
                 }
-                Ok(())
-            })?;
-            if heard {
-                (self.alive, self.asked) = (Moment::now(), None);
+                _ => asked.take().map(drop).ok_or_else(|| frame::unasked(reply)),
             }
-            if !more {
-                return Ok(newest);
-            }
+        });
+        match sorted {
+            // It told before; what is wrong is met again.
+            Err(_) if newest.is_some() => Ok(newest),
+            sorted => sorted.map(|()| newest),
         }
     }
 

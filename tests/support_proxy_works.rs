@@ -125,6 +125,20 @@ fn a_dribbled_reply_comes_byte_by_byte() {
 }
 
 #[test]
+fn babble_comes_instead_of_a_reply_and_never_ends() {
+    let server = Server::start();
+    for pause in [Duration::ZERO, ms(1)] {
+        let mut proxy = Proxy::start(server.port());
+        let mut stream = dial(proxy.port());
+        proxy.set(Mode::Babble(Babble { first: b"first", then: b"then", pause }));
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut heard = [0; 105];
+        stream.read_exact(&mut heard).unwrap();
+        assert_eq!(heard[..], *format!("first{}", "then".repeat(25)).as_bytes());
+    }
+}
+
+#[test]
 fn a_lost_reply_was_executed_and_strikes_once() {
     let server = Server::start();
     let mut proxy = Proxy::start(server.port());
@@ -210,6 +224,8 @@ fn a_proxy_ends_whatever_it_is_in_the_middle_of() {
         Mode::DelayRequests(LIMIT * 10),
         Mode::Dribble(LIMIT * 10),
         Mode::Refuse,
+        Mode::Babble(Babble { first: b"", then: b"x", pause: Duration::ZERO }),
+        Mode::Babble(Babble { first: b"", then: b"x", pause: LIMIT * 10 }),
     ];
     for mode in modes {
         let mut proxy = Proxy::start(server.port());

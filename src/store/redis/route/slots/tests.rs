@@ -4,6 +4,7 @@ use std::net::TcpListener;
 
 use super::super::super::dial::Greeting;
 use super::super::super::dialect::Batch;
+use super::super::super::frame::LONGEST;
 use super::super::super::support::eventually;
 use super::super::single::Carried;
 use super::*;
@@ -181,4 +182,24 @@ fn the_map_is_read_whatever_else_stands_in_it() {
     }
     let far = Value::Array(vec![entry(0, 70_000, node(text("h"), 7))]);
     assert_eq!(read(&far, &asked), None);
+}
+
+/// 1,000 servers, half of them replicas, each master with three ranges of slots.
+#[test]
+fn the_map_of_a_large_cluster_is_no_reply_that_is_too_long() {
+    let fake = Fake::start();
+    let mut answer = "*1500\r\n".to_owned();
+    for range in 0..1500 {
+        write!(answer, "*4\r\n:{}\r\n:{}\r\n", range * 10, range * 10 + 9).unwrap();
+        for role in ["master", "replica"] {
+            let host = format!("{role}-{}.redis.eu-central-1.example.com", range % 500);
+            let (length, id) = (host.len(), "0123456789".repeat(4));
+            write!(answer, "*4\r\n$13\r\n192.168.100.1\r\n:6379\r\n$40\r\n{id}\r\n").unwrap();
+            write!(answer, "*2\r\n$8\r\nhostname\r\n${length}\r\n{host}\r\n").unwrap();
+        }
+    }
+    assert!(answer.len() < LONGEST / 2, "{}", answer.len());
+    *fake.answer.lock() = answer;
+    let ranges = map(&[&fake]).ask_one(&fake.address, Deadline::after(LIMIT)).unwrap();
+    assert_eq!(ranges.len(), 1500);
 }

@@ -114,7 +114,7 @@ fn c7_a_sentinel_that_floods_holds_nobody_up() {
             let client = Client::open(&url).unwrap();
             let before = peak();
             for round in 0..4 {
-                let lock = client.lock(&format!("{round} {}", then.escape_ascii())).wait(ms(300));
+                let lock = client.lock(format!("{round} {}", then.escape_ascii())).wait(ms(300));
                 let watch = Stopwatch::start();
                 let _lease = lock.try_acquire().unwrap();
                 // While somebody waits, Sentinels are listened to.

@@ -201,6 +201,9 @@ mod tests {
             let error = length(bytes).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Protocol, "{}", bytes.escape_ascii());
         }
+        let deep = "*1\r\n".repeat(200_000) + ":1\r\n";
+        assert_eq!(length(deep.as_bytes()).unwrap(), Some(deep.len()));
+        assert_eq!(value(deep.as_bytes()).unwrap_err().kind(), ErrorKind::Protocol);
     }
 
     #[test]

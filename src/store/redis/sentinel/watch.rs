@@ -32,9 +32,7 @@ impl Watch {
 
     /// The newest master of this name that was told of since the last call. Does not wait.
     pub(super) fn news(&mut self, name: &str) -> Result<Option<Address>, Error> {
-        if self.wire.glance()? == 0 {
-            return Ok(None);
-        }
+        self.wire.glance()?;
         let (mut newest, asked) = (None, &mut self.asked);
         let sorted = self.wire.each_whole(|reply| {
             self.alive = Moment::now();

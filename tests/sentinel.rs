@@ -331,7 +331,8 @@ fn who_may_not_ask_a_sentinel_for_its_epoch_is_served_and_says_so_once() {
     log::set_logger(&Counting).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
     let group = SentinelGroup::start();
-    let needed = ["+sentinel|get-master-addr-by-name", "+subscribe", "&+switch-master"];
+    let needed =
+        ["+sentinel|get-master-addr-by-name", "+subscribe", "resetchannels", "&+switch-master"];
     for (user, more, warnings) in [("rich", &["+sentinel|master"][..], 0), ("poor", &[], 1)] {
         let user_with = ["ACL", "SETUSER", user, "on", ">pw", "-@all"];
         let set = [&user_with[..], &needed, more].concat();

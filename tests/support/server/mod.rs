@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use redis::IntoConnectionInfo;
 use socket2::Socket;
 use tempfile::TempDir;
 
@@ -235,9 +236,12 @@ impl Server {
         }
     }
 
-    /// A plain connection of its own for looking at keys; it gives up after ten seconds.
+    /// A plain connection of its own for looking at keys; it gives up after ten seconds. It sends
+    /// nothing by itself, since some tests count what a server is asked.
     pub fn connection(&self) -> redis::Connection {
-        let client = redis::Client::open(self.url()).unwrap();
+        let info = self.url().into_connection_info().unwrap();
+        let quiet = info.redis_settings().clone().set_skip_set_lib_name();
+        let client = redis::Client::open(info.set_redis_settings(quiet)).unwrap();
         let connection = client.get_connection_with_timeout(LIMIT).expect("the server answers");
         connection.set_read_timeout(Some(LIMIT)).unwrap();
         connection.set_write_timeout(Some(LIMIT)).unwrap();

@@ -58,6 +58,9 @@ impl Group {
             node.call(&command)?;
             let epoch = (index + 1).to_string();
             node.call(&[b"CLUSTER", b"SET-CONFIG-EPOCH", epoch.as_bytes()])?;
+        }
+        // A server that has met another one takes no epoch any more.
+        for node in &mut nodes {
             for other in &group.servers {
                 let port = other.port().to_string();
                 node.call(&[b"CLUSTER", b"MEET", b"127.0.0.1", port.as_bytes()])?;

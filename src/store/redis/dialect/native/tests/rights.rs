@@ -130,7 +130,7 @@ fn a_right_that_is_missing_to_join_is_named() {
 fn the_rights_that_are_needed_are_enough() {
     let world = World::new();
     let mut ears = [2, 3].map(|client| world.listen(client));
-    let rights = [&KEYS[..], &COMMANDS, &TO_WAIT, &["&leasehold:wake:*"]].concat();
+    let rights = [&KEYS[..], &COMMANDS, &TO_WAIT, &["resetchannels", "&leasehold:wake:*"]].concat();
     let user = allowed(&world, &rights);
     let (fence, _) = granted(user.try_take(1));
     let tickets = user.tickets(2..5);

@@ -42,7 +42,10 @@ fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
 fn the_rights_that_are_needed_are_enough() {
     let node = Node::new();
     let mut ears = [2, 3].map(|client| node.listen(client));
-    let user = clerk(&node, &[&KEYS[..], &COMMANDS, &TO_WAIT, &["&leasehold:wake:*"]].concat());
+    let user = clerk(
+        &node,
+        &[&KEYS[..], &COMMANDS, &TO_WAIT, &["resetchannels", "&leasehold:wake:*"]].concat(),
+    );
     granted(user.take(1, 1000));
     for client in 2..5 {
         busy(user.join(client, 1000));

@@ -429,7 +429,8 @@ leasehold_status leasehold_client_open_config(leasehold_config *config,
  *
  * On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
  * Give it a beginning that no other data has: a foreign key without a ttl is
- * LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has.
+ * LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
+ * begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks.
  *
  * Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for the name.

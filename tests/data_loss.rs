@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use leasehold::{Client, Config, ErrorKind, Lease};
-use stores::{LIMIT, Quorum, Store, holder, ms, secs};
+use stores::{LIMIT, Quorum, Store, holder, ms, open, secs};
 use support::{Cluster, Server, Stopwatch, eventually};
 
 /// What cannot be had at the moment is asked for again until `io_timeout` is over.
@@ -41,6 +41,32 @@ fn a_server_that_may_have_forgotten_grants_nothing_and_says_why() {
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     client.initialize(true).unwrap();
     assert!(client.lock("n").try_acquire().unwrap().is_some());
+}
+
+#[test]
+fn c1_who_does_not_guard_is_refused_where_others_do() {
+    let server = Server::start();
+    let plain = || open(&server.url());
+    // Before anybody guards it; such a connection goes on.
+    let early = plain();
+    early.lock("early").try_acquire().unwrap().expect("free").release().unwrap();
+    let client = guarded(&server, "60s");
+    assert_eq!(client.lock("n").try_acquire().unwrap_err().kind(), ErrorKind::Unavailable);
+    for late in [plain(), plain()] {
+        let refused = late.lock("n").try_acquire().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BadArgument);
+        assert!(refused.to_string().contains("set guard_data_loss=yes"), "{refused}");
+        assert_eq!(late.lock("n").acquire().unwrap_err().kind(), ErrorKind::BadArgument);
+        assert_eq!(late.ping().unwrap_err().kind(), ErrorKind::BadArgument);
+    }
+    // Nor in another database, where nobody guards anything.
+    let elsewhere = format!("{}/7", server.url());
+    assert!(open(&elsewhere).lock("n").try_acquire().unwrap().is_some());
+    // Whoever may not look at the marker is served as before.
+    let keys = ["~n", "~leasehold:{n}", "~leasehold:queue:{n}"];
+    server.cmd(&[&["ACL", "SETUSER", "clerk", "on", ">pw", "+@all"][..], &keys].concat());
+    let clerk = open(&format!("redis://clerk:pw@{}:{}", server.host(), server.port()));
+    assert!(clerk.lock("n").try_acquire().unwrap().is_some());
 }
 
 #[test]

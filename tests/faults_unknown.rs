@@ -260,7 +260,7 @@ fn c6_a_wait_with_many_unknown_outcomes_does_not_give_all_of_them_for_ever() {
     });
 }
 
-/// A proxy whose server is gone: it takes connections, reads a request and hangs up.
+/// A proxy whose server is gone: it takes connections, greets, reads a request and hangs up.
 #[test]
 fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -272,6 +272,9 @@ fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
             for (index, mut stream) in listener.incoming().map_while(Result::ok).enumerate() {
                 let mut request = vec![0; 1 << 20];
                 stream.set_read_timeout(Some(LIMIT)).unwrap();
+                // Who connects asks first whether others guard the server.
+                let _ = stream.read(&mut request);
+                let _ = stream.write_all(b"$-1\r\n");
                 let count = stream.read(&mut request).unwrap_or(0);
                 if index == 0 {
                     // It has answered once, so that a wait outlasts the outage.

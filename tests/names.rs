@@ -15,6 +15,7 @@ on_each_store!(
     every_name_can_be_taken_shown_and_released,
     two_names_never_share_a_lock,
     a_name_has_64_kib_at_most_and_a_byte_at_least,
+    no_name_is_a_key_that_stands_beside_locks,
     a_prefix_keeps_clients_apart,
 );
 
@@ -90,6 +91,29 @@ fn a_name_has_64_kib_at_most_and_a_byte_at_least(store: &Store) {
         }
     }
     assert_eq!(client.counters().attempts, attempts);
+}
+
+fn no_name_is_a_key_that_stands_beside_locks(store: &Store) {
+    let prefixed = |prefix: &str| Config::from_url(&store.url()).unwrap().prefix(prefix);
+    let (plain, half) = (store.client(), Client::with_config(prefixed("lease")).unwrap());
+    let held = plain.lock("x").try_acquire().unwrap();
+    for (client, name) in [
+        (&plain, "leasehold:{x}"),
+        (&plain, "leasehold:queue:{x}"),
+        (&plain, "leasehold:marker"),
+        (&half, "hold:{x}"),
+    ] {
+        let error = client.lock(name).try_acquire().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        assert!(error.to_string().contains("begins with 'leasehold:'"), "{error}");
+    }
+    let refused = Client::with_config(prefixed("leasehold:app:")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::BadArgument);
+    drop(held);
+    // What nobody can mistake for them is a name like any other.
+    for (client, name) in [(&plain, "leasehold"), (&half, "leasehold:{x}")] {
+        client.lock(name).try_acquire().unwrap().expect("free").release().unwrap();
+    }
 }
 
 fn a_prefix_keeps_clients_apart(store: &Store) {

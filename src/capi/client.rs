@@ -10,7 +10,7 @@ use super::events::{EventsObject, leasehold_events};
 use super::lock::{LockObject, leasehold_lock};
 use super::status::{LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
-use crate::config::{MAX_NAME, check_name};
+use crate::config::MAX_NAME;
 use crate::{Client, Config, Counters};
 
 /// An open store with its connections and a background thread that renews leases (and, on Redis, an
@@ -127,7 +127,8 @@ pub unsafe extern "C" fn leasehold_client_open_config(
 ///
 /// On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
 /// Give it a beginning that no other data has: a foreign key without a ttl is
-/// LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has.
+/// LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
+/// begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks.
 ///
 /// Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for the name.
@@ -144,8 +145,9 @@ pub unsafe extern "C" fn leasehold_client_lock(
         let client = table::get::<ClientObject>(client)?;
         // SAFETY: the header asks for a name of that length.
         let name = unsafe { bytes("name", name, name_length, MAX_NAME)? };
-        check_name(name)?;
-        let handle = table::open(LockObject::new(client.client.lock(name)))?;
+        let made = client.client.lock(name);
+        made.check_name()?;
+        let handle = table::open(LockObject::new(made))?;
         // SAFETY: the header asks for room for a handle.
         unsafe { put(lock, handle) };
         Ok(LEASEHOLD_OK)

@@ -30,6 +30,9 @@ impl Config {
         if self.prefix.len() > MAX_NAME {
             return Err(bad(format!("the prefix is longer than {MAX_NAME} bytes")));
         }
+        if is_reserved(&self.prefix, b"") {
+            return Err(bad(format!("the prefix {ONLY_OURS}")));
+        }
         for (what, span, range, said) in [
             ("io_timeout", self.io_timeout, IO_TIMEOUT_RANGE, "it goes from 1ms to 1h"),
             ("close_timeout", self.close_timeout, CLOSE_TIMEOUT_RANGE, "1h is the most"),
@@ -106,11 +109,25 @@ pub(crate) fn check_ttl(ttl: Duration, most: Duration) -> Result<(), Error> {
     }))
 }
 
-pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
+/// What the key of a name may not be: it could be one of those that stand beside locks.
+const ONLY_OURS: &str = "begins with 'leasehold:', as only the keys do that are kept beside locks";
+
+fn is_reserved(prefix: &[u8], name: &[u8]) -> bool {
+    const OURS: &[u8] = b"leasehold:";
+    prefix.iter().chain(name).take(OURS.len()).eq(OURS)
+}
+
+pub(crate) fn check_name(prefix: &[u8], name: &[u8]) -> Result<(), Error> {
     match name.len() {
         0 => Err(bad("the name is empty".to_owned())),
         length if length > MAX_NAME => {
             Err(bad(format!("the name has {length} bytes; {MAX_NAME} is the most")))
+        }
+        _ if is_reserved(prefix, name) && prefix.is_empty() => {
+            Err(bad(format!("the name {ONLY_OURS}")))
+        }
+        _ if is_reserved(prefix, name) => {
+            Err(bad(format!("the name, behind the prefix, {ONLY_OURS}")))
         }
         _ => Ok(()),
     }
@@ -141,9 +158,26 @@ mod tests {
 
     #[test]
     fn names_hold_any_bytes_up_to_the_limit() {
-        check_name(b"a{b}\0\xff").unwrap();
-        check_name(&vec![b'x'; MAX_NAME]).unwrap();
-        assert!(check_name(b"").is_err());
-        assert!(check_name(&vec![b'x'; MAX_NAME + 1]).is_err());
+        let check = |name: &[u8]| check_name(b"", name);
+        check(b"a{b}\0\xff").unwrap();
+        check(&vec![b'x'; MAX_NAME]).unwrap();
+        assert!(check(b"").is_err());
+        assert!(check(&vec![b'x'; MAX_NAME + 1]).is_err());
+    }
+
+    #[test]
+    fn no_name_is_a_key_that_stands_beside_locks() {
+        for (prefix, name) in [
+            ("", "leasehold:{x}"),
+            ("", "leasehold:"),
+            ("lease", "hold:marker"),
+            ("l", "easehold:a"),
+        ] {
+            let refused = check_name(prefix.as_bytes(), name.as_bytes()).unwrap_err();
+            assert!(refused.to_string().contains("'leasehold:'"), "{refused}");
+        }
+        for (prefix, name) in [("", "leasehold"), ("a:", "leasehold:{x}"), ("", "Leasehold:x")] {
+            check_name(prefix.as_bytes(), name.as_bytes()).unwrap();
+        }
     }
 }

@@ -48,6 +48,7 @@ pub(crate) struct Desk {
     pub(crate) answered: AtomicBool,
     io_timeout: Duration,
     max_ttl: Duration,
+    prefix: Vec<u8>,
     book: Mutex<Book>,
     wake: Condvar,
     /// The book says when to settle what was let go of.
@@ -73,6 +74,7 @@ impl Keeper {
             answered: AtomicBool::new(false),
             io_timeout,
             max_ttl,
+            prefix: config.prefix.clone(),
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),
             settling: AtomicBool::new(false),
@@ -119,6 +121,11 @@ impl Keeper {
     /// The longest ttl that a lock may have.
     pub(crate) fn max_ttl(&self) -> Duration {
         self.inside.desk.max_ttl
+    }
+
+    /// What stands before every name in the store.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.inside.desk.prefix
     }
 
     pub(crate) fn next_id(&self) -> u64 {

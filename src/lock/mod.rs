@@ -233,7 +233,7 @@ impl Lock {
     /// As for [`try_acquire`](Lock::try_acquire).
     pub fn show(&self) -> Result<Shown, Error> {
         let desk = self.keeper.desk()?;
-        check_name(&self.name)?;
+        self.check_name()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
         let looked = desk.store.look(&self.name, deadline);
         desk.look_after();
@@ -258,11 +258,15 @@ impl Lock {
         Attempts::new(self, terms)?.wait(wait, check)
     }
 
+    pub(crate) fn check_name(&self) -> Result<(), Error> {
+        check_name(self.keeper.prefix(), &self.name)
+    }
+
     /// Everything that can be refused before anything is sent.
     fn check(&self) -> Result<Terms, Error> {
         self.keeper.desk()?;
         let Options { ttl, renew, max_hold, backoff, .. } = self.options;
-        check_name(&self.name)?;
+        self.check_name()?;
         let max_ttl = self.keeper.max_ttl();
         check_ttl(ttl, max_ttl)?;
         backoff.check()?;

@@ -9,6 +9,8 @@ use redis::Value;
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
 use self::resolver::Resolver;
+use super::dialect::guard::guarded_by_others;
+use super::dialect::keys::MARKER;
 use super::fault;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -31,6 +33,9 @@ pub(super) struct Dialer {
 pub(super) struct Greeting {
     /// Which run of the server this is: another one may have lost what the one before knew.
     pub(super) run_id: bool,
+    /// That no other client guards it against lost data, else there is no connection. A user that
+    /// may not look has one all the same.
+    pub(super) unguarded: bool,
     /// That it is a master, else there is no connection.
     pub(super) master: bool,
 }
@@ -146,11 +151,16 @@ impl Dialer {
             redis::cmd("INFO").arg("server").write_packed_command(&mut bytes);
             asked.push(Asked::Run);
         }
+        if self.greeting.unguarded {
+            redis::cmd("GET").arg(MARKER).write_packed_command(&mut bytes);
+            asked.push(Asked::Marker);
+        }
         if !asked.is_empty() {
             wire.send(&bytes, deadline).map_err(|(_, error)| fault::io("the greeting", &error))?;
         }
         for asked in asked {
             match (asked, wire.receive(deadline)?) {
+                (Asked::Marker, said) => check_unguarded(&said)?,
                 (asked, Value::ServerError(error)) => {
                     let error = fault::server(&error);
                     return Err(match asked {
@@ -173,6 +183,7 @@ enum Asked<'a> {
     Database,
     Role,
     Run,
+    Marker,
 }
 
 fn check_master(role: &Value) -> Result<(), Error> {
@@ -181,6 +192,19 @@ fn check_master(role: &Value) -> Result<(), Error> {
     match is_master {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Unavailable, "the server is no master at the moment")),
+    }
+}
+
+/// Nobody guards the server, or we may not know.
+fn check_unguarded(marker: &Value) -> Result<(), Error> {
+    match marker {
+        Value::Nil => Ok(()),
+        Value::BulkString(marker) if marker.len() > size_of::<RunId>() => Err(guarded_by_others()),
+        Value::ServerError(error) => match fault::server(error) {
+            error if error.kind() == ErrorKind::Permission => Ok(()),
+            error => Err(error),
+        },
+        _ => Err(Error::new(ErrorKind::Protocol, format!("{MARKER} holds something else"))),
     }
 }
 

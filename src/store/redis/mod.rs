@@ -73,7 +73,12 @@ impl RedisStore {
     pub(crate) fn new(redis: &RedisConfig, config: &Config) -> Result<RedisStore, Error> {
         let clustered = matches!(redis.servers, Servers::Cluster(_));
         let guard = config.guard_data_loss.then_some(Guard { max_ttl: config.max_ttl, clustered });
-        let greeting = Greeting { run_id: guard.is_some(), ..Greeting::default() };
+        let greeting = Greeting {
+            run_id: guard.is_some(),
+            // A Cluster has a marker in each slot.
+            unguarded: guard.is_none() && !clustered,
+            ..Greeting::default()
+        };
         let way = Way::new(redis, greeting)?;
         let copies = Copies::wanted(redis.replicas, config.io_timeout);
         let voice = Arc::new(Voice {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::keys::{slot, write_marker};
+use super::keys::{MARKER, slot, write_marker};
 use super::{Batch, Decimal, Guarding, Script, explain, script, unreadable};
 use crate::error::{Error, ErrorKind};
 use crate::store::millis;
@@ -119,6 +119,17 @@ impl Guard {
 /// Whether this declares a server new.
 pub(in crate::store::redis) fn is_init(batch: &Batch) -> bool {
     batch.calls.iter().any(|call| std::ptr::eq(call.script, &raw const INIT))
+}
+
+/// Why a client that does not guard gets no connection to a server that others guard.
+pub(in crate::store::redis) fn guarded_by_others() -> Error {
+    Error::new(
+        ErrorKind::BadArgument,
+        format!(
+            "other clients guard this server against lost data, and this one would be granted what \
+             they wait for: set guard_data_loss=yes (if nobody does any more, delete the key {MARKER})"
+        ),
+    )
 }
 
 /// Why nothing is granted.

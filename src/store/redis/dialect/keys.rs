@@ -63,11 +63,13 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &key[open..open + length])
 }
 
-/// Where a server notes which run of it this is. In a Cluster there is one in every slot, so that a
-/// script may look at it.
+/// Where a server notes which run of it this is.
+pub(in crate::store::redis) const MARKER: &str = "leasehold:marker";
+
+/// The same of a Cluster, where there is one in every slot, so that a script may look at it.
 pub(super) fn write_marker(marker: &mut Vec<u8>, slot: Option<u16>) {
     marker.clear();
-    marker.extend_from_slice(b"leasehold:marker");
+    marker.extend_from_slice(MARKER.as_bytes());
     if let Some(slot) = slot {
         marker.extend_from_slice(format!(":{{{}}}", number_in_slot(slot)).as_bytes());
     }

@@ -36,7 +36,7 @@ public class Cycle {
     @Setup
     public void open() {
         client = LeaseholdClient.fromEnvironment();
-        lock = client.lock("leasehold:bench:java");
+        lock = client.lock("bench:java");
         asLock = lock.asLock();
     }
 

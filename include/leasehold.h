@@ -276,8 +276,8 @@ void leasehold_error_free(leasehold_error *error);
  *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
  *
- * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns=,
- * turns_within= and max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
+ * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and
+ * max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
  * replicas= and guard_data_loss=; those over TLS ca=, cert= and key=, which name PEM files; unix
  * user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
  * quorum, what concerns the client as a whole stands on the last URL, and so does node_timeout=. A
@@ -340,19 +340,6 @@ leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
  * minute. Any thread; returns as leasehold_config_set_prefix().
  */
 leasehold_status leasehold_config_set_claim_window_ms(leasehold_config *config, int64_t window_ms);
-
-/**
- * Sets how many turns on a lock the threads of this process take in a row, without asking the
- * store, while others wait elsewhere: 64 by default, from 1 to 1024. 1 asks for every turn. Any
- * thread; returns as leasehold_config_set_prefix().
- */
-leasehold_status leasehold_config_set_turns(leasehold_config *config, uint32_t most);
-
-/**
- * Sets for how long they go on doing so: 100 ms by default, an hour at most. Any thread; returns
- * as leasehold_config_set_prefix().
- */
-leasehold_status leasehold_config_set_turns_within_ms(leasehold_config *config, int64_t span_ms);
 
 /**
  * The store as people may see it, without user and password. Borrowed: it is valid until the

@@ -191,18 +191,12 @@ public:
     config &close_timeout(time_span most) &;
     /** What a waiter that died as it was given the lock costs the ones behind it: 1 s by default. */
     config &claim_window(time_span window) &;
-    /** How many turns threads of this process take in a row while others wait: 64 by default. */
-    config &turns(std::uint32_t most) &;
-    /** For how long they go on doing so: 100 ms by default. */
-    config &turns_within(time_span most) &;
 
     config prefix(std::string_view bytes) && { return std::move(prefix(bytes)); }
     config io_timeout(time_span most) && { return std::move(io_timeout(most)); }
     config pool(std::uint32_t connections) && { return std::move(pool(connections)); }
     config close_timeout(time_span most) && { return std::move(close_timeout(most)); }
     config claim_window(time_span window) && { return std::move(claim_window(window)); }
-    config turns(std::uint32_t most) && { return std::move(turns(most)); }
-    config turns_within(time_span most) && { return std::move(turns_within(most)); }
 
     /** The store as people may see it, without user and password. */
     std::string store() const { return leasehold_config_store(handle()); }
@@ -744,14 +738,6 @@ inline config &config::close_timeout(time_span most) & {
 
 inline config &config::claim_window(time_span window) & {
     return set("claim_window", leasehold_config_set_claim_window_ms(handle(), window.ms()));
-}
-
-inline config &config::turns(std::uint32_t most) & {
-    return set("turns", leasehold_config_set_turns(handle(), most));
-}
-
-inline config &config::turns_within(time_span most) & {
-    return set("turns_within", leasehold_config_set_turns_within_ms(handle(), most.ms()));
 }
 
 /* ---- client ---- */

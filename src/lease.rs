@@ -356,7 +356,8 @@ impl Lease {
     }
 
     /// Gives the lock up and stands in line for the thread of this process that is next, in one
-    /// write.
+    /// write. Where the give hands the lock to whoever is first, a place that is older than others
+    /// is taken before it.
     fn give_and_take(
         &self,
         desk: &Desk,
@@ -369,10 +370,14 @@ impl Lease {
         let Ask { token, ttl, ticket, block, .. } = ask;
         let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
         desk.metrics.attempts.add_one();
-        let mut outcomes = desk.store.run(lane, &[give, take], deadline);
-        let taken = outcomes.pop().unwrap_or_else(no_reply);
+        let stands_first = ask.stands_first() && desk.store.ears().is_some();
+        let requests = if stands_first { [take, give] } else { [give, take] };
+        let mut outcomes = desk.store.run(lane, &requests, deadline);
+        let mut last = || outcomes.pop().unwrap_or_else(no_reply);
+        let (second, first) = (last(), last());
+        let (given, taken) = if stands_first { (second, first) } else { (first, second) };
         desk.owe_all(desk.room.answered(name, &ask, &taken, Moment::now()));
-        outcomes.pop().unwrap_or_else(no_reply)
+        given
     }
 
     fn closed(&self, desk: &Desk) -> Error {

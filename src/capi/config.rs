@@ -83,8 +83,8 @@ impl ConfigObject {
 ///     sqlite:                                            the embedded store, one per user
 /// ```
 ///
-/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, turns=,
-/// turns_within= and max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
+/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and
+/// max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
 /// replicas= and guard_data_loss=; those over TLS ca=, cert= and key=, which name PEM files; unix
 /// user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
 /// quorum, what concerns the client as a whole stands on the last URL, and so does node_timeout=. A
@@ -201,32 +201,6 @@ pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
     boundary::call(std::ptr::null_mut(), || {
         table::get::<ConfigObject>(config)?
             .set("claim_window", |what, config| Ok(config.claim_window(span(what, window_ms)?)))
-    })
-}
-
-/// Sets how many turns on a lock the threads of this process take in a row, without asking the
-/// store, while others wait elsewhere: 64 by default, from 1 to 1024. 1 asks for every turn. Any
-/// thread; returns as leasehold_config_set_prefix().
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn leasehold_config_set_turns(
-    config: *mut leasehold_config,
-    most: u32,
-) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<ConfigObject>(config)?.set("turns", |_, config| Ok(config.turns(most)))
-    })
-}
-
-/// Sets for how long they go on doing so: 100 ms by default, an hour at most. Any thread; returns
-/// as leasehold_config_set_prefix().
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn leasehold_config_set_turns_within_ms(
-    config: *mut leasehold_config,
-    span_ms: i64,
-) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<ConfigObject>(config)?
-            .set("turns_within", |what, config| Ok(config.turns_within(span(what, span_ms)?)))
     })
 }
 

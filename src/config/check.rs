@@ -11,8 +11,6 @@ const IO_TIMEOUT_RANGE: Range<Duration> = (ms(1), ms(3_600_000));
 const CLOSE_TIMEOUT_RANGE: Range<Duration> = (Duration::ZERO, ms(3_600_000));
 const POOL_RANGE: Range<u32> = (1, 1024);
 const CLAIM_WINDOW_RANGE: Range<Duration> = (ms(50), ms(60_000));
-const TURNS_RANGE: Range<u32> = (1, 1024);
-const TURNS_WITHIN_RANGE: Range<Duration> = (Duration::ZERO, ms(3_600_000));
 const MAX_TTL_RANGE: Range<Duration> = (ms(1000), MAX_TTL);
 const LEAST_NODE_TIMEOUT: Duration = ms(1);
 /// More replicas than anybody waits for.
@@ -37,16 +35,11 @@ impl Config {
             ("io_timeout", self.io_timeout, IO_TIMEOUT_RANGE, "it goes from 1ms to 1h"),
             ("close_timeout", self.close_timeout, CLOSE_TIMEOUT_RANGE, "1h is the most"),
             ("claim_window", self.claim_window, CLAIM_WINDOW_RANGE, "it goes from 50ms to 60s"),
-            ("turns_within", self.turns_within, TURNS_WITHIN_RANGE, "1h is the most"),
             ("max_ttl", self.max_ttl, MAX_TTL_RANGE, "it goes from 1s to 24h"),
         ] {
             check_range(what, span, range).map_err(|what| bad(format!("{what}; {said}")))?;
         }
-        for (what, count, range) in
-            [("pool", self.pool, POOL_RANGE), ("turns", self.turns, TURNS_RANGE)]
-        {
-            check_count(what, count, range)?;
-        }
+        check_count("pool", self.pool, POOL_RANGE)?;
         self.check_guard()?;
         self.check_node_timeout()
     }

@@ -39,10 +39,6 @@ pub const DEFAULT_POOL: u32 = 8;
 pub const DEFAULT_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a lock that was handed to a waiter stays with one that does not answer for it.
 pub const DEFAULT_CLAIM_WINDOW: Duration = Duration::from_secs(1);
-/// How many turns the threads of a process take in a row before another process has its turn.
-pub const DEFAULT_TURNS: u32 = 64;
-/// For how long they do.
-pub const DEFAULT_TURNS_WITHIN: Duration = Duration::from_millis(100);
 /// How long a quorum waits for one of its servers.
 pub const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The largest fence: 2^53 - 1, which every language's numbers hold exactly.
@@ -80,8 +76,6 @@ pub struct Config {
     pub(crate) pool: u32,
     pub(crate) close_timeout: Duration,
     pub(crate) claim_window: Duration,
-    pub(crate) turns: u32,
-    pub(crate) turns_within: Duration,
     pub(crate) max_ttl: Duration,
     pub(crate) guard_data_loss: bool,
     pub(crate) node_timeout: Duration,
@@ -119,8 +113,8 @@ impl Config {
     /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`) |
     /// | `sqlite:` | the embedded store, one per user |
     ///
-    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=`,
-    /// `turns=`, `turns_within=` and `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those
+    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=`
+    /// and `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those
     /// with a server also `guard_data_loss=yes` and `replicas=`, how many replicas must have
     /// acknowledged a grant before it counts (none by default, 16 at most; as good as Redis's WAIT,
     /// which makes a loss less likely and does not rule it out). A user's name, a password or a
@@ -190,8 +184,6 @@ impl Config {
             pool: DEFAULT_POOL,
             close_timeout: DEFAULT_CLOSE_TIMEOUT,
             claim_window: DEFAULT_CLAIM_WINDOW,
-            turns: DEFAULT_TURNS,
-            turns_within: DEFAULT_TURNS_WITHIN,
             max_ttl: MAX_TTL,
             guard_data_loss: false,
             node_timeout: DEFAULT_NODE_TIMEOUT,
@@ -245,19 +237,6 @@ impl Config {
     /// It should be several round trips, and longer than threads here may be held up.
     pub fn claim_window(mut self, window: Duration) -> Config {
         self.claim_window = window;
-        self
-    }
-
-    /// How many turns on a lock the threads of this process take in a row, without asking the
-    /// store, while others wait elsewhere; 64 by default, from 1 to 1024. 1 asks for every turn.
-    pub fn turns(mut self, most: u32) -> Config {
-        self.turns = most;
-        self
-    }
-
-    /// For how long they go on doing so; 100 ms by default, 1 h at most.
-    pub fn turns_within(mut self, span: Duration) -> Config {
-        self.turns_within = span;
         self
     }
 

@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 pub(crate) use crate::store::Owed;
 use crate::store::{Identity, Lane, Outcome, Reply, Store};
 use crate::sync::{Condvar, Mutex};
-use crate::wait::{Gate, Limits, Owe, Owing, Room};
+use crate::wait::{Gate, Limits, Owe, Owing, Room, TURNS};
 
 /// What a client, its locks and its leases share. Dropping the last of them lets the thread go.
 pub(crate) struct Keeper {
@@ -63,14 +63,13 @@ const SETTLE: Duration = Duration::from_millis(50);
 impl Keeper {
     pub(crate) fn start(store: Box<dyn Store>, config: &Config) -> Result<Keeper, Error> {
         let Config { io_timeout, max_ttl, close_timeout, .. } = *config;
-        let Config { turns, turns_within: within, .. } = *config;
         let spread = store.abilities().spread;
         let desk = Arc::new(Desk {
             store,
             metrics: Metrics::default(),
             hub: Hub::default(),
             gate: Gate::default(),
-            room: Room::new(Limits { turns, within, spread }),
+            room: Room::new(Limits { turns: TURNS, spread }),
             answered: AtomicBool::new(false),
             io_timeout,
             max_ttl,

@@ -2,8 +2,10 @@
 //! the store.
 //!
 //! Threads queue here, and only the first of them stands in the store's queue. Under a grant the
-//! turns of those who were waiting when it came (its cohort) follow one another without a command;
-//! later ones wait for the next grant, so that a process cannot keep the lock to itself.
+//! turns of those who were waiting when it came (its cohort) follow one another without a command.
+//! Where it ends before all of them had one, the rest of the cohort goes on with its ticket: they
+//! came before whoever waits behind it. Later ones wait for the next ticket, so that a process
+//! cannot keep the lock to itself.
 //!
 //! No I/O, no threads and no clock of its own: answers, notices and moments go in; requests, turns
 //! and whom to wake come out. [`room`](super::room) puts threads around it.
@@ -62,7 +64,6 @@ struct Held {
     end: u64,
     /// The last waiter of its cohort.
     mark: u64,
-    until: Moment,
     /// Until then, a take that went astray may still be carried out for the token.
     suspect: Moment,
     /// The answer to a take for the token was not read yet.
@@ -76,6 +77,7 @@ pub(super) enum Mutant {
     NoPollAfterWindow,
     UndoesNotices,
     ForgetsWhatWasLeft,
+    NewTicketForTheRest,
 }
 
 impl Line {
@@ -218,7 +220,7 @@ impl Line {
             return self.wake_head();
         }
         stand.asking = false;
-        self.hand(fence, block, Worth::Whole { sent }, now)
+        self.hand(fence, block, Worth::Whole { sent })
     }
 
     fn busy(
@@ -229,6 +231,10 @@ impl Line {
         now: Moment,
     ) -> Effects {
         let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+            if let Some(held) = self.held.as_mut().filter(|held| held.token == token) {
+                // The message was read before the answer, which tells the ticket.
+                held.ticket = if ticket == 0 { held.ticket } else { ticket };
+            }
             return if self.expects(token) {
                 Effects::default()
             } else {
@@ -300,7 +306,7 @@ impl Line {
             stand.tell(now, now);
             return self.wake_head();
         };
-        self.hand(fence, block, Worth::Window { since, span }, now)
+        self.hand(fence, block, Worth::Window { since, span })
     }
 
     /// A message says that somebody in front was handed the lock, and has until then to claim it.
@@ -343,7 +349,7 @@ impl Line {
     }
 
     /// The first waiter has the lock.
-    fn hand(&mut self, fence: u64, block: u32, worth: Worth, now: Moment) -> Effects {
+    fn hand(&mut self, fence: u64, block: u32, worth: Worth) -> Effects {
         let (Some(stand), Some(head)) = (self.stand.take(), self.waiters.pop_front()) else {
             return Effects::default();
         };
@@ -355,7 +361,6 @@ impl Line {
             fence,
             end: fence + u64::from(block.min(self.limits.turns).max(1)),
             mark: stand.mark.unwrap_or(newest),
-            until: now.plus(self.limits.within),
             suspect: stand.suspect,
             asking: stand.asking,
         });
@@ -380,11 +385,7 @@ impl Line {
             return Ending::Alone;
         };
         let next = self.waiters.front().filter(|next| {
-            next.id <= held.mark
-                && next.terms == held.terms
-                && held.fence + 1 < held.end
-                && now < held.until
-                && in_time
+            next.id <= held.mark && next.terms == held.terms && held.fence + 1 < held.end && in_time
         });
         if let Some(id) = next.map(|next| next.id) {
             held.fence += 1;
@@ -395,13 +396,9 @@ impl Line {
             return Ending::Passed(id);
         }
         let until = Some(held.suspect).filter(|suspect| *suspect > now);
-        let held = self.held.take();
-        let stand = self.waiters.front().map(|head| match held {
-            // Nobody had found it lost before.
-            Some(held) if !in_time => held.next_stand(head),
-            _ => Stand::new(head.token, head.terms, 0),
-        });
-        let Some(mut stand) = stand else { return Ending::Give { take: None, until } };
+        let Some(mut stand) = self.next_stand() else {
+            return Ending::Give { take: None, until };
+        };
         if self.limits.spread.is_zero() {
             return Ending::Give { take: Some(self.ask(stand, None)), until };
         }
@@ -414,16 +411,14 @@ impl Line {
         Ending::Give { take: None, until }
     }
 
-    /// The grant was lost while a turn was held. Its other fences are not used; whoever was of its
-    /// cohort keeps the place in the queue.
+    /// The grant was lost while a turn was held. Its other fences are not used.
     pub(crate) fn lost(&mut self, token: Token, now: Moment) -> Effects {
-        let Some(held) = self.held.take_if(|held| held.token == token) else {
+        let Some(held) = self.held.as_ref().filter(|held| held.token == token) else {
             return Effects::default();
         };
         let owe = Owe { token, ttl: held.terms.first_ttl(), until: held.suspect };
         let owe = (held.suspect > now).then_some(owe);
-        let Some(head) = self.waiters.front() else { return Effects { wake: None, owe } };
-        let mut stand = held.next_stand(head);
+        let Some(mut stand) = self.next_stand() else { return Effects { wake: None, owe } };
         stand.tell(now, now);
         self.stand = Some(stand);
         Effects { owe, ..self.wake_head() }
@@ -431,12 +426,13 @@ impl Line {
 
     /// The lock stays taken although the turn is over: it was left to run out.
     pub(crate) fn left_taken(&mut self, token: Token) -> Effects {
-        let Some(held) = self.held.take_if(|held| held.token == token) else {
+        let Some(held) = self.held.as_ref().filter(|held| held.token == token) else {
             return Effects::default();
         };
         if held.asking && !self.is(Mutant::ForgetsWhatWasLeft) {
             self.left.push(token);
         }
+        self.stand = self.next_stand();
         self.wake_head()
     }
 
@@ -449,6 +445,17 @@ impl Line {
         }
         let index = self.left.iter().position(|left| *left == token);
         index.map(|index| self.left.swap_remove(index)).is_some()
+    }
+
+    /// The grant has ended: the place of the waiter who is first now.
+    fn next_stand(&mut self) -> Option<Stand> {
+        let (held, head) = (self.held.take()?, self.waiters.front()?);
+        let mut stand = Stand::new(head.token, head.terms, 0);
+        // Without a place to keep it is a wait like any other.
+        if head.id <= held.mark && held.ticket != 0 && !self.is(Mutant::NewTicketForTheRest) {
+            (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
+        }
+        Some(stand)
     }
 
     /// A waiter goes: with its turn, if it was given one before.
@@ -480,18 +487,6 @@ impl Line {
 
     fn wake_head(&self) -> Effects {
         Effects { wake: self.waiters.front().map(|head| head.id), owe: None }
-    }
-}
-
-impl Held {
-    /// The place of the next one when the grant is lost.
-    fn next_stand(&self, head: &Waiter) -> Stand {
-        let mut stand = Stand::new(head.token, head.terms, 0);
-        // Without a place to keep it is a wait like any other.
-        if head.id <= self.mark && self.ticket != 0 {
-            (stand.ticket, stand.mark) = (self.ticket, Some(self.mark));
-        }
-        stand
     }
 }
 

@@ -13,5 +13,5 @@ mod room;
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
 pub(crate) use gate::{Check, Gate, Woken};
-pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, Turn, Worth};
+pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Worth};
 pub(crate) use room::{Owing, Room, Seat};

@@ -5,11 +5,13 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::token::Token;
 
-/// How long a process goes on with one grant.
+/// The most turns under one grant: as many fences as a hand-over brings.
+pub(crate) const TURNS: u32 = 64;
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Limits {
+    /// The most turns under one grant; so many fences are asked for.
     pub(crate) turns: u32,
-    pub(crate) within: Duration,
     /// Whoever is told to ask does so after up to this, each after a span of his own: where several
     /// who ask at once may keep each other from the lock.
     pub(crate) spread: Duration,
@@ -32,6 +34,15 @@ pub(crate) struct Ask {
     pub(crate) block: u32,
     /// To be given in the same write, before it: another token had the place.
     pub(crate) give: Option<Owe>,
+}
+
+impl Ask {
+    /// Whether it goes before the give of the grant that ends with it, where the store hands the
+    /// lock over: its place is older than that of others who wait, and it is to stand there when
+    /// the lock is handed to whoever is first.
+    pub(crate) fn stands_first(&self) -> bool {
+        self.ticket != 0
+    }
 }
 
 /// A turn that was given to a waiter.

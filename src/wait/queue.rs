@@ -39,8 +39,8 @@ pub(super) struct Stand {
     /// Until then the store may take the lock for the token because of a request that brought no
     /// answer.
     pub(super) suspect: Moment,
-    /// The waiters up to this one are all that a grant is for: what is left of the cohort of a
-    /// grant that was lost.
+    /// The waiters up to this one are all that a grant is for: what is left of the cohort that the
+    /// ticket is of.
     pub(super) mark: Option<u64>,
 }
 

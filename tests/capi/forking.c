@@ -72,8 +72,6 @@ static void misuse(struct inherited all)
     CHECK_STATUS(forked, leasehold_config_set_pool(all.config, 1));
     CHECK_STATUS(forked, leasehold_config_set_close_timeout_ms(all.config, 100));
     CHECK_STATUS(forked, leasehold_config_set_claim_window_ms(all.config, 100));
-    CHECK_STATUS(forked, leasehold_config_set_turns(all.config, 1));
-    CHECK_STATUS(forked, leasehold_config_set_turns_within_ms(all.config, 100));
     CHECK_TEXT("", leasehold_config_store(all.config));
     EXPECT(forked, leasehold_client_open_config(all.config, &client, &problem));
 

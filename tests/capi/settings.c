@@ -121,8 +121,6 @@ static void a_configuration_is_sealed_when_a_client_was_opened_with_it(struct st
     CHECK_STATUS(LEASEHOLD_ERR_SEALED, leasehold_config_set_pool(config, 3));
     CHECK_STATUS(LEASEHOLD_ERR_SEALED, leasehold_config_set_close_timeout_ms(config, 100));
     CHECK_STATUS(LEASEHOLD_ERR_SEALED, leasehold_config_set_claim_window_ms(config, 100));
-    CHECK_STATUS(LEASEHOLD_ERR_SEALED, leasehold_config_set_turns(config, 3));
-    CHECK_STATUS(LEASEHOLD_ERR_SEALED, leasehold_config_set_turns_within_ms(config, 100));
     /* Also what is refused anyway; it does not spoil the next client. */
     CHECK_STATUS(LEASEHOLD_ERR_SEALED, leasehold_config_set_close_timeout_ms(config, -1));
     EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &second, &problem));
@@ -184,18 +182,6 @@ static void a_setting_that_can_never_work_is_refused_until_it_is_made_well(struc
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_claim_window_ms(config, 60 * 1000 + 1));
     refused(config, "claim_window");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_claim_window_ms(config, 50));
-
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_turns(config, 0));
-    refused(config, "turns");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_turns(config, 1025));
-    refused(config, "turns");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_turns(config, 1024));
-
-    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_turns_within_ms(config, -1));
-    refused(config, "turns_within");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_turns_within_ms(config, 3600 * 1000 + 1));
-    refused(config, "turns_within");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_turns_within_ms(config, 3600 * 1000));
 
     /* Nothing that was refused has sealed it, and each was made up for. */
     leasehold_client *client = open_it(config);

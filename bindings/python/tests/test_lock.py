@@ -272,15 +272,13 @@ def test_settings_of_a_client(server: Server, name: str) -> None:
         pool=2,
         close_timeout=timedelta(seconds=2),
         claim_window=0.5,
-        turns=8,
-        turns_within=timedelta(milliseconds=50),
     ) as client:
         client.ping()
         with client.lock(name):
             assert server.get(f"app:{name}") is not None
     refused: "list[dict[str, Any]]" = [{"pool": 0}, {"pool": 2**32}]
     refused += [{"io_timeout": -1}, {"io_timeout": 10**6}, {"claim_window": 0.01}]
-    refused += [{"turns": 0}, {"turns": -1}, {"turns_within": 3601}]
+    refused += [{"pool": -1}]
     for settings in refused:
         with pytest.raises(leasehold.BadArgument):
             leasehold.connect(server.url, **settings)

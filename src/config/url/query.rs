@@ -9,13 +9,11 @@ use crate::config::{Config, bad, parse_duration};
 use crate::error::Error;
 
 /// What concerns a client as a whole. In a quorum, the last URL has it.
-const CLIENT: [&str; 10] = [
+const CLIENT: [&str; 8] = [
     "io_timeout",
     "pool",
     "close_timeout",
     "claim_window",
-    "turns",
-    "turns_within",
     "prefix",
     "max_ttl",
     "guard_data_loss",
@@ -75,15 +73,14 @@ impl Query {
 
     /// Sets what concerns the client as a whole.
     pub(super) fn settings(&mut self, mut config: Config) -> Result<Config, Error> {
-        type Set<T> = fn(Config, T) -> Config;
+        type Set = fn(Config, Duration) -> Config;
         if let Some(prefix) = self.bytes("prefix") {
             config = config.prefix(prefix);
         }
-        let spans: [(&str, Set<Duration>); 6] = [
+        let spans: [(&str, Set); 5] = [
             ("io_timeout", Config::io_timeout),
             ("close_timeout", Config::close_timeout),
             ("claim_window", Config::claim_window),
-            ("turns_within", Config::turns_within),
             ("max_ttl", Config::max_ttl),
             ("node_timeout", Config::node_timeout),
         ];
@@ -92,11 +89,8 @@ impl Query {
                 config = set(config, span);
             }
         }
-        let counts: [(&str, Set<u32>); 2] = [("pool", Config::pool), ("turns", Config::turns)];
-        for (key, set) in counts {
-            if let Some(count) = self.count(key)? {
-                config = set(config, count);
-            }
+        if let Some(count) = self.count("pool")? {
+            config = config.pool(count);
         }
         if let Some(on) = self.switch("guard_data_loss")? {
             config = config.guard_data_loss(on);

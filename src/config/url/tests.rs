@@ -105,14 +105,13 @@ fn a_cluster_url_names_some_of_its_servers() {
 #[test]
 fn parameters_set_timeouts_and_pool() {
     let config = Config::from_url(
-        "redis://h?io_timeout=250ms&pool=3&prefix=a%00b&turns=5&turns_within=7ms&close_timeout=2s\
+        "redis://h?io_timeout=250ms&pool=3&prefix=a%00b&close_timeout=2s\
          &claim_window=300ms",
     )
     .unwrap();
     assert_eq!(config.io_timeout, Duration::from_millis(250));
-    assert_eq!((config.pool, config.turns), (3, 5));
+    assert_eq!(config.pool, 3);
     assert_eq!(config.prefix, b"a\0b");
-    assert_eq!(config.turns_within, Duration::from_millis(7));
     assert_eq!(config.close_timeout, Duration::from_secs(2));
     assert_eq!(config.claim_window, Duration::from_millis(300));
 }
@@ -244,9 +243,8 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://h?io_timeout=5", "io_timeout"),
         ("redis://h?io_timeout=0", "io_timeout is 0ns; it goes from 1ms to 1h"),
         ("redis://h?claim_window=1ms", "it goes from 50ms to 60s"),
-        ("redis://h?turns_within=2h", "1h is the most"),
         ("redis://h?close_timeout=2h", "1h is the most"),
-        ("redis://h?turns=0", "turns is 0; it goes from 1 to 1024"),
+        ("redis://h?pool=1025", "pool is 1025; it goes from 1 to 1024"),
         ("redis://h?colour=red", "'colour' is not known"),
         ("redis://h?ca=x", "'ca' is not known"),
         ("redis://user@h", "no password"),

@@ -1,7 +1,7 @@
 //! What a client does with its line: the threads' loop, the keeper and the listener, as steps.
 
 use super::server::{Op, Word};
-use super::setup::ms;
+use super::setup::{Wrong, ms};
 use super::world::{Broken, Client, Errand, Lease, Life, Link, Owed, Task, Wire, World};
 use crate::clock::Moment;
 use crate::config::drift;
@@ -20,9 +20,7 @@ const RETRY: Duration = ms(50);
 impl World {
     pub(super) fn join(&mut self, c: usize, t: usize) {
         let terms = self.setup.terms(t);
-        self.record.order += 1;
-        let order = self.record.order;
-        let behind = self.stands(c);
+        let behind = self.stands(c) || self.clients[c].line.is_held();
         let client = &mut self.clients[c];
         let id = client.next_id;
         client.next_id += 1;
@@ -30,8 +28,8 @@ impl World {
         let pace = Pace::new(Backoff::default(), ms(64), Jitter::seeded(seed));
         client.line.join(id, token(c, id), terms, pace);
         let thread = &mut client.threads[t];
-        (thread.task, thread.id, thread.order) = (Task::Ready, id, order);
-        (thread.stands, thread.overtaken) = (if behind { order } else { 0 }, [0; 8]);
+        (thread.task, thread.id) = (Task::Ready, id);
+        (thread.stands, thread.overtaken) = (behind, [0; 8]);
     }
 
     pub(super) fn run(&mut self, c: usize, t: usize) -> Result<(), Broken> {
@@ -43,14 +41,16 @@ impl World {
             Next::Sleep(until) => client.threads[t].task = Task::Sleeping(until),
             Next::Ask(ask) => {
                 client.threads[t].task = Task::Asking;
-                self.send_ask(c, Errand::Ask { id, ask }, Vec::new(), ask);
+                self.send_ask(c, Errand::Ask { id, ask }, None, ask);
             }
         }
         Ok(())
     }
 
-    fn send_ask(&mut self, c: usize, errand: Errand, mut ops: Vec<Op>, ask: Ask) {
+    /// With the give of the grant that has ended, if there is one.
+    fn send_ask(&mut self, c: usize, errand: Errand, ended: Option<Op>, ask: Ask) {
         let now = self.clock(c);
+        let mut ops: Vec<_> = ended.into_iter().collect();
         if let Some(give) = ask.give {
             ops.push(Op::Give { token: give.token, fence: 0, ttl: give.ttl });
             if give.until > now {
@@ -59,7 +59,9 @@ impl World {
         }
         let listens = self.clients[c].ears.link != Link::Closed;
         let Ask { token, ttl, ticket, block, .. } = ask;
-        ops.push(Op::Take { token, ttl, ticket, block, listens });
+        let take = Op::Take { token, ttl, ticket, block, listens };
+        let first = ask.stands_first() && self.setup.wrong != Some(Wrong::GivesFirst);
+        ops.insert(if first && ended.is_some() { 0 } else { ops.len() }, take);
         self.send(c, errand, ops);
     }
 
@@ -122,9 +124,8 @@ impl World {
         let Lease { token, ttl, fence, .. } = lease;
         if !lease.lost {
             let in_time = lease.is_valid(now);
-            // The rest of its cohort then waits for another grant.
             self.record.disturbed |= !in_time;
-            let give = vec![Op::Give { token, fence, ttl }];
+            let give = Op::Give { token, fence, ttl };
             match client.line.end_turn(token, fence, in_time, now) {
                 Ending::Passed(id) => {
                     client.passing = Some(lease);
@@ -133,14 +134,16 @@ impl World {
                 Ending::Give { take, until } => {
                     let errand = Errand::Release { token, ttl, ask: take };
                     match take {
-                        Some(ask) => self.send_ask(c, errand, give, ask),
-                        None => self.send(c, errand, give),
+                        Some(ask) => self.send_ask(c, errand, Some(give), ask),
+                        None => self.send(c, errand, vec![give]),
                     }
                     if let Some(until) = until {
                         self.owe(c, Owe { token, ttl, until });
                     }
                 }
-                Ending::Alone => self.send(c, Errand::Release { token, ttl, ask: None }, give),
+                Ending::Alone => {
+                    self.send(c, Errand::Release { token, ttl, ask: None }, vec![give])
+                }
             }
         }
     }
@@ -152,7 +155,9 @@ impl World {
         for (_, server) in &wire.replies {
             client.dating.sample(sent, *server);
         }
-        let &(reply, server) = wire.replies.last().ok_or("an answer without a reply")?;
+        let is_take = |op: &Op| matches!(op, Op::Take { .. });
+        let asked = wire.ops.iter().position(is_take).unwrap_or(wire.ops.len() - 1);
+        let &(reply, server) = wire.replies.get(asked).ok_or("an answer without a reply")?;
         let answer = Answer { reply, sent, server, by: ServerId::default() };
         match wire.errand {
             Errand::Ask { id, ask } => {
@@ -162,6 +167,9 @@ impl World {
             }
             Errand::Release { ask: Some(ask), .. } => {
                 let effects = client.line.answered(&ask, &answer, now);
+                // The turn that it stood for is over already: what is given again now can come
+                // before what the end of that turn has sent.
+                self.record.disturbed |= effects.owe.is_some();
                 self.follow(c, effects);
             }
             Errand::Release { ask: None, .. } => {}

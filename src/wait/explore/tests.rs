@@ -76,7 +76,12 @@ fn worlds() -> Vec<(Way, Setup)> {
                 .faults(5, &[Kind::Late, Kind::Mute, Kind::Cancel, Kind::TimeOut])
                 .until(long),
         ),
-        (Walks(300_000), Setup::new(&[2, 2, 1]).rounds(3).ordered().until(long)),
+        (Breadth(200_000), Setup::new(&[2, 1]).rounds(2).ordered()),
+        (Walks(150_000), Setup::new(&[1, 1, 1, 1]).rounds(4).ordered().until(long)),
+        (Walks(150_000), Setup::new(&[2, 2, 1]).rounds(3).turns(64).ordered().until(long)),
+        (Walks(150_000), Setup::new(&[3, 2, 1]).rounds(4).turns(2).ordered().until(long)),
+        (Walks(150_000), Setup::new(&[3, 2]).rounds(4).mixed().turns(1).ordered().until(long)),
+        (Walks(150_000), Setup::new(&[4, 1]).rounds(4).mixed().renewing().ordered().until(long)),
     ]
 }
 
@@ -184,4 +189,16 @@ fn caught_a_give_because_of_a_message_that_lay_unread() {
 fn caught_a_give_of_a_lock_that_was_left_taken_before_its_take_was_answered() {
     let setup = Setup::new(&[2, 1]).rounds(2).faults(2, &[Kind::Late, Kind::LetExpire]);
     is_caught(Wrong::Machine(Mutant::ForgetsWhatWasLeft), setup);
+}
+
+#[test]
+fn caught_a_new_ticket_for_the_rest_of_a_cohort() {
+    let wrong = Wrong::Machine(Mutant::NewTicketForTheRest);
+    is_caught(wrong, Setup::new(&[3, 1]).rounds(4).turns(1).ordered());
+    is_caught(wrong, Setup::new(&[4, 1]).rounds(4).mixed().ordered());
+}
+
+#[test]
+fn caught_a_grant_given_before_the_rest_of_its_cohort_stands() {
+    is_caught(Wrong::GivesFirst, Setup::new(&[3, 1]).rounds(4).turns(1).ordered());
 }

@@ -64,8 +64,6 @@ pub(super) struct Record {
     pub(super) held_up: bool,
     /// A request of a sender that had given up was carried out later than anybody cares for.
     pub(super) ghosts: bool,
-    /// Numbers what the order depends on.
-    pub(super) order: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -120,11 +118,9 @@ pub(super) struct Thread {
     /// Its number in the line.
     pub(super) id: u64,
     pub(super) rounds: u8,
-    /// When it joined, in the order of all.
-    pub(super) order: u32,
-    /// Since when it stands in the queue, or behind one of its client who does; 0 before.
-    pub(super) stands: u32,
-    /// How many turns each of the others had that joined after that.
+    /// It stands in the queue, or behind one of its client who does or has the lock.
+    pub(super) stands: bool,
+    /// How many turns each of the others has begun since then.
     pub(super) overtaken: [u8; 8],
 }
 
@@ -262,7 +258,7 @@ const START: u64 = 7_000_000_000_000;
 
 impl Thread {
     fn new(rounds: u8) -> Thread {
-        Thread { task: Task::Idle, id: 0, rounds, order: 0, stands: 0, overtaken: [0; 8] }
+        Thread { task: Task::Idle, id: 0, rounds, stands: false, overtaken: [0; 8] }
     }
 
     pub(super) fn is_waiting(&self) -> bool {

@@ -9,7 +9,7 @@ const SLOWEST: Duration = Duration::from_secs(33);
 
 /// A line whose only waiter has a place in the store's queue, behind a holder with this ttl.
 fn standing(ttl: Duration) -> (Line, Token) {
-    let limits = Limits { turns: 64, within: ttl, spread: Duration::ZERO };
+    let limits = Limits { turns: 64, spread: Duration::ZERO };
     let mut line = Line::new(limits);
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
     let token = Token::random().unwrap();

@@ -58,8 +58,6 @@ struct Scenario {
     clients: &'static [&'static [Wish]],
     /// How often each thread comes.
     rounds: u32,
-    /// The most turns that a client takes under one grant.
-    turns: u32,
     /// How often the first client's wake-up connection is cut.
     cuts: u32,
     /// Requests and openings may fail.
@@ -75,7 +73,6 @@ struct Scenario {
 const CALM: Scenario = Scenario {
     clients: &[],
     rounds: 1,
-    turns: 64,
     cuts: 0,
     trouble: false,
     forbidden: false,
@@ -130,7 +127,7 @@ struct Watched {
 impl Client {
     fn open(scenario: Scenario, server: &Arc<Server>, first: bool) -> Arc<Client> {
         let config = Config::from_url("redis://127.0.0.1").unwrap();
-        let config = config.io_timeout(Duration::from_secs(30)).turns(scenario.turns);
+        let config = config.io_timeout(Duration::from_secs(30));
         let (mut link, served) = (Link::new(server), Arc::new(Served::default()));
         link.trouble = scenario.trouble;
         link.slow = (first && scenario.slow).then(|| Arc::clone(&served));
@@ -339,7 +336,7 @@ fn whoever_stays_has_a_turn() {
 fn turns_go_from_client_to_client() {
     let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays)], &[("a", Stays), ("a", Stays)]];
     explore(Scenario { clients, ..CALM });
-    explore(Scenario { rounds: 2, turns: 1, ..TWO_NAMES });
+    explore(Scenario { rounds: 2, ..TWO_NAMES });
 }
 
 #[test]

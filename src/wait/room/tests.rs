@@ -60,7 +60,7 @@ impl Ears for Servers {
 }
 
 fn room() -> Room {
-    Room::new(Limits { turns: 1, within: Duration::ZERO, spread: Duration::ZERO })
+    Room::new(Limits { turns: 1, spread: Duration::ZERO })
 }
 
 fn sit<'a>(room: &'a Room, name: &str) -> Seat<'a> {

@@ -29,8 +29,6 @@
     FUNCTION(STATUS, config_set_pool, CONFIG, NONE, NO, (HANDLE, COUNT))                           \
     FUNCTION(STATUS, config_set_close_timeout_ms, CONFIG, NONE, NO, (HANDLE, MS))                  \
     FUNCTION(STATUS, config_set_claim_window_ms, CONFIG, NONE, NO, (HANDLE, MS))                   \
-    FUNCTION(STATUS, config_set_turns, CONFIG, NONE, NO, (HANDLE, COUNT))                          \
-    FUNCTION(STATUS, config_set_turns_within_ms, CONFIG, NONE, NO, (HANDLE, MS))                   \
     FUNCTION(TEXT, config_store, CONFIG, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, config_free, CONFIG, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, client_open, NONE, CLIENT, URL, (BYTES, OUTPUT, ERROR_OUT))                   \

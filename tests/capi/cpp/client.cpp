@@ -78,9 +78,7 @@ TEST(config_sets_what_a_url_can) {
                       .io_timeout(2s)
                       .pool(2)
                       .close_timeout(500ms)
-                      .claim_window(500ms)
-                      .turns(8)
-                      .turns_within(50ms);
+                      .claim_window(500ms);
     config.prefix("prefixed:");
     const leasehold::client client{config};
     const std::string name = check::unused_name();
@@ -103,12 +101,9 @@ TEST(config_refuses_what_cannot_be) {
                    "io_timeout"));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, negative.close_timeout(-1ns));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, negative.claim_window(-1s));
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, negative.turns_within(-1s));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{negative});
     const auto empty = leasehold::config{server().url()}.pool(0);
     CHECK(contains(THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{empty}).what(), "pool"));
-    const auto none = leasehold::config{server().url()}.turns(0);
-    CHECK(contains(THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{none}).what(), "turns"));
 }
 
 TEST(store_is_shown_without_its_password) {

@@ -47,8 +47,6 @@ config_set_io_timeout_ms = _function(c_int32, "config_set_io_timeout_ms", c_void
 config_set_pool = _function(c_int32, "config_set_pool", c_void_p, c_uint32)
 config_set_close_timeout_ms = _function(c_int32, "config_set_close_timeout_ms", c_void_p, c_int64)
 config_set_claim_window_ms = _function(c_int32, "config_set_claim_window_ms", c_void_p, c_int64)
-config_set_turns = _function(c_int32, "config_set_turns", c_void_p, c_uint32)
-config_set_turns_within_ms = _function(c_int32, "config_set_turns_within_ms", c_void_p, c_int64)
 config_store = _function(c_char_p, "config_store", c_void_p)
 config_free = _function(None, "config_free", c_void_p)
 

@@ -239,8 +239,6 @@ def connect(
     pool: Optional[int] = None,
     close_timeout: Optional[Seconds] = None,
     claim_window: Optional[Seconds] = None,
-    turns: Optional[int] = None,
-    turns_within: Optional[Seconds] = None,
 ) -> Client:
     """Opens the store that a URL names; without one, that of the environment variable
     ``LEASEHOLD_URL``, or else the embedded one, a file of yours that needs no server.
@@ -263,9 +261,6 @@ def connect(
     - `close_timeout`: how long closing goes on releasing leases; 1 s by default.
     - `claim_window`: what a waiter that died as it was given the lock costs the ones behind it;
       1 s by default.
-    - `turns`: how many turns on a lock the threads of this process take in a row while others
-      wait elsewhere; 64 by default.
-    - `turns_within`: for how long they go on doing so; 0.1 s by default.
 
     The URL can say these as well: ``redis://cache?io_timeout=300ms&pool=16``.
 
@@ -295,11 +290,6 @@ def connect(
     if claim_window is not None:
         window_ms = milliseconds("claim_window", claim_window)
         _check(_abi.config_set_claim_window_ms(config, window_ms))
-    if turns is not None:
-        _check(_abi.config_set_turns(config, _count("turns", turns)))
-    if turns_within is not None:
-        within_ms = milliseconds("turns_within", turns_within)
-        _check(_abi.config_set_turns_within_ms(config, within_ms))
     handle = c_void_p()
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:

@@ -71,8 +71,7 @@ void clients_abandon(void)
 
 static leasehold_status configure(JNIEnv *env, jclass native, leasehold_config *config,
                                   jbyteArray prefix, jlong io_timeout_ms, jint pool,
-                                  jlong close_timeout_ms, jlong claim_window_ms, jint turns,
-                                  jlong turns_within_ms)
+                                  jlong close_timeout_ms, jlong claim_window_ms)
 {
     leasehold_status status = LEASEHOLD_OK;
     struct bytes bytes;
@@ -91,16 +90,12 @@ static leasehold_status configure(JNIEnv *env, jclass native, leasehold_config *
         status = leasehold_config_set_close_timeout_ms(config, close_timeout_ms);
     if (status == LEASEHOLD_OK && claim_window_ms != NOT_SET)
         status = leasehold_config_set_claim_window_ms(config, claim_window_ms);
-    if (status == LEASEHOLD_OK && turns != NOT_SET)
-        status = leasehold_config_set_turns(config, (uint32_t)turns);
-    if (status == LEASEHOLD_OK && turns_within_ms != NOT_SET)
-        status = leasehold_config_set_turns_within_ms(config, turns_within_ms);
     return status;
 }
 
 static jlong open_client(JNIEnv *env, jclass native, jbyteArray url, jbyteArray prefix,
                          jlong io_timeout_ms, jint pool, jlong close_timeout_ms,
-                         jlong claim_window_ms, jint turns, jlong turns_within_ms)
+                         jlong claim_window_ms)
 {
     leasehold_config *config = NULL;
     leasehold_client *client;
@@ -118,7 +113,7 @@ static jlong open_client(JNIEnv *env, jclass native, jbyteArray url, jbyteArray 
     }
     if (status == LEASEHOLD_OK)
         status = configure(env, native, config, prefix, io_timeout_ms, pool, close_timeout_ms,
-                           claim_window_ms, turns, turns_within_ms);
+                           claim_window_ms);
     if (status == LEASEHOLD_OK)
         status = leasehold_client_open_config(config, &client, &error);
     leasehold_config_free(config);
@@ -229,7 +224,7 @@ static jlong handle_count(JNIEnv *env, jclass native)
 }
 
 static const JNINativeMethod methods[] = {
-    {"open", "([B[BJIJJIJ)J", open_client},
+    {"open", "([B[BJIJJ)J", open_client},
     {"store", "(J)[B", store},
     {"ping", "(J)V", ping},
     {"counter", "(JI)J", counter},

@@ -22,8 +22,6 @@ public final class ClientBuilder {
     private int pool = (int) Native.NOT_SET;
     private long closeTimeoutMs = Native.NOT_SET;
     private long claimWindowMs = Native.NOT_SET;
-    private int turns = (int) Native.NOT_SET;
-    private long turnsWithinMs = Native.NOT_SET;
 
     ClientBuilder(String url) {
         this.url = url;
@@ -101,33 +99,6 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets how many turns on a lock the threads of this process take in a row, without asking the
-     * store, while others wait elsewhere: 64 by default.
-     *
-     * @param most from 1, which asks for every turn, to 1024
-     * @return this
-     */
-    public ClientBuilder turns(int most) {
-        // A negative number would mean "not set" on the way down.
-        if (most < 1) {
-            throw LeaseholdException.badArgument("there are " + most + " turns; 1 is the least");
-        }
-        turns = most;
-        return this;
-    }
-
-    /**
-     * Sets for how long they go on doing so: 100 ms by default.
-     *
-     * @param span an hour at most
-     * @return this
-     */
-    public ClientBuilder turnsWithin(Duration span) {
-        turnsWithinMs = Times.toMillis("turnsWithin", span);
-        return this;
-    }
-
-    /**
      * Opens the store with these options.
      *
      * @return an open client
@@ -137,6 +108,6 @@ public final class ClientBuilder {
     public LeaseholdClient connect() {
         byte[] where = url == null ? null : Name.encode("the URL", url);
         return new LeaseholdClient(Native.open(
-                where, prefix, ioTimeoutMs, pool, closeTimeoutMs, claimWindowMs, turns, turnsWithinMs));
+                where, prefix, ioTimeoutMs, pool, closeTimeoutMs, claimWindowMs));
     }
 }

@@ -30,9 +30,7 @@ final class Native {
             long ioTimeoutMs,
             int pool,
             long closeTimeoutMs,
-            long claimWindowMs,
-            int turns,
-            long turnsWithinMs);
+            long claimWindowMs);
 
     static native byte[] store(long client);
 

@@ -181,6 +181,96 @@ def test_extending_adds(make: Make, server: Server, name: str) -> None:
     lock.release()
 
 
+@pytest.mark.parametrize("by, replace", [(-10, False), (-99, False), (0, True), (-1, True)])
+def test_extending_to_no_time_frees_it(
+    make: Make, rival: Make, by: float, replace: bool
+) -> None:
+    lock = make(timeout=10)
+    lock.acquire()
+    assert lock.extend(by, replace) is True
+    assert rival(timeout=10).acquire(blocking=False) is True and not lock.owned()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+@pytest.mark.parametrize("timeout", [0.0005, -1])
+def test_a_timeout_that_is_no_ttl(make: Make, timeout: float) -> None:
+    with pytest.raises(redis.exceptions.ResponseError):
+        make(timeout=timeout).acquire(blocking=False)
+
+
+ODD_NAMES = [b"\xff\x00", bytearray(b"\xff\x01"), memoryview(b"\xff\x02"), 4711, 0.5]
+
+
+@pytest.mark.parametrize("odd_name", ODD_NAMES, ids=lambda odd_name: type(odd_name).__name__)
+@pytest.mark.parametrize("which", WHICH)
+def test_a_name_of_another_type(
+    which: str, theirs: "redis.Redis", redis_client: leasehold.Client, odd_name: Any
+) -> None:
+    lock = maker(which, theirs, redis_client, odd_name)(timeout=10)
+    assert lock.acquire(blocking=False) and theirs.get(odd_name) == lock.local.token
+    assert lock.name is odd_name and lock.owned() and lock.extend(5)
+    lock.release()
+    assert theirs.get(odd_name) is None
+    with pytest.raises(LockError) as caught:
+        lock.release()
+    assert caught.value.lock_name is odd_name
+
+
+def test_a_name_in_the_encoding_of_the_client(server: Server, name: str) -> None:
+    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    with redis.Redis(port=server.port, encoding="latin-1") as latin:
+        for kind in kinds:
+            with kind(latin, name + "\xe9", timeout=10):
+                assert server.get(name + "\udce9") is not None
+
+
+#: As celery-redbeat has it: sets the ttl where redis-py adds to it.
+EXTEND_TO = """
+    if redis.call('get', KEYS[1]) ~= ARGV[1] then
+        return 0
+    end
+    redis.call('pexpire', KEYS[1], ARGV[2])
+    return 1
+"""
+
+
+def test_a_script_of_ones_own(theirs: "redis.Redis", server: Server, name: str) -> None:
+    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    for kind in kinds:
+        lock = kind(theirs, name, timeout=60)
+        lock.lua_extend = theirs.register_script(EXTEND_TO)
+        lock.acquire()
+        for _ in range(3):
+            assert lock.extend(60) is True
+            assert 59_000 < server.pttl(name) <= 60_000
+        server.call("PEXPIRE", name, "1000")
+        assert lock.reacquire() is True and server.pttl(name) > 59_000
+        lock.release()
+        assert server.get(name) is None
+        with pytest.raises(LockError):
+            lock.extend(60)
+        lock.acquire()
+        server.call("SET", name, "somebody else")
+        with pytest.raises(LockNotOwnedError):
+            lock.extend(60)
+        server.call("DEL", name)
+
+        scripts = {
+            "LUA_RELEASE_SCRIPT": "redis.call('set', KEYS[1] .. ':gone', ARGV[1]) return 1",
+            "LUA_REACQUIRE_SCRIPT": EXTEND_TO.replace("ARGV[2]", "1000"),
+            "lua_release": None,
+            "lua_reacquire": None,
+        }
+        lock = type("Mine", (kind,), scripts)(theirs, name, timeout=60)
+        lock.acquire()
+        token = lock.local.token
+        assert lock.reacquire() is True and 0 < server.pttl(name) <= 1000
+        lock.release()
+        assert server.get(name + ":gone") == token
+        server.call("DEL", name)
+
+
 def test_fractions_of_a_second(make: Make, server: Server, name: str) -> None:
     lock = make(timeout=1.5)
     lock.acquire()

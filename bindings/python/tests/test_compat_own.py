@@ -1,11 +1,13 @@
 """What only our drop-in for redis-py's Lock has to show: its clients, its renewal, its exceptions."""
 
 import inspect
+import ssl
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 import redis
+import redis.asyncio
 import redis.exceptions
 import redis.lock
 from conftest import Run, Until
@@ -121,11 +123,15 @@ def test_the_certificates_of_a_redis_py_client() -> None:
 @pytest.mark.parametrize(
     "url, expected",
     [
+        ("redis://", "redis://localhost:6379/0"),
+        ("redis:///3", "redis://localhost:6379/3"),
         ("redis://h:1/2", "redis://h:1/2"),
         ("redis://:p%40ss@h", "redis://:p%40ss@h:6379/0"),
         ("redis://u:p@h:1", "redis://u:p@h:1/0"),
+        ("redis://u@h:1", "redis://u:@h:1/0"),
         ("redis://[::1]:7/0", "redis://[::1]:7/0"),
         ("unix:///tmp/a b.sock?db=3&password=x", "unix:///tmp/a%20b.sock?password=x&db=3"),
+        ("unix://u@/tmp/a.sock", "unix:///tmp/a.sock?user=u&password=&db=0"),
     ],
 )
 def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
@@ -135,6 +141,104 @@ def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
     made = url_of(pool)
     assert made == expected
     leasehold.connect(made).close()  # It is one that Leasehold can read.
+
+
+def test_the_server_of_a_pool_that_names_none() -> None:
+    from leasehold.compat._clients import url_of
+
+    assert url_of(redis.ConnectionPool()) == "redis://localhost:6379/0"
+    assert url_of(redis.ConnectionPool(port=1)) == "redis://localhost:1/0"
+    secure: Any = redis.ConnectionPool(connection_class=redis.SSLConnection, ssl_certfile="/a.pem")
+    assert url_of(secure) == "rediss://localhost:6379/0?cert=%2Fa.pem&key=%2Fa.pem"
+
+
+@pytest.mark.parametrize(
+    "options, refused",
+    [
+        ({"ssl_check_hostname": True, "ssl_cert_reqs": "required"}, None),
+        ({"ssl_cert_reqs": ssl.CERT_REQUIRED}, None),
+        ({"ssl_check_hostname": False}, "ssl_check_hostname"),
+        ({"ssl_cert_reqs": "none"}, "ssl_cert_reqs"),
+        ({"ssl_cert_reqs": ssl.CERT_NONE}, "ssl_cert_reqs"),
+        ({"ssl_ca_data": "PEM"}, "ssl_ca_data"),
+        ({"ssl_ca_path": "/certificates"}, "ssl_ca_path"),
+        ({"ssl_password": "secret"}, "ssl_password"),
+        ({"ssl_ciphers": "ALL"}, "ssl_ciphers"),
+        ({"ssl_min_version": ssl.TLSVersion.TLSv1_3}, "ssl_min_version"),
+        ({"ssl_validate_ocsp": True}, "ssl_validate_ocsp"),
+        ({"redis_connect_func": print}, "redis_connect_func"),
+        ({"credential_provider": redis.UsernamePasswordCredentialProvider("u", "p")}, "credential"),
+    ],
+)
+def test_a_connection_that_is_not_made_as_redis_py_would_is_refused(
+    options: Dict[str, Any], refused: Optional[str]
+) -> None:
+    client = redis.Redis(host="h", ssl=True, **options)
+    if refused is None:
+        leasehold.compat.Lock(client, "name")
+        return
+    with pytest.raises(TypeError, match=f"{refused}.*leasehold.connect") as caught:
+        leasehold.compat.Lock(client, "name")
+    assert "secret" not in str(caught.value)
+
+
+def test_tls_files_without_tls_are_refused() -> None:
+    plain: Any = redis.Redis.from_url("redis://h?ssl_ca_certs=/ca.pem")
+    with pytest.raises(TypeError, match="ssl_ca_certs"):
+        leasehold.compat.Lock(plain, "name")
+
+
+def test_a_connection_of_ones_own_is_refused() -> None:
+    class Elsewhere(redis.Connection):
+        pass
+
+    pool: Any = redis.ConnectionPool(connection_class=Elsewhere)
+    with pytest.raises(TypeError, match="Elsewhere.*leasehold.connect"):
+        leasehold.compat.Lock(redis.Redis(connection_pool=pool), "name")
+
+
+def test_a_client_for_asyncio_is_refused(server: Server, name: str) -> None:
+    client: Any = redis.asyncio.Redis(port=server.port)
+    with pytest.raises(TypeError, match="asyncio"):
+        leasehold.compat.Lock(client, name, timeout=10)
+    with pytest.raises(TypeError, match="asyncio"):
+        client.lock(name, timeout=10, lock_class=leasehold.compat.Lock)
+    assert server.get(name) is None
+
+
+def test_a_method_that_would_not_be_called_is_refused() -> None:
+    for method in ["do_acquire", "do_release", "do_extend", "do_reacquire", "register_scripts"]:
+        with pytest.raises(TypeError, match=f"Mine.{method}"):
+            type("Mine", (leasehold.compat.Lock,), {method: lambda self: None})
+
+
+def test_a_script_of_ones_own_needs_redis_py(
+    redis_client: leasehold.Client, server: Server, name: str
+) -> None:
+    lock = leasehold.compat.Lock(redis_client, name, timeout=10)
+    lock.lua_extend = print
+    with lock:
+        with pytest.raises(TypeError, match="script.*redis.Redis"):
+            lock.extend(5)
+
+
+def test_a_ttl_that_we_do_not_have_is_redis_pys_error(
+    redis_client: leasehold.Client, name: str
+) -> None:
+    for timeout in [0.001, 25 * 3600]:
+        with pytest.raises(redis.exceptions.ResponseError, match="from 3ms to 24h"):
+            leasehold.compat.Lock(redis_client, name, timeout=timeout).acquire()
+    with leasehold.compat.Lock(redis_client, name, timeout=10) as lock:
+        with pytest.raises(redis.exceptions.ResponseError, match="from 3ms to 24h"):
+            lock.extend(24 * 3600)
+        assert lock.owned()
+
+
+def test_a_name_that_is_none_is_refused(redis_client: leasehold.Client) -> None:
+    for wrong in [True, None]:
+        name: Any = wrong
+        with pytest.raises(TypeError):
+            leasehold.compat.Lock(redis_client, name).acquire()
 
 
 def test_a_token_of_ones_own_needs_redis_py(redis_client: leasehold.Client, name: str) -> None:

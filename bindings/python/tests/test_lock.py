@@ -4,10 +4,11 @@ import copy
 import gc
 import math
 import pickle
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 import pytest
 from conftest import Until
@@ -202,6 +203,41 @@ def test_names_are_any_bytes(client: leasehold.Client, other: leasehold.Client, 
         same = lease.name.encode("utf-8", "surrogateescape")
         assert other.lock(same).try_acquire() is None
         assert other.lock(lease.name).try_acquire() is None
+
+
+def test_a_failure_of_one_lock_names_it(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    odd = f"{name} \x1b[2J\udcff"
+    lock = other.lock(odd)
+    with client.lock(odd) as lease:
+        with pytest.raises(leasehold.Timeout) as timeout:
+            lock.acquire(wait=0)
+        first, second = (lock.attach(lease.token, lease.fence) for _ in range(2))
+    with pytest.raises(leasehold.LeaseLost) as lost:
+        first.extend()
+    with pytest.raises(leasehold.LeaseLost) as late:
+        second.release()
+    with pytest.raises(leasehold.LeaseLost) as over:
+        second.release()
+    for caught in [timeout, lost, late, over]:
+        assert name in str(caught.value)
+        assert "\x1b" not in str(caught.value) and "\udcff" not in str(caught.value)
+
+
+def test_a_client_is_not_made_by_hand() -> None:
+    """And says so without an exception of its end, which nobody could catch."""
+    made: Any = leasehold.Client
+    ignored: List[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, ignored.append
+    try:
+        for arguments in [(), (7,), (None,), ("redis://localhost",)]:
+            with pytest.raises(TypeError, match="leasehold.connect"):
+                made(*arguments)
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    assert not ignored
 
 
 def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:

@@ -57,9 +57,13 @@ class Client:
 
     __slots__ = ("_handle", "_locks", "_watcher", "_forked", "__weakref__")
 
-    def __init__(self, handle: c_void_p) -> None:
+    # Here, since what was never made has no end.
+    def __new__(cls, handle: Optional[c_void_p] = None) -> "Client":
         if not isinstance(handle, c_void_p):
             raise TypeError("a client comes from leasehold.connect(url)")
+        return super().__new__(cls)
+
+    def __init__(self, handle: c_void_p) -> None:
         self._handle = handle
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.

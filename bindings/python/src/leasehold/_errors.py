@@ -230,17 +230,18 @@ class NoQuorum(Error, ConnectionError):
     status = -21
 
 
-def failure(status: int, cell: Optional[c_void_p] = None) -> Error:
+def failure(status: int, cell: Optional[c_void_p] = None, lock: str = "") -> Error:
     """The exception for a status. `cell` is where the call wrote the particulars, or nothing;
-    they are freed."""
+    they are freed. `lock` is the name of the lock, which they have where there are any."""
     handle = cell.value if cell is not None else None
     if handle:
         message = _abi.error_message(handle).decode()
         detail = _abi.error_detail(handle).decode()
         _abi.error_free(handle)
         return error(status, message, detail)
-    what, advice = _abi.status_message(status), _abi.status_advice(status)
-    return error(status, f"{what.decode()}; {advice.decode()}")
+    what, advice = _abi.status_message(status).decode(), _abi.status_advice(status).decode()
+    detail = repr(lock) if lock else ""
+    return error(status, f"{what}: {detail}; {advice}" if lock else f"{what}; {advice}", detail)
 
 
 def error(status: int, message: str, detail: str = "") -> Error:

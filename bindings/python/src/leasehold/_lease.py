@@ -62,7 +62,7 @@ class Lease:
         """What marks the grant in the store: 32 hexadecimal digits. Whoever has it can release
         the lock. Not to be had any more when the lease is over."""
         if self._over:
-            raise _ended()
+            raise self._ended()
         return str(_abi.lease_token(self._handle).decode())
 
     @property
@@ -84,7 +84,7 @@ class Lease:
         confirmed it, and the lease is valid for as long as it was.
         """
         if self._over:
-            raise _ended()
+            raise self._ended()
         error = c_void_p()
         if ttl is None:
             status = _abi.lease_extend(self._handle, byref(error))
@@ -100,7 +100,7 @@ class Lease:
         not confirm it: then it is given back in the background, or by its ttl.
         """
         if self._over:
-            raise _ended()
+            raise self._ended()
         try:
             error = c_void_p()
             status = _abi.lease_release(self._handle, byref(error))
@@ -121,7 +121,7 @@ class Lease:
         True
         """
         if self._over:
-            raise _ended()
+            raise self._ended()
         error = c_void_p()
         if after is None:
             status = _abi.lease_let_expire(self._handle, byref(error))
@@ -141,9 +141,15 @@ class Lease:
 
     def _check(self, status: int, error: c_void_p) -> None:
         if status == _errors.BadHandle.status:  # Another thread was faster to end it.
-            raise _ended()
+            raise self._ended()
         if status != OK:
             raise failure(status, error)
+
+    def _ended(self) -> Error:
+        name = self._lock_name
+        return _errors.error(
+            LeaseLost.status, f"the lease on {name!r} was ended before: released, or left to expire"
+        )
 
     def _end(self) -> None:
         """Frees the handle, if that was not done; that releases what is still held, after a
@@ -172,7 +178,7 @@ class Lease:
 
     def __enter__(self) -> "Lease":
         if self._over:
-            raise _ended()
+            raise self._ended()
         return self
 
     def __exit__(
@@ -194,9 +200,3 @@ class Lease:
     def __repr__(self) -> str:
         state = "valid" if self.valid else "over"
         return f"<leasehold.Lease {self._lock_name!r}, fence {self.fence}, {state}>"
-
-
-def _ended() -> Error:
-    return _errors.error(
-        LeaseLost.status, "the lease was ended before: released, or left to expire"
-    )

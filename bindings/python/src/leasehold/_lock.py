@@ -112,7 +112,7 @@ class Lock:
             _rooms.give_back(room)
             return None
         try:
-            raise _failed(status, room)
+            raise _failed(status, room, self._name)
         finally:
             del room
 
@@ -159,7 +159,7 @@ class Lock:
             del room  # See _failed().
             raise
         try:
-            raise _failed(status, room)
+            raise _failed(status, room, self._name)
         finally:
             del room
 
@@ -187,7 +187,7 @@ class Lock:
             del room  # See _failed().
             raise
         try:
-            raise _failed(status, room)
+            raise _failed(status, room, self._name)
         finally:
             del room
 
@@ -288,10 +288,10 @@ def _undo(room: Room) -> None:
     _rooms.give_back(room)
 
 
-def _failed(status: int, room: Room) -> _errors.Error:
+def _failed(status: int, room: Room, name: str) -> _errors.Error:
     """The exception; the room is for the next lease. The caller lets go of it: who keeps the
     exception keeps the frames that it came through, and the room has to go with its lease."""
-    error = failure(status, room.error)
+    error = failure(status, room.error, name)
     _rooms.give_back(room)
     return error
 

@@ -59,6 +59,7 @@ _THEIRS: Dict[Type[_errors.Error], Type[RedisError]] = {
     _errors.NoAnswer: TimeoutError,
     _errors.NoQuorum: TimeoutError,
     _errors.Unknown: TimeoutError,
+    _errors.BadArgument: ResponseError,
     _errors.Permission: ResponseError,
     _errors.WrongType: ResponseError,
     _errors.ReadOnly: ResponseError,
@@ -70,6 +71,7 @@ _THEIRS: Dict[Type[_errors.Error], Type[RedisError]] = {
 
 
 def translated(error: _errors.Error) -> Exception:
-    """What redis-py would raise for trouble with the server; our own error for all else."""
+    """What redis-py would raise for trouble with the server, and for what that refuses; our own
+    error for all else."""
     theirs = _THEIRS.get(type(error))
     return error if theirs is None else theirs(str(error))

@@ -1,12 +1,13 @@
-"""Tokens that a program chooses itself.
+"""Tokens and scripts that a program chooses itself.
 
 Leasehold marks a grant with 128 random bits that are never used again; its promises rest on that.
-A lock with another token is no grant of its, so redis-py takes and gives it back itself.
+A lock with another token is no grant of its, so redis-py takes and gives it back itself. It also
+runs the script that a program has put in place of one of its own.
 """
 
 import importlib
 import re
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from .._client import Client
 
@@ -21,10 +22,22 @@ def is_foreign(token: bytes) -> bool:
     return _OURS.fullmatch(token) is None
 
 
+def has_script(lock: "Lock", what: str) -> bool:
+    """Whether a program has put a script in place of redis-py's."""
+    return any(script is not None for script in _scripts(lock, what))
+
+
+def _scripts(lock: "Lock", what: str) -> Tuple[Any, Optional[str]]:
+    """As it can be called, and its text."""
+    return getattr(lock, f"lua_{what}"), getattr(lock, f"LUA_{what.upper()}_SCRIPT")
+
+
 def theirs_of(lock: "Lock", token: Optional[bytes] = None) -> Any:
-    """redis-py's lock of the same name and options, which owns what the token marks."""
+    """redis-py's lock of the same name, options and scripts, which owns what the token marks."""
     if isinstance(lock.redis, Client):
-        raise TypeError("a token of one's own needs a redis.Redis as the client of the lock")
+        raise TypeError(
+            "a token or a script of one's own needs a redis.Redis as the client of the lock"
+        )
     # Whoever has a redis.Redis has this.
     theirs: Any = importlib.import_module("redis.lock").Lock(
         lock.redis,
@@ -36,4 +49,10 @@ def theirs_of(lock: "Lock", token: Optional[bytes] = None) -> Any:
         thread_local=False,
     )
     theirs.local.token = token
+    for what in ("release", "extend", "reacquire"):
+        script, text = _scripts(lock, what)
+        if script is None and text is not None:
+            script = lock.redis.register_script(text)
+        if script is not None:
+            setattr(theirs, f"lua_{what}", script)
     return theirs

@@ -12,13 +12,15 @@ from .._errors import Error, LeaseLost, Timeout, WrongType
 from .._lease import Lease
 from .._lock import Backoff, Shown
 from .._lock import Lock as OurLock
-from ._clients import client_of
+from ._clients import client_of, key_of
 from ._exceptions import LockError, LockNotOwnedError, translated
-from ._foreign import is_foreign, theirs_of
+from ._foreign import has_script, is_foreign, theirs_of
 
 _log = logging.getLogger("leasehold")
 
 Number = Union[int, float]
+#: What redis-py takes for a key.
+Key = Union[str, bytes, bytearray, memoryview, int, float]
 
 #: A wait that is as good as one without limit. One that has none would be refused where the thread
 #: holds the lock itself; redis-py's goes on until the lock expires, or another thread releases it.
@@ -56,12 +58,28 @@ class Lock:
     >>> lock.release()
     >>> lock.locked()
     False
+
+    A script that is put in place of one of redis-py's is run instead of what we do, by redis-py.
     """
+
+    #: Scripts of a program's own, as redis-py registers them, and their texts.
+    lua_release: Any = None
+    lua_extend: Any = None
+    lua_reacquire: Any = None
+    LUA_RELEASE_SCRIPT: Optional[str] = None
+    LUA_EXTEND_SCRIPT: Optional[str] = None
+    LUA_REACQUIRE_SCRIPT: Optional[str] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("do_acquire", "do_release", "do_extend", "do_reacquire", "register_scripts"):
+            if hasattr(cls, name):
+                raise TypeError(f"{cls.__name__}.{name}() would never be called by this lock")
 
     def __init__(
         self,
         client: Any,
-        name: Union[str, bytes],
+        name: Key,
         timeout: Optional[Number] = None,
         sleep: Number = 0.1,
         blocking: bool = True,
@@ -78,7 +96,7 @@ class Lock:
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.local: _Owned = _OwnedByThread() if self.thread_local else _Owned()
-        self._made: Optional[Tuple[Tuple[Client, object, Number], OurLock]] = None
+        self._made: Optional[Tuple[Tuple[object, ...], OurLock]] = None
         client_of(client)
 
     def __enter__(self) -> "Lock":
@@ -153,18 +171,11 @@ class Lock:
 
     def _lock(self, pause: Number = 0.1) -> OurLock:
         """Leasehold's lock, by what the attributes say now."""
-        wanted = (client_of(self.redis), self.timeout, pause)
+        client, name = client_of(self.redis), key_of(self.redis, self.name)
+        wanted = (client, name, self.timeout, pause)
         if self._made is None or self._made[0] != wanted:
-            self._made = (wanted, self._make(*wanted))
+            self._made = (wanted, _make(client, name, self.timeout, pause))
         return self._made[1]
-
-    def _make(self, client: Client, timeout: Optional[Number], pause: Number) -> OurLock:
-        # A release by redis-py tells nobody: whoever shares a name with it asks again and again.
-        backoff = Backoff(spins=0, first=pause, longest=pause)
-        if not timeout:
-            return client.lock(self.name, max_hold=math.inf, turn="spin", backoff=backoff)
-        ttl = _cut(timeout)
-        return client.lock(self.name, ttl=ttl, renew=False, turn="spin", backoff=backoff)
 
     def locked(self) -> bool:
         """Whether anybody has the lock."""
@@ -202,7 +213,7 @@ class Lock:
                 LockError, "Cannot release a lock that's not owned or is already unlocked."
             )
         try:
-            if is_foreign(token):
+            if self._is_theirs(token, "release"):
                 theirs_of(self, token).release()
             else:
                 self._own(token, lease).release()
@@ -222,7 +233,8 @@ class Lock:
             raise self._error(LockError, "Cannot extend an unlocked lock")
         if not self.timeout:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
-        if is_foreign(token):
+        if self._is_theirs(token, "extend"):
+            self.local.lease = None
             return bool(theirs_of(self, token).extend(additional_time, replace_ttl))
         ttl = _cut(additional_time)
         if not replace_ttl:
@@ -237,16 +249,26 @@ class Lock:
             raise self._error(LockError, "Cannot reacquire an unlocked lock")
         if not self.timeout:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
-        if is_foreign(token):
+        if self._is_theirs(token, "reacquire"):
+            self.local.lease = None
             return bool(theirs_of(self, token).reacquire())
         ttl = _cut(self.timeout)
         return self._set_ttl(token, ttl, "Cannot reacquire a lock that's no longer owned")
 
+    def _is_theirs(self, token: bytes, what: str) -> bool:
+        """Whether redis-py does it."""
+        return is_foreign(token) or has_script(self, what)
+
     def _set_ttl(self, token: bytes, ttl: float, otherwise: str) -> bool:
         try:
-            # Extending a lease never shortens it, but redis-py's methods do. This sets the ttl as
-            # it is, and ends only the handle: what is owned is known by its token from now on.
-            self._own(token, self.local.lease).let_expire(after=ttl)
+            lease = self._own(token, self.local.lease)
+            if ttl <= 0:
+                lease.release()  # As PEXPIRE frees it; the token stays, and owns nothing.
+            else:
+                # Extending a lease never shortens it, but redis-py's methods do. This sets the ttl
+                # as it is, and ends only the handle: what is owned is known by its token from now
+                # on.
+                lease.let_expire(after=ttl)
         except LeaseLost:
             raise self._error(LockNotOwnedError, otherwise) from None
         except Error as error:
@@ -267,8 +289,16 @@ class Lock:
         return lock.attach(token.decode(), fence)
 
     def _error(self, kind: Type[LockError], message: str) -> LockError:
-        name = self.name
-        return kind(message, lock_name=name.decode() if isinstance(name, bytes) else name)
+        name: Any = self.name  # As it is, whatever redis-py declares.
+        return kind(message, lock_name=name)
+
+
+def _make(client: Client, name: bytes, timeout: Optional[Number], pause: Number) -> OurLock:
+    # A release by redis-py tells nobody: whoever shares a name with it asks again and again.
+    backoff = Backoff(spins=0, first=pause, longest=pause)
+    if not timeout:
+        return client.lock(name, max_hold=math.inf, turn="spin", backoff=backoff)
+    return client.lock(name, ttl=_cut(timeout), renew=False, turn="spin", backoff=backoff)
 
 
 def _cut(seconds: Number) -> float:

@@ -5,6 +5,8 @@
  * other one is taken away. `make && ./events` uses the store that LEASEHOLD_URL names, or else a
  * file of yours.
  */
+#define _POSIX_C_SOURCE 200809L /* clocks, also for a compiler that is told -std=c11 */
+
 #include <inttypes.h>
 #include <poll.h>
 #include <stdbool.h>

@@ -704,6 +704,20 @@ std::string name_of(const char *(*name)(const Handle *, std::size_t *), const Ha
     return {bytes, length};
 }
 
+/** A name for a sentence: without anything that a terminal obeys. */
+inline std::string quoted(std::string_view name) {
+    std::string text{"'"};
+    for (const char c : name) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte >= ' ' && byte != 0x7f) {
+            text += c;
+        } else {
+            text += {'\\', 'x', "0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+        }
+    }
+    return text + "'";
+}
+
 } // namespace detail
 
 /* ---- config ---- */
@@ -961,7 +975,8 @@ template <class Take> bool mutex::take(Take take_it) {
 
 inline void mutex::lock() {
     if (!take([this] { return options_.acquire_for(forever); })) {
-        throw error{LEASEHOLD_TIMEOUT, "its attempts are used up"};
+        throw error{LEASEHOLD_TIMEOUT,
+                    detail::quoted(options_.name()) + ", its attempts are used up"};
     }
 }
 

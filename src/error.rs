@@ -141,6 +141,16 @@ kinds! {
         "check that the URL leads to a Redis 6.2 or later, or a Valkey";
 }
 
+/// A name for people: text as it is, without anything that a terminal obeys, and other bytes in hex.
+fn plain(name: &[u8]) -> String {
+    let mut plain = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        plain.extend(chunk.valid().escape_debug());
+        plain.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    plain
+}
+
 #[cfg(feature = "capi")]
 fn c_text(text: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
@@ -153,6 +163,20 @@ impl Error {
 
     pub(crate) fn bare(kind: ErrorKind) -> Error {
         Error::new(kind, String::new())
+    }
+
+    /// The same with the name of the lock, where the failure is that lock's.
+    pub(crate) fn about(mut self, name: &[u8]) -> Error {
+        use ErrorKind::*;
+        let Inner { kind, detail } = &mut *self.0;
+        if matches!(
+            kind,
+            Timeout | Interrupted | Lost | Unknown | WouldDeadlock | Permission | WrongType
+        ) {
+            let more = if detail.is_empty() { "" } else { ", " };
+            *detail = format!("'{}'{more}{detail}", plain(name));
+        }
+        self
     }
 
     /// What kind of failure it is: the thing to match on.
@@ -195,6 +219,16 @@ impl std::error::Error for Error {}
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn c13_a_name_in_a_sentence_is_text_that_no_terminal_obeys() {
+        let error = Error::bare(ErrorKind::Lost).about("größe \x1b[2J".as_bytes());
+        assert_eq!(error.detail(), "'größe \\u{1b}[2J'");
+        let error = Error::new(ErrorKind::WrongType, "it has no ttl").about(b"a'\n\xff\0");
+        assert_eq!(error.detail(), "'a\\'\\n\\xff\\0', it has no ttl");
+        let error = Error::new(ErrorKind::Refused, "host:1").about(b"a");
+        assert_eq!(error.detail(), "host:1", "not the fault of one lock");
+    }
 
     #[test]
     fn c13_every_kind_has_its_own_code_and_says_what_to_do() {

@@ -108,6 +108,10 @@ impl Lease {
     /// As for [`extend`](Lease::extend), and [`ErrorKind::BadArgument`] for a ttl that no lock
     /// could have.
     pub fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
+        self.named(self.make_valid_for(ttl))
+    }
+
+    fn make_valid_for(&self, ttl: Duration) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
         self.check_ttl(ttl)?;
         let deadline = Deadline::after(self.keeper.io_timeout());
@@ -155,6 +159,10 @@ impl Lease {
     /// retriable, such as [`ErrorKind::Permission`]: the store refused, and the lock stays taken
     /// until its ttl has passed.
     pub fn release(self) -> Result<(), Error> {
+        self.named(self.give_back())
+    }
+
+    fn give_back(&self) -> Result<(), Error> {
         let desk = self.keeper.desk_even_closed()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
         let outcome = match self.end_turn(desk) {
@@ -193,7 +201,7 @@ impl Lease {
         claimed?;
         match ended {
             Ended::Before if desk.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
-            Ended::Before => Err(Error::bare(ErrorKind::Lost)),
+            Ended::Before => self.named(Err(Error::bare(ErrorKind::Lost))),
             Ended::Valid(_) | Ended::Stale => Ok(()),
         }
     }
@@ -226,6 +234,10 @@ impl Lease {
     /// that long or short. Others: the store did not confirm it, and the lock runs out by the ttl
     /// that it had: the claim window, where it was handed over a moment ago.
     pub fn let_expire_in(self, after: Duration) -> Result<(), Error> {
+        self.named(self.leave_taken_for(after))
+    }
+
+    fn leave_taken_for(&self, after: Duration) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
         self.check_ttl(after)?;
         if self.end(desk) == Ended::Before {
@@ -256,6 +268,10 @@ impl Lease {
         let handed = (self.token(), self.fence());
         self.let_expire()?;
         Ok(handed)
+    }
+
+    fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| error.about(self.name()))
     }
 
     /// Ends the turn: invalid before anything is sent, and no event about it from now on.

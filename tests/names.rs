@@ -5,10 +5,10 @@
 mod stores;
 mod support;
 
-use leasehold::{Client, Config, ErrorKind, MAX_NAME};
+use leasehold::{Client, Config, Error, ErrorKind, MAX_NAME};
 use proptest::prelude::*;
 use redis::Value;
-use stores::{Store, eventually_free, holder, on_each_store, open};
+use stores::{Store, eventually_free, holder, ms, on_each_store, open, secs};
 use support::Server;
 
 on_each_store!(
@@ -17,6 +17,7 @@ on_each_store!(
     a_name_has_64_kib_at_most_and_a_byte_at_least,
     no_name_is_a_key_that_stands_beside_locks,
     a_prefix_keeps_clients_apart,
+    c13_a_failure_of_one_lock_names_it,
 );
 
 /// Braces decide over slots in a Cluster, NUL ends strings in C, and some bytes are no text.
@@ -129,6 +130,44 @@ fn a_prefix_keeps_clients_apart(store: &Store) {
     assert!(prefixed(b"blue:").lock("n").try_acquire().unwrap().is_none());
     drop(leases);
     eventually_free(&plain, "blue:n");
+}
+
+/// What a terminal would obey, and what is no text, is written out.
+const NAME: &[u8] = b"caf\xc3\xa9 \x1b[2J\xff";
+const NAMED: &str = r"'café \u{1b}[2J\xff'";
+
+#[track_caller]
+fn assert_named<T>(result: Result<T, Error>, kind: ErrorKind) {
+    let error = result.err().expect("an error");
+    assert_eq!(error.kind(), kind);
+    assert_eq!(error.to_string().matches(NAMED).count(), 1, "{error}");
+}
+
+fn c13_a_failure_of_one_lock_names_it(store: &Store) {
+    let (client, other) = (store.client(), store.client());
+    let (lock, elsewhere) = (client.lock(NAME), other.lock(NAME));
+    let lease = lock.acquire().unwrap();
+    assert_named(elsewhere.acquire_timeout(ms(10)), ErrorKind::Timeout);
+    assert_named(lock.acquire_timeout(ms(10)), ErrorKind::Timeout);
+    assert_named(elsewhere.acquire_unless(|| true), ErrorKind::Interrupted);
+    assert_named(lock.clone().wait_forever().acquire(), ErrorKind::WouldDeadlock);
+    let attach = || elsewhere.attach(lease.token(), lease.fence()).unwrap();
+    let (early, late) = (attach(), attach());
+    lease.release().unwrap();
+    assert_named(early.extend(), ErrorKind::Lost);
+    assert_named(early.release(), ErrorKind::Lost);
+    assert_named(late.let_expire_in(secs(1)), ErrorKind::Lost);
+}
+
+#[test]
+fn c13_a_name_that_is_in_use_is_named() {
+    let server = Server::start();
+    let lock = open(&server.url()).lock(NAME);
+    let mut connection = server.connection();
+    let _: () = redis::cmd("SET").arg(NAME).arg("text").query(&mut connection).unwrap();
+    assert_named(lock.try_acquire(), ErrorKind::WrongType);
+    assert_named(lock.acquire(), ErrorKind::WrongType);
+    assert_named(lock.show(), ErrorKind::WrongType);
 }
 
 #[test]

@@ -110,6 +110,10 @@ impl Lent {
         Lent(lent.into())
     }
 
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0.split_last().map_or(&[], |(_, bytes)| bytes)
+    }
+
     pub(super) fn start(&self) -> *const c_char {
         self.0.as_ptr().cast()
     }
@@ -121,7 +125,7 @@ impl Lent {
     pub(super) unsafe fn lend(&self, length: *mut usize) -> *const c_char {
         if !length.is_null() {
             // SAFETY: the caller's promise.
-            unsafe { length.write(self.0.len() - 1) };
+            unsafe { length.write(self.bytes().len()) };
         }
         self.start()
     }

@@ -50,6 +50,11 @@ impl LeaseObject {
         }
     }
 
+    fn over(&self) -> Failure {
+        let error = Error::new(ErrorKind::Lost, "a call has ended it before");
+        error.about(self.name.bytes()).into()
+    }
+
     /// Looks at the lease, which takes an instant; `None` when it was ended.
     fn look<T>(&self, look: impl FnOnce(&Lease) -> T) -> Option<T> {
         self.held.lock().lease.as_deref().map(look)
@@ -58,7 +63,7 @@ impl LeaseObject {
     /// Lets a call that may take long use the lease.
     fn borrow<T>(&self, talk: impl FnOnce(&Lease) -> Result<T, Error>) -> Result<T, Failure> {
         let mut held = self.held.lock();
-        let lease = held.lease.clone().ok_or_else(over)?;
+        let lease = held.lease.clone().ok_or_else(|| self.over())?;
         held.borrowers += 1;
         drop(held);
         // The loan is dropped after the clone, which is declared later, and so it is when there is a
@@ -80,14 +85,14 @@ impl LeaseObject {
             let over_already = held.lease.take();
             drop(held);
             drop(over_already);
-            return Err(over());
+            return Err(self.over());
         }
-        let lease = held.lease.take().ok_or_else(over)?;
+        let lease = held.lease.take().ok_or_else(|| self.over())?;
         while held.borrowers > 0 {
             held = self.returned.wait(held);
         }
         drop(held);
-        Arc::into_inner(lease).ok_or_else(over)
+        Arc::into_inner(lease).ok_or_else(|| self.over())
     }
 }
 
@@ -100,10 +105,6 @@ impl Drop for Loan<'_> {
         self.of.held.lock().borrowers -= 1;
         self.of.returned.notify_all();
     }
-}
-
-fn over() -> Failure {
-    Error::new(ErrorKind::Lost, "a call has ended it before").into()
 }
 
 /// The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to

@@ -165,7 +165,7 @@ impl Lock {
     /// name or option that can never work, before anything is sent.
     pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         let terms = self.check()?;
-        Attempts::new(self, terms)?.try_once()
+        self.named(Attempts::new(self, terms)?.try_once())
     }
 
     /// Takes the lock, waiting for it as long as [`wait`](Lock::wait) says.
@@ -237,7 +237,7 @@ impl Lock {
         let deadline = Deadline::after(self.keeper.io_timeout());
         let looked = desk.store.look(&self.name, deadline);
         desk.look_after();
-        let Look { holder, last_fence } = looked?;
+        let Look { holder, last_fence } = self.named(looked)?;
         let holder = holder.map(|held| Holder {
             token_prefix: held.token_prefix,
             ttl: held.ttl,
@@ -255,7 +255,11 @@ impl Lock {
         if self.options.attempts == Some(0) {
             return Err(bad("no attempts: 1 is the least".to_owned()));
         }
-        Attempts::new(self, terms)?.wait(wait, check)
+        self.named(Attempts::new(self, terms)?.wait(wait, check))
+    }
+
+    fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| error.about(&self.name))
     }
 
     pub(crate) fn check_name(&self) -> Result<(), Error> {

@@ -223,7 +223,7 @@ fn run(
     if let Err(error) = over {
         // Whoever told the command to end has said why.
         if !ended.told {
-            say(&format!("{}: {error}", plain(lock.name())));
+            say(&error.to_string());
         }
         lost |= error.kind() == ErrorKind::Lost;
     }

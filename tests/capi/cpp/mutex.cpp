@@ -271,10 +271,12 @@ TEST_ON_BOTH(lock_waits_without_limit) {
 
 TEST_ON_BOTH(attempts_limit_every_wait) {
     const leasehold::client client{url};
-    const auto name = unused_name();
+    const auto name = unused_name() + "\x1b\xff";
     leasehold::mutex mutex{client.lock(name).attempts(2).turn(leasehold::turn::spin)};
     const auto lease = client.lock(name).acquire();
-    THROWS(LEASEHOLD_TIMEOUT, mutex.lock());
+    const std::string what = THROWS(LEASEHOLD_TIMEOUT, mutex.lock()).what();
+    const auto named = "'" + name.substr(0, name.size() - 2) + "\\x1b\xff'";
+    CHECK(what.find(named) != std::string::npos);
     const auto before = tries(client);
     CHECK(!mutex.try_lock_for(1h));
     EQUAL(tries(client), before + 2);

@@ -271,8 +271,9 @@ public final class Lease implements AutoCloseable {
         return lease;
     }
 
-    private static LeaseLostException over() {
-        return new LeaseLostException("the lease was ended before: released, left to expire, or detached");
+    private LeaseLostException over() {
+        return new LeaseLostException(
+                "the lease on " + lock.key().quoted() + " was ended before: released, left to expire, or detached");
     }
 
     @Override

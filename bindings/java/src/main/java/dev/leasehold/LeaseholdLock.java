@@ -1,5 +1,6 @@
 package dev.leasehold;
 
+import java.time.Duration;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -174,6 +175,28 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
+     * Makes this thread's hold last for the ttl that it was taken with from now on, also where that
+     * is the limit of {@link #tryLock(long, long, TimeUnit)}: see {@link Lease#extend()}.
+     *
+     * @throws LeaseLostException the lock was lost before
+     * @throws IllegalMonitorStateException this thread does not hold the lock
+     */
+    public void extend() {
+        held().lease.extend();
+    }
+
+    /**
+     * The same for another ttl. It never makes a hold shorter.
+     *
+     * @param ttl from now on
+     * @throws LeaseLostException the lock was lost before
+     * @throws IllegalMonitorStateException this thread does not hold the lock
+     */
+    public void extend(Duration ttl) {
+        held().lease.extend(ttl);
+    }
+
+    /**
      * Whether this thread holds the lock, and may rely on that at this moment. Asks nobody.
      *
      * @return false also when the lock was lost
@@ -217,14 +240,15 @@ public final class LeaseholdLock implements Lock {
     private Holds.Hold held() {
         Holds.Hold hold = holds.find(lock.key());
         if (hold == null) {
-            throw new IllegalMonitorStateException("this thread does not hold " + lock.name());
+            throw new IllegalMonitorStateException("this thread does not hold " + lock.key().quoted());
         }
         return hold;
     }
 
     private void checkNotLost(Holds.Hold hold) {
         if (!hold.lease.isValid()) {
-            throw new LeaseLostException("this thread has lost " + lock.name() + "; unlock it as often as it was taken");
+            throw new LeaseLostException(
+                    "this thread has lost " + lock.key().quoted() + "; unlock it as often as it was taken");
         }
     }
 

@@ -44,6 +44,15 @@ final class Name {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
+    /** For a sentence: without anything that a terminal obeys. */
+    String quoted() {
+        var text = new StringBuilder("'");
+        for (char c : toString().toCharArray()) {
+            text.append(Character.isISOControl(c) ? String.format("\\u{%x}", (int) c) : c);
+        }
+        return text.append('\'').toString();
+    }
+
     @Override
     public boolean equals(Object other) {
         return other instanceof Name name && Arrays.equals(bytes, name.bytes);

@@ -188,15 +188,15 @@ public final class NamedLock {
     /** Waits until the thread is interrupted, the lock is ours, or {@code waitMs} is over. */
     Lease take(long waitMs) throws InterruptedException, LeaseTimeoutException {
         if (Thread.interrupted()) {
-            throw new InterruptedException("interrupted before the wait for " + name);
+            throw new InterruptedException("interrupted before the wait for " + name.quoted());
         }
         try {
             long lock = open();
             return Lease.of(
                     this,
                     LentThread.isNeeded()
-                            ? LentThread.lend(() -> Native.acquire(lock, withEnd(waitMs), true))
-                            : Native.acquire(lock, waitMs, true));
+                            ? LentThread.lend(() -> acquire(lock, withEnd(waitMs), true))
+                            : acquire(lock, waitMs, true));
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -210,13 +210,22 @@ public final class NamedLock {
                     this,
                     LentThread.isNeeded()
                             ? LentThread.lendUninterruptibly(
-                                    () -> Native.acquire(lock, withEnd(Native.FOREVER), false))
-                            : Native.acquire(lock, Native.FOREVER, false));
+                                    () -> acquire(lock, withEnd(Native.FOREVER), false))
+                            : acquire(lock, Native.FOREVER, false));
         } catch (InterruptedException | LeaseTimeoutException e) {
             // Only attempts can run out here, and they count as time does.
             throw new LeaseholdException(Status.TIMEOUT, e.getMessage());
         } finally {
             Reference.reachabilityFence(this);
+        }
+    }
+
+    private long acquire(long lock, long waitMs, boolean interruptible)
+            throws InterruptedException, LeaseTimeoutException {
+        try {
+            return Native.acquire(lock, waitMs, interruptible);
+        } catch (LeaseTimeoutException e) {
+            throw new LeaseTimeoutException(e.getMessage() + ": " + name.quoted());
         }
     }
 

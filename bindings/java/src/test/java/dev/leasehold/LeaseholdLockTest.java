@@ -71,6 +71,20 @@ class LeaseholdLockTest {
     }
 
     @Test
+    void aHoldIsExtended() throws Exception {
+        assertThrows(IllegalMonitorStateException.class, lock::extend);
+        assertTrue(lock.tryLock(0, 10, SECONDS));
+        onAnotherThread(() -> assertThrows(IllegalMonitorStateException.class, lock::extend));
+        lock.extend(ofSeconds(60));
+        lock.extend(); // for the 10 s that it was taken with, which makes it no shorter
+        assertTrue(client.lock(name).show().ttl().compareTo(ofSeconds(20)) > 0);
+        redis.command("DEL", name);
+        var lost = assertThrows(LeaseLostException.class, lock::extend);
+        assertTrue(lost.getMessage().contains("'" + name + "'"), lost.getMessage());
+        assertThrows(LeaseLostException.class, lock::unlock);
+    }
+
+    @Test
     void otherNamesAreOtherLocks() {
         LeaseholdLock first = client.lock(Names.fresh()).asLock();
         LeaseholdLock second = client.lock(Names.fresh()).asLock();

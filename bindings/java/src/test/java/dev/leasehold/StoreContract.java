@@ -84,6 +84,21 @@ abstract class StoreContract {
     }
 
     @Test
+    void aFailureOfOneLockNamesIt() throws Exception {
+        NamedLock odd = other.lock(name + "\u001b[2J");
+        String named = "'" + name + "\\u{1b}[2J'";
+        Lease lease = odd.acquire();
+        var timeout = assertThrows(LeaseTimeoutException.class, () -> odd.acquire(ZERO));
+        assertTrue(timeout.getMessage().contains(named), timeout.getMessage());
+        Lease attached = odd.attach(lease.token(), lease.fence());
+        lease.release();
+        for (Lease lost : new Lease[] {attached, lease}) {
+            String said = assertThrows(LeaseLostException.class, lost::release).getMessage();
+            assertTrue(said.contains(named), said);
+        }
+    }
+
+    @Test
     void aWaiterGetsTheLockWhenItIsReleased() throws Exception {
         for (Turn turn : Turn.values()) {
             Lease first = lock.acquire();

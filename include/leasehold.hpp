@@ -299,6 +299,9 @@ public:
     lock &ttl(time_span span) &;
     /** How long acquire() waits: 60 s by default; 0 tries once. */
     lock &wait(time_span most) &;
+    /** How long the store may take to answer when this lock is taken: by default the client's
+     * io_timeout, 1 s. While it is silent, so long take try_acquire() and shorter waits. */
+    lock &io_timeout(time_span most) &;
     /** How often a wait asks at most: no limit by default. Such a wait does not queue. */
     lock &attempts(std::uint32_t most) &;
     /** Whether leases are renewed: yes by default, where the ttl is at least 100 ms. */
@@ -312,6 +315,7 @@ public:
 
     lock ttl(time_span span) && { return std::move(ttl(span)); }
     lock wait(time_span most) && { return std::move(wait(most)); }
+    lock io_timeout(time_span most) && { return std::move(io_timeout(most)); }
     lock attempts(std::uint32_t most) && { return std::move(attempts(most)); }
     lock renew(bool yes) && { return std::move(renew(yes)); }
     lock max_hold(time_span most) && { return std::move(max_hold(most)); }
@@ -322,10 +326,12 @@ public:
 
     std::string name() const;
 
-    /** Takes the lock if it is free; empty if somebody else has it. Does not wait. */
+    /** Takes the lock if it is free; empty if somebody else has it. Does not wait for a holder;
+     * throws LEASEHOLD_UNKNOWN, or what kept the store from answering, by io_timeout(). */
     [[nodiscard]] std::optional<lease> try_acquire() const;
     /**
-     * Takes the lock, waiting as long as wait() says; empty if it stayed taken. Throws
+     * Takes the lock, waiting as long as wait() says; empty if it stayed taken. While the store is
+     * silent, it takes as long as io_timeout() says at least. Throws
      * LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this thread took the lock that
      * is held.
      */
@@ -808,6 +814,10 @@ inline lock &lock::ttl(time_span span) & {
 
 inline lock &lock::wait(time_span most) & {
     return set("wait", leasehold_lock_set_wait_ms(handle(), most.ms()));
+}
+
+inline lock &lock::io_timeout(time_span most) & {
+    return set("io_timeout", leasehold_lock_set_io_timeout_ms(handle(), most.ms()));
 }
 
 inline lock &lock::attempts(std::uint32_t most) & {

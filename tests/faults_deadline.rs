@@ -91,6 +91,46 @@ fn c7_a_server_that_stands_still() {
     });
 }
 
+/// Whoever turns duplicates away has an answer by then, or an error that is not "busy".
+#[test]
+fn c7_a_lock_may_leave_a_silent_server_less_time_than_its_client() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        for mode in [Mode::SwallowReplies, Mode::Silent] {
+            proxy.set(Mode::Pass);
+            let client = Client::open(&format!("{}?io_timeout=5s", proxy.url())).unwrap();
+            let held = client.lock("held").try_acquire().unwrap().unwrap();
+            proxy.set(mode);
+            let lock = client.lock("lock").io_timeout(ms(50));
+            let calls: [(Duration, Call<'_>); 4] = [
+                (ms(50), &|| lock.try_acquire().map(drop)),
+                (ms(50), &|| lock.acquire_timeout(ms(0)).map(drop)),
+                (ms(50), &|| lock.acquire_timeout(ms(20)).map(drop)),
+                (ms(200), &|| lock.acquire_timeout(ms(200)).map(drop)),
+            ];
+            for (span, call) in calls {
+                let watch = Stopwatch::start();
+                let error = call().unwrap_err();
+                watch.assert_at_most(span, SLACK);
+                let kinds = [ErrorKind::NoAnswer, ErrorKind::Unknown];
+                assert!(kinds.contains(&error.kind()), "{error}");
+            }
+            assert!(client.counters().unknown > 0);
+            // What may have been taken is given back.
+            proxy.set(Mode::Pass);
+            eventually(LIMIT, || server.cmd(&["EXISTS", "lock"]) == Value::Int(0));
+            held.release().unwrap();
+        }
+    });
+    let client = open("redis://127.0.0.1");
+    for wrong in [Duration::ZERO, Duration::from_secs(3601)] {
+        let error = client.lock("lock").io_timeout(wrong).try_acquire().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        assert!(error.detail().contains("io_timeout"), "{error}");
+    }
+}
+
 #[test]
 fn c7_a_server_with_a_password_that_stands_still() {
     let server = Server::builder().arg("--requirepass", "secret").start();

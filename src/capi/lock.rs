@@ -135,6 +135,22 @@ fn waiting(lock: Lock, what: &str, wait_ms: i64) -> Result<Lock, Failure> {
     })
 }
 
+/// Sets how long the store may take to answer when this lock is taken: by default the client's
+/// io_timeout, 1000 ms; from 1 ms to 1 h. While the store is silent, so long take
+/// leasehold_lock_try_acquire() and shorter waits: with 50 there is an answer by then, or an error
+/// that is not LEASEHOLD_BUSY. Leases are renewed and released by the client's. Any thread;
+/// returns as leasehold_lock_set_ttl_ms().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_set_io_timeout_ms(
+    lock: *mut leasehold_lock,
+    most_ms: i64,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?
+            .set("io_timeout", |what, lock| Ok(lock.io_timeout(span(what, most_ms)?)))
+    })
+}
+
 /// Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
 /// default. Whichever of this and the time comes first ends the wait. Such a wait asks again
 /// and again, and does not queue. Any thread; returns as leasehold_lock_set_ttl_ms().
@@ -239,12 +255,12 @@ pub unsafe extern "C" fn leasehold_lock_name(
     })
 }
 
-/// Takes the lock if it is free, without waiting.
+/// Takes the lock if it is free, without waiting for a holder.
 ///
 /// Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
-/// LEASEHOLD_BUSY when somebody else has it; or LEASEHOLD_UNKNOWN, with nothing held; or what kept
-/// the store from answering, by io_timeout. Options that can never work are
-/// LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
+/// LEASEHOLD_BUSY when somebody else has it; or LEASEHOLD_UNKNOWN, with nothing held, or what kept
+/// the store from answering, by leasehold_lock_set_io_timeout_ms(), 1 s by default. Options that
+/// can never work are LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_try_acquire(
     lock: *mut leasehold_lock,
@@ -269,7 +285,8 @@ pub unsafe extern "C" fn leasehold_lock_try_acquire(
 /// LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
 /// the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
 /// thread took the lock that is held; others as leasehold_lock_try_acquire(). The call ends by the
-/// wait or by io_timeout, whichever is later, whatever the network does. Once the store has
+/// wait or by io_timeout (see leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the
+/// network does. Once the store has
 /// answered this client, a wait outlasts an outage of it. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_acquire(

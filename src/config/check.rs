@@ -25,6 +25,7 @@ const fn ms(count: u64) -> Duration {
 
 impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
+        check_io_timeout(self.io_timeout)?;
         if self.prefix.len() > MAX_NAME {
             return Err(bad(format!("the prefix is longer than {MAX_NAME} bytes")));
         }
@@ -32,7 +33,6 @@ impl Config {
             return Err(bad(format!("the prefix {ONLY_OURS}")));
         }
         for (what, span, range, said) in [
-            ("io_timeout", self.io_timeout, IO_TIMEOUT_RANGE, "it goes from 1ms to 1h"),
             ("close_timeout", self.close_timeout, CLOSE_TIMEOUT_RANGE, "1h is the most"),
             ("claim_window", self.claim_window, CLAIM_WINDOW_RANGE, "it goes from 50ms to 60s"),
             ("max_ttl", self.max_ttl, MAX_TTL_RANGE, "it goes from 1s to 24h"),
@@ -89,6 +89,11 @@ fn check_count(what: &str, count: u32, range: Range<u32>) -> Result<(), Error> {
     let (least, most) = range;
     check_range(what, count, range)
         .map_err(|what| bad(format!("{what}; it goes from {least} to {most}")))
+}
+
+pub(crate) fn check_io_timeout(timeout: Duration) -> Result<(), Error> {
+    check_range("io_timeout", timeout, IO_TIMEOUT_RANGE)
+        .map_err(|what| bad(format!("{what}; it goes from 1ms to 1h")))
 }
 
 /// A ttl that leaves its holder something to rely on, and is not longer than the store's longest.

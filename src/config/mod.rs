@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 
 use check::check_replicas;
-pub(crate) use check::{check_name, check_ttl};
+pub(crate) use check::{check_io_timeout, check_name, check_ttl};
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
 

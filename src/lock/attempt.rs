@@ -293,13 +293,13 @@ impl<'a> Attempts<'a> {
     pub(super) fn answer_by(&self, limit: Moment) -> Deadline {
         let first_answer = self.first_answer_by();
         let last = if self.knows_store() { limit.max(first_answer) } else { first_answer };
-        Deadline::at(last.min(Moment::now().plus(self.lock.keeper.io_timeout())))
+        Deadline::at(last.min(Moment::now().plus(self.lock.patience())))
     }
 
     /// Whether a request has less time than any request may take.
     pub(super) fn is_cut_short(&self, deadline: Deadline) -> bool {
         // The whole of it, but for what a call does before its first try.
-        deadline.left() + Duration::from_millis(5) < self.lock.keeper.io_timeout()
+        deadline.left() + Duration::from_millis(5) < self.lock.patience()
     }
 
     /// Whether others wait already, or can be told at once, so that a try before would be in vain.
@@ -327,7 +327,7 @@ impl<'a> Attempts<'a> {
     /// By when the first answer must have come: a wait that is shorter is a try, and a try gets
     /// an answer.
     pub(super) fn first_answer_by(&self) -> Moment {
-        self.start.plus(self.lock.keeper.io_timeout())
+        self.start.plus(self.lock.patience())
     }
 
     /// A store that has answered this client is there, and a wait outlasts its outage; one that

@@ -11,7 +11,8 @@ use self::attempt::Attempts;
 pub use self::turn::Turn;
 use crate::clock::{Deadline, Moment};
 use crate::config::{
-    DEFAULT_MAX_HOLD, DEFAULT_TTL, DEFAULT_WAIT, MAX_FENCE, MIN_RENEWED_TTL, check_name, check_ttl,
+    DEFAULT_MAX_HOLD, DEFAULT_TTL, DEFAULT_WAIT, MAX_FENCE, MIN_RENEWED_TTL, check_io_timeout,
+    check_name, check_ttl,
 };
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
@@ -52,6 +53,8 @@ pub struct Lock {
 struct Options {
     ttl: Duration,
     wait: Option<Duration>,
+    /// None: the client's.
+    io_timeout: Option<Duration>,
     attempts: Option<u32>,
     /// None: as the ttl allows.
     renew: Option<bool>,
@@ -87,6 +90,7 @@ impl Lock {
         let options = Options {
             ttl: DEFAULT_TTL.min(keeper.max_ttl()),
             wait: Some(DEFAULT_WAIT),
+            io_timeout: None,
             attempts: None,
             renew: None,
             max_hold: Some(DEFAULT_MAX_HOLD),
@@ -112,6 +116,16 @@ impl Lock {
     /// Makes [`acquire`](Lock::acquire) wait without limit.
     pub fn wait_forever(mut self) -> Lock {
         self.options.wait = None;
+        self
+    }
+
+    /// How long the store may take to answer when this lock is taken: by default the client's
+    /// [`io_timeout`](crate::Config::io_timeout), 1 s; from 1 ms to 1 h. While the store is silent,
+    /// so long take a try and a shorter wait. Whoever turns duplicates away and sets 50 ms here has
+    /// an answer by then, or an error that is not to be taken for one. Leases are renewed and
+    /// released by the client's.
+    pub fn io_timeout(mut self, most: Duration) -> Lock {
+        self.options.io_timeout = Some(most);
         self
     }
 
@@ -158,10 +172,11 @@ impl Lock {
         &self.name
     }
 
-    /// Takes the lock if it is free, without waiting; `None` when somebody else has it.
+    /// Takes the lock if it is free, without waiting for a holder; `None` when somebody else has it.
     ///
     /// # Errors
-    /// Whatever kept the store from answering, by `io_timeout`; [`ErrorKind::BadArgument`] for a
+    /// Whatever kept the store from answering, by [`io_timeout`](Lock::io_timeout), 1 s by default;
+    /// [`ErrorKind::Unknown`] if it had been asked; [`ErrorKind::BadArgument`] for a
     /// name or option that can never work, before anything is sent.
     pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         let terms = self.check()?;
@@ -170,8 +185,8 @@ impl Lock {
 
     /// Takes the lock, waiting for it as long as [`wait`](Lock::wait) says.
     ///
-    /// The call ends by the wait or by `io_timeout`, whichever is later, whatever the network
-    /// does: a wait that is shorter still gets an answer.
+    /// The call ends by the wait or by [`io_timeout`](Lock::io_timeout), whichever is later,
+    /// whatever the network does: a wait that is shorter still gets an answer.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`] when the lock stayed taken; [`ErrorKind::WouldDeadlock`] when the
@@ -266,14 +281,20 @@ impl Lock {
         check_name(self.keeper.prefix(), &self.name)
     }
 
+    /// How long a request for the lock may take.
+    fn patience(&self) -> Duration {
+        self.options.io_timeout.unwrap_or(self.keeper.io_timeout())
+    }
+
     /// Everything that can be refused before anything is sent.
     fn check(&self) -> Result<Terms, Error> {
         self.keeper.desk()?;
-        let Options { ttl, renew, max_hold, backoff, .. } = self.options;
+        let Options { ttl, io_timeout, renew, max_hold, backoff, .. } = self.options;
         self.check_name()?;
         let max_ttl = self.keeper.max_ttl();
         check_ttl(ttl, max_ttl)?;
         backoff.check()?;
+        io_timeout.map_or(Ok(()), check_io_timeout)?;
         if renew == Some(true) && ttl < MIN_RENEWED_TTL {
             return Err(bad(format!(
                 "a ttl of {ttl:?} is too short to renew; {MIN_RENEWED_TTL:?} is the least"

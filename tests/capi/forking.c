@@ -86,6 +86,7 @@ static void misuse(struct inherited all)
 
     CHECK_STATUS(forked, leasehold_lock_set_ttl_ms(all.lock, 1000));
     CHECK_STATUS(forked, leasehold_lock_set_wait_ms(all.lock, 1000));
+    CHECK_STATUS(forked, leasehold_lock_set_io_timeout_ms(all.lock, 1000));
     CHECK_STATUS(forked, leasehold_lock_set_attempts(all.lock, 1));
     CHECK_STATUS(forked, leasehold_lock_set_renew(all.lock, false));
     CHECK_STATUS(forked, leasehold_lock_set_max_hold_ms(all.lock, 1000));

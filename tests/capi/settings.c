@@ -229,6 +229,11 @@ static void an_option_that_can_never_work_is_refused_until_it_is_made_well(struc
     refuses(client, lock, "wait");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_ms(lock, 1000));
 
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_io_timeout_ms(lock, -1));
+    refuses(client, lock, "io_timeout");
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_io_timeout_ms(lock, 0));
+    refuses(client, lock, "io_timeout");
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_io_timeout_ms(lock, 5000));
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_max_hold_ms(lock, INT64_MIN));
     refuses(client, lock, "max_hold");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_max_hold_ms(lock, 1));

@@ -246,7 +246,8 @@ def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}, {"turn": ""}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options)
-    for options in [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}, {"attempts": 0}]:
+    wrong = [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}]
+    for options in [*wrong, {"attempts": 0}, {"io_timeout": 0}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options).acquire()
     for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}, {"turn": 2}]:

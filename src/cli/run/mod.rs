@@ -56,7 +56,10 @@ Examples:
 )]
 pub(crate) struct Args {
     /// Give up at once if the lock is taken
-    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
+    ///
+    /// A store that is silent has its io_timeout to answer, 1s unless its URL
+    /// says otherwise; so it has with a --wait that is shorter.
+    #[arg(short = 'n', long = "try", conflicts_with = "wait", verbatim_doc_comment)]
     no_wait: bool,
     /// Give up after this long: 10s, 5m, or seconds; without it, never
     #[arg(short, long, value_name = "TIME", value_parser = span)]

@@ -148,6 +148,7 @@ public final class Driver {
             lock = switch (option.substring(0, option.indexOf('='))) {
                 case "ttl" -> lock.ttl(ms(value));
                 case "wait" -> lock.waitAtMost(ms(value));
+                case "io_timeout" -> lock.ioTimeout(ms(value));
                 case "turn" -> lock.turn(Turn.valueOf(value.toUpperCase(Locale.ROOT)));
                 case "renew" -> lock.renew(!value.equals("no"));
                 default -> throw new IllegalArgumentException(option);

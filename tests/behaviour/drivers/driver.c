@@ -101,6 +101,8 @@ static leasehold_status make_lock(char **word, int words)
             leasehold_lock_set_ttl_ms(*lock, atoll(word[i] + 4));
         else if (strncmp(word[i], "wait=", 5) == 0)
             leasehold_lock_set_wait_ms(*lock, atoll(word[i] + 5));
+        else if (strncmp(word[i], "io_timeout=", 11) == 0)
+            leasehold_lock_set_io_timeout_ms(*lock, atoll(word[i] + 11));
         else if (strncmp(word[i], "turn=", 5) == 0)
             leasehold_lock_set_turn(*lock, turn_of(word[i] + 5));
         else if (strcmp(word[i], "renew=no") == 0)

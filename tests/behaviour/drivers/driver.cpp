@@ -75,6 +75,7 @@ std::string make_lock(const words &word) {
         const std::string value = word[at].substr(option.size() + 1);
         if (option == "ttl") lock.ttl(ms(value));
         if (option == "wait") lock.wait(ms(value));
+        if (option == "io_timeout") lock.io_timeout(ms(value));
         if (option == "turn") lock.turn(turn_of(value));
         if (option == "renew") lock.renew(value != "no");
     }

@@ -94,6 +94,7 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
                 lock = match option.split_once('=').unwrap() {
                     ("ttl", count) => lock.ttl(ms(count)),
                     ("wait", count) => lock.wait(ms(count)),
+                    ("io_timeout", count) => lock.io_timeout(ms(count)),
                     ("turn", how) => lock.turn(how.parse()?),
                     ("renew", "no") => lock.renew(false),
                     other => panic!("no option: {other:?}"),

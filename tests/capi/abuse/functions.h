@@ -44,6 +44,7 @@
     FUNCTION(NOTHING, client_free, CLIENT, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, lock_set_ttl_ms, LOCK, NONE, NO, (HANDLE, MS))                                \
     FUNCTION(STATUS, lock_set_wait_ms, LOCK, NONE, NO, (HANDLE, MS))                               \
+    FUNCTION(STATUS, lock_set_io_timeout_ms, LOCK, NONE, NO, (HANDLE, MS))                         \
     FUNCTION(STATUS, lock_set_attempts, LOCK, NONE, NO, (HANDLE, COUNT))                           \
     FUNCTION(STATUS, lock_set_renew, LOCK, NONE, NO, (HANDLE, COUNT))                              \
     FUNCTION(STATUS, lock_set_max_hold_ms, LOCK, NONE, NO, (HANDLE, MS))                           \

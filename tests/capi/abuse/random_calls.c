@@ -254,6 +254,7 @@ static const struct {
     {"client_ping", 10},            {"client_events", 30},          {"client_lock", 200},
     {"config_from_url", 30},        {"config_from_env", 30},        {"config_free", 30},
     {"lock_set_ttl_ms", 20},        {"lock_set_wait_ms", 20},       {"lock_set_attempts", 20},
+    {"lock_set_io_timeout_ms", 20},
     {"lock_set_renew", 20},         {"lock_set_max_hold_ms", 20},   {"lock_set_backoff_ms", 20},
     {"lock_try_acquire", 150},      {"lock_acquire", 30},           {"lock_acquire_within", 30},
     {"lock_acquire_unless", 30},    {"lock_attach", 20},            {"lock_show", 10},

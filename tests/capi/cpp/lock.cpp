@@ -254,6 +254,7 @@ TEST(options_that_cannot_be_are_refused) {
     auto lock = client.lock(unused_name());
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.ttl(-1s));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.wait(-1ns));
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.io_timeout(-1h));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.max_hold(-1h));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.turn(static_cast<leasehold::turn>(77)));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.backoff(1, -1ms));
@@ -264,7 +265,7 @@ TEST(options_that_cannot_be_are_refused) {
     CHECK(refused.detail().find("ttl") != std::string::npos);
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").attempts(0).acquire());
     // Setting it well makes up for it.
-    lock.ttl(1s).wait(1s).max_hold(1h).turn(leasehold::turn::automatic).backoff(1, 1ms);
+    lock.ttl(1s).wait(1s).io_timeout(1s).max_hold(1h).turn(leasehold::turn::automatic).backoff(1, 1ms);
     CHECK(lock.acquire());
 }
 

@@ -68,6 +68,7 @@ lock_set_ttl_ms = _function(c_int32, "lock_set_ttl_ms", c_void_p, c_int64)
 lock_set_wait_ms = _function(c_int32, "lock_set_wait_ms", c_void_p, c_int64)
 lock_set_attempts = _function(c_int32, "lock_set_attempts", c_void_p, c_uint32)
 lock_set_renew = _function(c_int32, "lock_set_renew", c_void_p, c_bool)
+lock_set_io_timeout_ms = _function(c_int32, "lock_set_io_timeout_ms", c_void_p, c_int64)
 lock_set_max_hold_ms = _function(c_int32, "lock_set_max_hold_ms", c_void_p, c_int64)
 lock_set_turn = _function(c_int32, "lock_set_turn", c_void_p, c_int32)
 lock_set_backoff_ms = _function(

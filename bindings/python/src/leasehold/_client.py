@@ -80,6 +80,7 @@ class Client:
         *,
         ttl: Optional[Seconds] = None,
         wait: Optional[Seconds] = None,
+        io_timeout: Optional[Seconds] = None,
         attempts: Optional[int] = None,
         renew: Optional[bool] = None,
         max_hold: Optional[Seconds] = None,
@@ -91,6 +92,9 @@ class Client:
         - `ttl`: how soon the lock is free after its holder died; 30 s by default. It does not end
           a lease that is renewed.
         - `wait`: how long to wait for it; 60 s by default. 0 tries once, `math.inf` has no limit.
+        - `io_timeout`: how long the store may take to answer when this lock is taken; by default
+          the client's, 1 s. While the store is silent, so long take a try and a shorter wait: with
+          0.05, there is an answer or an exception within 50 ms.
         - `attempts`: how often a wait asks at most; no limit by default. Such a wait asks
           again and again, and does not queue.
         - `renew`: whether leases are renewed in the background. By default they are where the
@@ -107,7 +111,7 @@ class Client:
         Values out of range are refused when the lock is taken.
         """
         text = encode_name(name)
-        options = (text, ttl, wait, attempts, renew, max_hold, turn, backoff)
+        options = (text, ttl, wait, io_timeout, attempts, renew, max_hold, turn, backoff)
         handle = self._locks.get(options)
         if handle is None:
             handle = self._make_lock(*options)
@@ -121,6 +125,7 @@ class Client:
         name: bytes,
         ttl: Optional[Seconds],
         wait: Optional[Seconds],
+        io_timeout: Optional[Seconds],
         attempts: Optional[int],
         renew: Optional[bool],
         max_hold: Optional[Seconds],
@@ -135,6 +140,9 @@ class Client:
             _check(_abi.lock_set_ttl_ms(handle, milliseconds("ttl", ttl)))
         if wait is not None:
             _check(_abi.lock_set_wait_ms(handle, milliseconds("wait", wait)))
+        if io_timeout is not None:
+            timeout_ms = milliseconds("io_timeout", io_timeout)
+            _check(_abi.lock_set_io_timeout_ms(handle, timeout_ms))
         if attempts is not None:
             _check(_abi.lock_set_attempts(handle, _count("attempts", attempts)))
         if renew is not None:

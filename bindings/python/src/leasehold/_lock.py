@@ -95,6 +95,10 @@ class Lock:
     def try_acquire(self) -> Optional[Lease]:
         """Takes the lock if it is free, without waiting; None when somebody else has it.
 
+        It waits for the store's answer: while that is silent, for `io_timeout`, the lock's own (see
+        `Client.lock()`) or the client's (1 s). Then it raises `Unknown`, with nothing held, or
+        `NoAnswer`.
+
         >>> with lock:
         ...     print(other_client.lock(lock.name).try_acquire())
         None
@@ -120,7 +124,8 @@ class Lock:
         """Takes the lock, waiting for it as long as `wait` says, or the lock where it is None;
         `math.inf` has no limit.
 
-        Raises `Timeout` when it stayed taken. Ctrl-C ends the wait.
+        Raises `Timeout` when it stayed taken. Ctrl-C ends the wait. While the store is silent, also
+        a wait of 0, or any below `io_timeout`, takes as long as that: see `try_acquire()`.
 
         >>> with lock:
         ...     try:

@@ -30,7 +30,7 @@ static jlong lease_of(JNIEnv *env, jclass native, leasehold_status status, lease
 
 /* Java has refused what these refuse at once; the rest is said when the lock is taken. */
 static void set_times(JNIEnv *env, jclass native, jlong lock, jlong ttl_ms, jlong wait_ms,
-                      jlong max_hold_ms)
+                      jlong io_timeout_ms, jlong max_hold_ms)
 {
     leasehold_lock *setting = HANDLE(leasehold_lock, lock);
 
@@ -38,6 +38,8 @@ static void set_times(JNIEnv *env, jclass native, jlong lock, jlong ttl_ms, jlon
         leasehold_lock_set_ttl_ms(setting, ttl_ms);
     if (wait_ms >= 0)
         leasehold_lock_set_wait_ms(setting, wait_ms);
+    if (io_timeout_ms >= 0)
+        leasehold_lock_set_io_timeout_ms(setting, io_timeout_ms);
     if (max_hold_ms >= 0)
         leasehold_lock_set_max_hold_ms(setting, max_hold_ms);
 }
@@ -139,7 +141,7 @@ static void free_lock(JNIEnv *env, jclass native, jlong lock)
 }
 
 static const JNINativeMethod methods[] = {
-    {"setTimes", "(JJJJ)V", set_times},
+    {"setTimes", "(JJJJJ)V", set_times},
     {"setAttempts", "(JI)V", set_attempts},
     {"setRenew", "(JZ)V", set_renew},
     {"setTurn", "(JI)V", set_turn},

@@ -70,6 +70,18 @@ public final class NamedLock {
     }
 
     /**
+     * Sets how long the store may take to answer when this lock is taken: by default the client's
+     * {@code io_timeout}, 1 s. While the store is silent, {@link #tryAcquire()} and shorter waits
+     * take so long: with 50 ms, there is an answer or an exception within that.
+     *
+     * @param most from 1 ms to 1 h
+     * @return a lock with this option
+     */
+    public NamedLock ioTimeout(Duration most) {
+        return with(options.withIoTimeout(Times.toMillis("ioTimeout", most)));
+    }
+
+    /**
      * Sets how often a wait asks for the lock at most. Whichever of this and the time comes first
      * ends the wait. Such a wait asks again and again, and does not queue.
      *
@@ -140,12 +152,13 @@ public final class NamedLock {
     // ---- taking it -------------------------------------------------------------------------------
 
     /**
-     * Takes the lock if it is free, without waiting.
+     * Takes the lock if it is free, without waiting for a holder. While the store is silent, it
+     * takes as long as {@link #ioTimeout(Duration)} says, 1 s by default.
      *
      * @return a lease, or {@code null} when somebody else has it; {@code try (Lease lease = ...)}
      *     accepts both
      * @throws LeaseholdException {@link Status#UNKNOWN}, with nothing held, or what kept the store
-     *     from answering, by {@code io_timeout}
+     *     from answering
      */
     public Lease tryAcquire() {
         try {
@@ -157,8 +170,10 @@ public final class NamedLock {
     }
 
     /**
-     * Takes the lock, waiting for it as long as {@link #waitAtMost(Duration)} says. Interrupting
-     * the thread ends the wait within 150 ms, or {@code io_timeout} while the store does not answer.
+     * Takes the lock, waiting for it as long as {@link #waitAtMost(Duration)} says. While the store
+     * is silent, it takes as long as {@link #ioTimeout(Duration)} says at least, 1 s by default.
+     * Interrupting the thread ends the wait within 150 ms, or within that time while the store does
+     * not answer.
      *
      * @return a lease
      * @throws InterruptedException the thread was interrupted; nothing is held

@@ -53,7 +53,8 @@ final class Native {
     static native long handleCount();
 
     // lock.c
-    static native void setTimes(long lock, long ttlMs, long waitMs, long maxHoldMs);
+    static native void setTimes(
+            long lock, long ttlMs, long waitMs, long ioTimeoutMs, long maxHoldMs);
 
     static native void setAttempts(long lock, int most);
 

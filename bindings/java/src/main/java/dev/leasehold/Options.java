@@ -2,42 +2,54 @@ package dev.leasehold;
 
 /** The options of a lock; null or {@link Native#NOT_SET} is the default of the native library. */
 record Options(
-        long ttlMs, long waitMs, long maxHoldMs, Integer attempts, Boolean renew, Turn turn, Backoff backoff) {
+        long ttlMs,
+        long waitMs,
+        long ioTimeoutMs,
+        long maxHoldMs,
+        Integer attempts,
+        Boolean renew,
+        Turn turn,
+        Backoff backoff) {
     static final Options DEFAULT =
-            new Options(Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, null, null, null, null);
+            new Options(
+                    Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, null, null, null, null);
 
     Options withTtl(long ms) {
-        return new Options(ms, waitMs, maxHoldMs, attempts, renew, turn, backoff);
+        return new Options(ms, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, turn, backoff);
     }
 
     Options withWait(long ms) {
-        return new Options(ttlMs, ms, maxHoldMs, attempts, renew, turn, backoff);
+        return new Options(ttlMs, ms, ioTimeoutMs, maxHoldMs, attempts, renew, turn, backoff);
+    }
+
+    Options withIoTimeout(long ms) {
+        return new Options(ttlMs, waitMs, ms, maxHoldMs, attempts, renew, turn, backoff);
     }
 
     Options withMaxHold(long ms) {
-        return new Options(ttlMs, waitMs, ms, attempts, renew, turn, backoff);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, ms, attempts, renew, turn, backoff);
     }
 
     Options withAttempts(int most) {
-        return new Options(ttlMs, waitMs, maxHoldMs, most, renew, turn, backoff);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, most, renew, turn, backoff);
     }
 
     Options withRenew(boolean on) {
-        return new Options(ttlMs, waitMs, maxHoldMs, attempts, on, turn, backoff);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, on, turn, backoff);
     }
 
     Options withTurn(Turn way) {
-        return new Options(ttlMs, waitMs, maxHoldMs, attempts, renew, way, backoff);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, way, backoff);
     }
 
     Options withBackoff(Backoff pauses) {
-        return new Options(ttlMs, waitMs, maxHoldMs, attempts, renew, turn, pauses);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, turn, pauses);
     }
 
     /** Gives a native lock these options. */
     void apply(long lock) {
-        if (ttlMs >= 0 || waitMs >= 0 || maxHoldMs >= 0) {
-            Native.setTimes(lock, ttlMs, waitMs, maxHoldMs);
+        if (ttlMs >= 0 || waitMs >= 0 || ioTimeoutMs >= 0 || maxHoldMs >= 0) {
+            Native.setTimes(lock, ttlMs, waitMs, ioTimeoutMs, maxHoldMs);
         }
         if (attempts != null) {
             Native.setAttempts(lock, attempts);

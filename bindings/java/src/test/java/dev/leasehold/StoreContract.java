@@ -293,6 +293,8 @@ abstract class StoreContract {
         Duration negative = ofMillis(-1);
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(negative)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.waitAtMost(negative)));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ioTimeout(negative)));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ioTimeout(ZERO).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.maxHold(negative)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(-1)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(0).acquire()));
@@ -310,6 +312,7 @@ abstract class StoreContract {
     void optionsAreTakenAsTheyAre() throws Exception {
         NamedLock all = lock.ttl(ofSeconds(7))
                 .waitAtMost(ofSeconds(2))
+                .ioTimeout(ofSeconds(2))
                 .attempts(3)
                 .renew(true)
                 .noMaxHold()

@@ -270,6 +270,13 @@ impl Grant {
         self.valid_until().since(now)
     }
 
+    /// How long the store has to keep the lock for what is relied on now: never longer than what it
+    /// was asked for. `None` where nothing is.
+    pub(crate) fn kept_for(&self, now: Moment) -> Option<Duration> {
+        let left = self.remaining(now);
+        (now < self.lost_at()).then(|| whole_millis(left + drift(left)))
+    }
+
     /// When the keeper has to say that the lease is lost if nothing has extended it: a little
     /// before validity ends, so that whoever is told can still act on it.
     pub(crate) fn lost_at(&self) -> Moment {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::Owed;
 use crate::clock::{Deadline, Moment};
 use crate::grant::Grant;
+use crate::store::Kept;
+use crate::token::Token;
 
 /// Every live grant stands in `ends`, under the moment when its loss must be told, and in `steps`
 /// while something is to be done for it before that. The grant keeps both keys (`filed`), because
@@ -103,6 +105,15 @@ impl Book {
 
     pub(super) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
         self.ends.values()
+    }
+
+    /// Which of these tokens are relied on.
+    pub(super) fn held(&self, tokens: &[Token], now: Moment) -> Vec<Kept> {
+        let held = self.grants().filter(|grant| tokens.contains(&grant.identity.token));
+        let kept = |grant: &Arc<Grant>| {
+            Some(Kept { identity: grant.identity.clone(), span: grant.kept_for(now)? })
+        };
+        held.filter_map(kept).collect()
     }
 
     /// The grants for which something is due, those that end first before the others. They stay

@@ -12,6 +12,7 @@ use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
 use crate::store::{Lane, Outcome, Reach, Reply, Request};
 use crate::sync::MutexGuard;
+use crate::token::Token;
 
 /// Requests in one pipeline: small enough to be done well before anything else falls due.
 const PIPELINE: usize = 128;
@@ -234,6 +235,8 @@ fn settle(desk: &Desk) {
     // A connection in use from cycle to cycle is read by whoever uses it.
     let before = Moment::now().minus(SETTLE / 2);
     conclude(desk, before, deadline(desk));
+    let held = |tokens: &[Token]| desk.book.lock().held(tokens, Moment::now());
+    desk.store.mend(&held, deadline(desk));
     let now = Moment::now();
     let at = match desk.store.owed_since().map(|since| since.plus(SETTLE)) {
         Some(due) if due > now => due,

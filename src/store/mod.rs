@@ -53,6 +53,10 @@ pub(crate) trait Store: Send + Sync {
         Vec::new()
     }
 
+    /// Stores leases on servers that lack them, where there are several and it was noticed. `held`
+    /// tells which of these tokens are relied on still.
+    fn mend(&self, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {}
+
     /// When the oldest give was let go of that [`settle`](Store::settle) has something to do for,
     /// now or later; where a server is left alone until then, a moment to come.
     fn owed_since(&self) -> Option<Moment> {
@@ -179,6 +183,13 @@ impl Identity {
         let Identity { name, token, fence, ttl } = self;
         Request::Give { name, token: *token, fence: *fence, ttl: *ttl }
     }
+}
+
+/// A grant that is relied on, and for how long the store has to keep it for that.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) identity: Identity,
+    pub(crate) span: Duration,
 }
 
 /// A token that must be given up and whose giving is not confirmed yet.

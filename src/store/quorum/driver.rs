@@ -31,6 +31,8 @@ pub(super) struct Scatter<'a> {
     pub(super) lane: Lane,
     /// By when a node must have answered.
     pub(super) deadline: Deadline,
+    /// All of them are waited for.
+    pub(super) is_patient: bool,
 }
 
 impl Scatter<'_> {
@@ -55,7 +57,7 @@ impl Scatter<'_> {
         // Those that had trouble before are asked where nothing is decided without them, and where
         // nobody waits.
         let mut reached = ready;
-        if self.lane == Lane::Keeper || !are_settled(inquiries) {
+        if self.lane == Lane::Keeper || !self.is_over(inquiries) {
             self.send(&others, &sheets, inquiries, &mut asked);
             self.gather(&sheets, inquiries, &mut asked);
             reached.extend(others);
@@ -103,12 +105,16 @@ impl Scatter<'_> {
     ) {
         let until = self.deadline.min(Deadline::after(GLIMPSE));
         for (at, mut begun) in std::mem::take(asked) {
-            if !are_settled(inquiries) && begun.is_answered(until) {
+            if !self.is_over(inquiries) && begun.is_answered(until) {
                 tell(at, begun, sheets, inquiries);
             } else {
                 asked.push((at, begun));
             }
         }
+    }
+
+    fn is_over(&self, inquiries: &[Inquiry<'_>]) -> bool {
+        !self.is_patient && inquiries.iter().all(Inquiry::is_settled)
     }
 
     /// Waits for whoever answers, until the deadline.
@@ -121,13 +127,13 @@ impl Scatter<'_> {
         let now = Deadline::at(Moment::ZERO);
         loop {
             for (at, mut begun) in std::mem::take(asked) {
-                if !are_settled(inquiries) && begun.is_answered(now) {
+                if !self.is_over(inquiries) && begun.is_answered(now) {
                     tell(at, begun, sheets, inquiries);
                 } else {
                     asked.push((at, begun));
                 }
             }
-            if asked.is_empty() || are_settled(inquiries) || self.deadline.has_passed() {
+            if asked.is_empty() || self.is_over(inquiries) || self.deadline.has_passed() {
                 return;
             }
             wait_for(asked, self.deadline.moment());
@@ -144,8 +150,4 @@ fn tell(
     for (inquiry, said) in sheets[at].0.iter().zip(answered.finish()) {
         inquiries[*inquiry].heard(at, said);
     }
-}
-
-fn are_settled(inquiries: &[Inquiry<'_>]) -> bool {
-    inquiries.iter().all(Inquiry::is_settled)
 }

@@ -7,6 +7,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::node::{self, Ballot, Said};
 use crate::store::{Answer, Failure, Lane, Outcome, Place, Reply, Request, ServerId, no_reply};
+use crate::token::Token;
 
 pub(super) struct Inquiry<'r> {
     request: Request<'r>,
@@ -22,6 +23,10 @@ pub(super) struct Inquiry<'r> {
     quarantined: usize,
     /// Where a give was carried out, or is under way.
     told: Vec<usize>,
+    /// Nodes that have a vote, and do not have the lock for the token.
+    lacking: Vec<usize>,
+    /// How many have it, as they said to an extension or when they were told of it.
+    having: usize,
 }
 
 enum State {
@@ -42,9 +47,20 @@ impl<'r> Inquiry<'r> {
             Request::Take { ttl, .. } => State::Attempt(Round::new(nodes, sent, ttl)),
             Request::Extend { .. } | Request::Give { .. } => State::Count(Tally::new(nodes, sent)),
         };
-        let (leftover, quarantined, told) = Default::default();
-        let stands_on = 0;
-        Inquiry { request, attempt, state, stands_on, nodes, sent, leftover, quarantined, told }
+        let (stands_on, leftover, quarantined, told, lacking, having) = Default::default();
+        Inquiry {
+            request,
+            attempt,
+            state,
+            stands_on,
+            nodes,
+            sent,
+            leftover,
+            quarantined,
+            told,
+            lacking,
+            having,
+        }
     }
 
     /// Nothing that a node may still say changes anything, or is to be waited for now.
@@ -110,6 +126,11 @@ impl<'r> Inquiry<'r> {
         }
         if said.is_ok() {
             self.tells(node);
+        }
+        match said {
+            Ok(Said::Busy { .. } | Said::NotMine) => self.lacking.push(node),
+            Ok(Said::Extended | Said::Filled) => self.having += 1,
+            _ => {}
         }
         self.step(node, vote(said.clone()), word(said));
     }
@@ -224,6 +245,24 @@ impl<'r> Inquiry<'r> {
         (is_owed && !self.told.contains(&node)).then(|| self.request())
     }
 
+    /// The nodes that lack a lease which a majority has, of those that were heard.
+    pub(super) fn lacking(&self) -> Option<(Token, &[usize])> {
+        let token = match (&self.request, &self.state) {
+            (
+                Request::Take { token, .. } | Request::Extend { token, .. },
+                State::Settled(Ok(Answer {
+                    reply: Reply::Granted { .. } | Reply::Extended, ..
+                })),
+            ) => *token,
+            _ => return None,
+        };
+        Some((token, &self.lacking))
+    }
+
+    pub(super) fn stands_on_all(&self) -> bool {
+        self.having == self.nodes
+    }
+
     pub(super) fn outcome(self) -> Outcome {
         match self.state {
             State::Settled(outcome) => outcome,
@@ -243,7 +282,7 @@ fn vote(said: Result<Said, Failure>) -> Vote {
         Ok(Said::Busy { free_in, holder, rank, .. }) => Vote::Busy { free_in, holder, rank },
         Ok(Said::Quarantined { left }) => Vote::Quarantined { left },
         Ok(Said::Raised) => Vote::Raised,
-        Ok(Said::NotMine | Said::Extended | Said::Given) => Vote::NotMine,
+        Ok(Said::NotMine | Said::Extended | Said::Filled | Said::Given) => Vote::NotMine,
         Err(failure) => Vote::Failed(failure),
     }
 }

@@ -13,12 +13,17 @@
 //! [`round`] is the algorithm of an attempt, [`tally`] that of an extension and of a give. They send
 //! nothing.
 //! [`driver`] does, [`inquiry`] stands between them, and [`debts`] remembers what could not be sent.
+//! [`mends`] remembers which leases are not on every node. A node that is told of such a one stores it
+//! only if the lock is free there, with its fence, and a node's fences never fall: so the next one that
+//! is granted the lock there gets a larger one, as on the nodes that voted. It is not counted among
+//! those by which the attempt succeeded, nor for the extension that found it missing.
 
 mod debts;
 mod driver;
 #[cfg(test)]
 mod explore;
 mod inquiry;
+mod mends;
 mod round;
 mod tally;
 
@@ -28,14 +33,16 @@ use std::time::Duration;
 use self::debts::Debts;
 use self::driver::{Scatter, Share};
 use self::inquiry::Inquiry;
+use self::mends::Mends;
 use self::round::majority;
 use super::redis::LONGEST_PAUSE;
 use super::redis::node::{Members, Node};
-use super::{Abilities, Ears, Failure, Held, Lane, Look, Outcome, Owed, Request, Store};
+use super::{Abilities, Ears, Failure, Held, Kept, Lane, Look, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::config::{Config, RedisConfig};
 use crate::error::{Error, ErrorKind};
 use crate::sync::Permits;
+use crate::token::Token;
 
 /// Several who ask at once can keep each other from a majority. They are told at about the same
 /// time, so each waits for a random part of this first: some round trips, of which most of the
@@ -53,6 +60,7 @@ pub(crate) struct QuorumStore {
     entrance: Permits,
     last_attempt: AtomicU64,
     debts: Debts,
+    mends: Mends,
 }
 
 impl QuorumStore {
@@ -64,6 +72,7 @@ impl QuorumStore {
             entrance: Permits::new(config.pool),
             last_attempt: AtomicU64::new(0),
             debts: Debts::new(members.len()),
+            mends: Mends::default(),
         })
     }
 
@@ -80,7 +89,7 @@ impl QuorumStore {
 
     fn scatter(&self, lane: Lane, deadline: Deadline) -> Scatter<'_> {
         let deadline = deadline.min(Deadline::after(self.node_timeout));
-        Scatter { nodes: self.nodes(), lane, deadline }
+        Scatter { nodes: self.nodes(), lane, deadline, is_patient: false }
     }
 
     /// What every node is asked first: all of it.
@@ -212,6 +221,7 @@ impl Store for QuorumStore {
         self.raise(lane, &mut inquiries, deadline);
         self.clean_up(lane, &asked, &inquiries, deadline);
         self.catch_up(lane, &inquiries);
+        self.remember(&inquiries, requests, sent);
         inquiries.into_iter().map(Inquiry::outcome).collect()
     }
 
@@ -264,14 +274,25 @@ impl Store for QuorumStore {
                 node.try_again(deadline.min(Deadline::after(self.node_timeout)));
             }
             self.debts.pay(index, node, deadline.min(Deadline::after(self.node_timeout)));
+            for token in node.take_lacking() {
+                let now = Moment::now();
+                self.mends.note(token, now, now);
+            }
+        }
+        if sent_before == Moment::NEVER {
+            self.mends.forget();
         }
         // The callers were told before, by what most nodes said.
         Vec::new()
     }
 
+    fn mend(&self, held: &dyn Fn(&[Token]) -> Vec<Kept>, deadline: Deadline) {
+        self.mend_due(held, deadline);
+    }
+
     fn owed_since(&self) -> Option<Moment> {
         let nodes = self.nodes().iter().filter_map(Node::owed_since);
-        nodes.chain(self.debts.due()).min()
+        nodes.chain(self.debts.due()).chain(self.mends.due()).min()
     }
 
     fn leaves_debts(&self) -> bool {

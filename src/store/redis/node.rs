@@ -155,7 +155,9 @@ impl Node {
             }
         };
         let ttl = ballots.iter().filter_map(|ballot| match ballot {
-            Ballot::Take { ttl, .. } | Ballot::Extend { ttl, .. } => Some(*ttl),
+            Ballot::Take { ttl, .. } | Ballot::Extend { ttl, .. } | Ballot::Fill { ttl, .. } => {
+                Some(*ttl)
+            }
             Ballot::Raise { .. } | Ballot::Give { .. } => None,
         });
         keep(&self.locked_until, ttl.max());
@@ -222,6 +224,11 @@ impl Node {
         }
         let ended = self.route.settle(before, deadline);
         ended.into_iter().filter(|(_, outcome)| outcome.is_err()).map(|(owed, _)| owed).collect()
+    }
+
+    /// Tokens that do not have the lock here, as it turned out after others had decided.
+    pub(in crate::store) fn take_lacking(&self) -> Vec<Token> {
+        self.route.take_lacking()
     }
 
     pub(in crate::store) fn owed_since(&self) -> Option<Moment> {
@@ -381,5 +388,9 @@ impl Gives for Speech {
             _ => Reply::NotMine,
         };
         Ok(Answer { reply, sent, server: 0, by: ServerId::default() })
+    }
+
+    fn lacks_lock(&self, reply: &Value) -> bool {
+        self.dialect.lacks_lock(reply)
     }
 }

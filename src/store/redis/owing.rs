@@ -18,9 +18,13 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Lane, Outcome, Owed, Request};
 use crate::sync::{Condvar, Mutex};
+use crate::token::Token;
 
 /// Replies that one wire may owe; before more is owed, they are read.
 pub(super) const MOST: usize = 64;
+
+/// Tokens that a server lacks; of more than these it is noticed when they are extended.
+const MOST_LACKING: usize = 1024;
 
 /// Something that was written and not answered yet.
 pub(super) struct Debt {
@@ -34,6 +38,8 @@ pub(super) struct Debt {
 /// What a reply that is owed is about.
 pub(super) enum Due {
     Give(Owed),
+    /// To a take or an extension on one of several servers, of which enough had answered.
+    Vote(Arc<[u8]>, Token),
     /// Nobody wants to know any more; but what follows about this name comes behind it.
     Other(Arc<[u8]>),
 }
@@ -42,14 +48,14 @@ impl Due {
     pub(super) fn name(&self) -> &Arc<[u8]> {
         match self {
             Due::Give(owed) => &owed.identity.name,
-            Due::Other(name) => name,
+            Due::Vote(name, _) | Due::Other(name) => name,
         }
     }
 
     pub(super) fn give(self) -> Option<Owed> {
         match self {
             Due::Give(owed) => Some(owed),
-            Due::Other(_) => None,
+            Due::Vote(..) | Due::Other(_) => None,
         }
     }
 }
@@ -146,6 +152,8 @@ struct List {
     away: Vec<Away>,
     /// Gives that were answered with anything but that they were done, or not at all.
     ended: Vec<(Owed, Outcome)>,
+    /// Tokens that do not have the lock on this server, as it turned out.
+    lacking: Vec<Token>,
     loans: u64,
     /// Nobody is notified where nobody sleeps.
     sleepers: u32,
@@ -289,6 +297,19 @@ impl Owing {
         let mut debts = list.lying.iter().flat_map(|wire| &wire.account.debts);
         debts.any(|debt| **debt.due.name() == *name)
             || list.away.iter().any(|away| *away.name == *name)
+    }
+
+    /// A server does not have the lock for a token, which nobody has heard in time.
+    pub(super) fn lacks(&self, token: Token) {
+        let mut list = self.list.lock();
+        if list.lacking.len() < MOST_LACKING {
+            list.lacking.push(token);
+        }
+    }
+
+    /// All those that were told of since the last call.
+    pub(super) fn take_lacking(&self) -> Vec<Token> {
+        std::mem::take(&mut self.list.lock().lacking)
     }
 
     /// Takes out the gives of a name that were answered, and not done.

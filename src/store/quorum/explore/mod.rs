@@ -13,14 +13,17 @@
 //!   that never comes. A request that would change nothing is therefore not carried out: it may
 //!   still come later.
 //! - A key that has expired makes a difference when it is taken anew, so it expires just before
-//!   that. (A raise that would have found it gone is late instead.)
+//!   that, or stored anew. (A raise that would have found it gone is late instead.)
 //! - Where keys expire whenever they like, a give does nothing that an expiry could not do, and
 //!   the end of a client's last attempt does nothing at all.
+//! - A holder that tells nodes to store its key has asked most of them first. Here it tells any node
+//!   that lacks it, at any moment; and what it says of its own validity changes no other's success.
 //! - Nothing looks at a node's number, so worlds in which nodes have changed places are the same;
 //!   clients that differ in their names only start in the order of these.
 
 mod hearing;
 mod node;
+mod post;
 mod search;
 mod setup;
 mod tests;

@@ -14,6 +14,8 @@ pub(super) struct Node {
     last: u8,
     /// The attempt that has the key, and the fence that it was granted or raised to.
     held: Option<(Attempt, u8)>,
+    /// It lost its data, and has no vote.
+    quarantined: bool,
 }
 
 /// One that counts.
@@ -26,14 +28,30 @@ pub(super) enum Answer {
 
 impl Node {
     pub(super) fn new(last: u8) -> Node {
-        Node { last, held: None }
+        Node { last, held: None, quarantined: false }
     }
 
     pub(super) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
+    pub(super) fn is_held_by(&self, by: Attempt) -> bool {
+        self.held.is_some_and(|(holder, _)| holder == by)
+    }
+
+    /// It has the attempt's key, and was told of its fence, or granted it a larger one.
+    pub(super) fn knows(&self, by: Attempt, fence: u8) -> bool {
+        self.held.is_some_and(|(holder, known)| holder == by && known >= fence)
+    }
+
+    pub(super) fn is_quarantined(&self) -> bool {
+        self.quarantined
+    }
+
     pub(super) fn take(&mut self, by: Attempt, setup: &Setup) -> Option<Answer> {
+        if self.quarantined {
+            return None;
+        }
         if let Some((holder, fence)) = self.held {
             if holder == by {
                 return Some(Answer::Granted(fence));
@@ -48,6 +66,9 @@ impl Node {
     }
 
     pub(super) fn raise(&mut self, by: Attempt, to: u8, flaw: Option<Flaw>) -> Option<Answer> {
+        if self.quarantined {
+            return None;
+        }
         let past = flaw == Some(Flaw::RaisesPastLargerFences);
         match self.held {
             Some((holder, fence)) if holder == by && (self.last <= to || past) => {
@@ -61,6 +82,21 @@ impl Node {
             }
             _ => None,
         }
+    }
+
+    /// The answer counts where that is wrong on purpose.
+    pub(super) fn fill(&mut self, by: Attempt, fence: u8, flaw: Option<Flaw>) -> Option<Answer> {
+        let is_taken = self.held.is_some() && flaw != Some(Flaw::FillsOverOthers);
+        if self.quarantined || is_taken {
+            return None;
+        }
+        self.held = Some((by, fence));
+        self.last = match flaw {
+            Some(Flaw::FillsWithoutTheFence) => self.last,
+            Some(Flaw::FillsWithASmallerFence) => fence,
+            _ => self.last.max(fence),
+        };
+        (flaw == Some(Flaw::CountsFills)).then_some(Answer::Granted(fence))
     }
 
     pub(super) fn give(&mut self, by: Attempt, flaw: Option<Flaw>) {
@@ -77,5 +113,14 @@ impl Node {
 
     pub(super) fn forget(&mut self) {
         *self = Node::new(0);
+    }
+
+    /// As one that counts on it does: it says nothing until nobody relies on what it forgot.
+    pub(super) fn restart(&mut self) {
+        *self = Node { quarantined: true, ..Node::new(0) };
+    }
+
+    pub(super) fn votes_again(&mut self) {
+        self.quarantined = false;
     }
 }

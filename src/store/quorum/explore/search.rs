@@ -17,6 +17,8 @@ pub(super) struct Seen {
     pub(super) raised: usize,
     pub(super) later: usize,
     pub(super) refused: usize,
+    /// Keys that all nodes came to have because the last one was told.
+    pub(super) whole: usize,
     /// Of every state.
     pub(super) exhausted: bool,
 }
@@ -29,12 +31,14 @@ impl Seen {
         self.raised += other.raised;
         self.later += other.later;
         self.refused += other.refused;
+        self.whole += other.whole;
     }
 
     fn note(&mut self, event: Event) {
         match event {
             Event::Nothing => {}
             Event::Refusal => self.refused += 1,
+            Event::Whole => self.whole += 1,
             Event::Success { before, raised } => {
                 *(if raised { &mut self.raised } else { &mut self.at_once }) += 1;
                 self.later += usize::from(before > 0);
@@ -45,12 +49,12 @@ impl Seen {
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Seen { states, steps, at_once, raised, later, refused, exhausted } = self;
+        let Seen { states, steps, at_once, raised, later, refused, whole, exhausted } = self;
         let all = if *exhausted { " (all there are)" } else { "" };
         write!(
             f,
             "{states} states{all}, {steps} steps, {at_once} successes at once and {raised} after \
-             a raise, {later} after another's, {refused} refusals"
+             a raise, {later} after another's, {refused} refusals, {whole} keys stored on all nodes"
         )
     }
 }

@@ -17,6 +17,12 @@ pub(super) struct Setup {
     pub(super) expiry: bool,
     /// How many requests are carried out once more.
     pub(super) repeats: u8,
+    /// How often a holder tells a node that lacks its key to store it.
+    pub(super) fills: u8,
+    /// How often the clock of a node jumps ahead, so that its key expires, where no other does.
+    pub(super) jumps: u8,
+    /// How often a node is restarted, empty, while the others have a holder's key and its fence.
+    pub(super) restarts: u8,
     pub(super) flaw: Option<Flaw>,
 }
 
@@ -34,6 +40,16 @@ pub(super) enum Flaw {
     GivesLaterAttempts,
     /// A node forgets its data, once, and votes.
     Forgets,
+    /// A key that an attempt was stored under, and not granted, counts for it.
+    CountsFills,
+    /// A key is stored over another's.
+    FillsOverOthers,
+    /// A key is stored, and not the fence.
+    FillsWithoutTheFence,
+    /// The fence is stored over a larger one.
+    FillsWithASmallerFence,
+    /// A holder need not have been on all nodes for a clock to be allowed to jump.
+    NeverFills,
 }
 
 impl Setup {
@@ -43,6 +59,9 @@ impl Setup {
             last: [0; NODES],
             expiry: true,
             repeats: 0,
+            fills: 0,
+            jumps: 0,
+            restarts: 0,
             flaw: None,
         }
     }
@@ -57,6 +76,18 @@ impl Setup {
 
     pub(super) fn repeats(self, repeats: u8) -> Setup {
         Setup { repeats, ..self }
+    }
+
+    pub(super) fn fills(self, fills: u8) -> Setup {
+        Setup { fills, ..self }
+    }
+
+    pub(super) fn jumps(self, jumps: u8) -> Setup {
+        Setup { jumps, ..self }
+    }
+
+    pub(super) fn restarts(self, restarts: u8) -> Setup {
+        Setup { restarts, ..self }
     }
 
     pub(super) fn wrong(self, flaw: Flaw) -> Setup {

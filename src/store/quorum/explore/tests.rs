@@ -42,6 +42,11 @@ fn worlds() -> Vec<Setup> {
         three().exclusive(),
         again().exclusive(),
         Setup::new(&[&[1, 3], &[2]]).exclusive(),
+        two().fills(2).repeats(1),
+        two().last(UNEVEN).fills(3),
+        Setup::new(&[&[1], &[3]]).last(UNEVEN).fills(2),
+        two().exclusive().fills(2).jumps(1).repeats(1),
+        two().last(UNEVEN).exclusive().fills(3).restarts(3),
     ]
 }
 
@@ -59,6 +64,13 @@ fn larger_worlds() -> Vec<Setup> {
         again().exclusive().repeats(1),
         Setup::new(&[TWICE, TWICE]).exclusive(),
         Setup::new(&[TWICE, PLAIN, PLAIN]).exclusive(),
+        three().fills(2),
+        again().fills(1),
+        Setup::new(&[&[1, 3], &[2]]).fills(1),
+        again().exclusive().fills(1),
+        again().exclusive().fills(2).jumps(1),
+        three().exclusive().fills(2).jumps(1),
+        again().exclusive().fills(3).restarts(3),
     ]
 }
 
@@ -95,6 +107,7 @@ fn c2_fences_of_a_quorum_are_in_order_whatever_the_network_and_the_clocks_do() {
     assert!(seen.states >= 400_000, "{seen}");
     let successes = [seen.at_once, seen.raised, seen.later, seen.refused];
     assert!(successes.into_iter().all(|count| count >= 50_000), "{seen}");
+    assert!(seen.whole >= 1000, "{seen}");
     if std::env::var_os("LEASEHOLD_LONG").is_some() {
         println!("larger ones: {}", explore(larger_worlds(), 2_000_000));
     }
@@ -145,4 +158,31 @@ fn caught_a_raise_to_less_than_the_node_gave_out() {
 #[test]
 fn caught_a_late_give_that_frees_the_next_attempt() {
     is_caught(Flaw::GivesLaterAttempts, again().exclusive());
+}
+
+#[test]
+fn caught_a_key_that_was_stored_and_counts_as_a_grant() {
+    is_caught(Flaw::CountsFills, two().fills(1));
+}
+
+/// A late one frees a node on which another one holds the lock, for whoever comes next.
+#[test]
+fn caught_a_key_that_is_stored_over_anothers() {
+    is_caught(Flaw::FillsOverOthers, three().exclusive().fills(1));
+}
+
+#[test]
+fn caught_a_key_that_is_stored_without_its_fence() {
+    is_caught(Flaw::FillsWithoutTheFence, two().exclusive().fills(2).restarts(2));
+}
+
+#[test]
+fn caught_a_fence_that_is_stored_over_a_larger_one() {
+    is_caught(Flaw::FillsWithASmallerFence, again().fills(1));
+}
+
+/// What happens to a lease that stays on two nodes of three.
+#[test]
+fn caught_a_clock_that_jumps_where_a_bare_majority_has_the_lock() {
+    is_caught(Flaw::NeverFills, two().exclusive().jumps(1));
 }

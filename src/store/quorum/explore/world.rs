@@ -1,10 +1,13 @@
 //! All of it at one moment: the nodes, the clients with their rounds, and what is on its way.
 
+mod steps;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use super::hearing::{Answers, Decision, Decisions, End, Grant, round};
-use super::node::{Attempt, Node};
+use super::hearing::{Answers, Decision, End, Grant, round};
+use super::node::{Answer, Attempt, Node};
+use super::post::{Kind, Letter, Post};
 use super::setup::{Flaw, NODES, Setup};
 use crate::store::quorum::round::Round;
 
@@ -28,13 +31,13 @@ pub(super) enum Step {
     Decide(u8, Rc<Decision>),
     Release(u8),
     Forget(u8),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Kind {
-    Take,
-    Raise,
-    Give,
+    /// A holder tells a node to store its key.
+    Fill(u8, u8),
+    /// A node's clock jumps ahead.
+    Jump(u8),
+    Restart(u8),
+    /// Its quarantine is over.
+    VoteAgain(u8),
 }
 
 /// What is worth counting.
@@ -47,6 +50,8 @@ pub(super) enum Event {
         raised: bool,
     },
     Refusal,
+    /// The last node that lacked a key was told to store it.
+    Whole,
 }
 
 #[derive(Clone)]
@@ -57,6 +62,9 @@ pub(super) struct World {
     successes: Vec<Success>,
     repeats: u8,
     forgets: u8,
+    fills: u8,
+    jumps: u8,
+    restarts: u8,
 }
 
 #[derive(Clone)]
@@ -69,6 +77,8 @@ struct Client {
     /// What came of the current attempt's requests.
     answers: Answers,
     grants: [Grant; NODES],
+    /// All nodes have had the key that it holds.
+    is_whole: bool,
 }
 
 #[derive(Clone)]
@@ -76,23 +86,6 @@ enum Task {
     Idle,
     Trying(Round),
     Holding,
-}
-
-/// The requests of one attempt.
-#[derive(Clone, Copy, Default)]
-struct Post {
-    raise_to: u8,
-    takes: [Letter; NODES],
-    raises: [Letter; NODES],
-    gives: [Letter; NODES],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Letter {
-    #[default]
-    Unsent,
-    Sent,
-    Carried,
 }
 
 #[derive(Clone, Copy)]
@@ -110,6 +103,7 @@ impl World {
             post: Vec::new(),
             answers: Default::default(),
             grants: Default::default(),
+            is_whole: false,
         };
         World {
             nodes: setup.last.map(Node::new),
@@ -117,66 +111,20 @@ impl World {
             successes: Vec::new(),
             repeats: setup.repeats,
             forgets: u8::from(setup.flaw == Some(Flaw::Forgets)),
+            fills: setup.fills,
+            jumps: setup.jumps,
+            restarts: setup.restarts,
         }
     }
 
-    /// Carrying something out may turn out to change nothing.
-    pub(super) fn steps(&self, setup: &Setup, decisions: &Decisions) -> Vec<Step> {
-        let mut steps = Vec::new();
-        // Only successes can be wrong, and who is idle for good has no more of them.
-        if self.clients.iter().zip(&setup.hints).all(|(client, hints)| client.is_over(hints)) {
-            return steps;
-        }
-        for (c, client) in self.clients.iter().enumerate() {
-            let is_last = client.post.len() == setup.hints[c].len();
-            match &client.task {
-                Task::Idle if !is_last && self.may_start(c, setup) => {
-                    steps.push(Step::Start(c as u8));
-                }
-                Task::Idle => {}
-                Task::Trying(round) => {
-                    let raising = client.post.last().is_some_and(|post| post.raise_to > 0);
-                    let all = decisions.of(round, raising, client.grants, &client.answers);
-                    let matters =
-                        |end: &End| !(matches!(end, End::Refusal) && is_last && setup.expiry);
-                    let some = all.iter().filter(|decision| matters(&decision.end));
-                    steps.extend(some.map(|decision| Step::Decide(c as u8, Rc::clone(decision))));
-                }
-                Task::Holding if is_last && setup.expiry => {}
-                Task::Holding => steps.push(Step::Release(c as u8)),
-            }
-            for (number, post) in client.post.iter().enumerate() {
-                let attempt = Attempt { client: c as u8, number: number as u8 };
-                self.arrivals(attempt, post, setup, &mut steps);
-            }
-        }
-        if self.forgets > 0 {
-            steps.extend((0..NODES).map(|n| Step::Forget(n as u8)));
-        }
-        steps
+    fn current(&self, c: usize) -> Option<Attempt> {
+        let number = self.clients[c].post.len().checked_sub(1)?;
+        Some(Attempt { client: c as u8, number: number as u8 })
     }
 
-    fn may_start(&self, c: usize, setup: &Setup) -> bool {
-        let have_started = |c: usize| !self.clients[c].post.is_empty();
-        c == 0 || have_started(c) || have_started(c - 1) || !setup.is_alike()
-    }
-
-    fn arrivals(&self, attempt: Attempt, post: &Post, setup: &Setup, steps: &mut Vec<Step>) {
-        let kinds =
-            [(Kind::Take, &post.takes), (Kind::Raise, &post.raises), (Kind::Give, &post.gives)];
-        for (kind, letters) in kinds {
-            for (n, letter) in letters.iter().enumerate() {
-                let again = *letter == Letter::Carried;
-                if *letter == Letter::Unsent || again && self.repeats == 0 {
-                    continue;
-                }
-                let carry = |expires| Step::Carry { attempt, kind, node: n as u8, again, expires };
-                steps.push(carry(false));
-                if kind == Kind::Take && setup.expiry && self.nodes[n].is_held() {
-                    steps.push(carry(true));
-                }
-            }
-        }
+    fn holders(&self) -> impl Iterator<Item = usize> {
+        let all = self.clients.iter().enumerate();
+        all.filter(|(_, client)| matches!(client.task, Task::Holding)).map(|(c, _)| c)
     }
 
     /// What came of it, or what it broke; `None` if the step changes nothing.
@@ -191,7 +139,11 @@ impl World {
                 if again {
                     self.repeats -= 1;
                 }
-                return Ok(self.carry(attempt, kind, n, setup).then_some(Event::Nothing));
+                let is_changed = self.carry(attempt, kind, n, setup);
+                self.note_whole(setup);
+                let is_filled = kind == Kind::Fill && self.is_on_all(attempt);
+                let event = if is_filled { Event::Whole } else { Event::Nothing };
+                return Ok(is_changed.then_some(event));
             }
             Step::Decide(c, ref decision) => {
                 return self.decide(usize::from(c), decision, setup).map(Some);
@@ -201,8 +153,39 @@ impl World {
                 self.forgets -= 1;
                 self.nodes[usize::from(n)].forget();
             }
+            Step::Fill(c, n) => {
+                self.fills -= 1;
+                let client = &mut self.clients[usize::from(c)];
+                let fence = client.granted();
+                if let Some(post) = client.post.last_mut() {
+                    post.fence = post.fence.max(fence);
+                    post.fills[usize::from(n)] = Letter::Sent;
+                }
+            }
+            Step::Jump(n) => {
+                self.jumps -= 1;
+                self.nodes[usize::from(n)].expire();
+            }
+            Step::Restart(n) => {
+                self.restarts -= 1;
+                self.nodes[usize::from(n)].restart();
+            }
+            Step::VoteAgain(n) => self.nodes[usize::from(n)].votes_again(),
         }
         Ok(Some(Event::Nothing))
+    }
+
+    /// Who has come to stand on all nodes; of account only where clocks jump.
+    fn note_whole(&mut self, setup: &Setup) {
+        let holders: Vec<_> = self.holders().filter(|_| setup.jumps > 0).collect();
+        for c in holders {
+            let is_whole = self.current(c).is_some_and(|by| self.is_on_all(by));
+            self.clients[c].is_whole |= is_whole;
+        }
+    }
+
+    fn is_on_all(&self, by: Attempt) -> bool {
+        self.nodes.iter().all(|node| node.is_held_by(by))
     }
 
     fn start(&mut self, c: usize, setup: &Setup) {
@@ -223,6 +206,7 @@ impl World {
         let answer = match kind {
             Kind::Take => node.take(attempt, setup),
             Kind::Raise => node.raise(attempt, post.raise_to, setup.flaw),
+            Kind::Fill => node.fill(attempt, post.fence, setup.flaw),
             Kind::Give => {
                 node.give(attempt, setup.flaw);
                 None
@@ -275,19 +259,28 @@ impl World {
                 return Err(format!("fence {fence} is given out twice"));
             }
             for (mine, others) in granted.iter().zip(other.granted) {
+                // A node that was restarted counts anew.
                 if let (Some(mine), Some(others)) = (*mine, others)
+                    && setup.restarts == 0
                     && (mine < others) != (fence < other.fence)
                 {
                     return Err(format!("fence {fence} is not in a node's order of grants"));
                 }
             }
         }
-        client.task = Task::Holding;
-        client.forget();
-        let is_held = |client: &&Client| matches!(client.task, Task::Holding);
-        if !setup.expiry && self.clients.iter().filter(is_held).count() > 1 {
+        if let Some(post) = client.post.last_mut() {
+            post.fence = fence;
+        }
+        // Where a clock has jumped, only those have the lock for themselves that all nodes had.
+        let has_jumped = self.jumps < setup.jumps && setup.flaw != Some(Flaw::NeverFills);
+        let counts = |c: usize| !has_jumped || self.clients[c].is_whole;
+        if !setup.expiry && self.holders().any(counts) {
             return Err("two hold the lock".to_owned());
         }
+        let client = &mut self.clients[c];
+        client.task = Task::Holding;
+        client.forget();
+        self.note_whole(setup);
         let before = self.successes.len();
         self.successes.push(Success { fence, granted });
         Ok(Event::Success { before, raised })
@@ -312,7 +305,7 @@ impl World {
         let mut print = DefaultHasher::new();
         columns.hash(&mut print);
         print.write_u8(self.repeats);
-        print.write_u8(self.forgets);
+        print.write_u32(u32::from_le_bytes([self.forgets, self.fills, self.jumps, self.restarts]));
         for client in &self.clients {
             let task = match &client.task {
                 Task::Idle => 0,
@@ -320,8 +313,10 @@ impl World {
                 Task::Trying(_) => 1,
                 Task::Holding => 2,
             };
-            print.write_u32(u32::from_le_bytes([client.floor, client.post.len() as u8, task, 0]));
-            client.post.iter().for_each(|post| print.write_u8(post.raise_to));
+            let is_whole = u8::from(client.is_whole);
+            let rest = [client.floor, client.post.len() as u8, task, is_whole];
+            print.write_u32(u32::from_le_bytes(rest));
+            client.post.iter().for_each(|post| print.write(&[post.raise_to, post.fence]));
         }
         self.successes.iter().for_each(|success| print.write_u8(success.fence));
         print.finish()
@@ -333,9 +328,7 @@ impl World {
         for client in &self.clients {
             client.answers[n].hash(&mut print);
             client.grants[n].hash(&mut print);
-            for Post { takes, raises, gives, .. } in &client.post {
-                print.write_u8(takes[n] as u8 | (raises[n] as u8) << 2 | (gives[n] as u8) << 4);
-            }
+            client.post.iter().for_each(|post| print.write_u8(post.column(n)));
         }
         self.successes.iter().for_each(|success| success.granted[n].hash(&mut print));
         print.finish()
@@ -348,16 +341,15 @@ impl Client {
     }
 
     fn forget(&mut self) {
-        (self.answers, self.grants) = Default::default();
+        (self.answers, self.grants, self.is_whole) = Default::default();
     }
-}
 
-impl Post {
-    fn letters(&mut self, kind: Kind) -> &mut [Letter; NODES] {
-        match kind {
-            Kind::Take => &mut self.takes,
-            Kind::Raise => &mut self.raises,
-            Kind::Give => &mut self.gives,
-        }
+    /// The largest fence that its attempt was granted, as far as it has heard.
+    fn granted(&self) -> u8 {
+        let granted = |answer: &Answer| match answer {
+            Answer::Granted(fence) => Some(*fence),
+            Answer::Raised(_) => None,
+        };
+        self.answers.iter().flatten().filter_map(granted).max().unwrap_or(0)
     }
 }

@@ -17,6 +17,7 @@ use super::owing::About;
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::store::{Failure, Lane, Outcome, Owed};
+use crate::token::Token;
 
 /// The way to the servers that keep the locks, however many there are.
 pub(super) trait Route: Send + Sync {
@@ -35,6 +36,12 @@ pub(super) trait Route: Send + Sync {
 
     /// Reads the replies to gives that nobody waits for, as far as they have come.
     fn settle(&self, before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)>;
+
+    /// Tokens that do not have the lock on the server, as answers say that were read since the last
+    /// call, and for which nobody waited. None where every answer is waited for.
+    fn take_lacking(&self) -> Vec<Token> {
+        Vec::new()
+    }
 
     /// When the oldest give was sent of which `settle` has not told yet.
     fn owed_since(&self) -> Option<Moment>;

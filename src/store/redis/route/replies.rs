@@ -115,11 +115,19 @@ impl Single {
             };
             let Some(debt) = wire.account.debts.pop_front() else { break };
             let answer = Ok(Heard { value, sent: debt.sent, by: wire.server, copies: None });
-            let Due::Give(owed) = debt.due else {
-                if lacks_script(&answer) {
-                    self.told.forget();
+            let owed = match debt.due {
+                Due::Give(owed) => owed,
+                due @ (Due::Vote(..) | Due::Other(_)) => {
+                    if lacks_script(&answer) {
+                        self.told.forget();
+                    }
+                    if let (Due::Vote(_, token), Ok(heard)) = (due, &answer)
+                        && self.gives.lacks_lock(&heard.value)
+                    {
+                        self.owing.lacks(token);
+                    }
+                    continue;
                 }
-                continue;
             };
             if again == Again::Yes && self.is_undone(&answer) {
                 undone.push_back(Debt { due: Due::Give(owed), ..debt });
@@ -228,7 +236,7 @@ impl Single {
         }
         let give = |debt: &Debt| match &debt.due {
             Due::Give(owed) => Some(owed.clone()),
-            Due::Other(_) => None,
+            Due::Vote(..) | Due::Other(_) => None,
         };
         let owed: Vec<_> = undone.iter().filter_map(give).collect();
         let gives: Vec<_> = owed.iter().map(|owed| owed.identity.give()).collect();

@@ -9,6 +9,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Lane, Outcome, Owed, Request, ServerId};
 use crate::sync::Mutex;
+use crate::token::Token;
 
 use super::super::dialect::{Batch, Script};
 use super::super::fault;
@@ -56,6 +57,12 @@ pub(in crate::store::redis) trait Gives: Send + Sync {
     fn pack(&self, gives: &[Request<'_>]) -> Batch;
 
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
+
+    /// Whether a reply to a take or an extension, read late, says that the token does not have the
+    /// lock there.
+    fn lacks_lock(&self, _reply: &Value) -> bool {
+        false
+    }
 }
 
 /// A reply, or why there is none.
@@ -303,6 +310,10 @@ impl Route for Single {
         // The keeper's slot is always there.
         let _ = self.pool.with(Lane::Keeper, deadline, read);
         self.owing.take_ended()
+    }
+
+    fn take_lacking(&self) -> Vec<Token> {
+        self.owing.take_lacking()
     }
 
     fn owed_since(&self) -> Option<Moment> {

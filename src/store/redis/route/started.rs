@@ -85,8 +85,8 @@ fn due(about: About<'_>, call: usize, sent: Moment) -> Due {
                 let identity = Identity { name: Arc::from(name), token, fence, ttl };
                 Due::Give(Owed { identity, until: sent.plus(ttl) })
             }
-            Some(Request::Take { name, .. } | Request::Extend { name, .. }) => {
-                Due::Other(Arc::from(*name))
+            Some(&Request::Take { name, token, .. } | &Request::Extend { name, token, .. }) => {
+                Due::Vote(Arc::from(name), token)
             }
             None => Due::Other(Arc::from(&b""[..])),
         },

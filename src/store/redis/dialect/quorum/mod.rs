@@ -25,6 +25,7 @@ use crate::token::{HEX, Token};
 static TAKE: Script = script!(leading: "../guard.lua", "take.lua"; GIVE);
 static RAISE: Script = script!(new: "../guard.lua", "raise.lua");
 static EXTEND: Script = script!(new: "../guard.lua", "extend.lua");
+static FILL: Script = script!(new: "../guard.lua", "fill.lua");
 static GIVE: Script = script!(new: "give.lua");
 
 /// The keys of one client on one node: every name behind the same prefix.
@@ -45,6 +46,9 @@ pub(in crate::store) enum Ballot<'a> {
     Raise { name: &'a [u8], token: Token, attempt: u64, fence: u64 },
     /// Make a lock that is `token`'s last for `ttl` from now on. `fence` is the one it is held under.
     Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
+    /// Store the lock for `token`, which has it on most nodes without this one, if it is free here.
+    /// `fence` is the one it is held under.
+    Fill { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
     /// Forget that the lock is `token`'s: by this attempt or an earlier one, or, without any, by
     /// whichever. `leaves`: its place among the waiters as well; `tells`: those who wait are told
     /// where it made the lock free.
@@ -73,6 +77,8 @@ pub(in crate::store) enum Said {
     Raised,
     /// To an extension.
     Extended,
+    /// To a fill: the lock is the token's there.
+    Filled,
     /// To a give.
     Given,
     /// To all but a take: the lock is not the token's there, or not as was said.
@@ -102,6 +108,7 @@ impl Quorum {
             let (Ballot::Take { name, token, .. }
             | Ballot::Raise { name, token, .. }
             | Ballot::Extend { name, token, .. }
+            | Ballot::Fill { name, token, .. }
             | Ballot::Give { name, token, .. }) = *ballot;
             keys.write(&self.prefix, name);
             let Keys { lock, side, queue } = &keys;
@@ -140,6 +147,11 @@ impl Quorum {
                     let args = [token, ttl, mode, fence];
                     batch.push_guarded(&EXTEND, &[lock, side], guarding, &args);
                 }
+                Ballot::Fill { fence, ttl, .. } => {
+                    let numbers = [millis(ttl), fence].map(Decimal::of);
+                    let [ttl, fence] = numbers.each_ref().map(Decimal::digits);
+                    batch.push_guarded(&FILL, &[lock, side], guarding, &[token, ttl, fence]);
+                }
                 Ballot::Give { attempt, leaves, tells, .. } => {
                     let ear = ear(name);
                     let channel: &[u8] = if leaves { &ear.channel } else { b"" };
@@ -170,14 +182,25 @@ impl Quorum {
             (ballot, Value::ServerError(error)) => Err(explain(script(ballot), &error)),
             (Ballot::Raise { .. }, Value::Int(1)) => Ok((Said::Raised, 0)),
             (Ballot::Extend { .. }, Value::Int(1)) => Ok((Said::Extended, 0)),
+            (Ballot::Fill { .. }, Value::Int(1)) => Ok((Said::Filled, 0)),
             (Ballot::Give { .. }, Value::Int(1)) => Ok((Said::Given, 0)),
-            (Ballot::Raise { .. } | Ballot::Extend { .. } | Ballot::Give { .. }, Value::Int(0)) => {
+            (ballot, Value::Int(0)) if !matches!(ballot, Ballot::Take { .. }) => {
                 Ok((Said::NotMine, 0))
             }
             (ballot, Value::BulkString(text)) => {
                 self.read_text(ballot, &text).unwrap_or_else(|| Err(unreadable(&text)))
             }
             (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
+        }
+    }
+
+    /// Whether a reply to a take or to an extension says that the lock is not the token's, on a node
+    /// that has a vote.
+    pub(in crate::store::redis) fn lacks_lock(&self, reply: &Value) -> bool {
+        match reply {
+            Value::Int(done) => *done == 0,
+            Value::BulkString(text) => text.starts_with(b"B "),
+            _ => false,
         }
     }
 
@@ -236,6 +259,7 @@ fn script(ballot: &Ballot<'_>) -> &'static Script {
         Ballot::Take { .. } => &TAKE,
         Ballot::Raise { .. } => &RAISE,
         Ballot::Extend { .. } => &EXTEND,
+        Ballot::Fill { .. } => &FILL,
         Ballot::Give { .. } => &GIVE,
     }
 }

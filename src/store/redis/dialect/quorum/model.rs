@@ -67,6 +67,10 @@ pub(super) struct Flaws {
     pub(super) grants_late_copies: bool,
     pub(super) forgets_that_it_forgot: bool,
     pub(super) tells_one: bool,
+    pub(super) fills_in_quarantine: bool,
+    pub(super) fills_over_others: bool,
+    pub(super) fills_without_the_fence: bool,
+    pub(super) fills_with_a_lower_fence: bool,
 }
 
 /// Whom a run of a script told that the lock is free, on which channel.
@@ -90,7 +94,9 @@ impl ModelNode {
     ) -> (Option<Said>, Told) {
         self.lock.take_if(|held| held.until <= now);
         let mut told = Told::new();
+        let fills = matches!(ballot, Ballot::Fill { .. }) && self.flaws.fills_in_quarantine;
         if !matches!(ballot, Ballot::Give { .. })
+            && !fills
             && let Some(left) = self.quarantine(now)
         {
             return (Some(Said::Quarantined { left }), told);
@@ -107,6 +113,7 @@ impl ModelNode {
             Ballot::Extend { token, fence, ttl, reach, .. } => {
                 Some(self.extend(now, token, fence, ttl, reach))
             }
+            Ballot::Fill { token, fence, ttl, .. } => Some(self.fill(now, token, fence, ttl)),
             Ballot::Give { token, attempt, leaves, tells, .. } => {
                 let mine = self.is_held_by(token)
                     && !self.side.as_ref().and_then(|side| side.grant).is_some_and(
@@ -221,6 +228,22 @@ impl ModelNode {
             }
         }
         Said::Extended
+    }
+
+    fn fill(&mut self, now: u64, token: Token, fence: u64, ttl: Duration) -> Said {
+        if self.lock.is_some() && !self.flaws.fills_over_others {
+            return if self.is_held_by(token) { Said::Filled } else { Said::NotMine };
+        }
+        let (queued, before) =
+            self.side.as_ref().map_or((true, 0), |side| (side.queued, side.last));
+        let last = match self.flaws {
+            Flaws { fills_without_the_fence: true, .. } => before,
+            Flaws { fills_with_a_lower_fence: true, .. } => fence,
+            _ => before.max((fence + 1023).min(MAX_FENCE)),
+        };
+        self.side = Some(Side { queued, last, grant: Some((fence, token)) });
+        self.lock = Some(Held { token: Some(token), until: now + micros(ttl) });
+        Said::Filled
     }
 
     fn tell(&mut self, hears: &dyn Fn(Channel) -> bool, told: &mut Told) {

@@ -15,6 +15,7 @@ impl Node {
             Ballot::Raise { name, token: token(1), attempt: 5, fence: 9 },
             Ballot::Extend { name, token: token(1), fence: 5, ttl: TTL, reach: Reach::Grow },
             Ballot::Extend { name, token: token(1), fence: 5, ttl: TTL, reach: Reach::Refresh },
+            Ballot::Fill { name, token: token(1), fence: 5, ttl: TTL },
         ];
         let before = (self.holder(), self.side(), self.queue());
         for ballot in ballots.into_iter().chain(ballots) {

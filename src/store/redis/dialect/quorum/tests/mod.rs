@@ -1,5 +1,6 @@
 //! The scripts of a node on a real server.
 
+mod fill;
 mod give;
 mod guard;
 mod raise;
@@ -44,7 +45,7 @@ impl Node {
 
     fn uninitialized() -> Node {
         let node = Node::of(World::asked());
-        for script in [&TAKE, &RAISE, &EXTEND, &GIVE] {
+        for script in [&TAKE, &RAISE, &EXTEND, &FILL, &GIVE] {
             node.server.cmd(&["SCRIPT", "LOAD", script.source]);
         }
         node
@@ -86,6 +87,11 @@ impl Node {
     #[track_caller]
     fn extend(&self, client: u32, fence: u64, ttl: Duration, reach: Reach) -> Said {
         self.ask(Ballot::Extend { name: NAME, token: token(client), fence, ttl, reach }, client)
+    }
+
+    #[track_caller]
+    fn fill(&self, client: u32, fence: u64) -> Said {
+        self.ask(Ballot::Fill { name: NAME, token: token(client), fence, ttl: TTL }, client)
     }
 
     #[track_caller]

@@ -31,7 +31,9 @@ fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
             assert_eq!(plain.extend(3, attempt, TTL, Reach::Refresh), Said::Extended);
             let given = plain.try_ask(give(3, Some(attempt)), ear.clone()).unwrap().0;
             assert_eq!((given, node.holder()), (Said::Given, None));
-            attempt += 10;
+            assert_eq!(plain.fill(3, attempt + 5), Said::Filled);
+            plain.give(3, None);
+            attempt += 2000;
         }
         assert_eq!(node.queue().len(), usize::from(others));
     }

@@ -33,6 +33,10 @@ fn a_model_that_is_wrong_on_purpose_is_found_out() {
         Flaws { grants_late_copies: true, ..none },
         Flaws { forgets_that_it_forgot: true, ..none },
         Flaws { tells_one: true, ..none },
+        Flaws { fills_in_quarantine: true, ..none },
+        Flaws { fills_over_others: true, ..none },
+        Flaws { fills_without_the_fence: true, ..none },
+        Flaws { fills_with_a_lower_fence: true, ..none },
     ] {
         let found = (0..12).any(|seed| Walk::new(seed, flaws).go(400).is_err());
         assert!(found, "{flaws:?}");
@@ -167,7 +171,7 @@ impl Walk {
         // The same whenever it is sent.
         let block = 1 + (attempt % 3) as u32;
         let near = (attempt_known + self.below(3)).saturating_sub(1);
-        let ballot = match self.below(12) {
+        let ballot = match self.below(14) {
             0..=2 => Ballot::Take { name, token, ttl, place: Place::Join(0), attempt, block },
             3 => Ballot::Take { name, token, ttl, place: Place::Join(ticket), attempt, block },
             4 => Ballot::Take { name, token, ttl, place: Place::Try, attempt, block },
@@ -179,6 +183,11 @@ impl Walk {
                 let reach = [Reach::Grow, Reach::Refresh, Reach::Set][self.below(3) as usize];
                 Ballot::Extend { name, token: token_known, fence: self.fence, ttl, reach }
             }
+            // Mostly of a lease under the last fence, else under one that others have passed.
+            8 | 9 => {
+                let fence = self.fence - if self.below(4) > 0 { 0 } else { self.fence.min(3000) };
+                Ballot::Fill { name, token: token_known, fence, ttl }
+            }
             _ => {
                 let attempt = (self.below(4) > 0).then_some(near);
                 let (leaves, tells) = (self.below(2) == 0, self.below(4) > 0);
@@ -188,6 +197,7 @@ impl Walk {
         let (Ballot::Take { token, .. }
         | Ballot::Raise { token, .. }
         | Ballot::Extend { token, .. }
+        | Ballot::Fill { token, .. }
         | Ballot::Give { token, .. }) = ballot;
         (u32::from_str_radix(&token.to_string(), 16).unwrap(), ballot)
     }

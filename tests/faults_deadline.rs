@@ -99,7 +99,7 @@ fn c7_a_lock_may_leave_a_silent_server_less_time_than_its_client() {
         let mut proxy = Proxy::start(server.port());
         for mode in [Mode::SwallowReplies, Mode::Silent] {
             proxy.set(Mode::Pass);
-            let client = Client::open(&format!("{}?io_timeout=5s", proxy.url())).unwrap();
+            let client = Client::open(&format!("{}?io_timeout=2s", proxy.url())).unwrap();
             let held = client.lock("held").try_acquire().unwrap().unwrap();
             proxy.set(mode);
             let lock = client.lock("lock").io_timeout(ms(50));

@@ -652,8 +652,10 @@ leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
 /**
  * Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
  * web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
- * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on, and is
- * renewed, after its first successful leasehold_lease_extend().
+ * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
+ * may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
+ * LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where somebody has
+ * extended it before who attached it too. Whoever has the token can release the lock without.
  *
  * Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
@@ -809,12 +811,16 @@ leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
 
 /**
  * Ends the lease here for another process to go on with it: hand that one the token and the
- * fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
- * The handle still has to be freed, and its token and fence stay until then.
+ * fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
+ * holds it until then. The handle still has to be freed, and its token and fence stay until then.
  *
- * Returns as leasehold_lease_let_expire(). Any thread.
+ * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
+ * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store
+ * did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock runs out by
+ * the ttl that it had. Any thread.
  */
-leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error **error);
+leasehold_status leasehold_lease_detach(leasehold_lease *lease,
+                                        leasehold_error **error);
 
 /**
  * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a

@@ -352,7 +352,8 @@ public:
     [[nodiscard]] std::optional<lease> acquire_for(time_span most, Interrupt &&interrupt) const;
     /**
      * Goes on with a lease that another process let go of with lease::detach(). Asks nobody; it
-     * may be relied on after its first successful lease::extend().
+     * may be relied on after its first successful lease::extend(), which only one of several gets who
+     * attach it, and nobody where it was not detached with this token and fence.
      */
     [[nodiscard]] lease attach(std::string_view token, std::uint64_t fence) const;
 

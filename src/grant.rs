@@ -10,6 +10,7 @@ use crate::config::drift;
 use crate::events::LossReason;
 use crate::store::{Identity, Reach};
 use crate::sync::Mutex;
+use crate::token::Token;
 
 /// What a lock asks of the leases that it makes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Grant {
     /// The keeper's number for it.
     pub(crate) id: u64,
     pub(crate) taker: ThreadId,
+    /// The token under which another process has handed it on to us.
+    from: Option<Token>,
     /// Nanoseconds of a `Moment`; only written with `state` locked, read without.
     valid_until: AtomicU64,
     /// How long before that a loss is told, in nanoseconds: less where little is held.
@@ -211,10 +214,33 @@ impl Grant {
         Some(grant)
     }
 
-    /// A grant that another process took and handed on.
-    pub(crate) fn attached(identity: Identity, terms: Terms, id: u64, now: Moment) -> Grant {
+    /// A grant that another process took and handed on under another token.
+    pub(crate) fn attached(
+        identity: Identity,
+        from: Token,
+        terms: Terms,
+        id: u64,
+        now: Moment,
+    ) -> Grant {
         let hold_end = hold_end(&terms, now);
-        Grant::new(identity, terms, id, Phase::Attached, hold_end, now)
+        let grant = Grant::new(identity, terms, id, Phase::Attached, hold_end, now);
+        // Nothing was asked for yet.
+        grant.state.lock().kept_until = now;
+        Grant { from: Some(from), ..grant }
+    }
+
+    /// The token under which it was handed on, while no extension has made it ours.
+    pub(crate) fn handed_on(&self) -> Option<Token> {
+        self.from.filter(|_| self.state.lock().phase == Phase::Attached)
+    }
+
+    /// Under which tokens the store may have what was handed on and never made ours, and until when
+    /// by the extensions that were tried.
+    pub(crate) fn handed_on_as(&self, from: Token) -> [(Identity, Moment); 3] {
+        let Identity { token, fence, .. } = self.identity;
+        let until = self.state.lock().kept_until;
+        [from.detached(fence), from, token]
+            .map(|token| (Identity { token, ..self.identity.clone() }, until))
     }
 
     fn new(
@@ -241,6 +267,7 @@ impl Grant {
             terms,
             id,
             taker: std::thread::current().id(),
+            from: None,
             valid_until: AtomicU64::new(0),
             notice: AtomicU64::new(notice_of(terms.ttl)),
             state: Mutex::new(state),
@@ -248,9 +275,10 @@ impl Grant {
         }
     }
 
-    /// It was handed over, and no claim of it was answered.
+    /// It was handed over or on, and no claim of it was answered.
     pub(crate) fn is_unclaimed(&self) -> bool {
-        self.state.lock().refreshed == Moment::ZERO
+        let state = self.state.lock();
+        state.refreshed == Moment::ZERO || state.phase == Phase::Attached
     }
 
     /// Goes on with what the turn before it has left at the store.

@@ -120,8 +120,12 @@ impl Lease {
                 return Err(self.lost(desk, LossReason::Expired));
             }
             let now = Moment::now();
-            let (ttl, reach) = (self.grant.ttl_from(ttl, now), self.grant.reach(now));
-            let failure = match self.send(desk, ttl, reach, deadline) {
+            let ttl = self.grant.ttl_from(ttl, now);
+            let (token, reach) = match self.grant.handed_on() {
+                Some(from) => (from.detached(self.fence()), Reach::Pass(self.token())),
+                None => (self.token(), self.grant.reach(now)),
+            };
+            let failure = match self.send(desk, token, ttl, reach, deadline) {
                 Ok(answer) if answer.reply == Reply::Extended => {
                     if reach == Reach::Refresh {
                         self.grant.refreshed(answer.sent);
@@ -165,6 +169,9 @@ impl Lease {
     fn give_back(&self) -> Result<(), Error> {
         let desk = self.keeper.desk_even_closed()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
+        if let Some(from) = self.grant.handed_on() {
+            return self.ask_as_handed_on(desk, from, deadline, |identity| identity.give());
+        }
         let outcome = match self.end_turn(desk) {
             None => Release::NotHeld,
             Some(turn) => self.give(desk, turn, Lane::Give(deadline.left()), deadline, true),
@@ -186,7 +193,7 @@ impl Lease {
     /// Stops renewing and leaves the lock taken until its ttl runs out: "once per interval".
     ///
     /// Asks the store only where the lease was [handed over](crate::Turn::Queue) a moment ago and is
-    /// not yet claimed for its whole ttl.
+    /// not yet claimed for its whole ttl, or was attached and never extended.
     ///
     /// # Errors
     /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
@@ -240,14 +247,27 @@ impl Lease {
     fn leave_taken_for(&self, after: Duration) -> Result<(), Error> {
         let desk = self.keeper.desk()?;
         self.check_ttl(after)?;
+        if let Some(from) = self.grant.handed_on() {
+            let deadline = Deadline::after(self.keeper.io_timeout());
+            return self.ask_as_handed_on(desk, from, deadline, |identity| {
+                let Identity { name, token, fence, .. } = identity;
+                let (token, fence) = (*token, *fence);
+                Request::Extend { name, token, fence, ttl: after, reach: Reach::Set }
+            });
+        }
+        // Invalid by then: this may shorten what an earlier extension has promised.
+        self.leave(desk, self.token(), after, Reach::Set)
+    }
+
+    /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
+    fn leave(&self, desk: &Desk, token: Token, ttl: Duration, reach: Reach) -> Result<(), Error> {
         if self.end(desk) == Ended::Before {
             return Err(Error::bare(ErrorKind::Lost));
         }
         desk.room.left_taken(&self.grant.identity);
-        // Invalid already: this may shorten what an earlier extension has promised.
         let deadline = Deadline::after(self.keeper.io_timeout());
         loop {
-            let failure = match self.send(desk, after, Reach::Set, deadline) {
+            let failure = match self.send(desk, token, ttl, reach, deadline) {
                 Ok(answer) if answer.reply == Reply::Extended => return Ok(()),
                 Ok(_) => return Err(Error::bare(ErrorKind::Lost)),
                 Err(failure) => failure,
@@ -259,15 +279,59 @@ impl Lease {
         }
     }
 
+    /// Ends a turn that was attached and never extended, with the same request for each token under
+    /// which the store may have the lock: whoever was handed a token may do so.
+    fn ask_as_handed_on(
+        &self,
+        desk: &Desk,
+        from: Token,
+        deadline: Deadline,
+        request: impl Fn(&Identity) -> Request<'_>,
+    ) -> Result<(), Error> {
+        let all = self.grant.handed_on_as(from);
+        self.end(desk);
+        let requests: Vec<_> = all.iter().map(|(identity, _)| request(identity)).collect();
+        let mut asked_before = false;
+        loop {
+            let outcomes = desk.store.run(Lane::Give(deadline.left()), &requests, deadline);
+            desk.look_after();
+            let is_done =
+                |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply != Reply::NotMine);
+            if outcomes.iter().any(is_done) {
+                return Ok(());
+            }
+            let Some(failure) = outcomes.into_iter().find_map(Result::err) else {
+                return Err(match asked_before {
+                    false => Error::bare(ErrorKind::Lost),
+                    true => Error::new(ErrorKind::Unknown, "the reply to an earlier try was lost"),
+                });
+            };
+            asked_before |= failure.sent.is_some();
+            if !failure.error.is_retriable() || deadline.left() < RETRY {
+                if matches!(requests.first(), Some(Request::Give { .. })) {
+                    owe_all(desk, all);
+                }
+                return Err(unconfirmed(failure));
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
     /// Lets go of the lease without releasing the lock, for another process to go on with: see
-    /// [`Lock::attach`](crate::Lock::attach). The lock stays taken for what is left of its ttl.
+    /// [`Lock::attach`](crate::Lock::attach). The lock stays taken for a ttl from now, and nobody
+    /// holds it until then.
     ///
     /// # Errors
-    /// As for [`let_expire`](Lease::let_expire).
+    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
+    /// [`ErrorKind::Closed`]: closing the client has released it before. Others: the store did not
+    /// confirm it, perhaps nobody can attach it, and the lock runs out by the ttl that it had.
     pub fn detach(self) -> Result<(Token, u64), Error> {
-        let handed = (self.token(), self.fence());
-        self.let_expire()?;
-        Ok(handed)
+        let desk = self.keeper.desk()?;
+        let (token, fence) = (self.token(), self.fence());
+        let from = self.grant.handed_on().map_or(token, |from| from.detached(fence));
+        let ttl = self.grant.ttl_from(self.grant.terms.ttl, Moment::now());
+        self.leave(desk, from, ttl, Reach::Pass(token.detached(fence)))?;
+        Ok((token, fence))
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
@@ -293,9 +357,16 @@ impl Lease {
         Some(EndedTurn { in_time, ending: desk.room.end_turn(&self.grant.identity, legacy, now) })
     }
 
-    fn send(&self, desk: &Desk, ttl: Duration, reach: Reach, deadline: Deadline) -> Outcome {
-        let Identity { name, token, fence, .. } = &self.grant.identity;
-        let request = Request::Extend { name, token: *token, fence: *fence, ttl, reach };
+    fn send(
+        &self,
+        desk: &Desk,
+        token: Token,
+        ttl: Duration,
+        reach: Reach,
+        deadline: Deadline,
+    ) -> Outcome {
+        let Identity { name, fence, .. } = &self.grant.identity;
+        let request = Request::Extend { name, token, fence: *fence, ttl, reach };
         let outcome = desk.store.ask(Lane::Give(deadline.left()), request, deadline);
         desk.look_after();
         outcome
@@ -414,6 +485,11 @@ impl Lease {
     }
 }
 
+/// Leaves it to the keeper to give a lock that was handed on.
+fn owe_all(desk: &Desk, all: [(Identity, Moment); 3]) {
+    all.into_iter().for_each(|(identity, until)| desk.leave(Owed { identity, until }));
+}
+
 /// An extension that may have been made or not: the lease is as valid as it was.
 fn unconfirmed(failure: Failure) -> Error {
     match failure.sent {
@@ -432,6 +508,10 @@ fn unconfirmed(failure: Failure) -> Error {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(desk) = self.keeper.desk_even_closed() else { return };
+        if let Some(from) = self.grant.handed_on() {
+            self.end(desk);
+            return owe_all(desk, self.grant.handed_on_as(from));
+        }
         let Some(turn) = self.end_turn(desk) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());
         // Those of this process who come next must hear what their take brought.

@@ -40,6 +40,12 @@ impl Token {
         Uuid::from_bytes(self.0).simple().encode_lower(buffer)
     }
 
+    /// What marks a lock that was detached under this fence and not attached yet. Nobody holds it
+    /// under that, and whoever does not know token and fence cannot make it.
+    pub(crate) fn detached(self, fence: u64) -> Token {
+        Token((u128::from_be_bytes(self.0) ^ u128::from(fence)).to_be_bytes())
+    }
+
     /// A number that differs from token to token, to seed what need not be secret.
     pub(crate) fn seed(self) -> u64 {
         self.0.iter().fold(0, |seed, byte| (seed << 7) ^ (seed >> 57) ^ u64::from(*byte))
@@ -88,6 +94,15 @@ mod tests {
         let token = Token::random().unwrap();
         assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
         assert_ne!(token, Token::random().unwrap());
+    }
+
+    #[test]
+    fn what_is_detached_is_marked_by_the_token_and_the_fence() {
+        let token: Token = "00112233445566778899aabbccddeeff".parse().unwrap();
+        let mark = token.detached(256);
+        assert_eq!(mark.to_string(), "00112233445566778899aabbccddefff");
+        assert_eq!((mark.prefix(), mark.detached(256)), (token.prefix(), token));
+        assert!(mark != token.detached(257) && token.detached(crate::MAX_FENCE) != token);
     }
 
     #[test]

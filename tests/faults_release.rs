@@ -156,6 +156,8 @@ fn c6_an_extension_that_is_not_confirmed_leaves_the_lease_as_valid_as_it_was() {
         let lease = take(&client, LIMIT);
         let before = lease.remaining();
         for mode in [Mode::SwallowReplies, Mode::Silent] {
+            // A new connection is greeted.
+            proxy.set(Mode::Pass);
             proxy.set_only(&mark(EXTEND), mode);
             let watch = Stopwatch::start();
             let error = lease.extend_for(LIMIT * 6).unwrap_err();

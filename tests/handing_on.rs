@@ -18,6 +18,10 @@ on_each_store!(
     c5_an_attached_lease_is_worth_nothing_before_it_is_extended,
     c5_an_attached_lease_can_be_released_at_once,
     c5_a_wrong_token_extends_and_releases_nothing,
+    c1_attaching_what_nobody_detached_takes_nothing_from_its_holder,
+    c1_of_several_that_attach_one_lease_only_one_becomes_valid,
+    c2_a_fence_that_was_made_up_attaches_nothing,
+    an_attached_lease_is_handed_on_and_left_like_any_other,
     a_fence_that_none_can_be_is_refused,
 );
 
@@ -55,7 +59,8 @@ fn a_lease_goes_from_one_process_to_another(store: &Store) {
     let client = store.client();
     assert_eq!(holder(&client, "n").unwrap().fence, Some(fence), "closing released what it held");
     let lease = client.lock("n").attach(token, fence).unwrap();
-    assert_eq!((lease.token(), lease.fence(), lease.name()), (token, fence, &b"n"[..]));
+    assert_eq!((lease.fence(), lease.name()), (fence, &b"n"[..]));
+    assert_ne!(lease.token(), token, "its own, since several could attach that one");
     lease.extend().unwrap();
     assert!(lease.remaining() > secs(20), "its ttl is this lock's");
     assert_eq!(holder(&client, "n").unwrap().fence, Some(fence));
@@ -102,6 +107,90 @@ fn c5_a_wrong_token_extends_and_releases_nothing(store: &Store) {
     assert_eq!((before.token_prefix, before.fence), (after.token_prefix, after.fence));
     assert!(after.ttl > secs(15));
     lease.release().unwrap();
+}
+
+fn c1_attaching_what_nobody_detached_takes_nothing_from_its_holder(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let held = one.lock("n").acquire().unwrap();
+    let attached = two.lock("n").attach(held.token(), held.fence()).unwrap();
+    assert_eq!(kind(attached.extend()), ErrorKind::Lost);
+    let attached = two.lock("n").attach(held.token(), held.fence()).unwrap();
+    assert_eq!(kind(attached.let_expire()), ErrorKind::Lost);
+    let attached = two.lock("n").attach(held.token(), held.fence()).unwrap();
+    assert_eq!(kind(attached.detach()), ErrorKind::Lost);
+    held.extend().unwrap();
+    assert!(held.is_valid());
+    held.release().unwrap();
+}
+
+fn c1_of_several_that_attach_one_lease_only_one_becomes_valid(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let (token, fence) = one.lock("n").acquire().unwrap().detach().unwrap();
+    let attach = |client: &Client| client.lock("n").attach(token, fence).unwrap();
+    let (first, second) = (attach(&one), attach(&two));
+    first.extend().unwrap();
+    assert_eq!(kind(second.extend()), ErrorKind::Lost);
+    assert_eq!(kind(attach(&two).release()), ErrorKind::Lost);
+    drop(attach(&two));
+    first.extend().unwrap();
+    assert!(first.is_valid() && !second.is_valid());
+    first.release().unwrap();
+
+    for _ in 0..5 {
+        let (token, fence) = one.lock("n").acquire_timeout(LIMIT).unwrap().detach().unwrap();
+        let leases = std::thread::scope(|scope| {
+            let all = [(); 4].map(|()| {
+                scope.spawn(|| {
+                    let lease = two.lock("n").attach(token, fence).unwrap();
+                    lease.extend().is_ok().then_some(lease)
+                })
+            });
+            all.map(|thread| thread.join().unwrap())
+        });
+        let valid: Vec<_> = leases.iter().flatten().filter(|lease| lease.is_valid()).collect();
+        // Where several have a vote each, none may have most of them.
+        let least = usize::from(!matches!(store, Store::Quorum(_)));
+        assert!((least..=1).contains(&valid.len()), "{valid:?}");
+        two.lock("n").attach(token, fence).unwrap().release().ok();
+        drop(leases);
+        if least == 0 {
+            return;
+        }
+    }
+}
+
+fn c2_a_fence_that_was_made_up_attaches_nothing(store: &Store) {
+    let client = store.client();
+    let (token, fence) = client.lock("n").acquire().unwrap().detach().unwrap();
+    for made_up in [1, fence - 1, fence + 1, MAX_FENCE] {
+        let attached = client.lock("n").attach(token, made_up).unwrap();
+        assert_eq!(kind(attached.extend()), ErrorKind::Lost, "{made_up}");
+        assert!(!attached.is_valid());
+    }
+    let lease = client.lock("n").attach(token, fence).unwrap();
+    lease.extend().unwrap();
+    lease.release().unwrap();
+    assert!(client.lock("n").acquire().unwrap().fence() > fence);
+}
+
+fn an_attached_lease_is_handed_on_and_left_like_any_other(store: &Store) {
+    let client = store.client();
+    let lock = client.lock("n");
+    let (mut token, mut fence) = lock.acquire().unwrap().detach().unwrap();
+    for extended in [true, false, true] {
+        let lease = lock.attach(token, fence).unwrap();
+        if extended {
+            lease.extend().unwrap();
+        }
+        let before = fence;
+        (token, fence) = lease.detach().unwrap();
+        assert_eq!(fence, before);
+    }
+    lock.attach(token, fence).unwrap().let_expire_in(secs(20)).unwrap();
+    assert!(holder(&client, "n").unwrap().ttl <= secs(20));
+    lock.attach(token, fence).unwrap().let_expire().unwrap();
+    assert!(holder(&client, "n").unwrap().ttl > secs(20));
+    assert_eq!(kind(lock.attach(token, fence).unwrap().extend()), ErrorKind::Lost);
 }
 
 fn an_attached_lease_is_renewed_once_it_was_extended(store: &Store) {
@@ -157,18 +246,14 @@ fn c5_what_was_handed_over_a_moment_ago_is_left_for_its_ttl() {
 }
 
 #[test]
-fn c5_leaving_what_was_handed_over_says_that_somebody_deleted_it() {
+fn c5_detaching_what_was_handed_over_says_that_somebody_deleted_it() {
     let server = Server::start();
     let (one, two) = (with_window(&server), with_window(&server));
-    let ends: [fn(Lease) -> ErrorKind; 2] =
-        [|lease| kind(lease.let_expire()), |lease| kind(lease.detach())];
-    for end in ends {
-        let deleted = |lease| {
-            server.cmd(&["DEL", "n"]);
-            end(lease)
-        };
-        assert_eq!(handed_over(&one, &two, deleted), ErrorKind::Lost);
-    }
+    let deleted = |lease: Lease| {
+        server.cmd(&["DEL", "n"]);
+        kind(lease.detach())
+    };
+    assert_eq!(handed_over(&one, &two, deleted), ErrorKind::Lost);
 }
 
 #[test]

@@ -76,7 +76,7 @@ static bool new_lease(void)
 
     if (leasehold_lock_attach(lock, TOKEN, sizeof TOKEN - 1, 7, &made, NULL) != LEASEHOLD_OK)
         return false;
-    leasehold_lease_detach(made, NULL);
+    leasehold_lease_abandon(made);
     leasehold_lease_free(made);
     return true;
 }
@@ -91,7 +91,7 @@ static bool new_lock_and_lease(void)
         return false;
     if (leasehold_lock_attach(made, TOKEN, sizeof TOKEN - 1, 7, &taken, NULL) != LEASEHOLD_OK)
         return false;
-    leasehold_lease_detach(taken, NULL);
+    leasehold_lease_abandon(taken);
     leasehold_lease_free(taken);
     leasehold_lock_free(made);
     return true;
@@ -125,7 +125,7 @@ static const struct row {
     {"a handle and a byte string that is kept: config_set_prefix", 1, one_string_kept},
     {"a wrong handle, and the error for it", 2, refused},
     {"a lock of a name, and free", 2, new_lock},
-    {"a lease of a token, detach and free", 3, new_lease},
+    {"a lease of a token, and abandon", 3, new_lease},
     {"a lock of a name, a lease of a token, and all of that ended", 5, new_lock_and_lease},
 };
 #define ROWS (int)(sizeof rows / sizeof *rows)
@@ -197,7 +197,7 @@ int main(int count, char **arguments)
         block(&rows[atoi(arguments[1])]);
     else
         measure_all();
-    leasehold_lease_detach(lease, NULL);
+    leasehold_lease_abandon(lease);
     leasehold_lease_free(lease);
     leasehold_lock_free(lock);
     leasehold_client_free(client);

@@ -255,10 +255,13 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
 }
 
 /// Ends the lease here for another process to go on with it: hand that one the token and the
-/// fence, and it calls leasehold_lock_attach(). The lock stays taken for what is left of its ttl.
-/// The handle still has to be freed, and its token and fence stay until then.
+/// fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
+/// holds it until then. The handle still has to be freed, and its token and fence stay until then.
 ///
-/// Returns as leasehold_lease_let_expire(). Any thread.
+/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
+/// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store
+/// did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock runs out by
+/// the ttl that it had. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_detach(
     lease: *mut leasehold_lease,

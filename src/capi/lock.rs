@@ -360,8 +360,10 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
 
 /// Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
 /// web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
-/// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease may be relied on, and is
-/// renewed, after its first successful leasehold_lease_extend().
+/// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
+/// may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
+/// LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where somebody has
+/// extended it before who attached it too. Whoever has the token can release the lock without.
 ///
 /// Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.

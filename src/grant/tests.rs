@@ -159,10 +159,10 @@ fn a_lease_that_is_not_renewed_expires() {
 fn an_attached_grant_is_worth_nothing_before_an_extension() {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 9, ttl: TTL };
-    let grant = Grant::attached(identity, terms(1000), 1, START);
-    assert_eq!(grant.remaining(START), Duration::ZERO);
+    let grant = Grant::attached(identity, token, terms(1000), 1, START);
+    assert_eq!((grant.remaining(START), grant.handed_on()), (Duration::ZERO, Some(token)));
     assert!(grant.extended(at(5), ms(1000), at(6)));
-    assert_eq!(grant.valid_until(), at(5 + 988));
+    assert_eq!((grant.valid_until(), grant.handed_on()), (at(5 + 988), None));
     assert!(matches!(grant.end(at(7)), Ended::Valid(_)));
 }
 

@@ -226,8 +226,11 @@ impl Lock {
     }
 
     /// Goes on with a lease that another process took and let go of with
-    /// [`Lease::detach`]: a web request takes it, a worker releases it. Asks nobody; the lease
-    /// may be relied on after its first successful [`extend`](Lease::extend).
+    /// [`Lease::detach`]: a web request takes it, a worker releases it. Asks nobody; the lease, which
+    /// has a token of its own, may be relied on after its first successful [`extend`](Lease::extend).
+    /// That is [`ErrorKind::Lost`] where nobody detached a lease with this token and fence, and where
+    /// somebody has extended it before who attached it too. Whoever has the token can release the
+    /// lock without.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`] for a fence that none can be.
@@ -236,9 +239,9 @@ impl Lock {
         if fence == 0 || fence > MAX_FENCE {
             return Err(bad(format!("the fence is {fence}; it goes from 1 to {MAX_FENCE}")));
         }
-        let ttl = terms.first_ttl();
-        let identity = Identity { name: Arc::clone(&self.name), token, fence, ttl };
-        let grant = Grant::attached(identity, terms, self.keeper.next_id(), Moment::now());
+        let (ours, ttl) = (Token::random()?, terms.first_ttl());
+        let identity = Identity { name: Arc::clone(&self.name), token: ours, fence, ttl };
+        let grant = Grant::attached(identity, token, terms, self.keeper.next_id(), Moment::now());
         Ok(Lease::new(Arc::clone(&self.keeper), Arc::new(grant)))
     }
 

@@ -233,6 +233,9 @@ pub(crate) enum Reach {
     Grow,
     /// The same, and what the store keeps beside the lock as well.
     Refresh,
+    /// The same as grow, and the lock becomes this token's, under just the fence of the request; or it
+    /// is already.
+    Pass(Token),
     /// The lock's ttl to just this. Only for a lease that nobody relies on any more.
     Set,
 }

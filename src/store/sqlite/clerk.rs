@@ -68,6 +68,9 @@ impl Clerk<'_> {
             Request::Take { name, token, ttl, place, .. } => {
                 self.take(&self.full(name), token, ttl, place)
             }
+            Request::Extend { name, token, fence, ttl, reach: Reach::Pass(to) } => {
+                Ok(self.pass_on(&self.full(name), (token, fence), to, ttl)?)
+            }
             Request::Extend { name, token, ttl, reach, .. } => {
                 Ok(self.extend(&self.full(name), token, ttl, reach)?)
             }
@@ -178,6 +181,26 @@ impl Clerk<'_> {
     ) -> rusqlite::Result<Reply> {
         let extended = self.lengthen(name, &token.to_string(), ttl, reach != Reach::Set)?;
         Ok(if extended { Reply::Extended } else { Reply::NotMine })
+    }
+
+    fn pass_on(
+        &self,
+        name: &[u8],
+        (token, fence): (Token, u64),
+        to: Token,
+        ttl: Duration,
+    ) -> rusqlite::Result<Reply> {
+        let (expiry, fence) = (nanos(self.now.plus(ttl)), i64::try_from(fence).unwrap_or(i64::MAX));
+        let (token, to) = (token.to_string(), to.to_string());
+        let values = params![name, token, self.boot, nanos(self.now), expiry, to, fence];
+        let noted: Option<i64> = self
+            .connection
+            .prepare_cached(include_str!("pass.sql"))?
+            .query_row(values, |row| row.get(0))
+            .optional()?;
+        let Some(noted) = noted else { return Ok(Reply::NotMine) };
+        self.touch(name, noted, hour())?;
+        Ok(Reply::Extended)
     }
 
     fn lengthen(

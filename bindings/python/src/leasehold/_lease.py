@@ -134,9 +134,15 @@ class Lease:
 
     def detach(self) -> Handover:
         """Ends the lease here for another process to go on with it: see `Lock.attach()`. The lock
-        stays taken for what is left of its ttl. Raises what `let_expire()` does."""
+        stays taken for a ttl from now, and nobody holds it until then. When the store did not
+        confirm it, perhaps nobody can attach it."""
+        if self._over:
+            raise _ended()
         handed = Handover(self.token, self.fence)
-        self.let_expire()
+        error = c_void_p()
+        status = _abi.lease_detach(self._handle, byref(error))
+        self._end()
+        self._check(status, error)
         return handed
 
     def _check(self, status: int, error: c_void_p) -> None:

@@ -170,7 +170,8 @@ class Lock:
 
     def attach(self, token: str, fence: int) -> Lease:
         """Goes on with a lease that another process took and let go of with `Lease.detach()`. Asks
-        nobody; the lease may be relied on after its first successful `Lease.extend()`.
+        nobody; the lease may be relied on after its first successful `Lease.extend()`, which only one
+        of several gets who attach it, and nobody where it was not detached with this token and fence.
 
         >>> token, fence = lock.acquire().detach()
         >>> # ... and in the other process:

@@ -30,10 +30,14 @@ static GUARDED_TAKE: Script =
 static GUARDED_GIVE: Script =
     script!(new: "../guard.lua", "hand_over.lua", "guarded_give.lua", "give.lua");
 static EXTEND: Script = script!(new: "extend.lua");
+static PASS: Script = script!(new: "pass.lua");
+/// As a take: a server that lost data may know of a lock that was passed on since.
+static GUARDED_PASS: Script = script!(new: "../guard.lua", "guarded_take.lua", "pass.lua");
 
 /// Without the guard, and with it.
 static TAKES: [&Script; 2] = [&TAKE, &GUARDED_TAKE];
 static GIVES: [&Script; 2] = [&GIVE, &GUARDED_GIVE];
+static PASSES: [&Script; 2] = [&PASS, &GUARDED_PASS];
 
 /// The keys of one client: every name behind the same prefix.
 pub(in crate::store::redis) struct Native {
@@ -124,6 +128,12 @@ impl Native {
                     match reach {
                         Reach::Grow => batch.push(&EXTEND, &all[..1], &[token, millis, b"grow"]),
                         Reach::Set => batch.push(&EXTEND, &all[..1], &[token, millis, b"set"]),
+                        Reach::Pass(to) => {
+                            let (mut other, fence) = ([0; HEX], Decimal::of(fence));
+                            let other = to.hex(&mut other).as_bytes();
+                            let pass = [token, millis, other, fence.digits()];
+                            push(PASSES, &all[..2], &pass);
+                        }
                         Reach::Refresh => {
                             let fence = Decimal::of(fence);
                             // A claim has nothing to do in the queue, and must not wait for it
@@ -177,6 +187,7 @@ impl Native {
         let guarded = usize::from(self.guard.is_some());
         match request {
             Request::Take { .. } | Request::Extend { reach: Reach::Refresh, .. } => TAKES[guarded],
+            Request::Extend { reach: Reach::Pass(_), .. } => PASSES[guarded],
             // Without the guard, which lets a claim pass as well: they grant nothing, and only
             // prolong what the server says is the token's. Of a server that lost data, this can be
             // a lease that was given up since, or that ran out, and then nobody extends it; or the

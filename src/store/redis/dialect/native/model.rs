@@ -213,6 +213,9 @@ impl ModelServer {
     fn extend(&mut self, now: u64, token: Token, fence: u64, ttl: Duration, reach: Reach) -> Reply {
         let until = now + micros(ttl);
         let grant = self.side.as_ref().and_then(|side| side.grant);
+        if let Reach::Pass(to) = reach {
+            return self.pass(token, fence, to, until);
+        }
         let Some(held) = self.lock.as_mut().filter(|held| held.token == Some(token)) else {
             return Reply::NotMine;
         };
@@ -226,6 +229,27 @@ impl ModelServer {
             let last = self.side.as_ref().map_or(0, |side| side.last).max(fence + 1023);
             self.side = Some(Side { last, grant: Some((token, fence)), queued: true });
         }
+        Reply::Extended
+    }
+
+    fn pass(&mut self, token: Token, fence: u64, to: Token, until: u64) -> Reply {
+        let held = self.lock.as_mut();
+        let Some(held) = held.filter(|held| [Some(token), Some(to)].contains(&held.token)) else {
+            return Reply::NotMine;
+        };
+        if held.token == Some(token) {
+            let side = self.side.take().unwrap_or(Side { last: 0, grant: None, queued: true });
+            let (last, queued) = (side.last, side.queued);
+            let other = |(owner, first): (Token, u64)| {
+                ![token, to].contains(&owner) || !(first..=last).contains(&fence)
+            };
+            if side.grant.is_some_and(other) {
+                self.side = Some(side);
+                return Reply::NotMine;
+            }
+            self.side = Some(Side { last: fence, grant: Some((to, fence)), queued });
+        }
+        *held = Held { token: Some(to), until: held.until.max(until) };
         Reply::Extended
     }
 

@@ -1,4 +1,4 @@
--- Sets the ttl of a lock that is the token's on a node. Behind guard.lua, which has the last key and
+-- Sets the ttl of a lock that is the token's on a node, or passes it on to another token. Behind guard.lua, which has the last key and
 -- the first two arguments: an extension is a vote, and counts only where the node forgot nothing.
 --
 -- KEYS[1]  the lock
@@ -6,11 +6,12 @@
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "grow": never make the ttl shorter; "refresh": the same, and keep the side key too;
---          "set": make it just this
+--          "set": make it just this; "pass": as "grow", and it is another token's, or becomes so
 -- ARGV[4]  the fence, for a side key that was lost
+-- ARGV[5]  only to pass it: the other token
 --
--- Replies  1  the lock is the token's, for this ttl or longer
---          0  it is not the token's
+-- Replies  1  the lock is the token's, or the other one's by now, for this ttl or longer
+--          0  it is not
 --          "Q ..." and "T ..."  guard.lua says what they mean
 --          an error: nothing was changed that anybody relies on
 --
@@ -31,7 +32,23 @@ if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true)
   -- Once more, so that the error tells this line and with it the command.
   return redis.call('GET', lock)
 end
-if holder ~= token then
+if mode == 'pass' and holder == token then
+  local stored = redis.call('GET', side)
+  local queued, last, owner = '1', 0, '0'
+  if stored then
+    queued, last, owner = string.match(stored, '^([01]) (%d+) %d+ (%x+)$')
+    if not queued then
+      return redis.error_reply('LEASEHOLD the side key of this name holds something else')
+    end
+    if owner ~= '0' and owner ~= token and owner ~= ARGV[5] then
+      return 0
+    end
+  end
+  -- By no attempt, so that any give is for it.
+  last = math.max(tonumber(last), tonumber(ARGV[4]))
+  redis.call('SET', side, string.format('%s %.0f 0 %s', queued, last, ARGV[5]), 'PX', 90000000)
+  redis.call('SET', lock, ARGV[5], 'KEEPTTL')
+elseif holder ~= (mode == 'pass' and ARGV[5] or token) then
   return 0
 end
 

@@ -139,8 +139,14 @@ impl Quorum {
                 Ballot::Extend { fence, ttl, reach, .. } => {
                     let numbers = [millis(ttl), fence].map(Decimal::of);
                     let [ttl, fence] = numbers.each_ref().map(Decimal::digits);
+                    if let Reach::Pass(to) = reach {
+                        let mut other = [0; HEX];
+                        let args = [token, ttl, b"pass", fence, to.hex(&mut other).as_bytes()];
+                        batch.push_guarded(&EXTEND, &[lock, side], guarding, &args);
+                        continue;
+                    }
                     let mode: &[u8] = match reach {
-                        Reach::Grow => b"grow",
+                        Reach::Grow | Reach::Pass(_) => b"grow",
                         Reach::Refresh => b"refresh",
                         Reach::Set => b"set",
                     };

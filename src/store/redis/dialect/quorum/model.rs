@@ -212,10 +212,25 @@ impl ModelNode {
     }
 
     fn extend(&mut self, now: u64, token: Token, fence: u64, ttl: Duration, reach: Reach) -> Said {
-        if !self.is_held_by(token) {
+        let passed = matches!(reach, Reach::Pass(to) if self.is_held_by(to));
+        if !self.is_held_by(token) && !passed {
             return Said::NotMine;
         }
         match reach {
+            Reach::Pass(to) => {
+                let lost = Side { queued: true, last: 0, grant: None };
+                let Side { queued, last, grant } = self.side.clone().unwrap_or(lost);
+                if self.is_held_by(token) {
+                    if grant.is_some_and(|(_, owner)| owner != token && owner != to) {
+                        return Said::NotMine;
+                    }
+                    self.side = Some(Side { queued, last: last.max(fence), grant: Some((0, to)) });
+                }
+                if let Some(held) = &mut self.lock {
+                    held.token = Some(to);
+                }
+                self.grow(now, ttl);
+            }
             Reach::Set => {
                 self.lock = Some(Held { token: Some(token), until: now + micros(ttl) });
             }

@@ -82,6 +82,8 @@ impl Walk {
         let (name, token, ttl) = (NAME, token(client), TTLS[client as usize % 3]);
         let block = 1 + self.below(3) as u32;
         let (first, fences) = self.grants[client as usize];
+        // To which a lock is passed on: nobody ever waited under it.
+        let passed = super::token(TOKENS + client % 2);
         let request = match self.below(16) {
             0..=4 => {
                 let ticket = match self.below(3) {
@@ -101,11 +103,13 @@ impl Walk {
                 Request::Extend { name, token, fence, ttl, reach: Reach::Refresh }
             }
             7 => {
-                let reach = if self.below(2) == 0 { Reach::Grow } else { Reach::Set };
+                let token = if self.below(2) == 0 { token } else { passed };
+                let reach = [Reach::Grow, Reach::Set, Reach::Pass(passed)][self.below(3) as usize];
                 let ttl = TTLS[self.below(3) as usize];
                 Request::Extend { name, token, fence: first, ttl, reach }
             }
-            8 | 9 => Request::Give { name, token, fence: 0, ttl },
+            8 => Request::Give { name, token: passed, fence: first, ttl },
+            9 => Request::Give { name, token, fence: 0, ttl },
             10..=12 => {
                 // Now and then one too early or too late for the grant.
                 let fence = (first + self.below(u64::from(fences) + 2)).saturating_sub(1);

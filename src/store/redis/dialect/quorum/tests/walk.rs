@@ -180,7 +180,8 @@ impl Walk {
                 Ballot::Raise { name, token: token_known, attempt: near, fence }
             }
             7 => {
-                let reach = [Reach::Grow, Reach::Refresh, Reach::Set][self.below(3) as usize];
+                let pass = Reach::Pass(token);
+                let reach = [Reach::Grow, Reach::Refresh, Reach::Set, pass][self.below(4) as usize];
                 Ballot::Extend { name, token: token_known, fence: self.fence, ttl, reach }
             }
             // Mostly of a lease under the last fence, else under one that others have passed.

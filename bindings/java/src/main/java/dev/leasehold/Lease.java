@@ -238,12 +238,13 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Ends the lease here for another process to go on with it. The lock stays taken for what is
-     * left of its ttl.
+     * Ends the lease here for another process to go on with it. The lock stays taken for a
+     * ttl from now, and nobody holds it until then.
      *
      * @return what that process needs for {@link NamedLock#attach(String, long)}
      * @throws LeaseLostException it had ended before
-     * @throws LeaseholdException as {@link #letExpire()}
+     * @throws LeaseholdException the store did not confirm it: perhaps nobody can attach it, and
+     *     the lock runs out by the ttl that it had
      */
     public Handover detach() {
         long lease = end();

@@ -255,7 +255,8 @@ public final class NamedLock {
     /**
      * Goes on with a lease that another process took and let go of with {@link Lease#detach()}: a
      * web request takes it, a worker releases it. Asks nobody; the lease may be relied on after
-     * its first successful {@link Lease#extend()}.
+     * its first successful {@link Lease#extend()}, which only one of several gets who attach it, and
+     * nobody where it was not detached with this token and fence.
      *
      * @param token the token there
      * @param fence the fence there

@@ -1,0 +1,52 @@
+-- Passes a lock from one token to another: to the mark of what is detached, and from it to whoever
+-- attaches it.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its side key, "<0 or 1> <last fence reserved> <first fence of the last grant> <its token>"
+-- ARGV[1]  the token
+-- ARGV[2]  the ttl in milliseconds
+-- ARGV[3]  the other token
+-- ARGV[4]  the fence that the lock is held under: those after it are not used
+--
+-- Replies  1  the lock is the other token's, for this ttl or longer
+--          0  it is neither's, or held under another fence
+--          an error: the lock is as it was
+--
+-- Safe to send twice: the second copy finds the other token's lock. Of several who pass it on to
+-- themselves, only the first finds the token. A copy that is late finds it no more, since nobody
+-- takes a lock under a token that was passed on.
+
+local lock, side = KEYS[1], KEYS[2]
+local token, ttl, other, fence = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
+  -- Once more, so that the error tells this line and with it the command.
+  return redis.call('GET', lock)
+end
+if holder ~= token and holder ~= other then
+  return 0
+end
+if holder == token then
+  local stored = redis.call('GET', side)
+  -- Without it, somebody may stand in the queue.
+  local queued, last, first, owner = '1', 0, 0, '0'
+  if stored then
+    queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
+    if not queued then
+      return redis.error_reply('LEASEHOLD the side key of this name holds something else')
+    end
+    local used, known = tonumber(fence), tonumber(first)
+    local ours = owner == token or owner == other
+    if known > 0 and not (ours and used >= known and used <= tonumber(last)) then
+      return 0
+    end
+  end
+  local noted = queued .. ' ' .. fence .. ' ' .. fence .. ' ' .. other
+  redis.call('SET', side, noted, 'PX', 90000000)
+  redis.call('SET', lock, other, 'KEEPTTL')
+end
+if redis.call('PTTL', lock) < ttl then
+  redis.call('PEXPIRE', lock, ARGV[2])
+end
+return 1

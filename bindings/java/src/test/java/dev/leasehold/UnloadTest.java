@@ -142,7 +142,7 @@ class UnloadTest {
 
         public static void lawless(String url, String name) {
             final long unset = Native.NOT_SET;
-            long client = Native.open(url.getBytes(), null, unset, -1, unset, unset, -1, unset);
+            long client = Native.open(url.getBytes(), null, unset, -1, unset, unset);
             long lock = Native.lock(client, name.getBytes());
             long lease = Native.tryAcquire(lock);
             if (lease == 0) {

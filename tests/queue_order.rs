@@ -239,6 +239,40 @@ fn what_is_left_of_a_block_is_not_used_once_its_grant_is_lost() {
     assert_all_keys_end(&server);
 }
 
+/// Turns that pass without a command cannot tell, until the next renewal does.
+#[test]
+fn c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let (holder, client, thief) =
+            (open(&server.url()), open(&server.url()), open(&server.url()));
+        let (held, ttl) = (taken(&holder), ms(1500));
+        std::thread::scope(|scope| {
+            let lock = client.lock(NAME).ttl(ttl).wait(LIMIT);
+            let waiters: Vec<_> = (0..50)
+                .map(|_| {
+                    let lock = lock.clone();
+                    scope.spawn(move || take_turn(&lock, ms(20)))
+                })
+                .collect();
+            eventually_queued(&server, 1);
+            held.release().unwrap();
+            std::thread::sleep(ms(100));
+            server.cmd(&["FLUSHALL"]);
+            let stolen = taken(&thief);
+            let (fence, found) = (stolen.fence(), now() + ttl / 3 + ms(100));
+            std::thread::sleep(ttl);
+            drop(stolen);
+            let turns: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+            let (before, after): (Vec<_>, Vec<_>) =
+                turns.into_iter().partition(|turn| turn.fence < fence);
+            assert!(before.iter().all(|turn| turn.from < found), "{found:?} {before:?}");
+            assert!(after.len() > 10, "{}", after.len());
+            judge(after);
+        });
+    });
+}
+
 #[test]
 fn a_grant_is_renewed_over_many_turns_and_each_has_its_own_time() {
     unless_starved(STALL, || {

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind, Hub, LossReason};
 use crate::fork::{self, Owned, Thread};
-use crate::grant::Grant;
+use crate::grant::{Ended, Grant};
 use crate::metrics::Metrics;
 pub(crate) use crate::store::Owed;
 use crate::store::{Identity, Lane, Outcome, Reply, Store};
@@ -298,6 +298,19 @@ impl Desk {
             self.owe(Owed { identity: grant.identity.clone(), until: grant.kept_until(now) });
         }
         self.tell(&grant.identity, EventKind::Lost(reason));
+    }
+
+    /// The store said of a turn that is over that its token does not have the lock. Where it was
+    /// released meanwhile, that is nobody's loss; where it was passed on, no turn goes on under that
+    /// token.
+    pub(crate) fn end_turns(&self, identity: &Identity, now: Moment) {
+        let is_next =
+            |grant: &&Arc<Grant>| grant.identity.token == identity.token && !grant.is_over();
+        let next = self.book.lock().grants().find(is_next).cloned();
+        match next.filter(|next| next.end(now) != Ended::Before) {
+            Some(next) => self.tell_lost(&next, LossReason::NotHeld),
+            None => self.owe_all(self.room.lost(identity, now)),
+        }
     }
 
     /// Raised first: a logger of the host's may panic.

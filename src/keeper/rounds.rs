@@ -178,9 +178,10 @@ fn renewed(
             }
         }
         Ok(answer) if answer.reply == Reply::NotMine => {
-            // Over already: released meanwhile, and then it is nobody's loss.
             if grant.end(now) != Ended::Before {
                 desk.tell_lost(grant, LossReason::NotHeld);
+            } else {
+                desk.end_turns(&grant.identity, now);
             }
         }
         Ok(answer) => {

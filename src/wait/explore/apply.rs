@@ -27,7 +27,7 @@ impl World {
             Step::Carry(at) => self.carry_on(i(at))?,
             Step::Answer(at) => self.answer(i(at))?,
             Step::Hear(c) => self.hear(i(c)),
-            Step::Release(c, t) => self.release(i(c), i(t)),
+            Step::Release(c, t) => self.release(i(c), i(t))?,
             Step::Keep(c, k) => self.keep(i(c), i(k)),
             Step::Claim(c, t) => self.raise(i(c), i(t), true),
             Step::Renew(c, t) => self.raise(i(c), i(t), false),

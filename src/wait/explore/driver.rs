@@ -114,19 +114,22 @@ impl World {
         if valid { self.began(c, t, fence) } else { Ok(()) }
     }
 
-    pub(super) fn release(&mut self, c: usize, t: usize) {
+    pub(super) fn release(&mut self, c: usize, t: usize) -> Result<(), Broken> {
         let now = self.clock(c);
         let client = &mut self.clients[c];
         let thread = &mut client.threads[t];
         thread.rounds -= 1;
         let task = if thread.rounds > 0 { Task::Idle } else { Task::Done };
-        let Task::Holding(lease) = std::mem::replace(&mut thread.task, task) else { return };
+        let Task::Holding(lease) = std::mem::replace(&mut thread.task, task) else { return Ok(()) };
         let Lease { token, ttl, fence, .. } = lease;
         if !lease.lost {
             let in_time = lease.is_valid(now);
             self.record.disturbed |= !in_time;
             let give = Op::Give { token, fence, ttl };
             match client.line.end_turn(token, fence, in_time, now) {
+                Ending::Passed(_) if client.refused.contains(&token) => {
+                    return Err("a turn is passed on under a token that was refused".to_owned());
+                }
                 Ending::Passed(id) => {
                     client.passing = Some(lease);
                     client.wake(id);
@@ -146,6 +149,7 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 
     pub(super) fn answer(&mut self, at: usize) -> Result<(), Broken> {
@@ -174,7 +178,7 @@ impl World {
             }
             Errand::Release { ask: None, .. } => {}
             Errand::Owed(token) => client.given(token, now, ms(300)),
-            Errand::Raise { fence } => self.raised(c, fence, reply, sent),
+            Errand::Raise { token, fence } => self.raised(c, (token, fence), reply, sent),
         }
         Ok(())
     }
@@ -211,7 +215,7 @@ impl World {
                     (owed.sent, owed.due) = (None, now.plus(RETRY));
                 }
             }
-            Errand::Raise { fence } => {
+            Errand::Raise { fence, .. } => {
                 if let Some(lease) = client.lease(fence) {
                     lease.raising = false;
                     let later = |at: Moment| if at <= now { now.plus(RETRY) } else { at };
@@ -297,23 +301,43 @@ impl World {
         lease.raising = true;
         let Lease { token, ttl, first, fence, .. } = *lease;
         let op = if claim { Op::Claim { token, first, ttl } } else { Op::Extend { token, ttl } };
-        self.send(c, Errand::Raise { fence }, vec![op]);
+        self.send(c, Errand::Raise { token, fence }, vec![op]);
     }
 
-    fn raised(&mut self, c: usize, fence: u64, reply: Reply, sent: Moment) {
+    fn raised(&mut self, c: usize, (token, fence): (Token, u64), reply: Reply, sent: Moment) {
+        if reply != Reply::Extended {
+            self.refused(c, token, fence);
+            return;
+        }
         let (now, renews) = (self.clock(c), self.setup.renew);
         let Some(lease) = self.clients[c].lease(fence).filter(|lease| lease.is_valid(now)) else {
             return;
         };
         let ttl = lease.ttl;
         lease.raising = false;
-        if reply == Reply::Extended {
-            lease.valid_until = lease.valid_until.max(sent.plus(ttl).minus(drift(ttl)));
-            lease.claim = Moment::NEVER;
-            lease.renew = if renews { sent.plus(ttl / 3).max(now) } else { Moment::NEVER };
-            return;
+        lease.valid_until = lease.valid_until.max(sent.plus(ttl).minus(drift(ttl)));
+        lease.claim = Moment::NEVER;
+        lease.renew = if renews { sent.plus(ttl / 3).max(now) } else { Moment::NEVER };
+    }
+
+    /// The token does not have the lock: the turn under it has ended, whichever it is by now.
+    fn refused(&mut self, c: usize, token: Token, fence: u64) {
+        let now = self.clock(c);
+        let one_turn = self.setup.wrong == Some(Wrong::RefusesOneTurn);
+        let client = &mut self.clients[c];
+        client.refused.push(token);
+        let held = client.threads.iter().find_map(|thread| match &thread.task {
+            Task::Holding(lease) if lease.token == token && !lease.lost => Some(lease.fence),
+            _ => None,
+        });
+        match held {
+            Some(held) if held == fence || !one_turn => self.lose(c, held),
+            None if !one_turn => {
+                let effects = client.line.lost(token, now);
+                self.follow(c, effects);
+            }
+            _ => {}
         }
-        self.lose(c, fence);
     }
 
     pub(super) fn lose(&mut self, c: usize, fence: u64) {
@@ -345,7 +369,7 @@ impl World {
         if let Some(turn) = turn {
             self.begin(c, t, turn)?;
             if !wanted {
-                self.release(c, t);
+                self.release(c, t)?;
             }
         }
         Ok(())
@@ -360,7 +384,7 @@ impl World {
         }
         for t in 0..self.clients[c].threads.len() {
             if matches!(self.clients[c].threads[t].task, Task::Holding(_)) {
-                self.release(c, t);
+                self.release(c, t)?;
             }
             self.clients[c].threads[t].task = Task::Done;
         }

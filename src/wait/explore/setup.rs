@@ -97,6 +97,8 @@ pub(super) enum Wrong {
     TellsOne,
     /// A grant is given before the rest of its cohort has its place again.
     GivesFirst,
+    /// What the server says of a turn's token counts for that turn alone.
+    RefusesOneTurn,
 }
 
 impl Setup {

@@ -199,6 +199,12 @@ fn caught_a_new_ticket_for_the_rest_of_a_cohort() {
 }
 
 #[test]
+fn caught_turns_that_pass_on_under_a_token_that_was_refused() {
+    let setup = Setup::new(&[4, 1]).turns(4).faults(3, &[Kind::Flush, Kind::Late]);
+    is_caught(Wrong::RefusesOneTurn, setup);
+}
+
+#[test]
 fn caught_a_grant_given_before_the_rest_of_its_cohort_stands() {
     is_caught(Wrong::GivesFirst, Setup::new(&[3, 1]).rounds(4).turns(1).ordered());
 }

@@ -89,6 +89,8 @@ pub(super) struct Client {
     pub(super) passing: Option<Lease>,
     /// Leases that ended with the lock left taken: another process may go on with them.
     pub(super) left: Vec<Lease>,
+    /// Tokens of which the server has said that they do not have the lock.
+    pub(super) refused: Vec<Token>,
     pub(super) next_id: u64,
 }
 
@@ -194,6 +196,7 @@ pub(super) enum Errand {
     Owed(Token),
     /// The lease with this fence is to last longer.
     Raise {
+        token: Token,
         fence: u64,
     },
 }
@@ -211,6 +214,7 @@ impl World {
             owed: Vec::new(),
             passing: None,
             left: Vec::new(),
+            refused: Vec::new(),
             next_id: 1,
         };
         World {

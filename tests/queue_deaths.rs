@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use leasehold::{Client, ErrorKind, Lease};
 use queueing::{
-    NAME, QUEUE, assert_all_keys_end, eventually_queued, had_turn, in_line, judge, kind, now,
-    queued, start_waiter,
+    NAME, assert_all_keys_end, eventually_queued, had_turn, in_line, kind, now, queued,
+    start_waiter,
 };
 use stores::{LIMIT, STALL, ms, open, secs};
-use support::{Hold, Offset, Server, Stopwatch, child, eventually, unless_starved};
+use support::{Offset, Server, Stopwatch, child, eventually, unless_starved};
 
 #[test]
 #[ignore = "the entry of child processes"]
@@ -202,57 +202,4 @@ fn all_waiters_of_a_client_that_is_closed_end_and_are_in_nobodys_way() {
 #[test]
 fn all_waiters_that_are_interrupted_end_and_are_in_nobodys_way() {
     all_give_up(|_, stop| stop.store(true, Ordering::Relaxed), ErrorKind::Interrupted);
-}
-
-/// As if whole fleets had been killed.
-#[test]
-fn more_dead_than_a_release_looks_at_do_not_keep_the_lock_free_for_long() {
-    let server = Server::start();
-    let (holder, next) = (open(&server.url()), open(&server.url()));
-    let held = holder.lock(NAME).ttl(secs(30)).acquire().unwrap();
-    std::thread::scope(|scope| {
-        let next = in_line(scope, next.lock(NAME).wait(LIMIT), ms(0));
-        let mut dead = redis::cmd("ZADD");
-        dead.arg(QUEUE);
-        for index in 0..100 {
-            dead.arg(1000 + index).arg(format!("{index:032x} 1000 leasehold:wake:dead-{index}"));
-        }
-        let _: i64 = dead.query(&mut server.connection()).unwrap();
-        let released = Stopwatch::start();
-        held.release().unwrap();
-        next.join().unwrap();
-        released.assert_at_most(secs(1), secs(1));
-    });
-    eventually_queued(&server, 0);
-}
-
-#[test]
-fn a_long_queue_of_the_dead_is_passed_over() {
-    let server = Server::start();
-    let (holder, next) = (open(&server.url()), open(&server.url()));
-    // The server learns the scripts.
-    holder.lock("other").acquire().unwrap().release().unwrap();
-    let held = holder.lock(NAME).ttl(secs(1)).acquire().unwrap();
-    std::thread::scope(|scope| {
-        let next = in_line(scope, next.lock(NAME).wait(LIMIT), ms(0));
-        let mut dead = redis::cmd("ZADD");
-        dead.arg(QUEUE);
-        for index in 0..10_000 {
-            dead.arg(1000 + index).arg(format!("{index:032x} 1000 leasehold:wake:dead-{index}"));
-        }
-        let _: i64 = dead.query(&mut server.connection()).unwrap();
-        assert_eq!(queued(&server), 10_001);
-        let mut watch = server.watch();
-        let (fence, until) = (held.fence(), now());
-        held.release().unwrap();
-        // Others are extensions and the waiter's.
-        let polls = |command: &String| command.contains("\"join\"") || command.contains("grow");
-        let mut gives = watch.client_commands();
-        gives.retain(|command| command.starts_with("EVALSHA") && !polls(command));
-        assert_eq!(gives.len(), 1, "{gives:?}");
-        let turn = next.join().unwrap();
-        judge(vec![Hold::at(until, until, fence), turn]);
-    });
-    eventually_queued(&server, 0);
-    assert_all_keys_end(&server);
 }

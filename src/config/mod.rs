@@ -234,6 +234,7 @@ impl Config {
 
     /// How long a lock that was handed to a waiter stays with it before it must have answered: what
     /// a waiter that died just then costs the ones behind it. 1 s by default, from 50 ms to 60 s.
+    /// Those who wait look at the lock once in every window, and once a second in a longer one.
     /// It should be several round trips, and longer than threads here may be held up.
     pub fn claim_window(mut self, window: Duration) -> Config {
         self.claim_window = window;

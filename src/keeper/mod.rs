@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 pub(crate) use crate::store::Owed;
 use crate::store::{Identity, Lane, Outcome, Reply, Store};
 use crate::sync::{Condvar, Mutex};
-use crate::wait::{Gate, Limits, Owe, Owing, Room, TURNS};
+use crate::wait::{Gate, Limits, Owe, Owing, Room, TURNS, look_span};
 
 /// What a client, its locks and its leases share. Dropping the last of them lets the thread go.
 pub(crate) struct Keeper {
@@ -63,13 +63,13 @@ const SETTLE: Duration = Duration::from_millis(50);
 impl Keeper {
     pub(crate) fn start(store: Box<dyn Store>, config: &Config) -> Result<Keeper, Error> {
         let Config { io_timeout, max_ttl, close_timeout, .. } = *config;
-        let spread = store.abilities().spread;
+        let (spread, look) = (store.abilities().spread, look_span(config.claim_window));
         let desk = Arc::new(Desk {
             store,
             metrics: Metrics::default(),
             hub: Hub::default(),
             gate: Gate::default(),
-            room: Room::new(Limits { turns: TURNS, spread }),
+            room: Room::new(Limits { turns: TURNS, spread, look }),
             answered: AtomicBool::new(false),
             io_timeout,
             max_ttl,

@@ -202,6 +202,12 @@ impl Waiting<'_, '_> {
                     (self.asking, self.is_sent) = (Some(ask), false);
                     None
                 }
+                Next::Look(token) => {
+                    self.attempts.lock.keeper.desk()?;
+                    self.look_up(bounds, now)?;
+                    self.look(token, bounds);
+                    continue;
+                }
                 Next::Sleep(wake) => Some(wake),
             };
             self.attempts.lock.keeper.desk()?;
@@ -242,6 +248,17 @@ impl Waiting<'_, '_> {
         // It may have closed the client, or forked.
         self.attempts.lock.keeper.desk()?;
         Ok(())
+    }
+
+    /// Looks at the lock. What fails is made up for by the next look.
+    fn look(&self, token: Token, bounds: &Bounds<'_>) {
+        let Attempts { lock, desk, .. } = &self.attempts;
+        let since = Moment::now();
+        let by = Deadline::at(bounds.limit.min(since.plus(lock.patience())));
+        if let Ok(free_in) = desk.store.free_in(&lock.name, by) {
+            desk.room.seen(&lock.name, token, since, free_in);
+        }
+        desk.look_after();
     }
 
     fn ask(&mut self, bounds: &mut Bounds<'_>) -> Result<(), Error> {

@@ -25,6 +25,12 @@ pub(crate) trait Store: Send + Sync {
     /// Looks at a name without changing anything.
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error>;
 
+    /// When the lock of a name is free by its ttl; zero where it is free now.
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let holder = self.look(name, deadline)?.holder;
+        Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
+    }
+
     /// Reaches the store, with the credentials that it was given, and does nothing to a lock there.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 
@@ -136,9 +142,8 @@ pub(crate) enum Notice {
     /// The lock is the token's, for `span` from the server's moment (its clock in microseconds)
     /// on, under a block of fences from this one on.
     Granted { name: Vec<u8>, token: Token, fence: u64, block: u32, server: u64, span: Duration },
-    /// Somebody further in front was granted the lock for `span` from the server's moment on; when
-    /// that is over, nobody may have noticed.
-    Window { name: Vec<u8>, token: Token, server: u64, span: Duration },
+    /// The lock that the token waits for is free, for whoever asks.
+    Free { name: Vec<u8>, token: Token },
 }
 
 /// What a store can and cannot do.

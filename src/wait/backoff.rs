@@ -86,6 +86,11 @@ impl Pace {
         self.jitter.around(span)
     }
 
+    /// `span` or up to a fifth less, for the same reason.
+    pub(crate) fn within(&mut self, span: Duration) -> Duration {
+        span - self.jitter.up_to(span / 5)
+    }
+
     /// A random part of a span.
     pub(crate) fn up_to(&mut self, span: Duration) -> Duration {
         self.jitter.up_to(span)

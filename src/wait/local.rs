@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::backoff::Pace;
 use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn, Worth};
-use super::queue::{Stand, next_look, slow_check};
+use super::queue::{Stand, next_time, slow_check};
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::grant::Terms;
@@ -74,7 +74,8 @@ struct Held {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Mutant {
     LateRegistration,
-    NoPollAfterWindow,
+    NeverLooks,
+    LooksWithoutAsking,
     UndoesNotices,
     ForgetsWhatWasLeft,
     NewTicketForTheRest,
@@ -132,13 +133,14 @@ impl Line {
         if let Some(index) = self.turns.iter().position(|(whose, _)| *whose == id) {
             return Next::Turn(self.turns.swap_remove(index).1);
         }
-        let Some(head) = self.waiters.front() else { return Next::Sleep(Moment::NEVER) };
+        let looks = !self.is(Mutant::NeverLooks);
+        let Some(head) = self.waiters.front_mut() else { return Next::Sleep(Moment::NEVER) };
         if head.id != id || self.held.is_some() {
             return Next::Sleep(Moment::NEVER);
         }
         let (token, terms) = (head.token, head.terms);
         let mut give = None;
-        match &self.stand {
+        match &mut self.stand {
             Some(stand) if stand.asking => return Next::Sleep(Moment::NEVER),
             Some(stand) => {
                 // The place was left to somebody who wants another kind of grant, or is not of the
@@ -152,7 +154,12 @@ impl Line {
                     stand.mark = mark;
                     self.stand = Some(stand);
                 } else if now < stand.wake {
-                    return Next::Sleep(stand.wake);
+                    if now < stand.look || !looks {
+                        return Next::Sleep(stand.wake.min(stand.look));
+                    }
+                    // One that brings nothing puts the next one off no less.
+                    stand.look = now.plus(head.pace.within(self.limits.look));
+                    return Next::Look(stand.token);
                 }
             }
             None => {}
@@ -245,8 +252,10 @@ impl Line {
         // Free already: whoever was tried before us is gone, and it is for us to go on at once.
         let rank = if free_at <= sent { 0 } else { rank };
         stand.untold = !(ours && ticket != 0);
+        stand.rank = rank;
         let wake = if !stand.untold {
-            next_look(free_at, rank, now, head.pace.around(slow_check()))
+            stand.look = next_time(free_at, rank, now, head.pace.within(self.limits.look));
+            next_time(free_at, rank, now, head.pace.around(slow_check()))
         } else {
             head.pace.next(now, free_at).unwrap_or(now)
         };
@@ -255,6 +264,19 @@ impl Line {
         }
         stand.answered(sent, wake);
         self.wake_head()
+    }
+
+    /// The lock that a token waits for is free after so long by its ttl, as a look says that began at
+    /// `since`.
+    pub(crate) fn seen(&mut self, token: Token, since: Moment, free_in: Duration, now: Moment) {
+        let asks = !self.is(Mutant::LooksWithoutAsking);
+        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else { return };
+        if !free_in.is_zero() {
+            let latest = stand.look.since(now);
+            stand.look = next_time(since.plus(free_in), stand.rank, now, latest);
+        } else if asks {
+            stand.tell(now, now);
+        }
     }
 
     /// A take brought no answer; with a moment, it was sent then, and may be carried out.
@@ -309,32 +331,16 @@ impl Line {
         self.hand(fence, block, Worth::Window { since, span })
     }
 
-    /// A message says that somebody in front was handed the lock, and has until then to claim it.
-    pub(crate) fn window(&mut self, token: Token, until: Moment, now: Moment) -> Effects {
-        if self.is(Mutant::NoPollAfterWindow) {
+    /// A message says that the lock is free, for whoever asks.
+    pub(crate) fn freed(&mut self, token: Token, now: Moment) -> Effects {
+        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
             return Effects::default();
-        }
-        match self.stand.as_mut().filter(|stand| stand.token == token) {
-            Some(stand) => {
-                // Another's lock can be free long before its ttl is over. And where several servers
-                // tell the same, what the first one said stands.
-                let spread = self.limits.spread;
-                let sooner = (stand.untold || !spread.is_zero()) && !stand.asking;
-                let mut wake = until;
-                if let Some(head) = self.waiters.front_mut() {
-                    if !spread.is_zero() {
-                        wake = wake.plus(head.pace.up_to(spread));
-                    }
-                    // It may be the ttl of whoever has the lock, told to who is first now.
-                    if wake > now.plus(slow_check()) {
-                        wake = wake.min(now.plus(head.pace.around(slow_check())));
-                    }
-                }
-                stand.tell(if sooner { wake.min(stand.wake) } else { wake }, now);
-                self.wake_head()
-            }
-            None => Effects::default(),
-        }
+        };
+        let Some(head) = self.waiters.front_mut() else { return Effects::default() };
+        let wake = now.plus(head.pace.up_to(self.limits.spread));
+        // Where several servers tell the same, what the first one said stands.
+        stand.tell(if stand.asking { wake } else { wake.min(stand.wake) }, now);
+        self.wake_head()
     }
 
     /// Messages may have been lost: whoever waits asks.

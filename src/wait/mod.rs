@@ -14,4 +14,5 @@ pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
 pub(crate) use gate::{Check, Gate, Woken};
 pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Worth};
+pub(crate) use queue::look_span;
 pub(crate) use room::{Owing, Room, Seat};

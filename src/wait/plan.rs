@@ -12,9 +12,11 @@ pub(crate) const TURNS: u32 = 64;
 pub(crate) struct Limits {
     /// The most turns under one grant; so many fences are asked for.
     pub(crate) turns: u32,
-    /// Whoever is told to ask does so after up to this, each after a span of his own: where several
-    /// who ask at once may keep each other from the lock.
+    /// Whoever is told that the lock is free asks after up to this, each after a span of his own:
+    /// where several who ask at once may keep each other from the lock.
     pub(crate) spread: Duration,
+    /// Whoever has a place in the store's queue looks at the lock as often as this, at least.
+    pub(crate) look: Duration,
 }
 
 /// What the thread of a waiter has to do.
@@ -22,6 +24,8 @@ pub(crate) struct Limits {
 pub(crate) enum Next {
     Turn(Turn),
     Ask(Ask),
+    /// Look at the lock that this token waits for.
+    Look(Token),
     Sleep(Moment),
 }
 

@@ -1,7 +1,10 @@
 //! A place in the store's queue: one token that waits there, and when to ask about it again.
 //!
-//! No I/O and no clock of its own. The store tells whoever is granted the lock; asking is for what
-//! telling misses: a holder that died, a message that was lost, a server that was restarted.
+//! No I/O and no clock of its own. The store tells whoever is granted the lock. What telling misses
+//! is found by looking at the lock now and then: a holder that died, a waiter that was handed the
+//! lock and claims nothing, a message that was lost, a queue that was deleted. A look says when the
+//! lock is free by its ttl, and then a waiter asks. It changes nothing and costs the server next to
+//! nothing, so it can come often.
 
 use std::time::Duration;
 
@@ -9,11 +12,13 @@ use crate::clock::Moment;
 use crate::grant::Terms;
 use crate::token::Token;
 
-/// However the lock is held, somebody asks about a place as often as this.
+/// However the lock is held, somebody asks about a place as often as this, which keeps it.
 const SLOW_CHECK: Duration = Duration::from_secs(30);
 /// Those in front ask first when a ttl has run out: each one behind waits so much longer.
 const STEP: Duration = Duration::from_millis(20);
 const MOST_STEPS: u32 = 50;
+/// No waiter looks more seldom than this, however long the claim window is.
+const SELDOM: Duration = Duration::from_secs(1);
 /// A server counts in whole milliseconds, and is not to be asked in a tight loop.
 const AGAIN: Duration = Duration::from_micros(500);
 
@@ -33,6 +38,10 @@ pub(super) struct Stand {
     pub(super) wake: Moment,
     /// When that was last set by something else than an answer.
     told: Option<Moment>,
+    /// When to look at the lock. Not before there is a place.
+    pub(super) look: Moment,
+    /// How many stood before it when that was last said.
+    pub(super) rank: u32,
     /// Whoever has the lock may free it without telling anybody, so that it is asked for again and
     /// again.
     pub(super) untold: bool,
@@ -54,6 +63,8 @@ impl Stand {
             known: false,
             wake: Moment::ZERO,
             told: None,
+            look: Moment::NEVER,
+            rank: 0,
             untold: false,
             suspect: Moment::ZERO,
             mark: None,
@@ -63,6 +74,7 @@ impl Stand {
     /// What was told before is what the request is for.
     pub(super) fn ask(&mut self) {
         (self.asking, self.known, self.told) = (true, true, None);
+        self.look = Moment::NEVER;
     }
 
     /// Something else than an answer says when to ask.
@@ -90,11 +102,17 @@ impl Stand {
     }
 }
 
-/// When to ask again about a place behind `rank` others, if the holder hands on and its ttl is
-/// over at `free_at`.
-pub(super) fn next_look(free_at: Moment, rank: u32, now: Moment, jittered: Duration) -> Moment {
+/// When to ask or to look again for a place behind `rank` others, if the lock's ttl is over at
+/// `free_at`.
+pub(super) fn next_time(free_at: Moment, rank: u32, now: Moment, jittered: Duration) -> Moment {
     let due = free_at.plus(STEP * rank.min(MOST_STEPS));
     due.min(now.plus(jittered)).max(now.plus(AGAIN))
+}
+
+/// How often each waiter looks at the lock, at least, where the claim window is so long: once in
+/// every window, so that it asks when that ends.
+pub(crate) fn look_span(claim_window: Duration) -> Duration {
+    claim_window.min(SELDOM)
 }
 
 /// The slow check, for the jitter of each waiter.

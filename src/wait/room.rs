@@ -146,6 +146,13 @@ impl Room {
         })
     }
 
+    /// What a look at the lock brought that a token waits for. The thread that looked goes on.
+    pub(crate) fn seen(&self, name: &[u8], token: Token, since: Moment, free_in: Duration) {
+        if let Some(line) = self.hall.lock().lines.get_mut(name) {
+            line.seen(token, since, free_in, Moment::now());
+        }
+    }
+
     /// The grant was lost while a turn was held.
     pub(crate) fn lost(&self, identity: &Identity, now: Moment) -> Option<Owing> {
         if !self.is_occupied() {

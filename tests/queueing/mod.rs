@@ -72,6 +72,16 @@ pub fn listeners(server: &Server) -> usize {
     list.lines().filter(|line| !line.is_empty()).count()
 }
 
+#[track_caller]
+pub fn eventually_heard_by(server: &Server, count: usize) {
+    eventually(LIMIT, || listeners(server) == count);
+}
+
+/// A waiter has looked at the lock, which reads two keys and changes nothing.
+pub fn is_look(command: &str) -> bool {
+    command.starts_with("EVALSHA") && command.contains("\" \"2\" \"")
+}
+
 /// Nothing stays for ever in the server.
 #[track_caller]
 pub fn assert_all_keys_end(server: &Server) {

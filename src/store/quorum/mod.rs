@@ -247,6 +247,21 @@ impl Store for QuorumStore {
         Ok(Look { holder, last_fence })
     }
 
+    /// When most nodes are free. Those that had trouble a moment ago are not waited for, and each has
+    /// all the time that it may take, so that one which does not answer is known to be in trouble.
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let mut spans = Vec::new();
+        for node in self.nodes().iter().filter(|node| node.is_ready()) {
+            if deadline.left() < self.node_timeout {
+                break;
+            }
+            spans.extend(node.free_in(name, Deadline::after(self.node_timeout)).ok());
+        }
+        spans.sort_unstable();
+        let most = spans.get(majority(self.nodes().len()) - 1).copied();
+        most.ok_or_else(|| Error::bare(ErrorKind::NoQuorum))
+    }
+
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         self.reach(|node| node.ping(deadline.min(Deadline::after(self.node_timeout))))
     }

@@ -93,6 +93,21 @@ impl RedisStore {
         let route = way.route(config.pool, &config.prefix, gives, guard)?;
         Ok(RedisStore { voice, route })
     }
+
+    /// Sends a give again until it has passed over all waiters that are gone.
+    fn finish(&self, give: &Request<'_>, carried: &Carried, lane: Lane, deadline: Deadline) {
+        let mut unfinished = is_unfinished(carried) && matches!(give, Request::Give { .. });
+        while unfinished && !deadline.has_passed() {
+            let requests = std::slice::from_ref(give);
+            let (batch, about) = (self.voice.pack(requests), About::Requests(requests));
+            let carried = self.route.carry(lane, &batch, about, deadline);
+            unfinished = carried.iter().any(is_unfinished);
+        }
+    }
+}
+
+fn is_unfinished(carried: &Carried) -> bool {
+    matches!(carried, Ok(heard) if Native::is_unfinished(&heard.value))
 }
 
 /// Whether there is any marker: none is on a server that is new, or came back empty.
@@ -166,6 +181,9 @@ impl Store for RedisStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
         let (batch, about) = (self.voice.pack(requests), About::Requests(requests));
         let carried = self.route.carry(lane, &batch, about, deadline);
+        for (request, carried) in requests.iter().zip(&carried) {
+            self.finish(request, carried, lane, deadline);
+        }
         let both = requests.iter().zip(carried);
         both.map(|(request, carried)| self.voice.outcome(request, carried)).collect()
     }

@@ -269,6 +269,24 @@ impl Node {
         self.route.ping(deadline)
     }
 
+    /// When the lock of a name is free here by its ttl.
+    pub(in crate::store) fn free_in(
+        &self,
+        name: &[u8],
+        deadline: Deadline,
+    ) -> Result<Duration, Error> {
+        match self.look(name, deadline) {
+            Ok(look) => Ok(look.holder.map_or(Duration::ZERO, |held| held.ttl)),
+            Err(error) => {
+                // Whoever looks next does not wait for it.
+                if error.kind() == ErrorKind::NoAnswer {
+                    self.is_unwell();
+                }
+                Err(error)
+            }
+        }
+    }
+
     pub(in crate::store) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         let batch = self.speech.dialect.pack_look(name);
         let carried = self.route.carry(Lane::Caller, &batch, About::Name(name), deadline).pop();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::server::Op;
 use super::setup::ms;
 use super::step::Step;
-use super::world::{Broken, Errand, Life, Link, Task, World};
+use super::world::{Broken, Errand, Life, Link, Task, Wire, World};
 use crate::store::Reply;
 
 const SEIZED: Duration = ms(300);
@@ -59,17 +59,13 @@ impl World {
             Step::Stop(c) | Step::Die(c) | Step::Close(c) => patience = self.trouble(i(c)),
             Step::Cancel(..) | Step::TimeOut(..) => {}
             Step::Seize | Step::Break(_) => patience = BACKOFF,
-            Step::Replace => patience = self.sometime() + BACKOFF,
+            Step::Replace => patience = self.setup.window + BACKOFF,
             Step::LetExpire(..) => patience = self.setup.ttl,
-            _ => patience = self.sometime(),
+            Step::Late(_) => patience = self.setup.ttl + self.setup.window + ms(100),
+            // Somebody looks by then.
+            _ => patience = self.setup.window,
         }
         self.record.disturbed = true;
-        if !matches!(fault, Step::Late(_) | Step::Mute(_) | Step::Break(_) | Step::Seize) {
-            self.record.downs += 1;
-            if self.record.downs > 2 {
-                patience = self.sometime();
-            }
-        }
         self.record.patience += patience;
         match fault {
             Step::Late(at) => {
@@ -115,21 +111,21 @@ impl World {
         self.record.forgotten = self.server_time();
     }
 
-    /// Whoever was told that the lock is taken asks when its ttl is over, whatever was lost.
-    fn sometime(&self) -> Duration {
-        self.setup.ttl + self.setup.window + ms(100)
-    }
-
     /// For how long a client that takes no steps from now on holds up the others.
     fn trouble(&self, c: usize) -> Duration {
         let client = &self.clients[c];
         let holds = client.threads.iter().any(|thread| matches!(thread.task, Task::Holding(_)));
         let window = self.setup.window;
-        if holds || client.line.is_held() || !client.owed.is_empty() || self.has_wires(c) {
+        if holds || client.line.is_held() || !client.owed.is_empty() || self.may_be_granted(c) {
             // It has the lock, or its poll may be granted it.
             return self.setup.ttl + window;
         }
         window
+    }
+
+    fn may_be_granted(&self, c: usize) -> bool {
+        let asks = |wire: &Wire| !matches!(wire.errand, Errand::Look { .. });
+        self.wires.iter().any(|wire| wire.client == c && !wire.orphan && asks(wire))
     }
 
     fn vanish(&mut self, c: usize) {

@@ -39,6 +39,10 @@ impl World {
         match client.line.next(id, now) {
             Next::Turn(turn) => return self.begin(c, t, turn),
             Next::Sleep(until) => client.threads[t].task = Task::Sleeping(until),
+            Next::Look(token) => {
+                client.threads[t].task = Task::Asking;
+                self.send(c, Errand::Look { id, token }, vec![Op::Look]);
+            }
             Next::Ask(ask) => {
                 client.threads[t].task = Task::Asking;
                 self.send_ask(c, Errand::Ask { id, ask }, None, ask);
@@ -169,6 +173,12 @@ impl World {
                 client.asked(id);
                 self.follow(c, effects);
             }
+            Errand::Look { id, token } => {
+                if let Reply::Busy { free_in, .. } = reply {
+                    client.line.seen(token, sent, free_in, now);
+                }
+                client.asked(id);
+            }
             Errand::Release { ask: Some(ask), .. } => {
                 let effects = client.line.answered(&ask, &answer, now);
                 // The turn that it stood for is over already: what is given again now can come
@@ -203,6 +213,7 @@ impl World {
                     self.owe(c, give);
                 }
             }
+            Errand::Look { id, .. } => client.asked(id),
             Errand::Release { token, ttl, ask } => {
                 self.owe(c, Owe { token, ttl, until: now });
                 if let Some(ask) = ask {
@@ -233,10 +244,6 @@ impl World {
             Word::Granted { token, fence, block, server, span } => {
                 let since = client.dating.date(server, now);
                 client.line.handed(token, (fence, block), since, span.min(ttl), now)
-            }
-            Word::Window { token, server, span } => {
-                let since = client.dating.date(server, now).unwrap_or(now);
-                client.line.window(token, since.plus(span), now)
             }
         };
         self.follow(c, effects);

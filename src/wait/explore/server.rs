@@ -11,7 +11,6 @@ use crate::token::Token;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Word {
     Granted { token: Token, fence: u64, block: u32, server: u64, span: Duration },
-    Window { token: Token, server: u64, span: Duration },
 }
 
 impl From<Notice> for Word {
@@ -20,7 +19,7 @@ impl From<Notice> for Word {
             Notice::Granted { token, fence, block, server, span, .. } => {
                 Word::Granted { token, fence, block, server, span }
             }
-            Notice::Window { token, server, span, .. } => Word::Window { token, server, span },
+            Notice::Free { .. } => unreachable!("one server tells no more"),
         }
     }
 }
@@ -50,6 +49,8 @@ pub(super) enum Op {
         first: u64,
         ttl: Duration,
     },
+    /// When is it free?
+    Look,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -61,7 +62,6 @@ impl Server {
     pub(super) fn new(window: Duration, wrong: Option<Wrong>) -> Server {
         let flaws = Flaws {
             full_ttl_at_hand_over: wrong == Some(Wrong::FullTtl),
-            one_waiter_told: wrong == Some(Wrong::TellsOne),
             undo_without_hand_over: wrong == Some(Wrong::UndoFreesOnly),
         };
         Server { model: ModelServer::new(window, flaws) }
@@ -112,6 +112,11 @@ impl Server {
             Op::Give { token, fence, ttl } => Request::Give { name, token, fence, ttl },
             Op::Extend { token, ttl } => {
                 Request::Extend { name, token, fence: 0, ttl, reach: Reach::Grow }
+            }
+            Op::Look => {
+                let until = self.holder(now).map_or(now, |(_, until)| until);
+                let free_in = Duration::from_millis((until - now) / 1000);
+                return (Reply::Busy { free_in, ticket: 0, rank: 0, ours: false }, 0, Vec::new());
             }
             Op::Claim { token, first, ttl } => {
                 Request::Extend { name, token, fence: first, ttl, reach: Reach::Refresh }

@@ -93,8 +93,6 @@ pub(super) enum Wrong {
     FullTtl,
     /// A give of a token under which no fence was used hands the lock to nobody.
     UndoFreesOnly,
-    /// Only the first of those who wait is told that a window runs.
-    TellsOne,
     /// A grant is given before the rest of its cohort has its place again.
     GivesFirst,
     /// What the server says of a turn's token counts for that turn alone.
@@ -112,7 +110,7 @@ impl Setup {
             drift: 0,
             mixed: false,
             renew: false,
-            limits: Limits { turns: 3, spread: Duration::ZERO },
+            limits: Limits { turns: 3, spread: Duration::ZERO, look: ms(200) },
             faults: 0,
             kinds: Vec::new(),
             horizon: ms(2_500),

@@ -235,6 +235,7 @@ impl World {
             let wire = &self.wires[at as usize];
             let why = match &wire.errand {
                 Errand::Ask { .. } => "ask",
+                Errand::Look { .. } => "look",
                 Errand::Release { .. } => "release",
                 Errand::Owed(_) => "owed",
                 Errand::Raise { .. } => "raise",

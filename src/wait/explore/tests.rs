@@ -53,6 +53,11 @@ fn worlds() -> Vec<(Way, Setup)> {
             Walks(75_000),
             Setup::new(&[1, 1, 1]).rounds(3).drift(-90).faults(4, &Kind::ALL).until(long),
         ),
+        // Nobody sleeps beside a free lock for longer than a window for each that was stopped.
+        (
+            Walks(150_000),
+            Setup::new(&[1, 1, 1, 1, 1]).rounds(2).faults(4, &[Kind::Stop, Kind::Flush]),
+        ),
         (
             Walks(150_000),
             Setup::new(&[3, 1])
@@ -169,17 +174,6 @@ fn caught_no_registration_before_the_take() {
 }
 
 #[test]
-fn caught_no_poll_after_a_window() {
-    let setup = Setup::new(&[1, 1, 1]).faults(1, &[Kind::Stop, Kind::Die]);
-    is_caught(Wrong::Machine(Mutant::NoPollAfterWindow), setup);
-}
-
-#[test]
-fn caught_one_waiter_told_instead_of_two() {
-    is_caught(Wrong::TellsOne, Setup::new(&[1, 1, 1, 1]).faults(2, &[Kind::Stop]));
-}
-
-#[test]
 fn caught_a_give_because_of_a_message_that_lay_unread() {
     let setup = Setup::new(&[1, 1, 1]).rounds(2).faults(3, &[Kind::Mute, Kind::LetExpire]);
     is_caught(Wrong::Machine(Mutant::UndoesNotices), setup);
@@ -207,4 +201,16 @@ fn caught_turns_that_pass_on_under_a_token_that_was_refused() {
 #[test]
 fn caught_a_grant_given_before_the_rest_of_its_cohort_stands() {
     is_caught(Wrong::GivesFirst, Setup::new(&[3, 1]).rounds(4).turns(1).ordered());
+}
+
+#[test]
+fn caught_a_waiter_that_never_looks() {
+    let setup = Setup::new(&[1, 1, 1]).faults(1, &[Kind::Stop]);
+    is_caught(Wrong::Machine(Mutant::NeverLooks), setup);
+}
+
+#[test]
+fn caught_a_look_that_is_not_followed_by_a_question() {
+    let setup = Setup::new(&[1, 1, 1]).faults(1, &[Kind::Flush]);
+    is_caught(Wrong::Machine(Mutant::LooksWithoutAsking), setup);
 }

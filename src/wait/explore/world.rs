@@ -53,8 +53,6 @@ pub(super) struct Record {
     pub(super) last_fence: u64,
     /// For how long the lock may lie unused while somebody waits, after the faults so far.
     pub(super) patience: Duration,
-    /// How many clients were stopped or gone, or went by themselves.
-    pub(super) downs: u8,
     /// Something was late, lost or foreign, so that the order is not exact.
     pub(super) disturbed: bool,
     /// Fences below this were granted by a server that forgot them.
@@ -187,6 +185,11 @@ pub(super) enum Errand {
     Ask {
         id: u64,
         ask: Ask,
+    },
+    /// For the same.
+    Look {
+        id: u64,
+        token: Token,
     },
     Release {
         token: Token,

@@ -6,10 +6,11 @@ use crate::wait::Backoff;
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 /// A tenth more than the slow check.
 const SLOWEST: Duration = Duration::from_secs(33);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A line whose only waiter has a place in the store's queue, behind a holder with this ttl.
 fn standing(ttl: Duration) -> (Line, Token) {
-    let limits = Limits { turns: 64, spread: Duration::ZERO };
+    let limits = Limits { turns: 64, spread: Duration::ZERO, look: LOOK };
     let mut line = Line::new(limits);
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
     let token = Token::random().unwrap();
@@ -21,27 +22,55 @@ fn standing(ttl: Duration) -> (Line, Token) {
     (line, token)
 }
 
-fn wake(line: &mut Line) -> Moment {
-    match line.next(1, NOW) {
+fn wake(line: &mut Line, now: Moment) -> Moment {
+    match line.next(1, now) {
         Next::Sleep(wake) => wake,
         next => panic!("{next:?}"),
     }
 }
 
-/// Whoever becomes the first is told how long the holder has the lock.
 #[test]
-fn whatever_is_told_a_place_is_asked_about_as_often_as_the_slow_check_says() {
-    let ttl = Duration::from_secs(600);
-    let (mut line, token) = standing(ttl);
-    assert!(wake(&mut line) <= NOW.plus(SLOWEST));
-    line.window(token, NOW.plus(ttl), NOW);
-    assert!(wake(&mut line) <= NOW.plus(SLOWEST));
+fn however_long_a_lock_is_taken_a_waiter_looks_at_it_often() {
+    let (mut line, token) = standing(Duration::from_secs(600));
+    let mut now = NOW;
+    for _ in 0..20 {
+        let next = wake(&mut line, now);
+        assert!(next > now.plus(LOOK / 2) && next <= now.plus(LOOK), "{next:?} after {now:?}");
+        now = next;
+        assert_eq!(line.next(1, now), Next::Look(token));
+        // It brings nothing, or that the lock is taken for long.
+        if now.as_nanos().is_multiple_of(2) {
+            line.seen(token, now, Duration::from_secs(500), now);
+        }
+    }
 }
 
 #[test]
-fn told_that_a_window_runs_a_waiter_asks_when_it_has_ended() {
+fn a_waiter_that_sees_a_window_looks_again_when_it_has_ended_and_then_asks() {
     let (mut line, token) = standing(Duration::from_secs(600));
-    let end = NOW.plus(Duration::from_secs(1));
-    line.window(token, end, NOW);
-    assert_eq!(wake(&mut line), end);
+    let now = wake(&mut line, NOW);
+    assert_eq!(line.next(1, now), Next::Look(token));
+    line.seen(token, now, LOOK / 10, now);
+    let end = wake(&mut line, now);
+    // One is before it.
+    assert_eq!(end, now.plus(LOOK / 10 + Duration::from_millis(20)));
+    assert_eq!(line.next(1, end), Next::Look(token));
+    line.seen(token, end, Duration::ZERO, end);
+    assert!(matches!(line.next(1, end), Next::Ask(_)));
+}
+
+#[test]
+fn a_place_is_asked_about_as_often_as_the_slow_check_says() {
+    let (mut line, token) = standing(Duration::from_secs(600));
+    let mut now = NOW;
+    loop {
+        now = wake(&mut line, now);
+        assert!(now <= NOW.plus(SLOWEST));
+        match line.next(1, now) {
+            Next::Look(_) => line.seen(token, now, Duration::from_secs(500), now),
+            Next::Ask(_) => break,
+            next => panic!("{next:?}"),
+        }
+    }
+    assert!(now > NOW.plus(SLOWEST / 2));
 }

@@ -109,10 +109,9 @@ impl Hall {
                 let effects = self.lines.get_mut(&*name).map(granted);
                 (name, effects.unwrap_or_default())
             }
-            Notice::Window { name, token, server, span } => {
-                let until = date(server).unwrap_or(now).plus(span);
+            Notice::Free { name, token } => {
                 let line = self.lines.get_mut(&*name);
-                let effects = line.map(|line| line.window(token, until, now));
+                let effects = line.map(|line| line.freed(token, now));
                 (name, effects.unwrap_or_default())
             }
         };

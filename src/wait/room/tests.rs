@@ -5,6 +5,7 @@ use crate::store::{Answer, Notice, Reply, ServerId, Teller};
 use crate::wait::Backoff;
 
 const LIMIT: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One server that cannot be reached, one that refuses, one that is silent, and one that is well.
 /// The first letters of a name say where it is.
@@ -60,7 +61,7 @@ impl Ears for Servers {
 }
 
 fn room() -> Room {
-    Room::new(Limits { turns: 1, spread: Duration::ZERO })
+    Room::new(Limits { turns: 1, spread: Duration::ZERO, look: LOOK })
 }
 
 fn sit<'a>(room: &'a Room, name: &str) -> Seat<'a> {

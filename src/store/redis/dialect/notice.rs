@@ -1,4 +1,5 @@
-//! What clients are told on their channels: hand_over.lua says how it is written.
+//! What clients are told on their channels: hand_over.lua and the quorum's give.lua say how it is
+//! written.
 
 use std::time::Duration;
 
@@ -29,11 +30,9 @@ pub(super) fn read(payload: &[u8], prefix: &[u8]) -> Option<Notice> {
                 span,
             })
         }
-        b"W" => {
-            let (token, server) = (token(&mut rest)?, number(&mut rest)?);
-            let span = Duration::from_millis(number(&mut rest)?);
-            let name = rest.strip_prefix(prefix)?.to_vec();
-            Some(Notice::Window { name, token, server, span })
+        b"F" => {
+            let token = token(&mut rest)?;
+            Some(Notice::Free { name: rest.strip_prefix(prefix)?.to_vec(), token })
         }
         _ => None,
     }
@@ -79,15 +78,10 @@ mod tests {
     }
 
     #[test]
-    fn a_window_says_when_it_ends() {
-        let text = format!("W {TOKEN} 1795182559483864 250 any: a b");
-        let window = Notice::Window {
-            name: b" a b".to_vec(),
-            token: TOKEN.parse().unwrap(),
-            server: 1_795_182_559_483_864,
-            span: Duration::from_millis(250),
-        };
-        assert_eq!(read(text.as_bytes(), b"any:"), Some(window));
+    fn that_a_lock_is_free_is_told_with_its_name() {
+        let text = format!("F {TOKEN} any: a b");
+        let free = Notice::Free { name: b" a b".to_vec(), token: TOKEN.parse().unwrap() };
+        assert_eq!(read(text.as_bytes(), b"any:"), Some(free));
     }
 
     #[test]
@@ -96,10 +90,9 @@ mod tests {
             "",
             "G",
             "hello",
-            "W T 1 2 n",
-            &format!("W {TOKEN} 1"),
-            &format!("W {TOKEN} 1 2"),
-            &format!("W {TOKEN} -1 2 n"),
+            "F T n",
+            &format!("F {TOKEN}"),
+            &format!("W {TOKEN} n"),
             &format!("G {TOKEN} 1 1 1 1"),
             &format!("G {TOKEN} 0 1 1 1 n"),
             &format!("G {TOKEN} 1 0 1 1 n"),
@@ -119,7 +112,7 @@ mod tests {
 
         #[test]
         fn nothing_that_looks_like_a_notice_is_a_panic(
-            words in proptest::collection::vec("G|W|[0-9]{0,21}|[0-9a-f]{32}|[ -~]{0,4}", 0..9),
+            words in proptest::collection::vec("G|F|[0-9]{0,21}|[0-9a-f]{32}|[ -~]{0,4}", 0..9),
         ) {
             let _ = read(words.join(" ").as_bytes(), b"");
         }

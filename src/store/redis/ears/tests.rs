@@ -41,14 +41,18 @@ fn opened(url: &str) -> Arc<Ears> {
 /// A number is a notice here.
 fn read(payload: &[u8]) -> Option<Notice> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-    let server = std::str::from_utf8(payload).ok()?.parse().ok()?;
-    Some(Notice::Window { name: Vec::new(), token, server, span: Duration::ZERO })
+    number(payload)?;
+    Some(Notice::Free { name: payload.to_vec(), token })
+}
+
+fn number(payload: &[u8]) -> Option<u64> {
+    std::str::from_utf8(payload).ok()?.parse().ok()
 }
 
 impl Ears {
     fn numbers(&self, until: Moment) -> Result<Vec<u64>, Error> {
         let number = |notice| match notice {
-            Notice::Window { server, .. } => server,
+            Notice::Free { name, .. } => number(&name).unwrap(),
             Notice::Granted { .. } => panic!("never read"),
         };
         Ok(self.hear(until, &read)?.into_iter().map(|(_, notice)| number(notice)).collect())

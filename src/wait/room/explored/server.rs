@@ -16,8 +16,6 @@ use crate::store::{
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
 
-/// How long a message says that a window runs: it may end at any moment.
-const WINDOW: Duration = Duration::from_millis(500);
 /// So long that nothing ends by itself while the threads meet.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
@@ -74,10 +72,6 @@ impl State {
                 Notice::Granted { name: name.to_vec(), token, fence, block, server, span };
             if entry.inbox.post(granted) {
                 self.grant(token, block);
-                for next in self.queue.iter().take(2) {
-                    let (name, token) = (name.to_vec(), next.token);
-                    next.inbox.post(Notice::Window { name, token, server, span: WINDOW });
-                }
                 return;
             }
         }
@@ -271,6 +265,12 @@ impl Store for Link {
 
     fn look(&self, _name: &[u8], _deadline: Deadline) -> Result<Look, Error> {
         Ok(Look { holder: None, last_fence: None })
+    }
+
+    fn free_in(&self, name: &[u8], _deadline: Deadline) -> Result<Duration, Error> {
+        let names = self.server.names.lock();
+        let is_held = names.get(name).is_some_and(|state| state.holder.is_some());
+        Ok(if is_held { LONG } else { Duration::ZERO })
     }
 
     fn ping(&self, _deadline: Deadline) -> Result<(), Error> {

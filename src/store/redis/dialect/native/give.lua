@@ -11,6 +11,8 @@
 --
 -- Replies  1  the lock was the token's and is free or another's now
 --          0  it was not
+--          2 more: the lock is free, and waiters are left behind more that are gone than a script
+--             removes. The same again goes on
 --          an error: the lock was not freed
 --
 -- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the
@@ -52,22 +54,10 @@ end
 if mine or (queued and not taken) then
   redis.call('DEL', lock)
 end
-local was_head = false
 if member ~= '' and not mine and (queued or fence == '0') then
-  was_head = taken and redis.pcall('ZRANK', queue, member) == 0
   redis.pcall('ZREM', queue, member)
 end
-
-local function now()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
 if taken then
-  local left = was_head and redis.call('PTTL', lock) or -1
-  if left > 0 then
-    tell(lock, queue, redis.call('ZRANGE', queue, 0, 1, 'WITHSCORES'), now(), left)
-  end
   return 0
 end
 
@@ -82,11 +72,10 @@ end
 
 local left = queued
 if queued then
-  local came, reserved
-  came, reserved, left = hand_over(lock, side, queue, now(), tonumber(last))
+  local time, came, reserved = redis.call('TIME')
+  came, reserved, left = hand_over(lock, side, queue, time[1] * 1000000 + time[2], tonumber(last))
   if came == 'some' then
-    -- The lock is free and its next waiter unknown: the first ones that hear it are to ask at once.
-    tell(lock, queue, redis.call('ZRANGE', queue, 0, 1, 'WITHSCORES'), now(), 0)
+    return answer + 2
   end
   -- The side key has been written since.
   if reserved ~= tonumber(last) then

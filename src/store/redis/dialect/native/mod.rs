@@ -162,7 +162,8 @@ impl Native {
     ) -> Result<(Reply, u64), Error> {
         match (request, value) {
             (request, Value::ServerError(error)) => Err(explain(self.script(request), &error)),
-            (Request::Give { .. }, Value::Int(1)) => Ok((Reply::Given, 0)),
+            (Request::Give { .. }, Value::Int(1 | 3)) => Ok((Reply::Given, 0)),
+            (Request::Give { .. }, Value::Int(2)) => Ok((Reply::NotMine, 0)),
             (Request::Extend { .. }, Value::Int(1)) => Ok((Reply::Extended, 0)),
             (Request::Give { .. } | Request::Extend { .. }, Value::Int(0)) => {
                 Ok((Reply::NotMine, 0))
@@ -173,6 +174,11 @@ impl Native {
             },
             (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
         }
+    }
+
+    /// Whether a give set the lock free and met more waiters that are gone than it could remove.
+    pub(in crate::store::redis) fn is_unfinished(value: &Value) -> bool {
+        matches!(value, Value::Int(2 | 3))
     }
 
     /// Why a guarded server did not do what it was asked, and never will.

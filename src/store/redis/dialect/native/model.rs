@@ -10,9 +10,11 @@ use crate::token::Token;
 /// The name that notices carry; requests for any other are taken for this one.
 pub(crate) const NAME: &[u8] = b"n";
 
-/// How many fences a waiter is granted, and how many waiters a script looks at.
+/// How many fences a waiter is granted.
 pub(crate) const BLOCK: u64 = 64;
-const MOST: usize = 64;
+/// How many of those that are gone a script removes, and how many of them at once.
+const MOST: usize = 4000;
+const AT_ONCE: usize = 1000;
 
 /// One client's channel.
 pub(crate) type Channel = u8;
@@ -59,8 +61,6 @@ pub(crate) struct Entry {
 pub(crate) struct Flaws {
     /// A lock is handed over for the whole of its ttl.
     pub(crate) full_ttl_at_hand_over: bool,
-    /// One waiter is told that a window runs, not two.
-    pub(crate) one_waiter_told: bool,
     /// A give of a token under which no fence was used hands nothing over.
     pub(crate) undo_without_hand_over: bool,
 }
@@ -162,7 +162,7 @@ impl ModelServer {
                 let ours = held.token.is_some() && side.grant.map(|(to, _)| to) == held.token;
                 let place = member.zip(ticket).map(|(member, ticket)| {
                     self.side = Some(Side { queued: true, ..side });
-                    self.stand(now, member, ticket, Some(free_in))
+                    self.stand(now, member, ticket)
                 });
                 return self.busy(free_in, place.as_ref(), ours);
             }
@@ -187,10 +187,8 @@ impl ModelServer {
         let queued = stored.map_or(!self.queue.is_empty(), |side| side.queued);
         let mut left = queued;
         if queued && self.lock.is_none() {
-            let place = member
-                .clone()
-                .zip(ticket)
-                .map(|(member, ticket)| self.stand(now, member, ticket, None));
+            let place =
+                member.clone().zip(ticket).map(|(member, ticket)| self.stand(now, member, ticket));
             match self.hand_over(run, &mut last, member.as_ref()) {
                 Came::Given(free_in) => return self.busy(free_in, place.as_ref(), true),
                 Came::Some => return self.busy(Duration::ZERO, place.as_ref(), true),
@@ -256,19 +254,14 @@ impl ModelServer {
     fn give(&mut self, run: &mut Run<'_>, token: Token, fence: u64, entry: Option<Entry>) -> Reply {
         let queued = self.side.as_ref().map_or(!self.queue.is_empty(), |side| side.queued);
         let mine = self.lock.as_ref().is_some_and(|held| held.token == Some(token));
-        let taken_until = self.lock.as_ref().filter(|_| !mine).map(|held| held.until);
+        let taken = self.lock.is_some() && !mine;
         if mine {
             self.lock = None;
         }
-        let mut was_head = false;
         if queued || fence == 0 {
-            was_head = entry.is_some() && self.place(entry.as_ref()) == Some(0);
             self.leave(entry.as_ref());
         }
-        if let Some(until) = taken_until {
-            if was_head {
-                self.tell(run, Duration::from_micros(until - run.now));
-            }
+        if taken {
             return Reply::NotMine;
         }
         let mut side = self.side.clone().unwrap_or(Side { last: 0, grant: None, queued: false });
@@ -290,10 +283,8 @@ impl ModelServer {
         if queued && !(self.flaws.undo_without_hand_over && fence == 0) {
             let mut last = side.last;
             let came = self.hand_over(run, &mut last, None);
-            match (came, &mut self.side) {
-                (Came::None, Some(side)) => side.queued = false,
-                (Came::Some, _) => self.tell(run, Duration::ZERO),
-                _ => {}
+            if let (Came::None, Some(side)) = (came, &mut self.side) {
+                side.queued = false;
             }
         }
         reply
@@ -301,9 +292,12 @@ impl ModelServer {
 
     /// Hands the lock to the first waiter that hears it, as far as those before `me` go.
     fn hand_over(&mut self, run: &mut Run<'_>, last: &mut u64, me: Option<&Entry>) -> Came {
-        for _ in 0..MOST {
+        let mut tried = 0;
+        loop {
             if self.queue.is_empty() || self.place(me) == Some(0) {
                 return Came::None;
+            } else if tried >= MOST {
+                return Came::Some;
             }
             let entry = self.queue.remove(0);
             let first = run.now.max(*last + 1);
@@ -326,39 +320,24 @@ impl ModelServer {
             if run.tell(entry.channel, notice) {
                 let until = run.now + micros(span);
                 self.lock = Some(Held { token: Some(entry.token), until });
-                self.tell(run, span);
                 return Came::Given(span);
             }
-        }
-        if self.queue.is_empty() || self.place(me) == Some(0) { Came::None } else { Came::Some }
-    }
-
-    /// Tells those who stand first that the lock is taken for a span.
-    fn tell(&self, run: &mut Run<'_>, span: Duration) {
-        let mut left: u32 = if self.flaws.one_waiter_told { 1 } else { 2 };
-        for entry in self.queue.iter().take(MOST) {
-            if entry.ticket % 2 == 1 && !span.is_zero() {
-                left = left.saturating_sub(1);
-            } else if left > 0 {
-                let notice =
-                    Notice::Window { name: Vec::new(), token: entry.token, server: run.now, span };
-                left -= u32::from(run.tell(entry.channel, notice));
-            }
+            let mine = self.place(me).unwrap_or(usize::MAX);
+            let is_gone = |(at, entry): &(usize, &Entry)| *at < mine && !(run.hears)(entry.channel);
+            let gone = self.queue.iter().enumerate().take(AT_ONCE).take_while(is_gone).count();
+            self.queue.drain(..gone);
+            tried += 1 + gone;
         }
     }
 
-    /// `left` is what is told of the lock's ttl.
-    fn stand(&mut self, now: u64, member: Entry, ticket: u64, left: Option<Duration>) -> Entry {
+    fn stand(&mut self, now: u64, member: Entry, ticket: u64) -> Entry {
         let kept = self.place(Some(&member)).map(|place| self.queue[place].ticket);
         let newest = self.queue.last().map_or(0, |entry| entry.ticket);
         let ticket = match (ticket, kept) {
             (0, Some(kept)) => kept,
-            (0, None) => now.max(newest + 2).next_multiple_of(2),
+            (0, None) => now.max(newest + 1),
             (ticket, _) => ticket,
         };
-        let span = member.ttl.min(self.window).as_millis();
-        let asks = left.is_some_and(|left| left.as_millis() <= span);
-        let ticket = ticket - ticket % 2 + u64::from(asks);
         self.leave(Some(&member));
         let entry = Entry { ticket, ..member };
         self.queue.push(entry.clone());

@@ -72,19 +72,13 @@ local function note(anybody, ...)
   redis.call('SET', side, noted, 'PX', SIDE_TTL)
 end
 
--- Returns the ticket; `left` is what is told of the lock's ttl.
-local function stand(left)
+local function stand()
   local ticket = ARGV[6] ~= '0' and ARGV[6] or redis.call('ZSCORE', queue, member)
   if not ticket then
     local newest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    ticket = newest and math.max(now, tonumber(newest) + 2) or now
-    ticket = ticket + ticket % 2
+    ticket = newest and math.max(now, tonumber(newest) + 1) or now
   end
   ticket = tonumber(ticket)
-  ticket = ticket - ticket % 2
-  if left and left <= tonumber(string.match(member, '^%x+ (%d+)')) then
-    ticket = ticket + 1
-  end
   redis.call('ZADD', queue, string.format('%.0f', ticket), member)
   redis.call('PEXPIRE', queue, 300000)
   return ticket
@@ -105,7 +99,7 @@ if holder and holder ~= token then
       -- Before the queue has anybody in it: who finds a 0 there does not look.
       note(true, last, first, owner)
     end
-    ticket = stand(left)
+    ticket = stand()
   end
   return busy(left, ticket, owner == holder and first > 0)
 end

@@ -11,7 +11,7 @@
 -- ARGV[3]  its member in the queue; empty where it cannot be there, or stays
 -- ARGV[4]  1 to tell those who wait, else 0
 --
--- Those who wait are told  "W <token> <server time in µs> 0 <lock's key>"
+-- Those who wait are told  "F <token> <lock's key>"
 --
 -- Replies  1  the lock was the token's and is free
 --          0  it was not, or a later attempt has it
@@ -54,18 +54,16 @@ end
 -- Two are told, since one may be about to give up. Those who hear nothing are gone, and come back
 -- with their next poll if they are not; a script must not look at all of them again and again.
 local MOST, told, anybody = 64, 0, true
-local time = redis.pcall('TIME')
 for _ = 1, MOST do
   local waiter = redis.pcall('ZRANGE', queue, told, told)
-  if waiter.err or time.err then
+  if waiter.err then
     return 1
   elseif not waiter[1] then
     anybody = told > 0
     break
   end
   local whose, channel = string.match(waiter[1], '^(%x+) %d+ (.+)$')
-  local now = time[1] * 1000000 + time[2]
-  local text = string.format('W %s %.0f 0 ', whose or '', now) .. lock
+  local text = 'F ' .. (whose or '') .. ' ' .. lock
   -- Where the node is a Cluster, a channel ends with the tag that puts it into the lock's slot.
   local sharded = channel and string.sub(channel, -1) == '}'
   local heard = channel and redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, text) or 0

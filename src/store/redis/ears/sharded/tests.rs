@@ -78,7 +78,7 @@ fn ears() -> (Ears, [Arc<Fake>; 2]) {
 
 fn read(_: &[u8]) -> Option<Notice> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-    Some(Notice::Window { name: Vec::new(), token, server: 0, span: Duration::ZERO })
+    Some(Notice::Free { name: Vec::new(), token })
 }
 
 const NOTICE: &[u8] = b"*3\r\n$8\r\nsmessage\r\n$1\r\nc\r\n$1\r\n7\r\n";

@@ -141,45 +141,6 @@ fn a_waiter_that_leaves_is_out_of_the_queue() {
 }
 
 #[test]
-fn who_was_told_a_short_ttl_asks_by_itself_and_is_not_told() {
-    let world = World::new();
-    let mut ears = [2, 3, 4].map(|client| world.listen(client));
-    world.cmd(&["SET", "n", "their value", "PX", "60000"]);
-    let tickets = world.tickets(2..5);
-    assert!(tickets.iter().all(|ticket| ticket % 2 == 1), "{tickets:?}");
-    assert_eq!(world.give(2, 0), Reply::NotMine);
-    assert!(ears.iter_mut().all(|ear| ear.heard().is_empty()));
-    // A poll that is told a longer one changes that, and keeps the place.
-    world.cmd(&["SET", "n", "their value", "PX", "90000"]);
-    let Reply::Busy { ticket, .. } = world.join(4, tickets[2]) else { panic!() };
-    assert_eq!(ticket, tickets[2] - 1);
-    assert_eq!(world.queue(), [3, 4]);
-    assert_eq!(world.give(3, 0), Reply::NotMine);
-    let [_, _, four] = &mut ears;
-    assert!(four.heard_window() > Duration::from_secs(60));
-}
-
-#[test]
-fn when_the_first_leaves_a_taken_lock_the_new_first_two_are_told_how_long_it_is_taken() {
-    let world = World::new();
-    let mut ears = [2, 3, 5, 6].map(|client| world.listen(client));
-    // For longer than any span: those who join then do not ask by themselves in time.
-    world.cmd(&["SET", "n", "their value", "PX", "90000"]);
-    // The fourth one is dead.
-    world.tickets(2..7);
-    assert_eq!(world.give(3, 0), Reply::NotMine);
-    assert!(ears.iter_mut().all(|ear| ear.heard().is_empty()), "it was not the first");
-    assert_eq!(world.give(2, 0), Reply::NotMine);
-    let [two, three, five, six] = &mut ears;
-    assert_eq!((two.heard(), three.heard()), (vec![], vec![]));
-    for ear in [five, six] {
-        let left = ear.heard_window();
-        assert!(left <= Duration::from_secs(90) && left > Duration::from_secs(50), "{left:?}");
-    }
-    assert_eq!(world.queue(), [4, 5, 6]);
-}
-
-#[test]
 fn a_client_without_a_channel_leaves_no_queue_and_gives_all_the_same() {
     let world = World::new();
     let mut ear = world.listen(2);

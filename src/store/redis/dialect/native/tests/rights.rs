@@ -136,7 +136,6 @@ fn the_rights_that_are_needed_are_enough() {
     let tickets = user.tickets(2..5);
     assert_eq!(user.give(1, fence), Reply::Given);
     let (fence, _) = ears[0].heard_grant();
-    assert_eq!(ears[1].heard_window(), WINDOW);
     assert_eq!(user.claim(2, fence), Reply::Extended);
     assert_eq!(user.give(3, 0), Reply::NotMine);
     assert_eq!(user.give(2, fence), Reply::Given);
@@ -159,7 +158,6 @@ fn a_server_short_of_memory_still_frees_and_hands_over() {
     assert_eq!(world.give(1, fence), Reply::Given);
     assert_eq!(world.holder(), Some(2));
     let (second, _) = ears[0].heard_grant();
-    assert_eq!(ears[1].heard_window(), WINDOW);
     world.expire();
     assert_eq!(world.give(2, second), Reply::NotMine);
     let (third, _) = ears[1].heard_grant();

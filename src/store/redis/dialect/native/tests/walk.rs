@@ -28,7 +28,6 @@ fn a_model_that_is_wrong_on_purpose_is_found_out() {
     let none = Flaws::default();
     for flaws in [
         Flaws { full_ttl_at_hand_over: true, ..none },
-        Flaws { one_waiter_told: true, ..none },
         Flaws { undo_without_hand_over: true, ..none },
     ] {
         let found = (0..12).any(|seed| Walk::new(seed, flaws).go(400).is_err());
@@ -155,7 +154,8 @@ impl Walk {
             .collect();
         // When it was, as far as anything tells.
         let notices = heard.iter().flatten().map(|notice| match notice {
-            Notice::Granted { server, .. } | Notice::Window { server, .. } => *server,
+            Notice::Granted { server, .. } => *server,
+            Notice::Free { .. } => 0,
         });
         let now = notices.chain([server]).max().filter(|now| *now > 0).unwrap_or(before);
         let ears = &self.ears;
@@ -167,7 +167,7 @@ impl Walk {
         }
         for (channel, notice) in told {
             let heard = &mut heard[usize::from(channel)];
-            if heard.is_empty() || !is_notice(&heard.remove(0), &notice) {
+            if heard.is_empty() || heard.remove(0) != notice {
                 return Err(format!("{channel} was not told {notice:?}"));
             }
             if let Notice::Granted { token, fence, block, .. } = notice {
@@ -231,16 +231,6 @@ fn alike(one: &Reply, two: &Reply) -> bool {
             Reply::Busy { free_in: left, ticket, rank, ours },
             Reply::Busy { free_in, ticket: of, rank: place, ours: known },
         ) => (ticket, rank, ours) == (of, place, known) && near(left, free_in),
-        (one, two) => one == two,
-    }
-}
-
-fn is_notice(one: &Notice, two: &Notice) -> bool {
-    match (one, two) {
-        (
-            Notice::Window { token, server, span, .. },
-            Notice::Window { token: whose, server: when, span: left, .. },
-        ) => (token, server) == (whose, when) && near(*span, *left),
         (one, two) => one == two,
     }
 }

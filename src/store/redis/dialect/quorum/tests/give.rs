@@ -2,17 +2,17 @@
 
 use super::*;
 
-fn told(ear: &mut Listener) -> Vec<(Duration, Vec<u8>)> {
+fn told(ear: &mut Listener) -> Vec<Vec<u8>> {
     let heard = ear.heard().into_iter();
-    let window = heard.map(|notice| match notice {
-        Notice::Window { span, name, .. } => (span, name),
+    let free = heard.map(|notice| match notice {
+        Notice::Free { name, .. } => name,
         Notice::Granted { .. } => panic!("{notice:?}"),
     });
-    window.collect()
+    free.collect()
 }
 
-fn once() -> Vec<(Duration, Vec<u8>)> {
-    vec![(Duration::ZERO, NAME.to_vec())]
+fn once() -> Vec<Vec<u8>> {
+    vec![NAME.to_vec()]
 }
 
 /// A holder and so many waiters behind it.
@@ -160,7 +160,7 @@ fn any_name_is_told_as_it_is() {
     busy(node.ask(ballot(2, Place::Join(0)), 2));
     let give = Ballot::Give { name, token: token(1), attempt: Some(7), leaves: true, tells: true };
     assert_eq!(node.ask(give, 1), Said::Given);
-    assert_eq!(told(&mut ear), [(Duration::ZERO, name.to_vec())]);
+    assert_eq!(told(&mut ear), [name.to_vec()]);
 }
 
 #[test]

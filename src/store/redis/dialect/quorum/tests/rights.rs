@@ -54,7 +54,7 @@ fn the_rights_that_are_needed_are_enough() {
     }
     assert_eq!(user.give(4, None), Said::NotMine);
     assert_eq!(user.give(1, Some(1000)), Said::Given);
-    assert!(ears.iter_mut().all(|ear| ear.heard_window() == Duration::ZERO));
+    ears.iter_mut().for_each(Listener::heard_free);
     granted(user.join(3, 1001));
     assert_eq!(node.queue(), [2]);
     user.initialize(GUARD, true).unwrap();
@@ -107,7 +107,7 @@ fn a_node_short_of_memory_grants_nothing_new_and_still_extends_and_gives() {
     assert_eq!(node.try_ask(raise, DEAF).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(node.side(), Some((true, 1000, 1000, 1)));
     assert_eq!(node.give(1, Some(1000)), Said::Given);
-    assert_eq!(ear.heard_window(), Duration::ZERO);
+    ear.heard_free();
     // Whoever leaves no queue begins with no removal.
     let refused = node.try_ask(take(9, Place::Join(0), 2000), DEAF).unwrap_err();
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::OutOfMemory, None));

@@ -223,7 +223,7 @@ impl Walk {
         for (channel, ear) in (0..).zip(&mut self.ears) {
             for notice in ear.as_mut().map_or(Vec::new(), Listener::heard) {
                 match notice {
-                    Notice::Window { name, token, span: Duration::ZERO, .. } if name == NAME => {
+                    Notice::Free { name, token } if name == NAME => {
                         heard.push((channel, token));
                     }
                     notice => return Err(format!("{notice:?}")),

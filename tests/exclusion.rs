@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use leasehold::{Backoff, Client};
 use nix::fcntl::{Flock, FlockArg};
-use stores::{LIMIT, Store, ms, on_each_store, open};
+use stores::{LIMIT, Store, ms, on_each_store};
 use support::history::{judge, now};
-use support::{Child, Hold, Server, Wrong, child};
+use support::{Hold, Server, Wrong};
 
 on_each_store!(
     c1_c2_threads_hold_one_after_the_other_and_lose_nothing,
-    c1_c2_processes_hold_one_after_the_other_and_lose_nothing,
     c1_control_holders_that_ignore_validity_overlap,
 );
 
@@ -125,42 +124,6 @@ fn c1_c2_threads_hold_one_after_the_other_and_lose_nothing(store: &Store) {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     check(reports, &register);
-}
-
-fn c1_c2_processes_hold_one_after_the_other_and_lose_nothing(store: &Store) {
-    let dir = tempfile::tempdir().unwrap();
-    let register = dir.path().join("register");
-    let args = [store.url(), register.display().to_string()];
-    let args: Vec<_> = args.iter().map(String::as_str).collect();
-    let children: Vec<_> = (0..3).map(|_| Child::start("contender", &args)).collect();
-    let reports = children.into_iter().map(|mut child| {
-        let (mut report, mut lines) = (Report::default(), child.rest(LIMIT * 2));
-        let number = |text: &str| text.parse::<u64>().unwrap();
-        let last = lines.pop().unwrap();
-        let (accepted, refused) = last.split_once(' ').unwrap();
-        (report.accepted, report.refused) = (number(accepted), number(refused));
-        for line in lines {
-            report.turns.push(Hold::from_line(&line).unwrap());
-        }
-        assert!(child.wait(LIMIT).success());
-        report
-    });
-    check(reports.collect(), &register);
-}
-
-fn contender(args: &[String]) {
-    let client = open(&args[0]);
-    let report = contend(&client, args[1].as_ref(), ms(1200));
-    for turn in report.turns {
-        child::say(&turn.to_line());
-    }
-    child::say(&format!("{} {}", report.accepted, report.refused));
-}
-
-#[test]
-#[ignore = "the entry of child processes"]
-fn child_entry() {
-    child::play(&[("contender", contender)]);
 }
 
 /// The judge finds what it is there to find: with the lock of this library, used wrongly.

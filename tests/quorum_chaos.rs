@@ -24,7 +24,7 @@ use chaos::{SITES, ms};
 use leasehold::Client;
 use support::history::{judge, now};
 use support::wait::{Metronome, eventually_some};
-use support::{Child, Clock, Dice, Hold, Link, Wrong, child, eventually};
+use support::{Child, Clock, Dice, Hold, Link, Wrong, chaos_length, child, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const SEED: &str = "LEASEHOLD_SEED";
@@ -40,13 +40,6 @@ const THREADS: usize = 3;
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn length(short: u64, long: u64) -> Duration {
-    let given = std::env::var("LEASEHOLD_CHAOS_SECONDS").ok();
-    let given = given.map(|text| text.parse().expect("a number of seconds"));
-    let is_long = std::env::var_os("LEASEHOLD_LONG").is_some();
-    Duration::from_secs(given.unwrap_or(if is_long { long } else { short }))
 }
 
 #[test]
@@ -231,7 +224,8 @@ fn our_climate() -> Climate {
 fn c1_c2_on_five_servers_nothing_overlaps_and_fences_are_in_order_whatever_fails() {
     let _alone = alone();
     let metronome = Metronome::start();
-    let (holds, faults, counts) = run_ours(false, &our_climate(), LITTLE_SKEW, length(15, 600));
+    let (holds, faults, counts) =
+        run_ours(false, &our_climate(), LITTLE_SKEW, chaos_length(15, 600));
     let stall = metronome.longest_gap();
     let wrong = judge(&holds);
     let figures = Figures { holds: &holds, wrong: &wrong, faults: &faults, counts };
@@ -250,7 +244,7 @@ fn c2_on_five_servers_of_which_one_has_a_clock_that_jumps_fences_are_in_order() 
     climate.kinds.retain(|kind| ![Kind::KilledAndEmpty, Kind::KilledWithFile].contains(kind));
     climate.disaster = None;
     climate.calm = ms(300);
-    let (holds, faults, counts) = run_ours(true, &climate, MOST_SKEW, length(8, 120));
+    let (holds, faults, counts) = run_ours(true, &climate, MOST_SKEW, chaos_length(8, 120));
     let wrong = judge(&holds);
     let figures = Figures { holds: &holds, wrong: &wrong, faults: &faults, counts };
     println!("{figures}");
@@ -319,7 +313,7 @@ fn is_overlap(wrong: &Wrong) -> bool {
 #[test]
 fn a_careful_lock_written_by_hand_passes_while_no_server_forgets() {
     let climate = by_hand_climate(&NETWORK);
-    let wrong = run_by_hand(Mistake::None, &climate, length(4, 60), is_overlap);
+    let wrong = run_by_hand(Mistake::None, &climate, chaos_length(4, 60), is_overlap);
     assert_eq!(wrong, []);
 }
 

@@ -28,7 +28,7 @@ pub use certificates::{Certificates, ServerCertificate};
 pub use child::Child;
 pub use clocked::{Clock, Offset};
 pub use cluster::{Cluster, ClusterBuilder, Migration, Node};
-pub use dice::Dice;
+pub use dice::{Dice, chaos_length};
 pub use history::{Hold, Wrong};
 pub use link::Link;
 pub use namespace::{Cut, Namespace};

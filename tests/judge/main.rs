@@ -1,0 +1,84 @@
+//! An independent judge. Processes use locks and are killed and stopped meanwhile. What each lease
+//! says of itself is written to memory that outlives its process: when it was valid, and until when
+//! it promised to be. No two leases of one name may have been valid at one moment.
+//!
+//! `LEASEHOLD_CHAOS_SECONDS` says how long a run takes, `LEASEHOLD_SEED` repeats one's choices.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
+
+mod control;
+mod journal;
+mod sentry;
+#[path = "../stores/mod.rs"]
+mod stores;
+#[path = "../support/mod.rs"]
+mod support;
+mod trouble;
+mod verdict;
+mod worker;
+
+use std::time::Duration;
+
+use stores::{Quorum, Store, ms, secs};
+use support::{Server, child};
+use trouble::Run;
+use trouble::Trouble::*;
+
+const NAMES: [&str; 2] = ["lock", "other"];
+const WINDOW: Duration = ms(150);
+/// A lock is not left free for longer than `idle` while somebody waits for it.
+const RUN: Run = Run { troubles: &[], workers: 4, ttl: ms(400), idle: ms(300) };
+
+fn redis() -> Store {
+    // Nothing that it has answered is lost when it is killed.
+    let kept = ["--appendonly", "yes", "--appendfsync", "always"];
+    let builder = Server::builder().args(&kept).inside("/dev/shm".as_ref());
+    Store::Redis(Box::new(builder.start()))
+}
+
+#[test]
+#[ignore = "the entry of child processes"]
+fn child_entry() {
+    child::play(&[("worker", worker::play)]);
+}
+
+#[test]
+fn c1_c2_c6_c10_on_redis_no_two_leases_are_valid_at_once_whatever_happens() {
+    let troubles = [Killed, Killed, Row, Link, Link, Restarted, Flood];
+    Run { troubles: &troubles, ..RUN }.rage(redis()).assert_exclusion();
+}
+
+/// The ttl is too long for anybody to ask because it is over.
+#[test]
+fn c1_c2_c10_on_redis_a_lock_is_not_left_free_whoever_stands_still() {
+    let run = Run { troubles: &[Row], workers: 6, ttl: secs(20), ..RUN };
+    run.rage(redis()).assert_exclusion();
+}
+
+/// Then there may be two at once, and the fences tell them apart.
+#[test]
+fn c2_c10_on_a_redis_that_forgets_fences_grow_and_nobody_waits_for_long() {
+    Run { troubles: &[Forgets], ttl: secs(20), idle: secs(2), ..RUN }.rage(redis());
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn c1_c2_c10_on_a_file_no_two_leases_are_valid_at_once_whatever_happens() {
+    let run = Run { troubles: &[Killed, Row], idle: secs(2), ..RUN };
+    run.rage(Store::file()).assert_exclusion();
+}
+
+#[test]
+fn c1_c2_on_a_quorum_no_two_leases_are_valid_at_once_whatever_stands_still() {
+    let run = Run { troubles: &[Killed, Row, Stopped], idle: secs(2), ..RUN };
+    run.rage(Store::quorum()).assert_exclusion();
+}
+
+/// There may be two at once for a moment, where a lease was won against others, on two servers, and
+/// the clock of one of them jumps.
+#[test]
+fn c2_on_a_quorum_of_which_one_clock_jumps_fences_grow() {
+    let quorum = Quorum::builder(3).servers(Server::builder().clocked()).start();
+    let run = Run { troubles: &[Killed, Row, Clock], idle: secs(2), ..RUN };
+    run.rage(Store::Quorum(quorum));
+}

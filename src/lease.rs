@@ -115,6 +115,7 @@ impl Lease {
         let desk = self.keeper.desk()?;
         self.check_ttl(ttl)?;
         let deadline = Deadline::after(self.keeper.io_timeout());
+        let mut asked_before = false;
         loop {
             if self.grant.is_over() {
                 return Err(self.lost(desk, LossReason::Expired));
@@ -145,9 +146,10 @@ impl Lease {
             };
             if failure.sent.is_some() {
                 desk.metrics.unknown.add_one();
+                asked_before = true;
             }
             if !failure.error.is_retriable() || deadline.left() < RETRY {
-                return Err(unconfirmed(failure));
+                return Err(unconfirmed(failure, asked_before));
             }
             std::thread::sleep(RETRY);
         }
@@ -266,14 +268,16 @@ impl Lease {
         }
         desk.room.left_taken(&self.grant.identity);
         let deadline = Deadline::after(self.keeper.io_timeout());
+        let mut asked_before = false;
         loop {
             let failure = match self.send(desk, token, ttl, reach, deadline) {
                 Ok(answer) if answer.reply == Reply::Extended => return Ok(()),
                 Ok(_) => return Err(Error::bare(ErrorKind::Lost)),
                 Err(failure) => failure,
             };
+            asked_before |= failure.sent.is_some();
             if !failure.error.is_retriable() || deadline.left() < RETRY {
-                return Err(unconfirmed(failure));
+                return Err(unconfirmed(failure, asked_before));
             }
             std::thread::sleep(RETRY);
         }
@@ -311,7 +315,7 @@ impl Lease {
                 if matches!(requests.first(), Some(Request::Give { .. })) {
                     owe_all(desk, all);
                 }
-                return Err(unconfirmed(failure));
+                return Err(unconfirmed(failure, asked_before));
             }
             std::thread::sleep(RETRY);
         }
@@ -490,11 +494,11 @@ fn owe_all(desk: &Desk, all: [(Identity, Moment); 3]) {
     all.into_iter().for_each(|(identity, until)| desk.leave(Owed { identity, until }));
 }
 
-/// An extension that may have been made or not: the lease is as valid as it was.
-fn unconfirmed(failure: Failure) -> Error {
-    match failure.sent {
-        None => failure.error,
-        Some(_) => Error::new(
+/// An extension that may have been made or not, by any of its tries: the lease is as valid as it was.
+fn unconfirmed(failure: Failure, asked_before: bool) -> Error {
+    match asked_before {
+        false => failure.error,
+        true => Error::new(
             ErrorKind::Unknown,
             format!("the extension was not confirmed ({})", failure.error),
         ),

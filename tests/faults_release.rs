@@ -156,8 +156,9 @@ fn c6_an_extension_that_is_not_confirmed_leaves_the_lease_as_valid_as_it_was() {
         let lease = take(&client, LIMIT);
         let before = lease.remaining();
         for mode in [Mode::SwallowReplies, Mode::Silent] {
-            // A new connection is greeted.
+            // A new connection asks first whether others guard the server.
             proxy.set(Mode::Pass);
+            client.ping().unwrap();
             proxy.set_only(&mark(EXTEND), mode);
             let watch = Stopwatch::start();
             let error = lease.extend_for(LIMIT * 6).unwrap_err();

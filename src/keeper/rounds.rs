@@ -49,11 +49,16 @@ pub(super) fn run(desk: &Desk) {
         let say = || log::error!("a client's thread has failed; the client is closed");
         let _ = std::panic::catch_unwind(say);
     }
+    desk.store.close();
 }
 
 fn rounds(desk: &Desk) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
+    let watch_every = desk.store.watch_every();
     loop {
+        if watch_every.is_some() {
+            desk.store.watch(&|| lose_all(desk));
+        }
         let (due, debts, settling) = {
             let mut book = desk.book.lock();
             loop {
@@ -71,7 +76,11 @@ fn rounds(desk: &Desk) {
                     book.asleep_until = Moment::ZERO;
                     break (due, debts, settling);
                 }
-                book = sleep(desk, book, now);
+                book = sleep(desk, book, now, watch_every);
+                if watch_every.is_some() {
+                    // Not while others wait for the book: a disk may stand still.
+                    break (Vec::new(), Vec::new(), false);
+                }
             }
         };
         let asks = !due.is_empty() || !debts.is_empty();
@@ -91,7 +100,12 @@ fn rounds(desk: &Desk) {
     }
 }
 
-fn sleep<'a>(desk: &Desk, mut book: MutexGuard<'a, Book>, now: Moment) -> MutexGuard<'a, Book> {
+fn sleep<'a>(
+    desk: &Desk,
+    mut book: MutexGuard<'a, Book>,
+    now: Moment,
+    watch_every: Option<Duration>,
+) -> MutexGuard<'a, Book> {
     // This sleep stands still while the machine is suspended, and leases do not: whoever holds
     // some looks again soon after it woke.
     let longest = match book.is_empty() {
@@ -99,6 +113,7 @@ fn sleep<'a>(desk: &Desk, mut book: MutexGuard<'a, Book>, now: Moment) -> MutexG
         true => Duration::from_secs(3600),
         false => Duration::from_secs(1),
     };
+    let longest = longest.min(watch_every.unwrap_or(longest));
     let until = book.next_due().min(now.plus(longest));
     book.asleep_until = until;
     desk.wake.wait_for(book, until.since(now))
@@ -197,6 +212,20 @@ fn renewed(
             grant.renewal_failed(now, |span| jitter.around(span));
         }
     }
+}
+
+/// Where they were kept is no more.
+fn lose_all(desk: &Desk) {
+    let grants: Vec<_> = desk.book.lock().grants().cloned().collect();
+    let now = Moment::now();
+    for grant in &grants {
+        if grant.end(now) != Ended::Before {
+            desk.tell_lost(grant, LossReason::NotHeld);
+        } else {
+            desk.end_turns(&grant.identity, now);
+        }
+    }
+    refile(desk, grants);
 }
 
 /// Files grants under their new moments; those that are over leave the book.

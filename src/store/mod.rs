@@ -75,6 +75,19 @@ pub(crate) trait Store: Send + Sync {
         false
     }
 
+    /// How often the keeper has to [`watch`](Store::watch), if at all.
+    fn watch_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Looks whether what was granted is still kept where it was. If not, has every lease ended,
+    /// and grants nothing before that.
+    fn watch(&self, _end: &dyn Fn()) {}
+
+    /// The client has ended, though somebody may still have it: what others could wait for is let go
+    /// of.
+    fn close(&self) {}
+
     /// How waiters are told. `None` where the store tells nobody, and they ask again and again.
     fn ears(&self) -> Option<&dyn Ears> {
         None

@@ -17,6 +17,7 @@
 //! and starts one with `Child::start("holder", &[&server.url()])`.
 
 use std::env;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -72,12 +73,25 @@ impl Child {
 
     /// With a wall clock of its own.
     pub fn start_by(role: &str, args: &[&str], clock: Option<&Clock>) -> Child {
+        Child::start_behind(&[], role, args, clock)
+    }
+
+    /// By a command that becomes the process whose command line follows its own.
+    pub fn start_behind(
+        before: &[&str],
+        role: &str,
+        args: &[&str],
+        clock: Option<&Clock>,
+    ) -> Child {
         let mut joined = args.join(SEPARATOR);
         if !args.is_empty() {
             joined.push_str(SEPARATOR);
         }
-        let mut command = Command::new(env::current_exe().expect("the test binary has a path"));
+        let binary = env::current_exe().expect("the test binary has a path");
+        let mut words = before.iter().map(OsStr::new).chain([binary.as_os_str()]);
+        let mut command = Command::new(words.next().expect("the binary at least"));
         command
+            .args(words)
             .args([ENTRY, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(ARGS, joined)

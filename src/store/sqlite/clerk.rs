@@ -23,12 +23,18 @@ pub(super) struct Clerk<'a> {
     pub(super) now: Moment,
 }
 
-/// Why a request got no reply.
+/// Why a request got no reply, or a file was not opened.
 pub(super) enum Trouble {
     /// This request alone is refused, and has written nothing.
     Refused(Error),
     /// The transaction cannot go on.
     Sql(rusqlite::Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Refused(error)
+    }
 }
 
 impl From<rusqlite::Error> for Trouble {

@@ -4,12 +4,16 @@
 //! newcomers get the lock, and never hears of our deadline. Here every pause is drawn from the
 //! same short range, however long somebody has waited, and no mutex is held during it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
+use super::anchor::Anchor;
+use super::clerk::Trouble;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
@@ -21,21 +25,22 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct Door {
     connection: Turnstile<Connection>,
-    path: PathBuf,
+    anchor: Arc<Anchor>,
 }
 
 impl Door {
-    pub(super) fn new(connection: Connection, path: &Path) -> Door {
-        Door { connection: Turnstile::new(connection), path: path.to_owned() }
+    pub(super) fn new(connection: Connection, anchor: &Arc<Anchor>) -> Door {
+        Door { connection: Turnstile::new(connection), anchor: Arc::clone(anchor) }
     }
 
-    /// Reads without the file's write lock, and says when it began.
+    /// Reads without the file's write lock, and says when it began. What it brings is worth nothing
+    /// before the anchor was checked.
     pub(super) fn read<T>(
         &self,
         deadline: Deadline,
         look: impl Fn(&Connection) -> rusqlite::Result<T>,
     ) -> Result<(T, Moment), Error> {
-        refuse_if_late(deadline, &self.path)?;
+        refuse_if_late(deadline, self.anchor.path())?;
         loop {
             let connection = self.enter(deadline)?;
             let sent = Moment::now();
@@ -43,9 +48,9 @@ impl Door {
                 Ok(seen) => return Ok((seen, sent)),
                 Err(error) if is_busy(&error) => {
                     drop(connection);
-                    pause(deadline, &self.path)?;
+                    pause(deadline, self.anchor.path())?;
                 }
-                Err(error) => return Err(explain(&error, &self.path)),
+                Err(error) => return Err(explain(&error, self.anchor.path())),
             }
         }
     }
@@ -57,19 +62,28 @@ impl Door {
         patience: Deadline,
         deadline: Deadline,
     ) -> Result<Transaction<'_>, Error> {
-        refuse_if_late(deadline, &self.path)?;
+        refuse_if_late(deadline, self.anchor.path())?;
         let patience = patience.min(deadline);
         loop {
             let connection = self.enter(patience)?;
+            self.anchor.check()?;
             let sent = Moment::now();
             match begin(&connection) {
-                Ok(()) => return Ok(Transaction { connection, sent, path: &self.path }),
+                Ok(()) => return Ok(Transaction { connection, sent, anchor: &self.anchor }),
                 Err(error) if is_busy(&error) => {
                     drop(connection);
-                    pause(patience, &self.path)?;
+                    pause(patience, self.anchor.path())?;
                 }
-                Err(error) => return Err(explain(&error, &self.path)),
+                Err(error) => return Err(explain(&error, self.anchor.path())),
             }
+        }
+    }
+
+    /// The last one that closes a log copies it into the file and removes both by name.
+    pub(super) fn let_close_copy(&self) {
+        if let Some(connection) = self.connection.enter_now() {
+            let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = connection.set_db_config(config, false);
         }
     }
 
@@ -79,7 +93,7 @@ impl Door {
     }
 
     fn enter(&self, deadline: Deadline) -> Result<Turn<'_, Connection>, Error> {
-        self.connection.enter(deadline).ok_or_else(|| late(&self.path))
+        self.connection.enter(deadline).ok_or_else(|| late(self.anchor.path()))
     }
 }
 
@@ -87,7 +101,7 @@ impl Door {
 pub(super) struct Transaction<'a> {
     connection: Turn<'a, Connection>,
     sent: Moment,
-    path: &'a Path,
+    anchor: &'a Anchor,
 }
 
 impl Transaction<'_> {
@@ -100,9 +114,13 @@ impl Transaction<'_> {
         self.sent
     }
 
+    /// Nothing counts if the keeper may have seen meanwhile that the file was lost: it would not see
+    /// it once more.
     pub(super) fn commit(self) -> Result<(), Failure> {
-        let Err(error) = step(&self.connection, "COMMIT") else { return Ok(()) };
-        let said = explain(&error, self.path);
+        let Err(error) = step(&self.connection, "COMMIT") else {
+            return self.anchor.recall().map_err(Failure::not_done);
+        };
+        let said = explain(&error, self.anchor.path());
         // Busy means that no byte was written: the transaction is still open, and dropping it rolls
         // it back. After any other failure the commit record may already be in the log with only
         // the sync missing. Nobody sees it now, but when all processes have died, the recovery of
@@ -128,11 +146,11 @@ pub(super) fn insist<T>(
     path: &Path,
     deadline: Deadline,
     mut work: impl FnMut() -> rusqlite::Result<T>,
-) -> Result<T, Error> {
+) -> Result<T, Trouble> {
     loop {
         match work() {
             Err(error) if is_busy(&error) => pause(deadline, path)?,
-            done => return done.map_err(|error| explain(&error, path)),
+            done => return Ok(done?),
         }
     }
 }
@@ -172,7 +190,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-fn pause(deadline: Deadline, path: &Path) -> Result<(), Error> {
+pub(super) fn pause(deadline: Deadline, path: &Path) -> Result<(), Error> {
     let left = deadline.left();
     if left.is_zero() {
         return Err(late(path));
@@ -187,7 +205,7 @@ fn refuse_if_late(deadline: Deadline, path: &Path) -> Result<(), Error> {
     if deadline.has_passed() { Err(late(path)) } else { Ok(()) }
 }
 
-fn late(path: &Path) -> Error {
+pub(super) fn late(path: &Path) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!("{}: other callers kept it locked until the deadline", path.display()),

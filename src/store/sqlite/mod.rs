@@ -9,6 +9,7 @@
 //! machine. All changes happen under the file's one write lock. A fence is on the disk before
 //! anybody hears of it.
 
+mod anchor;
 mod clerk;
 mod door;
 mod mounts;
@@ -17,8 +18,8 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
@@ -28,24 +29,26 @@ use crate::fork::OneProcess;
 use crate::store::{
     Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
 };
+use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;
 use clerk::{Clerk, Glance, Trouble};
-use door::{Door, explain};
+use door::explain;
+use open::Opened;
 
 /// SQLite knows by itself which locks of a file its process has, and asks the kernel only for
 /// others. In a forked child that knowledge is false for every file which the parent has open: the
 /// child would hold nothing, and once the parent is gone, work on a log that others have deleted.
 static USED_IN: OneProcess = OneProcess::new();
 
+/// How often it is looked whether the file is still what it was.
+const WATCH_EVERY: Duration = Duration::from_millis(250);
+
 pub(crate) struct SqliteStore {
-    /// Its commits are synced to the disk before they count.
-    durable: Door,
-    /// Its commits are not: it reads, and writes what matters to the living only. It is also free
-    /// while the other one waits for the disk.
-    quick: Door,
-    path: PathBuf,
-    /// Device and inode of the file that was opened.
-    identity: (u64, u64),
+    /// `None` after a file was lost, until somebody wants the one that is there now.
+    opened: Mutex<Option<Arc<Opened>>>,
+    opening: Turnstile<()>,
+    /// As it was given, but absolute.
+    name: PathBuf,
     prefix: Vec<u8>,
     boot: String,
 }
@@ -61,25 +64,43 @@ impl SqliteStore {
                  locks that it does not have; open it in the children only, or exec in between",
             ));
         }
-        let opened = open::open(path, Deadline::after(config.io_timeout))?;
+        let boot = open::boot()?;
+        let name = open::absolute(path)?;
+        let opened = open::open(&name, true, Deadline::after(config.io_timeout))?;
         Ok(SqliteStore {
-            durable: Door::new(opened.durable, &opened.path),
-            quick: Door::new(opened.quick, &opened.path),
-            identity: opened.identity,
-            path: opened.path,
+            opened: Mutex::new(Some(opened)),
+            opening: Turnstile::default(),
+            name,
             prefix: config.prefix.clone(),
-            boot: opened.boot,
+            boot,
         })
+    }
+
+    /// The file that was opened, or that is there now if the keeper has ended every lease of that
+    /// one. Only `make` makes one.
+    fn opened(&self, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
+        let known = || self.opened.lock().clone();
+        if let Some(opened) = known() {
+            return Ok(opened);
+        }
+        let _turn = self.opening.enter(deadline).ok_or_else(|| door::late(&self.name))?;
+        if let Some(opened) = known() {
+            return Ok(opened);
+        }
+        let opened = open::open(&self.name, make, deadline)?;
+        *self.opened.lock() = Some(Arc::clone(&opened));
+        Ok(opened)
     }
 
     /// Requests in one transaction, which is one sync for all of them.
     fn transact(
         &self,
+        opened: &Opened,
         requests: &[Request<'_>],
         patience: Deadline,
         deadline: Deadline,
     ) -> Result<Vec<Outcome>, Failure> {
-        let transaction = self.durable.begin(patience, deadline).map_err(Failure::not_done)?;
+        let transaction = opened.durable.begin(patience, deadline).map_err(Failure::not_done)?;
         let sent = transaction.sent();
         let clerk = self.clerk(transaction.connection());
         let mut outcomes = Vec::with_capacity(requests.len());
@@ -88,7 +109,7 @@ impl SqliteStore {
                 Ok(reply) => Ok(Answer { reply, sent, server: 0, by: ServerId::default() }),
                 Err(Trouble::Refused(error)) => Err(Failure::not_done(error)),
                 Err(Trouble::Sql(error)) => {
-                    return Err(Failure::not_done(explain(&error, &self.path)));
+                    return Err(Failure::not_done(explain(&error, opened.anchor.path())));
                 }
             });
         }
@@ -99,23 +120,27 @@ impl SqliteStore {
     /// Answers a take that cannot be granted without waiting for anybody's sync, or says None.
     fn glance(
         &self,
+        opened: &Opened,
         (name, token, place): (&[u8], Token, Place),
         patience: Deadline,
     ) -> Result<Option<Answer>, Failure> {
-        let (seen, sent) = self
+        let (seen, sent) = opened
             .quick
             .read(patience, |connection| self.clerk(connection).glance(name, token, place))
             .map_err(Failure::not_done)?;
         let (free_in, ticket) = match seen {
             Glance::Write => return Ok(None),
-            Glance::Busy { free_in, ticket } => (free_in, ticket),
+            Glance::Busy { free_in, ticket } => {
+                opened.anchor.check().map_err(Failure::not_done)?;
+                (free_in, ticket)
+            }
             Glance::Stand { free_in } => {
                 let transaction =
-                    self.quick.begin(patience, patience).map_err(Failure::not_done)?;
+                    opened.quick.begin(patience, patience).map_err(Failure::not_done)?;
                 let clerk = self.clerk(transaction.connection());
                 let ticket = clerk
                     .show(name, token, place)
-                    .map_err(|error| Failure::not_done(explain(&error, &self.path)))?;
+                    .map_err(|error| Failure::not_done(explain(&error, opened.anchor.path())))?;
                 transaction.commit()?;
                 (free_in, ticket)
             }
@@ -127,17 +152,6 @@ impl SqliteStore {
     fn clerk<'a>(&'a self, connection: &'a rusqlite::Connection) -> Clerk<'a> {
         Clerk { connection, prefix: &self.prefix, boot: &self.boot, now: Moment::now() }
     }
-
-    /// Whoever goes on with a file that was deleted shares its locks with nobody.
-    fn check_identity(&self) -> Result<(), Error> {
-        match std::fs::metadata(&self.path) {
-            Ok(found) if (found.dev(), found.ino()) == self.identity => Ok(()),
-            _ => Err(Error::new(
-                ErrorKind::Storage,
-                format!("{}: deleted or replaced since it was opened", self.path.display()),
-            )),
-        }
-    }
 }
 
 impl Store for SqliteStore {
@@ -146,27 +160,53 @@ impl Store for SqliteStore {
             Lane::Give(longest) => Deadline::after(longest).min(deadline),
             Lane::Caller | Lane::Keeper => deadline,
         };
+        let make = requests.iter().any(|request| matches!(request, Request::Take { .. }));
+        let opened = match self.opened(make, patience) {
+            Ok(opened) => opened,
+            Err(error) => return lost(requests, &error),
+        };
         let answered = || {
-            if requests.iter().any(|request| !matches!(request, Request::Give { .. })) {
-                self.check_identity().map_err(Failure::not_done)?;
-            }
             if let [Request::Take { name, token, place, .. }] = *requests
-                && let Some(answer) = self.glance((name, token, place), deadline)?
+                && let Some(answer) = self.glance(&opened, (name, token, place), deadline)?
             {
                 return Ok(vec![Ok(answer)]);
             }
-            self.transact(requests, patience, deadline)
+            self.transact(&opened, requests, patience, deadline)
         };
-        answered().unwrap_or_else(|failure: Failure| vec![Err(failure); requests.len()])
+        answered().unwrap_or_else(|failure: Failure| match opened.anchor.check() {
+            Ok(()) => vec![Err(failure); requests.len()],
+            Err(error) => lost(requests, &error),
+        })
     }
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        self.quick.read(deadline, |connection| self.clerk(connection).look(name)).map(|seen| seen.0)
+        let opened = self.opened(false, deadline)?;
+        let (seen, _) =
+            opened.quick.read(deadline, |connection| self.clerk(connection).look(name))?;
+        opened.anchor.check().map(|()| seen)
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.check_identity()?;
-        self.quick.read(deadline, open::probe).map(|_| ())
+        let opened = self.opened(false, deadline)?;
+        opened.quick.read(deadline, open::probe)?;
+        opened.anchor.check()
+    }
+
+    fn watch_every(&self) -> Option<Duration> {
+        Some(WATCH_EVERY)
+    }
+
+    fn watch(&self, end: &dyn Fn()) {
+        let known = self.opened.lock().clone();
+        if known.is_some_and(|opened| !opened.anchor.holds()) {
+            end();
+            self.close();
+        }
+    }
+
+    fn close(&self) {
+        let opened = self.opened.lock().take();
+        drop(opened);
     }
 
     fn abilities(&self) -> Abilities {
@@ -177,4 +217,18 @@ impl Store for SqliteStore {
             claims_first: false,
         }
     }
+}
+
+/// What is answered where the file is gone: nobody has a lock there.
+fn lost(requests: &[Request<'_>], error: &Error) -> Vec<Outcome> {
+    let answer = |request: &Request<'_>| match request {
+        Request::Take { .. } => Err(Failure::not_done(error.clone())),
+        Request::Extend { .. } | Request::Give { .. } => Ok(Answer {
+            reply: Reply::NotMine,
+            sent: Moment::now(),
+            server: 0,
+            by: ServerId::default(),
+        }),
+    };
+    requests.iter().map(answer).collect()
 }

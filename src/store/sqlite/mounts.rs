@@ -65,22 +65,35 @@ const LOCAL_FUSE: &[&str] = &[
     "zfs",
 ];
 
-/// The type of the file system that a path is on, if other machines can share it. `mountinfo` is
-/// the content of `/proc/self/mountinfo`, the path absolute and without symbolic links.
-pub(super) fn shared_type(mountinfo: &[u8], path: &Path) -> Option<String> {
-    let mut deepest: Option<(usize, String)> = None;
+/// What is mounted where.
+pub(super) struct Mount {
+    pub(super) point: PathBuf,
+    kind: String,
+}
+
+impl Mount {
+    /// The type of the file system, if other machines can share it.
+    pub(super) fn shared_type(&self) -> Option<&str> {
+        Some(&*self.kind).filter(|kind| is_shared(kind))
+    }
+}
+
+/// The mount that a path is on. `mountinfo` is the content of `/proc/self/mountinfo`, the path
+/// absolute and without symbolic links.
+pub(super) fn find(mountinfo: &[u8], path: &Path) -> Option<Mount> {
+    let mut deepest: Option<(usize, Mount)> = None;
     for line in mountinfo.split(|byte| *byte == b'\n') {
-        let Some((point, kind)) = parse(line) else { continue };
-        if !path.starts_with(&point) {
+        let Some(mount) = parse(line) else { continue };
+        if !path.starts_with(&mount.point) {
             continue;
         }
-        let depth = point.components().count();
+        let depth = mount.point.components().count();
         // Of two on the same point the later one covers the earlier.
         if deepest.as_ref().is_none_or(|(known, _)| depth >= *known) {
-            deepest = Some((depth, kind));
+            deepest = Some((depth, mount));
         }
     }
-    deepest.map(|(_, kind)| kind).filter(|kind| is_shared(kind))
+    deepest.map(|(_, mount)| mount)
 }
 
 fn is_shared(kind: &str) -> bool {
@@ -90,15 +103,15 @@ fn is_shared(kind: &str) -> bool {
     }
 }
 
-/// Mount point and type of one line:
+/// One line:
 /// `36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/root rw`.
-fn parse(line: &[u8]) -> Option<(PathBuf, String)> {
+fn parse(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let point = fields.get(4)?;
     // Between the options and the type stand any number of optional fields, and then a dash.
     let dash = 6 + fields.get(6..)?.iter().position(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.get(dash + 1)?).into_owned();
-    Some((PathBuf::from(OsString::from_vec(unescape(point))), kind))
+    Some(Mount { point: PathBuf::from(OsString::from_vec(unescape(point))), kind })
 }
 
 /// Blanks, tabs, newlines and backslashes are written as `\` and three octal digits.
@@ -153,7 +166,8 @@ not a mount at all
             ("/mnt/twice/locks.db", None),
             ("/var/lib/locks.db", None),
         ] {
-            assert_eq!(shared_type(MOUNTS, Path::new(path)).as_deref(), shared, "{path}");
+            let mount = find(MOUNTS, Path::new(path)).unwrap();
+            assert_eq!(mount.shared_type(), shared, "{path}");
         }
     }
 

@@ -4,23 +4,27 @@
 //! in the file's first bytes, where they can be read without a lock, a log or a side file, so a
 //! stranger's database is refused before anything of it could change.
 
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, SFlag, mknod};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::door::{explain, insist};
+use super::anchor::Anchor;
+use super::clerk::Trouble;
+use super::door::{Door, explain, insist, pause};
 use super::mounts;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::token::Token;
+use crate::sync::Mutex;
 
 /// "lhld": what marks an SQLite file as ours.
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
@@ -29,26 +33,59 @@ pub(super) const SCHEMA: i32 = 1;
 /// More than there are different statements.
 const STATEMENTS: usize = 32;
 
+/// Two connections to one file.
 pub(super) struct Opened {
-    pub(super) durable: Connection,
-    pub(super) quick: Connection,
-    pub(super) path: PathBuf,
-    pub(super) identity: (u64, u64),
-    pub(super) boot: String,
+    /// Its commits are synced to the disk before they count.
+    pub(super) durable: Door,
+    /// Its commits are not: it reads, and writes what matters to the living only. It is also free
+    /// while the other one waits for the disk.
+    pub(super) quick: Door,
+    pub(super) anchor: Arc<Anchor>,
 }
 
-pub(super) fn open(path: &Path, deadline: Deadline) -> Result<Opened, Error> {
-    let boot = boot()?;
-    let path = &prepare_folder(path)?;
+/// What this process has open, of all clients. SQLite has one memory beside a log for the whole
+/// process: with two logs of one name, one after the other, it would take one for the other.
+static OPENED: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
+
+/// Opens the file, and with `make` makes it and the folders above it where they are missing.
+pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
+    loop {
+        if !make && !name.exists() {
+            return Err(unusable(name, "was deleted"));
+        }
+        match attempt(name, deadline) {
+            Ok(Some(opened)) => return Ok(opened),
+            Ok(None) => pause(deadline, name)?,
+            // So it looks while others still have the log of a file that was here before. They let
+            // go as soon as they see that it is not any more.
+            Err(Trouble::Sql(error))
+                if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+                    && !deadline.has_passed() =>
+            {
+                pause(deadline, name)?;
+            }
+            Err(Trouble::Sql(error)) => return Err(explain(&error, name)),
+            Err(Trouble::Refused(error)) => return Err(error),
+        }
+    }
+}
+
+/// `None` if the file was replaced meanwhile, or this process still has open what was here before.
+fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Trouble> {
+    let path = &prepare_folder(name)?;
     if !path.exists() {
         create(path)?;
     }
     let found = fs::metadata(path).map_err(|error| failed(path, "", &error))?;
     if !found.is_file() {
         let what = if found.is_dir() { "a directory" } else { "no regular file" };
-        return Err(unusable(path, what));
+        return Err(unusable(path, what).into());
     }
     refuse_read_only(path, found.mode())?;
+    refuse_links(path, found.nlink())?;
+    if has_stale(path, &found) {
+        return Ok(None);
+    }
     // An empty file is recognised under its lock.
     if found.len() > 0 {
         recognise(path)?;
@@ -57,13 +94,34 @@ pub(super) fn open(path: &Path, deadline: Deadline) -> Result<Opened, Error> {
     settle(&durable, path, deadline)?;
     let quick = connect(path, "NORMAL", deadline)?;
     insist(path, deadline, || probe(&quick))?;
-    for connection in [&durable, &quick] {
-        connection
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
-            .map_err(|error| explain(&error, path))?;
+    let anchor = Anchor::cast(name, path, &found).map(Arc::new);
+    let Some(anchor) = anchor.filter(|_| !has_stale(path, &found)) else { return Ok(None) };
+    let [durable, quick] = [durable, quick].map(|connection| Door::new(connection, &anchor));
+    let opened = Arc::new(Opened { durable, quick, anchor });
+    OPENED.lock().push(Arc::downgrade(&opened));
+    Ok(Some(opened))
+}
+
+/// Whether this process has connections to what was here before, of this client or another one.
+fn has_stale(path: &Path, found: &Metadata) -> bool {
+    let all: Vec<_> = {
+        let mut opened = OPENED.lock();
+        opened.retain(|opened| opened.strong_count() > 0);
+        opened.iter().filter_map(Weak::upgrade).collect()
+    };
+    all.iter().any(|opened| opened.anchor.concerns(path, found) && !opened.anchor.holds())
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.anchor.holds() {
+            self.durable.let_close_copy();
+            self.quick.let_close_copy();
+        } else if let Some(log) = self.anchor.orphan() {
+            // If another process has it already, that one sees it vanish and begins anew.
+            let _ = fs::remove_file(log);
+        }
     }
-    let identity = (found.dev(), found.ino());
-    Ok(Opened { durable, quick, path: path.clone(), identity, boot })
 }
 
 /// Touches the root of every table.
@@ -78,54 +136,69 @@ pub(super) fn probe(connection: &Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(path).map_err(|error| failed(path, "", &error))
+}
+
 /// The folder made where it is missing, and the path without symbolic links.
 fn prepare_folder(path: &Path) -> Result<PathBuf, Error> {
-    let whole = std::path::absolute(path).map_err(|error| failed(path, "", &error))?;
-    let (Some(folder), Some(name)) = (whole.parent(), whole.file_name()) else {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(unusable(path, "names no file"));
     };
-    let known = whole.ancestors().find_map(|part| part.canonicalize().ok());
+    let known = path.ancestors().find_map(|part| part.canonicalize().ok());
     let mounts = fs::read("/proc/self/mountinfo")
         .map_err(|error| failed(path, "/proc/self/mountinfo", &error))?;
-    if let Some(kind) = known.and_then(|known| mounts::shared_type(&mounts, &known)) {
-        return Err(unusable(path, &format!("is on a network file system ({kind})")));
+    if let Some(known) = known
+        && let Some(mount) = mounts::find(&mounts, &known)
+    {
+        if let Some(kind) = mount.shared_type() {
+            return Err(unusable(path, &format!("is on a network file system ({kind})")));
+        }
+        if mount.point == known && known.is_file() {
+            return Err(unusable(
+                path,
+                "is a mount point of its own, and those who use the file by another name would \
+                 keep another log; mount its folder instead",
+            ));
+        }
     }
     if !folder.exists() {
         // Only for this user: whoever reads a token can release its lock.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| failed(path, "its folder", &error))?;
     }
-    if let Ok(there) = whole.canonicalize() {
+    if let Ok(there) = path.canonicalize() {
         return Ok(there);
     }
     let folder = folder.canonicalize().map_err(|error| failed(path, "its folder", &error))?;
     Ok(folder.join(name))
 }
 
-/// An empty file that only this user can read.
-///
-/// It is made under another name first: to close any descriptor of a file drops all locks that
-/// this process has on it, also those of an SQLite connection in another thread.
+/// An empty file that only this user can read, made without opening it: to close any descriptor of
+/// a file drops all locks that this process has on it, also those of an SQLite connection in another
+/// thread.
 fn create(path: &Path) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(path);
     refuse_read_only(folder, fs::metadata(folder).map_or(0o200, |found| found.mode()))?;
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}", Token::random()?));
-    let first = path.with_file_name(name);
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&first)
-        .map_err(|error| failed(path, "", &error))?;
-    let linked = fs::hard_link(&first, path);
-    let removed = fs::remove_file(&first);
-    match linked {
+    match mknod(path, SFlag::S_IFREG, Mode::S_IRUSR | Mode::S_IWUSR, 0) {
         // Somebody else was faster, and theirs is as good.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made.and(removed).map_err(|error| failed(path, "", &error)),
+        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Err(error) => Err(failed(path, "", &error.into())),
     }
+}
+
+/// The log is found by the file's name, so each name would have one of its own.
+fn refuse_links(path: &Path, links: u64) -> Result<(), Error> {
+    if links > 1 {
+        return Err(unusable(
+            path,
+            &format!(
+                "has {links} names (hard links), and each would have a log of its own; remove the \
+                 others, and use symbolic links instead"
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// A file or folder that nobody may write to, asked of the mode because root may do it anyway.
@@ -182,7 +255,7 @@ fn marks(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
     Ok((read("PRAGMA application_id")?, read("PRAGMA user_version")?))
 }
 
-fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connection, Error> {
+fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connection, Trouble> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = insist(path, deadline, || {
         let connection = Connection::open_with_flags(path, flags)?;
@@ -191,7 +264,7 @@ fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connect
             return Ok(None);
         }
         connection.busy_timeout(Duration::ZERO)?;
-        // Until the file is known to be ours, closing must not write to it either.
+        // Until the file is known to be ours, and to be what it was, closing must not write to it.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         // Otherwise plans depend on the bound values, and each new value compiles anew.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -204,12 +277,13 @@ fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connect
             ErrorKind::ReadOnly,
             format!("{}: this process may not write to it", path.display()),
         )
+        .into()
     })
 }
 
 /// Makes an empty file ours, or finds that it is. Every step asks again under the lock, because
 /// others may be at the same file.
-fn settle(connection: &Connection, path: &Path, deadline: Deadline) -> Result<(), Error> {
+fn settle(connection: &Connection, path: &Path, deadline: Deadline) -> Result<(), Trouble> {
     let found = insist(path, deadline, || {
         if marks(connection)? == (0, 0) {
             claim(connection)?;
@@ -224,7 +298,7 @@ fn settle(connection: &Connection, path: &Path, deadline: Deadline) -> Result<()
         connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
     })?;
     if mode != "wal" {
-        return Err(unusable(path, "is where processes cannot share memory through a file"));
+        return Err(unusable(path, "is where processes cannot share memory through a file").into());
     }
     insist(path, deadline, || probe(connection))
 }
@@ -251,7 +325,7 @@ fn build(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Which run of the kernel this is, for the clock that expiries are counted on.
-fn boot() -> Result<String, Error> {
+pub(super) fn boot() -> Result<String, Error> {
     let file = Path::new("/proc/sys/kernel/random/boot_id");
     // A time namespace shifts the clock that expiries are counted on, for some processes only.
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();

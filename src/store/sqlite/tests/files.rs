@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::thread;
@@ -175,25 +176,94 @@ fn a_file_is_recognised_while_others_write_it() {
 }
 
 #[test]
-fn c1_a_file_that_was_deleted_or_replaced_promises_nothing_more() {
+fn c1_a_file_that_was_deleted_or_replaced_grants_nothing_before_every_lease_has_ended() {
+    for replaced in [false, true] {
+        let ground = Ground::new();
+        let store = ground.store();
+        let ann = token();
+        fence(store.try_take(b"name", ann));
+        store.watch(&|| panic!("nothing is lost"));
+        fs::rename(ground.path(), ground.folder.path().join("away")).unwrap();
+        if replaced {
+            fs::write(ground.path(), "").unwrap();
+        }
+        let take =
+            Request::Take { name: b"name", token: token(), ttl: TTL, place: Place::Try, block: 1 };
+        for _ in 0..2 {
+            let failure = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap_err();
+            assert_eq!(failure.error.kind(), ErrorKind::Unavailable);
+            assert!(failure.sent.is_none() && failure.error.detail().contains("replaced"));
+            assert_eq!(store.extend(b"name", ann, TTL, Reach::Grow), Reply::NotMine);
+            assert!(store.ping(Deadline::after(PATIENCE)).is_err());
+        }
+        let ended = Cell::new(0);
+        for _ in 0..2 {
+            store.watch(&|| ended.set(ended.get() + 1));
+        }
+        assert_eq!(ended.get(), 1);
+        assert_eq!(store.extend(b"name", ann, TTL, Reach::Grow), Reply::NotMine);
+        fence(store.reply(take));
+        ticket(ground.store().try_take(b"name", token()));
+    }
+}
+
+#[test]
+fn c1_what_was_committed_to_a_file_while_it_was_deleted_is_not_granted() {
     let ground = Ground::new();
     let store = ground.store();
-    let ann = token();
-    fence(store.try_take(b"name", ann));
-    fs::rename(ground.path(), ground.folder.path().join("away")).unwrap();
+    let meddler = ground.meddler();
+    meddler.execute_batch("BEGIN IMMEDIATE").unwrap();
     let take =
-        Request::Take { name: b"other", token: token(), ttl: TTL, place: Place::Try, block: 1 };
-    let extend =
-        Request::Extend { name: b"name", token: ann, ttl: TTL, reach: Reach::Grow, fence: 0 };
-    for _ in 0..2 {
-        for request in [take, extend] {
-            let failure = store.ask(Lane::Caller, request, Deadline::after(PATIENCE)).unwrap_err();
-            assert_eq!(failure.error.kind(), ErrorKind::Storage);
-            assert!(failure.sent.is_none() && failure.error.detail().contains("replaced"));
-        }
-        assert!(store.ping(Deadline::after(PATIENCE)).is_err());
-        fs::write(ground.path(), "").unwrap();
+        Request::Take { name: b"name", token: token(), ttl: TTL, place: Place::Try, block: 1 };
+    thread::scope(|scope| {
+        let late = scope.spawn(|| store.ask(Lane::Caller, take, Deadline::after(PATIENCE)));
+        thread::sleep(Duration::from_millis(20));
+        fs::remove_file(ground.path()).unwrap();
+        meddler.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(late.join().unwrap().unwrap_err().error.kind(), ErrorKind::Unavailable);
+    });
+    // And where it is so late that the keeper has ended what was granted by then.
+    let ground = Ground::new();
+    let store = ground.store();
+    let opened = store.opened(false, Deadline::after(PATIENCE)).unwrap();
+    let begun = opened.durable.begin(Deadline::after(PATIENCE), Deadline::after(PATIENCE)).unwrap();
+    fs::remove_file(ground.path()).unwrap();
+    store.watch(&|| ());
+    assert!(begun.commit().unwrap_err().sent.is_none());
+}
+
+/// Its pages would be mixed with those of the new file.
+#[test]
+fn the_log_of_a_file_that_was_replaced_is_not_applied_to_the_new_one() {
+    let ground = Ground::new();
+    let store = ground.store();
+    for number in 0..200_u32 {
+        fence(store.try_take(&number.to_be_bytes().repeat(100), token()));
     }
+    let other = ground.folder.path().join("other.db");
+    let old = super::open(&other).unwrap();
+    for number in 0..1000_u32 {
+        fence(old.try_take(&number.to_le_bytes().repeat(50), token()));
+    }
+    drop(old);
+    fs::rename(&other, ground.path()).unwrap();
+    store.watch(&|| ());
+    fence(store.try_take(b"name", token()));
+    let names = ground.meddler().query_row("SELECT count(*) FROM lease", [], |row| row.get(0));
+    assert_eq!(names, Ok(1001));
+    let sound = ground.meddler().query_row("PRAGMA integrity_check", [], |row| row.get(0));
+    assert_eq!(sound, Ok("ok".to_owned()));
+}
+
+#[test]
+fn c1_a_file_with_several_links_is_refused() {
+    let ground = Ground::new();
+    drop(ground.store());
+    let other = tempfile::tempdir_in(ground.folder.path().parent().unwrap()).unwrap();
+    fs::hard_link(ground.path(), other.path().join("locks.db")).unwrap();
+    refused(&ground, ErrorKind::Storage, "2 names (hard links)");
+    drop(other);
+    fence(ground.store().try_take(b"name", token()));
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl SqliteStore {
 
     /// As if the disk ended there.
     fn limit_pages(&self, pages: u32) {
-        self.durable.with(|connection| {
+        self.opened(false, Deadline::after(PATIENCE)).unwrap().durable.with(|connection| {
             connection
                 .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
                 .unwrap();

@@ -137,7 +137,7 @@ class Lease:
         stays taken for a ttl from now, and nobody holds it until then. When the store did not
         confirm it, perhaps nobody can attach it."""
         if self._over:
-            raise _ended()
+            raise self._ended()
         handed = Handover(self.token, self.fence)
         error = c_void_p()
         status = _abi.lease_detach(self._handle, byref(error))

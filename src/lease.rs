@@ -1,5 +1,7 @@
 //! The lease: a holder's proof, and its end.
 
+mod leaving;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,150 +194,9 @@ impl Lease {
         }
     }
 
-    /// Stops renewing and leaves the lock taken until its ttl runs out: "once per interval".
-    ///
-    /// Asks the store only where the lease was [handed over](crate::Turn::Queue) a moment ago and is
-    /// not yet claimed for its whole ttl, or was attached and never extended.
-    ///
-    /// # Errors
-    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
-    /// [`ErrorKind::Closed`]: closing the client has released it before. Others, such as
-    /// [`ErrorKind::Unknown`]: it was handed over a moment ago and the store did not confirm the
-    /// claim, so that the lock may be free when the claim window is over.
-    pub fn let_expire(self) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
-        let claimed = if self.grant.is_unclaimed() { self.extend() } else { Ok(()) };
-        let ended = self.end(desk);
-        desk.room.left_taken(&self.grant.identity);
-        claimed?;
-        match ended {
-            Ended::Before if desk.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
-            Ended::Before => self.named(Err(Error::bare(ErrorKind::Lost))),
-            Ended::Valid(_) | Ended::Stale => Ok(()),
-        }
-    }
-
-    /// The same without asking anybody: a claim that is not made yet is left to the keeper.
-    #[cfg(feature = "capi")]
-    pub(crate) fn abandon(self) {
-        let Ok(desk) = self.keeper.desk() else { return };
-        let ended = self.end(desk);
-        desk.room.left_taken(&self.grant.identity);
-        if let Ended::Valid(legacy) = ended {
-            let Grant { identity, terms, .. } = &*self.grant;
-            let (id, now) = (self.keeper.next_id(), Moment::now());
-            if let Some(left) = Grant::abandoned(identity.clone(), *terms, id, legacy, now) {
-                desk.keep(&Arc::new(left));
-            }
-        }
-    }
-
     /// Whether its store takes such a ttl.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
         check_ttl(ttl, self.keeper.max_ttl())
-    }
-
-    /// The same, with the lock free `after` from now, whatever its ttl was. (A renewal that is on
-    /// its way at this moment can still keep it for a whole ttl, if that is longer.)
-    ///
-    /// # Errors
-    /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::BadArgument`]: no ttl can be
-    /// that long or short. Others: the store did not confirm it, and the lock runs out by the ttl
-    /// that it had: the claim window, where it was handed over a moment ago.
-    pub fn let_expire_in(self, after: Duration) -> Result<(), Error> {
-        self.named(self.leave_taken_for(after))
-    }
-
-    fn leave_taken_for(&self, after: Duration) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
-        self.check_ttl(after)?;
-        if let Some(from) = self.grant.handed_on() {
-            let deadline = Deadline::after(self.keeper.io_timeout());
-            return self.ask_as_handed_on(desk, from, deadline, |identity| {
-                let Identity { name, token, fence, .. } = identity;
-                let (token, fence) = (*token, *fence);
-                Request::Extend { name, token, fence, ttl: after, reach: Reach::Set }
-            });
-        }
-        // Invalid by then: this may shorten what an earlier extension has promised.
-        self.leave(desk, self.token(), after, Reach::Set)
-    }
-
-    /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
-    fn leave(&self, desk: &Desk, token: Token, ttl: Duration, reach: Reach) -> Result<(), Error> {
-        if self.end(desk) == Ended::Before {
-            return Err(Error::bare(ErrorKind::Lost));
-        }
-        desk.room.left_taken(&self.grant.identity);
-        let deadline = Deadline::after(self.keeper.io_timeout());
-        let mut asked_before = false;
-        loop {
-            let failure = match self.send(desk, token, ttl, reach, deadline) {
-                Ok(answer) if answer.reply == Reply::Extended => return Ok(()),
-                Ok(_) => return Err(Error::bare(ErrorKind::Lost)),
-                Err(failure) => failure,
-            };
-            asked_before |= failure.sent.is_some();
-            if !failure.error.is_retriable() || deadline.left() < RETRY {
-                return Err(unconfirmed(failure, asked_before));
-            }
-            std::thread::sleep(RETRY);
-        }
-    }
-
-    /// Ends a turn that was attached and never extended, with the same request for each token under
-    /// which the store may have the lock: whoever was handed a token may do so.
-    fn ask_as_handed_on(
-        &self,
-        desk: &Desk,
-        from: Token,
-        deadline: Deadline,
-        request: impl Fn(&Identity) -> Request<'_>,
-    ) -> Result<(), Error> {
-        let all = self.grant.handed_on_as(from);
-        self.end(desk);
-        let requests: Vec<_> = all.iter().map(|(identity, _)| request(identity)).collect();
-        let mut asked_before = false;
-        loop {
-            let outcomes = desk.store.run(Lane::Give(deadline.left()), &requests, deadline);
-            desk.look_after();
-            let is_done =
-                |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply != Reply::NotMine);
-            if outcomes.iter().any(is_done) {
-                return Ok(());
-            }
-            let Some(failure) = outcomes.into_iter().find_map(Result::err) else {
-                return Err(match asked_before {
-                    false => Error::bare(ErrorKind::Lost),
-                    true => Error::new(ErrorKind::Unknown, "the reply to an earlier try was lost"),
-                });
-            };
-            asked_before |= failure.sent.is_some();
-            if !failure.error.is_retriable() || deadline.left() < RETRY {
-                if matches!(requests.first(), Some(Request::Give { .. })) {
-                    owe_all(desk, all);
-                }
-                return Err(unconfirmed(failure, asked_before));
-            }
-            std::thread::sleep(RETRY);
-        }
-    }
-
-    /// Lets go of the lease without releasing the lock, for another process to go on with: see
-    /// [`Lock::attach`](crate::Lock::attach). The lock stays taken for a ttl from now, and nobody
-    /// holds it until then.
-    ///
-    /// # Errors
-    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
-    /// [`ErrorKind::Closed`]: closing the client has released it before. Others: the store did not
-    /// confirm it, perhaps nobody can attach it, and the lock runs out by the ttl that it had.
-    pub fn detach(self) -> Result<(Token, u64), Error> {
-        let desk = self.keeper.desk()?;
-        let (token, fence) = (self.token(), self.fence());
-        let from = self.grant.handed_on().map_or(token, |from| from.detached(fence));
-        let ttl = self.grant.ttl_from(self.grant.terms.ttl, Moment::now());
-        self.leave(desk, from, ttl, Reach::Pass(token.detached(fence)))?;
-        Ok((token, fence))
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
@@ -489,11 +350,6 @@ impl Lease {
     }
 }
 
-/// Leaves it to the keeper to give a lock that was handed on.
-fn owe_all(desk: &Desk, all: [(Identity, Moment); 3]) {
-    all.into_iter().for_each(|(identity, until)| desk.leave(Owed { identity, until }));
-}
-
 /// An extension that may have been made or not, by any of its tries: the lease is as valid as it was.
 fn unconfirmed(failure: Failure, asked_before: bool) -> Error {
     match asked_before {
@@ -514,7 +370,7 @@ impl Drop for Lease {
         let Ok(desk) = self.keeper.desk_even_closed() else { return };
         if let Some(from) = self.grant.handed_on() {
             self.end(desk);
-            return owe_all(desk, self.grant.handed_on_as(from));
+            return leaving::owe_all(desk, self.grant.handed_on_as(from));
         }
         let Some(turn) = self.end_turn(desk) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());

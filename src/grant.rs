@@ -132,11 +132,12 @@ impl Grant {
     }
 
     /// Under which tokens the store may have what was handed on and never made ours, and until when
-    /// by the extensions that were tried.
+    /// by the extensions that were tried. The last one is the token that another holder may still
+    /// rely on, if it was never detached.
     pub(crate) fn handed_on_as(&self, from: Token) -> [(Identity, Moment); 3] {
         let Identity { token, fence, .. } = self.identity;
         let until = self.state.lock().kept_until;
-        [from.detached(fence), from, token]
+        [from.detached(fence), token, from]
             .map(|token| (Identity { token, ..self.identity.clone() }, until))
     }
 

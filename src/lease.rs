@@ -370,7 +370,9 @@ impl Drop for Lease {
         let Ok(desk) = self.keeper.desk_even_closed() else { return };
         if let Some(from) = self.grant.handed_on() {
             self.end(desk);
-            return leaving::owe_all(desk, self.grant.handed_on_as(from));
+            // Not under the token itself: nobody said that its holder has let go of it.
+            let [detached, ours, _] = self.grant.handed_on_as(from);
+            return leaving::owe_all(desk, [detached, ours]);
         }
         let Some(turn) = self.end_turn(desk) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());

@@ -215,7 +215,8 @@ pub unsafe extern "C" fn leasehold_lease_release(
 
 /// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
 /// "once per interval". Asks the store only where the lease was handed over a moment ago and is not
-/// yet claimed for its whole ttl. The handle still has to be freed.
+/// yet claimed for its whole ttl, or was attached and never extended. The handle still has to be
+/// freed.
 ///
 /// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
 /// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store

@@ -82,7 +82,8 @@ impl Lease {
     /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
     fn leave(&self, desk: &Desk, token: Token, ttl: Duration, reach: Reach) -> Result<(), Error> {
         if self.end(desk) == Ended::Before {
-            return Err(Error::bare(ErrorKind::Lost));
+            let closed = desk.gate.is_closed();
+            return Err(Error::bare(if closed { ErrorKind::Closed } else { ErrorKind::Lost }));
         }
         desk.room.left_taken(&self.grant.identity);
         let deadline = Deadline::after(self.keeper.io_timeout());
@@ -158,6 +159,6 @@ impl Lease {
 }
 
 /// Leaves it to the keeper to give a lock that was handed on.
-pub(super) fn owe_all(desk: &Desk, all: [(Identity, Moment); 3]) {
+pub(super) fn owe_all(desk: &Desk, all: impl IntoIterator<Item = (Identity, Moment)>) {
     all.into_iter().for_each(|(identity, until)| desk.leave(Owed { identity, until }));
 }

@@ -229,8 +229,9 @@ impl Lock {
     /// [`Lease::detach`]: a web request takes it, a worker releases it. Asks nobody; the lease, which
     /// has a token of its own, may be relied on after its first successful [`extend`](Lease::extend).
     /// That is [`ErrorKind::Lost`] where nobody detached a lease with this token and fence, and where
-    /// somebody has extended it before who attached it too. Whoever has the token can release the
-    /// lock without.
+    /// somebody has extended it before who attached it too. [`Lease::release`] needs no extension and
+    /// no detaching: who has the token can release the lock. Dropping the lease releases only what
+    /// was detached.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`] for a fence that none can be.

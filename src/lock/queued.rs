@@ -222,8 +222,7 @@ impl Waiting<'_, '_> {
             let until = bounds.check.as_ref().map_or(wake, |check| wake.min(check.due()));
             let until = until.min(bounds.limit);
             let desk = self.attempts.desk;
-            let owing = self.seat()?.sleep(until, desk.store.ears(), self.open_by(bounds));
-            desk.owe_all(owing);
+            self.seat()?.sleep(until, desk.store.ears(), self.open_by(bounds));
         }
     }
 
@@ -251,12 +250,16 @@ impl Waiting<'_, '_> {
     }
 
     /// Looks at the lock. What fails is made up for by the next look.
-    fn look(&self, token: Token, bounds: &Bounds<'_>) {
-        let Attempts { lock, desk, .. } = &self.attempts;
-        let since = Moment::now();
-        let by = Deadline::at(bounds.limit.min(since.plus(lock.patience())));
-        if let Ok(free_in) = desk.store.free_in(&lock.name, by) {
-            desk.room.seen(&lock.name, token, since, free_in);
+    fn look(&mut self, token: Token, bounds: &Bounds<'_>) {
+        let attempts = &mut *self.attempts;
+        let (lock, desk, since) = (attempts.lock, attempts.desk, Moment::now());
+        let by = attempts.answer_by(bounds.limit);
+        match desk.store.free_in(&lock.name, by) {
+            Ok(free_in) => {
+                attempts.was_answered();
+                desk.room.seen(&lock.name, token, since, free_in);
+            }
+            Err(error) => attempts.note(&error, attempts.is_cut_short(by), by),
         }
         desk.look_after();
     }

@@ -25,7 +25,7 @@ pub(crate) trait Store: Send + Sync {
     /// Looks at a name without changing anything.
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error>;
 
-    /// When the lock of a name is free by its ttl; zero where it is free now.
+    /// How long the lock of a name stays taken if nobody extends it; zero if it is free.
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         let holder = self.look(name, deadline)?.holder;
         Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
@@ -224,7 +224,7 @@ pub(crate) struct Owed {
 pub(crate) enum Request<'a> {
     /// Take the lock for `token` if it is free, with a block of so many fences.
     Take { name: &'a [u8], token: Token, ttl: Duration, place: Place, block: u32 },
-    /// Make a lock that is `token`'s, under the grant with this first fence, last for `ttl` from
+    /// Make a lock that is `token`'s, under the grant that this fence belongs to, last for `ttl` from
     /// now on.
     Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
     /// Give up `token`: its place among the waiters, and the lock if it is its own, for the first

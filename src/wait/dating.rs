@@ -4,17 +4,18 @@
 //! but a reply that carries the server's time shows by how much at most: the server looked at its
 //! clock after we sent the request. So each reply gives a bound for the difference, the best of
 //! them is the newest, or an older one whose request was so much faster on its way that the drift of
-//! the clocks since then weighs less. What is dated by it is never dated later than it happened. (Dating a message from its receipt would make two holders: it may have
-//! lain unread for as long as one likes.)
+//! the clocks since then weighs less. What is dated by it is never dated later than it happened.
+//! (Dating a message from its receipt would make two holders: it may have lain unread for as long
+//! as one likes.)
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::config::drifted;
 
-/// For how long a sample counts. What is dated by an old one is dated so early that a lock's next
-/// holder would have nothing of it.
-const FRESH: Duration = Duration::from_secs(30);
+/// For how long a sample counts: a little longer than the slow check, which brings a new one. What
+/// is dated by it is a hundredth of its age too early.
+const FRESH: Duration = Duration::from_secs(40);
 
 /// What is known of the difference between our clock and the server's.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -140,8 +141,8 @@ mod tests {
     fn old_samples_and_those_of_another_server_do_not_count() {
         let mut dating = Dating::default();
         dating.sample(at(0), server(0));
-        assert!(dating.date(server(29_000), at(29_000)).is_some());
-        assert_eq!(dating.date(server(30_000), at(30_000)), None);
+        assert!(dating.date(server(39_000), at(39_000)).is_some());
+        assert_eq!(dating.date(server(40_000), at(40_000)), None);
         dating.sample(at(50_000), server(50_000));
         dating.restart(at(50_001));
         dating.sample(at(50_000), server(50_000));

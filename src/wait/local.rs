@@ -251,9 +251,9 @@ impl Line {
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
         // Free already: whoever was tried before us is gone, and it is for us to go on at once.
         let rank = if free_at <= sent { 0 } else { rank };
-        stand.untold = !(ours && ticket != 0);
         stand.rank = rank;
-        let wake = if !stand.untold {
+        // Any other holder may free the lock without telling anybody, so it is asked for often.
+        let wake = if ours && ticket != 0 {
             stand.look = next_time(free_at, rank, now, head.pace.within(self.limits.look));
             next_time(free_at, rank, now, head.pace.around(slow_check()))
         } else {

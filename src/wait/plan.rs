@@ -41,9 +41,9 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// Whether it goes before the give of the grant that ends with it, where the store hands the
-    /// lock over: its place is older than that of others who wait, and it is to stand there when
-    /// the lock is handed to whoever is first.
+    /// Whether the take is sent before the give of the grant that has ended. A place with a ticket is
+    /// older than others in the queue, so it has to stand there before the store hands the lock to
+    /// the first.
     pub(crate) fn stands_first(&self) -> bool {
         self.ticket != 0
     }

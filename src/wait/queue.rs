@@ -42,9 +42,6 @@ pub(super) struct Stand {
     pub(super) look: Moment,
     /// How many stood before it when that was last said.
     pub(super) rank: u32,
-    /// Whoever has the lock may free it without telling anybody, so that it is asked for again and
-    /// again.
-    pub(super) untold: bool,
     /// Until then the store may take the lock for the token because of a request that brought no
     /// answer.
     pub(super) suspect: Moment,
@@ -65,7 +62,6 @@ impl Stand {
             told: None,
             look: Moment::NEVER,
             rank: 0,
-            untold: false,
             suspect: Moment::ZERO,
             mark: None,
         }
@@ -109,8 +105,8 @@ pub(super) fn next_time(free_at: Moment, rank: u32, now: Moment, jittered: Durat
     due.min(now.plus(jittered)).max(now.plus(AGAIN))
 }
 
-/// How often each waiter looks at the lock, at least, where the claim window is so long: once in
-/// every window, so that it asks when that ends.
+/// The longest time between two looks of a waiter: a claim window, so that it sees soon that nobody
+/// claimed the lock, and a second at most.
 pub(crate) fn look_span(claim_window: Duration) -> Duration {
     claim_window.min(SELDOM)
 }

@@ -247,16 +247,11 @@ impl Seat<'_> {
 
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
     /// else does and there are ears.
-    pub(crate) fn sleep(
-        &self,
-        until: Moment,
-        ears: Option<&dyn Ears>,
-        open_by: Deadline,
-    ) -> Vec<Owing> {
+    pub(crate) fn sleep(&self, until: Moment, ears: Option<&dyn Ears>, open_by: Deadline) {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
         if hall.closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
-            return Vec::new();
+            return;
         }
         let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
         // Where there is nothing to hear, and will not be, nobody has to be woken to listen.
@@ -268,7 +263,7 @@ impl Seat<'_> {
                 if hall.may_open(&self.name, now) {
                     drop(hall);
                     self.open(ears, open_by);
-                    return Vec::new();
+                    return;
                 }
                 until = until.min(hall.reopen(&self.name));
             }
@@ -286,22 +281,19 @@ impl Seat<'_> {
         let slice = until.since(now).min(Duration::from_secs(3600));
         let mut hall = self.condvar.wait_for(hall, slice);
         hall.able.remove(&self.id);
-        Vec::new()
     }
 
-    fn listen(&self, ears: &dyn Ears, until: Moment) -> Vec<Owing> {
+    fn listen(&self, ears: &dyn Ears, until: Moment) {
         let heard = ears.hear(until);
         let mut hall = self.room.hall.lock();
         hall.listener = None;
         let now = Moment::now();
-        let (mut woken, mut owing) = (Vec::new(), Vec::new());
+        let mut woken = Vec::new();
         let mut trouble = None;
         match heard {
             Ok(notices) => {
                 for (by, notice) in notices {
-                    let (wake, owe) = hall.notice(by, notice, now);
-                    woken.extend(wake);
-                    owing.extend(owe);
+                    woken.extend(hall.notice(by, notice, now));
                 }
             }
             Err(error) => {
@@ -316,7 +308,6 @@ impl Seat<'_> {
         if let Some(error) = trouble {
             log::debug!("the wake-up connection: {error}");
         }
-        owing
     }
 
     /// Sees to it that waiters for the name are told, if that can be had now.

@@ -224,7 +224,7 @@ impl Scene<'_> {
             let (fence, span, name) = (dice.below(1 << 53), dice.below(5000), NAMES[0]);
             let text = match dice.below(5) {
                 0 => format!("G {token} {fence} 64 {fence} {span} {name}"),
-                1 => format!("W {token} {fence} {span} {name}"),
+                1 => format!("F {token} {name}"),
                 2 => "G ".repeat(dice.below(10_000) as usize),
                 3 => String::new(),
                 _ => format!("G {token} 0 {fence} -1 {name}"),

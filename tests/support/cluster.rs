@@ -201,18 +201,20 @@ impl Cluster {
     /// replicas that run are in touch with theirs.
     #[track_caller]
     pub fn wait_until_ready(&self) {
-        eventually(LIMIT, || {
-            let well = self.running().all(|server| {
-                let info = server.cmd(&["CLUSTER", "INFO"]);
-                let info: String = redis::from_redis_value(info).unwrap();
-                let served = info.contains("cluster_state:ok")
-                    && info.contains(&format!("cluster_slots_ok:{SLOTS}"));
-                served && (role(server) == "master" || is_in_touch(server))
-            });
-            let mut views = self.running().map(view);
-            let first = views.next();
-            well && views.all(|view| Some(view) == first)
+        eventually(LIMIT, || self.is_ready());
+    }
+
+    fn is_ready(&self) -> bool {
+        let well = self.running().all(|server| {
+            let info = server.cmd(&["CLUSTER", "INFO"]);
+            let info: String = redis::from_redis_value(info).unwrap();
+            let served = info.contains("cluster_state:ok")
+                && info.contains(&format!("cluster_slots_ok:{SLOTS}"));
+            served && (role(server) == "master" || is_in_touch(server))
         });
+        let mut views = self.running().map(view);
+        let first = views.next();
+        well && views.all(|view| Some(view) == first)
     }
 
     fn running(&self) -> impl Iterator<Item = &Server> {
@@ -298,12 +300,23 @@ impl Migration<'_> {
     #[track_caller]
     pub fn finish(self) {
         let id = &self.cluster.nodes[self.to].id;
-        // The new one first: so the slot is never without a node.
-        let all = [self.to, self.from].into_iter().chain(0..self.cluster.nodes.len());
-        for server in all.map(|node| self.cluster.server(node)) {
-            if server.is_running() && role(server) == "master" {
-                server.cmd(&["CLUSTER", "SETSLOT", &self.slot, "NODE", id]);
+        // Two servers that took the same epoch may disagree for good: then the new one takes another.
+        for _ in 0..5 {
+            // The new one first: so the slot is never without a node.
+            let all = [self.to, self.from].into_iter().chain(0..self.cluster.nodes.len());
+            for server in all.map(|node| self.cluster.server(node)) {
+                if server.is_running() && role(server) == "master" {
+                    server.cmd(&["CLUSTER", "SETSLOT", &self.slot, "NODE", id]);
+                }
             }
+            let end = Instant::now() + LIMIT / 5;
+            while Instant::now() < end {
+                if self.cluster.is_ready() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            self.cluster.server(self.to).cmd(&["CLUSTER", "BUMPEPOCH"]);
         }
         self.cluster.wait_until_ready();
     }

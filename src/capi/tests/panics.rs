@@ -102,6 +102,20 @@ impl World {
         made(|out, error| unsafe { leasehold_lock_acquire(self.other, out, error) })
     }
 
+    /// Of a name that nobody has used: what detaches it leaves the name taken.
+    fn taken_anew(&self) -> *mut leasehold_lease {
+        let name = crate::Token::random().unwrap().to_string();
+        // SAFETY: text of that length, handles of this library and places for outputs.
+        unsafe {
+            let lock = made(|out, error| {
+                leasehold_client_lock(self.client, start(&name), name.len(), out, error)
+            });
+            let lease = made(|out, error| leasehold_lock_acquire(lock, out, error));
+            leasehold_lock_free(lock);
+            lease
+        }
+    }
+
     fn config(&self) -> *mut leasehold_config {
         // SAFETY: text of that length, and places for outputs.
         made(|out, error| unsafe {
@@ -202,9 +216,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_lease_extend_for_ms, (lease, 60_000)),
         call!(leasehold_lease_release, taken: world.taken() => leasehold_lease_free, (taken)),
         call!(leasehold_lease_let_expire_in_ms, taken: world.taken() => leasehold_lease_free, (taken, 3)),
-        call!(leasehold_lease_detach, taken: made(|out, error| unsafe {
-            leasehold_lock_attach(other, start(token), token.len(), 7, out, error)
-        }) => leasehold_lease_free, (taken)),
+        call!(leasehold_lease_detach, taken: world.taken_anew() => leasehold_lease_free, (taken)),
         call!(leasehold_client_close_within, closing: made(|out, error| unsafe {
             leasehold_client_open(url, length, out, error)
         }) => leasehold_client_free, (closing, 1000)),

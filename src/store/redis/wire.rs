@@ -177,13 +177,21 @@ impl Wire {
         mut take: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut start = 0;
-        while let Some(length) = self.first.length(&self.inbox[start..self.filled])? {
+        let sorted = loop {
+            let length = match self.first.length(&self.inbox[start..self.filled]) {
+                Ok(Some(length)) => length,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
             self.first = Progress::default();
-            take(&self.inbox[start..start + length])?;
+            if let Err(error) = take(&self.inbox[start..start + length]) {
+                break Err(error);
+            }
             start += length;
-        }
+        };
+        // Also before one that is wrong, which is met again: else all of them would be.
         self.forget(start);
-        Ok(())
+        sorted
     }
 
     fn forget(&mut self, count: usize) {

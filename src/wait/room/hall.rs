@@ -94,27 +94,20 @@ impl Hall {
         by: Teller,
         notice: Notice,
         now: Moment,
-    ) -> (Option<Arc<Condvar>>, Option<Owing>) {
+    ) -> Option<Arc<Condvar>> {
         let mut date = |server| {
             let dating = self.datings.get_mut(&by.server)?;
             // Whoever has opened the connection may not have come to say so yet.
             dating.restart_by(by.since);
             dating.date(server, now)
         };
-        let (name, effects) = match notice {
+        let effects = match notice {
             Notice::Granted { name, token, fence, block, server, span } => {
                 let since = date(server);
-                let granted =
-                    |line: &mut Line| line.handed(token, (fence, block), since, span, now);
-                let effects = self.lines.get_mut(&*name).map(granted);
-                (name, effects.unwrap_or_default())
+                self.lines.get_mut(&*name)?.handed(token, (fence, block), since, span, now)
             }
-            Notice::Free { name, token } => {
-                let line = self.lines.get_mut(&*name);
-                let effects = line.map(|line| line.freed(token, now));
-                (name, effects.unwrap_or_default())
-            }
+            Notice::Free { name, token } => self.lines.get_mut(&*name)?.freed(token, now),
         };
-        (self.wake(effects.wake), effects.owe.map(|owe| (name.into(), owe)))
+        self.wake(effects.wake)
     }
 }

@@ -154,7 +154,7 @@ class Lease:
     def _ended(self) -> Error:
         name = self._lock_name
         return _errors.error(
-            LeaseLost.status, f"the lease on {name!r} was ended before: released, or left to expire"
+            LeaseLost.status, f"the lease on {name!r} was ended before: released, left to expire, or detached"
         )
 
     def _end(self) -> None:

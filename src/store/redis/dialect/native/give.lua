@@ -11,8 +11,8 @@
 --
 -- Replies  1  the lock was the token's and is free or another's now
 --          0  it was not
---          2 more: the lock is free, and waiters are left behind more that are gone than a script
---             removes. The same again goes on
+--          2 or 3: as 0 or 1, and the lock is free, but the queue began with more waiters that are
+--             gone than one script removes. Send the same give again
 --          an error: the lock was not freed
 --
 -- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the

@@ -6,7 +6,8 @@
 -- ticket.
 --
 -- What a client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>"
---                        nothing at all, which only shows whether it can be told
+--                        an empty message, which says nothing: the number of receivers shows
+--                        whether anybody listens
 --
 -- Nobody else is told: those behind look at the lock by themselves, and ask when they find it free.
 --

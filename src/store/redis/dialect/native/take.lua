@@ -8,7 +8,7 @@
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "try": take the lock if it is free and nobody waits; "join": stand in the queue if not;
 --          "claim": only confirm, never take
--- ARGV[4]  how many fences; of a claim, the first fence of the grant
+-- ARGV[4]  how many fences; of a claim, a fence of the grant
 -- ARGV[5]  not of a claim, and of a try only where it may stand in the queue: its member there
 -- ARGV[6]  of a join: the ticket of an earlier poll, or 0
 --

@@ -196,7 +196,7 @@ public final class Lease implements AutoCloseable {
     /**
      * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful
      * for "once per interval". Asks the store only where the lease was handed over a moment ago and
-     * is not yet claimed for its whole ttl.
+     * is not yet claimed for its whole ttl, or was attached and never extended.
      *
      * @throws LeaseLostException it had ended before
      * @throws LeaseholdException the store did not confirm that claim: then the lease is over, and

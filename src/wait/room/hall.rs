@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Mutant, Owing, is};
+use super::{Mutant, is};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::grant::Legacy;

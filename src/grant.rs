@@ -308,6 +308,11 @@ impl Grant {
         }
     }
 
+    /// Whether the store has not made the lock ours since, as far as is known.
+    pub(crate) fn is_older_than(&self, moment: Moment) -> bool {
+        self.state.lock().refreshed < moment
+    }
+
     /// A renewal did not get through; tries again after `pause`.
     pub(crate) fn renewal_failed(&self, now: Moment, pause: impl FnOnce(Duration) -> Duration) {
         let mut state = self.state.lock();

@@ -143,9 +143,27 @@ fn both_after(change: impl Fn(&Ground), file: &str) -> Duration {
     (0..ROUNDS).map(round).max().unwrap()
 }
 
+/// The same where somebody else is granted the lock after it was lost, or not at all.
+fn never_both_after(change: impl Fn(&Ground)) {
+    for _ in 0..ROUNDS {
+        let ground = Ground::new();
+        change(&ground);
+        let (_rival, said) = ground.rival("a/locks.db");
+        let until = ground.ends();
+        match said.parse() {
+            Ok(since) => assert!(until < Duration::from_nanos(since)),
+            Err(_) => assert_eq!(said, "busy"),
+        }
+        ground.recovers("a/locks.db");
+    }
+}
+
 #[test]
 fn c1_a_file_with_two_links_is_refused_by_either_name() {
     let ground = Ground::new();
+    let elsewhere = ground.open("a/locks.db").lock("handed on").ttl(TTL).acquire().unwrap();
+    let (token, fence) = elsewhere.detach().unwrap();
+    let handed_on = ground.client.lock("handed on").attach(token, fence).unwrap();
     fs::hard_link(ground.path("a/locks.db"), ground.path("b/locks.db")).unwrap();
     let (_rival, said) = ground.rival("b/locks.db");
     assert!(said.contains("refused") && said.contains("2 names (hard links)"), "{said}");
@@ -154,6 +172,8 @@ fn c1_a_file_with_two_links_is_refused_by_either_name() {
     let error = ground.client.lock("other").try_acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Storage);
     assert!(error.detail().contains("2 names"), "{error}");
+    // Who has that lock cannot be told.
+    assert_eq!(handed_on.release().unwrap_err().kind(), ErrorKind::Storage);
     fs::remove_file(ground.path("b/locks.db")).unwrap();
     ground.recovers("a/locks.db");
 }
@@ -220,30 +240,27 @@ fn c1_a_file_that_was_deleted_has_no_second_holder() {
 /// SQLite takes the log of the old one for one of the new one, whoever opens it first.
 #[test]
 fn c1_a_file_that_was_replaced_has_no_second_holder() {
-    for _ in 0..ROUNDS {
-        let ground = Ground::new();
+    never_both_after(|ground| {
         drop(ground.open("b/locks.db"));
         fs::rename(ground.path("b/locks.db"), ground.path("a/locks.db")).unwrap();
-        let (_rival, said) = ground.rival("a/locks.db");
-        let until = ground.ends();
-        match said.parse() {
-            Ok(since) => assert!(until < Duration::from_nanos(since)),
-            Err(_) => assert_eq!(said, "busy"),
-        }
-        ground.recovers("a/locks.db");
-    }
+    });
+}
+
+/// What was granted before is in the log; but those who come now have write locks of their own.
+#[test]
+fn c1_shared_memory_that_was_removed_is_noticed() {
+    never_both_after(|ground| fs::remove_file(ground.path("a/locks.db-shm")).unwrap());
 }
 
 #[test]
 fn c1_what_is_lost_is_said_at_once_by_whatever_asks_for_the_lease() {
-    let remove = |ground: &Ground| fs::remove_file(ground.path("a/locks.db-wal")).unwrap();
-    for _ in 0..ROUNDS {
+    for file in ["a/locks.db-wal", "a/locks.db-shm"].repeat(ROUNDS) {
         let ground = Ground::new();
-        remove(&ground);
+        fs::remove_file(ground.path(file)).unwrap();
         assert_eq!(ground.lease.extend().unwrap_err().kind(), ErrorKind::Lost);
         assert!(!ground.lease.is_valid());
         let ground = Ground::new();
-        remove(&ground);
+        fs::remove_file(ground.path(file)).unwrap();
         assert_eq!(ground.lease.release().unwrap_err().kind(), ErrorKind::Lost);
     }
 }
@@ -265,7 +282,8 @@ fn c1_a_symbolic_link_that_leads_elsewhere_is_followed() {
 /// SQLite has one memory beside the log for all clients of a process.
 #[test]
 fn c1_clients_of_one_process_let_go_of_a_lost_log_before_any_of_them_goes_on() {
-    for deleted in [&["locks.db-wal"][..], &["locks.db-wal", "locks.db-shm"], &["locks.db"]] {
+    let (log, shm) = ("locks.db-wal", "locks.db-shm");
+    for deleted in [&[log][..], &[shm], &[log, shm], &["locks.db"]] {
         for _ in 0..ROUNDS {
             let ground = Ground::new();
             let [second, idle, closed] = [(); 3].map(|()| ground.open("a/locks.db"));
@@ -275,7 +293,7 @@ fn c1_clients_of_one_process_let_go_of_a_lost_log_before_any_of_them_goes_on() {
             }
             let third = ground.open("a/locks.db");
             assert!(!ground.lease.is_valid(), "{deleted:?}");
-            let lease = third.lock("name").ttl(TTL).try_acquire().unwrap().unwrap();
+            let lease = third.lock("name").ttl(TTL).acquire_timeout(LIMIT).unwrap();
             for client in [&ground.client, &second, &idle] {
                 assert!(client.lock("name").try_acquire().unwrap().is_none(), "{deleted:?}");
             }
@@ -285,6 +303,21 @@ fn c1_clients_of_one_process_let_go_of_a_lost_log_before_any_of_them_goes_on() {
             ground.recovers("a/locks.db");
         }
     }
+}
+
+#[test]
+fn c1_a_closed_client_gives_a_lock_back_and_leaves_the_file() {
+    let ground = Ground::new();
+    let closed = ground.open("a/locks.db");
+    let lock = closed.lock("third").ttl(TTL);
+    let (token, fence) = lock.try_acquire().unwrap().unwrap().detach().unwrap();
+    let lease = lock.attach(token, fence).unwrap();
+    closed.close().unwrap();
+    lease.release().unwrap();
+    drop(ground.client.lock("third").try_acquire().unwrap().unwrap());
+    fs::remove_file(ground.path("a/locks.db-wal")).unwrap();
+    ground.ends();
+    ground.recovers("a/locks.db");
 }
 
 #[test]

@@ -23,6 +23,7 @@ impl Grant {
         let hold_end = hold_end(&terms, sent);
         let ttl = terms.first_ttl();
         let grant = Grant::new(identity, terms, id, Phase::Held, hold_end, now);
+        grant.refreshed(sent);
         let alive = grant.extended(sent, ttl, now);
         alive.then_some(grant)
     }

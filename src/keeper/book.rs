@@ -23,6 +23,8 @@ pub(super) struct Book {
     closing: Option<Deadline>,
     /// The thread has taken its last gives.
     settled: bool,
+    /// When the store was last found to be another one than before: what it had granted is lost.
+    pub(super) lost_at: Moment,
     /// When the thread will look again by itself.
     pub(super) asleep_until: Moment,
     /// Until then it looks often, so that what falls due soon need not wake it each time.
@@ -61,6 +63,7 @@ impl Default for Book {
             settle: Moment::NEVER,
             closing: None,
             settled: false,
+            lost_at: Moment::ZERO,
             asleep_until: Moment::ZERO,
             brisk_until: Moment::ZERO,
         }

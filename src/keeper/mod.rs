@@ -169,6 +169,14 @@ impl Desk {
         if book.closing().is_some() {
             return false;
         }
+        if grant.is_older_than(book.lost_at) {
+            // The keeper has ended all that it knew of, and did not know of this one.
+            drop(book);
+            if grant.end(Moment::now()) != Ended::Before {
+                self.tell_lost(grant, LossReason::NotHeld);
+            }
+            return true;
+        }
         if book.insert(Arc::clone(grant)) {
             self.wake.notify_one();
         }

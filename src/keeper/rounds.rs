@@ -216,8 +216,12 @@ fn renewed(
 
 /// Where they were kept is no more.
 fn lose_all(desk: &Desk) {
-    let grants: Vec<_> = desk.book.lock().grants().cloned().collect();
     let now = Moment::now();
+    let grants: Vec<_> = {
+        let mut book = desk.book.lock();
+        book.lost_at = now;
+        book.grants().cloned().collect()
+    };
     for grant in &grants {
         if grant.end(now) != Ended::Before {
             desk.tell_lost(grant, LossReason::NotHeld);

@@ -1,7 +1,9 @@
-//! Whether the file under a name, and the log beside it, are still those that were opened.
+//! Whether the file under a name, and the log and the shared memory beside it, are still those that
+//! were opened.
 //!
-//! Others find both by their names. Whoever goes on with a file or a log that has lost its name, or
-//! with a file that has a second one and so a second log, shares its locks with nobody.
+//! Others find all three by their names. SQLite's own locks are on the shared memory. Whoever goes
+//! on with one of them that has lost its name, or with a file that has a second one and so a second
+//! log, shares its locks with nobody.
 //!
 //! Files are only looked at here, never opened: to close any descriptor of a file drops all locks
 //! that this process has on it.
@@ -21,6 +23,7 @@ pub(super) struct Anchor {
     /// Where that led.
     path: PathBuf,
     log: PathBuf,
+    shm: PathBuf,
     seen: Seen,
     lost: AtomicBool,
 }
@@ -33,21 +36,24 @@ struct Seen {
     file: Identity,
     links: u64,
     log: Identity,
+    shm: Identity,
 }
 
 impl Anchor {
-    /// Of a file that is open, and was this one before. `None` if it is not any more.
+    /// Of a file that was read, so that all three are there, and was this one before, with as many
+    /// links. `None` if it is not any more.
     pub(super) fn cast(name: &Path, path: &Path, before: &Metadata) -> Option<Anchor> {
-        let log = beside(path);
-        let seen = see(name, &log).ok().filter(|seen| seen.file == identity(before))?;
+        let [log, shm] = ["-wal", "-shm"].map(|ending| beside(path, ending));
+        let is_same = |seen: &Seen| (seen.file, seen.links) == (identity(before), before.nlink());
+        let seen = see(name, &log, &shm).ok().filter(is_same)?;
         let [name, path] = [name, path].map(Path::to_owned);
-        Some(Anchor { name, path, log, seen, lost: AtomicBool::new(false) })
+        Some(Anchor { name, path, log, shm, seen, lost: AtomicBool::new(false) })
     }
 
     /// Once it does not, it never does again: meanwhile others may have met elsewhere.
     pub(super) fn holds(&self) -> bool {
         let holds = !self.lost.load(Ordering::Acquire)
-            && see(&self.name, &self.log).is_ok_and(|seen| seen == self.seen);
+            && see(&self.name, &self.log, &self.shm).is_ok_and(|seen| seen == self.seen);
         if !holds {
             self.lost.store(true, Ordering::Release);
         }
@@ -64,7 +70,8 @@ impl Anchor {
     }
 
     fn gone(&self) -> Error {
-        let what = "it or its log was deleted or replaced while it was open";
+        let what = "it, its -wal or its -shm was moved, deleted or replaced, or it got another link, \
+                    while it was open";
         Error::new(ErrorKind::Unavailable, format!("{}: {what}", self.path.display()))
     }
 
@@ -77,7 +84,8 @@ impl Anchor {
         self.path == path || self.seen.file == identity(file)
     }
 
-    /// The log, where it was left behind for another file, to which SQLite would apply it.
+    /// The log, where it was left behind for another file, to which SQLite would apply it. (The
+    /// shared memory is made anew by whoever opens it while nobody else has it open.)
     pub(super) fn orphan(&self) -> Option<&Path> {
         let there = |path| fs::metadata(path).ok().map(|found| identity(&found));
         let replaced = there(&self.path).is_some_and(|file| file != self.seen.file);
@@ -85,17 +93,18 @@ impl Anchor {
     }
 }
 
-fn see(name: &Path, log: &Path) -> io::Result<Seen> {
-    let (file, log) = (fs::metadata(name)?, fs::metadata(log)?);
-    Ok(Seen { file: identity(&file), links: file.nlink(), log: identity(&log) })
+fn see(name: &Path, log: &Path, shm: &Path) -> io::Result<Seen> {
+    let file = fs::metadata(name)?;
+    let (log, shm) = (identity(&fs::metadata(log)?), identity(&fs::metadata(shm)?));
+    Ok(Seen { file: identity(&file), links: file.nlink(), log, shm })
 }
 
 fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
 }
 
-fn beside(path: &Path) -> PathBuf {
-    let mut log = OsString::from(path);
-    log.push("-wal");
-    log.into()
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
 }

@@ -18,6 +18,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,13 +45,21 @@ static USED_IN: OneProcess = OneProcess::new();
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) struct SqliteStore {
-    /// `None` after a file was lost, until somebody wants the one that is there now.
-    opened: Mutex<Option<Arc<Opened>>>,
+    file: Mutex<File>,
     opening: Turnstile<()>,
     /// As it was given, but absolute.
     name: PathBuf,
     prefix: Vec<u8>,
     boot: String,
+}
+
+enum File {
+    Open(Arc<Opened>),
+    /// Until somebody wants the one that is there now.
+    Lost,
+    /// Nobody watches any more: what is still asked for, such as to give back a lock, opens the file
+    /// for itself.
+    Closed,
 }
 
 impl SqliteStore {
@@ -68,7 +77,7 @@ impl SqliteStore {
         let name = open::absolute(path)?;
         let opened = open::open(&name, true, Deadline::after(config.io_timeout))?;
         Ok(SqliteStore {
-            opened: Mutex::new(Some(opened)),
+            file: Mutex::new(File::Open(opened)),
             opening: Turnstile::default(),
             name,
             prefix: config.prefix.clone(),
@@ -79,17 +88,31 @@ impl SqliteStore {
     /// The file that was opened, or that is there now if the keeper has ended every lease of that
     /// one. Only `make` makes one.
     fn opened(&self, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
-        let known = || self.opened.lock().clone();
-        if let Some(opened) = known() {
+        if let Some(opened) = self.known() {
             return Ok(opened);
         }
         let _turn = self.opening.enter(deadline).ok_or_else(|| door::late(&self.name))?;
-        if let Some(opened) = known() {
+        if let Some(opened) = self.known() {
             return Ok(opened);
         }
         let opened = open::open(&self.name, make, deadline)?;
-        *self.opened.lock() = Some(Arc::clone(&opened));
+        let mut file = self.file.lock();
+        if let File::Lost = *file {
+            *file = File::Open(Arc::clone(&opened));
+        }
         Ok(opened)
+    }
+
+    fn known(&self) -> Option<Arc<Opened>> {
+        match &*self.file.lock() {
+            File::Open(opened) => Some(Arc::clone(opened)),
+            File::Lost | File::Closed => None,
+        }
+    }
+
+    fn let_go_of_file(&self, now: File) {
+        let before = mem::replace(&mut *self.file.lock(), now);
+        drop(before);
     }
 
     /// Requests in one transaction, which is one sync for all of them.
@@ -163,7 +186,8 @@ impl Store for SqliteStore {
         let make = requests.iter().any(|request| matches!(request, Request::Take { .. }));
         let opened = match self.opened(make, patience) {
             Ok(opened) => opened,
-            Err(error) => return lost(requests, &error),
+            Err(error) if open::is_gone(&self.name) => return lost(requests, &error),
+            Err(error) => return vec![Err(Failure::not_done(error)); requests.len()],
         };
         let answered = || {
             if let [Request::Take { name, token, place, .. }] = *requests
@@ -197,16 +221,14 @@ impl Store for SqliteStore {
     }
 
     fn watch(&self, end: &dyn Fn()) {
-        let known = self.opened.lock().clone();
-        if known.is_some_and(|opened| !opened.anchor.holds()) {
+        if self.known().is_some_and(|opened| !opened.anchor.holds()) {
             end();
-            self.close();
+            self.let_go_of_file(File::Lost);
         }
     }
 
     fn close(&self) {
-        let opened = self.opened.lock().take();
-        drop(opened);
+        self.let_go_of_file(File::Closed);
     }
 
     fn abilities(&self) -> Abilities {

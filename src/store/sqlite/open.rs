@@ -50,7 +50,7 @@ static OPENED: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
 /// Opens the file, and with `make` makes it and the folders above it where they are missing.
 pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
     loop {
-        if !make && !name.exists() {
+        if !make && is_gone(name) {
             return Err(unusable(name, "was deleted"));
         }
         match attempt(name, deadline) {
@@ -68,6 +68,10 @@ pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Op
             Err(Trouble::Refused(error)) => return Err(error),
         }
     }
+}
+
+pub(super) fn is_gone(name: &Path) -> bool {
+    name.try_exists().is_ok_and(|exists| !exists)
 }
 
 /// `None` if the file was replaced meanwhile, or this process still has open what was here before.

@@ -1,11 +1,16 @@
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::Arc;
 use std::thread;
 
 use super::*;
 use crate::clock::Moment;
 use crate::error::ErrorKind;
+use crate::grant::{Grant, Terms};
+use crate::keeper::Keeper;
+use crate::store::Identity;
+use crate::store::sqlite::anchor::Anchor;
 use crate::store::sqlite::open;
 
 /// Opening is refused with this kind and a detail that names the file and the reason, and the
@@ -345,4 +350,38 @@ fn a_shifted_clock_is_noticed() {
     assert!(open::is_shifted("monotonic  0  0\nboottime  86400  0\n"));
     assert!(open::is_shifted("boottime  0  -5\n"));
     assert!(!open::is_shifted(""));
+}
+
+#[test]
+fn a_link_that_is_made_while_the_file_is_opened_is_noticed() {
+    let ground = Ground::new();
+    let _store = ground.store();
+    let (path, before) = (&ground.path(), fs::metadata(ground.path()).unwrap());
+    assert!(Anchor::cast(path, path, &before).is_some());
+    fs::hard_link(path, ground.folder.path().join("second.db")).unwrap();
+    assert!(Anchor::cast(path, path, &before).is_none());
+}
+
+/// It was on its way from the store to the keeper's book when the keeper ended those in the book.
+#[test]
+fn a_grant_that_comes_late_to_a_keeper_that_has_lost_the_file_is_lost() {
+    let ground = Ground::new();
+    let config = Config::new(StoreConfig::Sqlite(ground.path()));
+    let keeper = Keeper::start(Box::new(ground.store()), &config).unwrap();
+    let (desk, terms) = (keeper.desk().unwrap(), Terms { ttl: TTL, renew: true, max_hold: None });
+    let grant = |sent| {
+        let name = b"name".as_slice().into();
+        let identity = Identity { name, token: token(), fence: 1, ttl: TTL };
+        let id = keeper.next_id();
+        Arc::new(Grant::taken(identity, terms, id, sent, Moment::now()).unwrap())
+    };
+    let (known, late) = (grant(Moment::now()), grant(Moment::now()));
+    assert!(desk.keep(&known) && !known.is_over());
+    fs::remove_file(ground.folder.path().join("locks.db-wal")).unwrap();
+    while !known.is_over() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(desk.keep(&late) && late.is_over());
+    let next = grant(Moment::now());
+    assert!(desk.keep(&next) && !next.is_over());
 }

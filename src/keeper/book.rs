@@ -1,6 +1,7 @@
 //! What the keeper has to do, in the order in which it falls due.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ impl Debt {
     }
 }
 
+/// So many grants are looked through at once, while nobody else has the book.
+const AT_ONCE: usize = 1000;
 /// Between two tries of a give that nothing has confirmed.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
@@ -110,13 +113,25 @@ impl Book {
         self.ends.values()
     }
 
-    /// Which of these tokens are relied on.
-    pub(super) fn held(&self, tokens: &[Token], now: Moment) -> Vec<Kept> {
-        let held = self.grants().filter(|grant| tokens.contains(&grant.identity.token));
-        let kept = |grant: &Arc<Grant>| {
-            Some(Kept { identity: grant.identity.clone(), span: grant.kept_for(now)? })
-        };
-        held.filter_map(kept).collect()
+    /// Adds which of these tokens are relied on, by the grants of one part of the book. Returns the
+    /// key behind which the next part begins: in between, others may have the book. (A grant that
+    /// is extended meanwhile moves on, so none is missed.)
+    pub(super) fn held(
+        &self,
+        tokens: &[Token],
+        behind: (Moment, u64),
+        held: &mut Vec<Kept>,
+    ) -> Option<(Moment, u64)> {
+        let (now, mut last) = (Moment::now(), None);
+        for (key, grant) in self.ends.range((Excluded(behind), Unbounded)).take(AT_ONCE) {
+            last = Some(*key);
+            if tokens.contains(&grant.identity.token)
+                && let Some(span) = grant.kept_for(now)
+            {
+                held.push(Kept { identity: grant.identity.clone(), span });
+            }
+        }
+        last
     }
 
     /// The grants for which something is due, those that end first before the others. They stay

@@ -269,7 +269,13 @@ fn settle(desk: &Desk) {
     // A connection in use from cycle to cycle is read by whoever uses it.
     let before = Moment::now().minus(SETTLE / 2);
     conclude(desk, before, deadline(desk));
-    let held = |tokens: &[Token]| desk.book.lock().held(tokens, Moment::now());
+    let held = |tokens: &[Token]| {
+        let (mut held, mut behind) = (Vec::new(), Some((Moment::ZERO, 0)));
+        while let Some(last) = behind {
+            behind = desk.book.lock().held(tokens, last, &mut held);
+        }
+        held
+    };
     desk.store.mend(&held, deadline(desk));
     let now = Moment::now();
     let at = match desk.store.owed_since().map(|since| since.plus(SETTLE)) {

@@ -258,6 +258,16 @@ pub(crate) enum Reach {
     Set,
 }
 
+impl Reach {
+    /// Whose the lock is after an extension that was asked for this token.
+    pub(crate) fn holder(self, token: Token) -> Token {
+        match self {
+            Reach::Pass(to) => to,
+            Reach::Grow | Reach::Refresh | Reach::Set => token,
+        }
+    }
+}
+
 pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// A reply, and the moment before its request was sent, from which validity counts.

@@ -1,12 +1,16 @@
 //! One request to the store, as it stands while its nodes answer.
 
+use std::time::Duration;
+
 use super::driver::Share;
 use super::round::{Round, Step, Verdict, Vote, Why, majority};
 use super::tally::{Count, Tally, Word};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::node::{self, Ballot, Said};
-use crate::store::{Answer, Failure, Lane, Outcome, Place, Reply, Request, ServerId, no_reply};
+use crate::store::{
+    Answer, Failure, Lane, Outcome, Place, Reach, Reply, Request, ServerId, no_reply,
+};
 use crate::token::Token;
 
 pub(super) struct Inquiry<'r> {
@@ -247,16 +251,27 @@ impl<'r> Inquiry<'r> {
 
     /// The nodes that lack a lease which a majority has, of those that were heard.
     pub(super) fn lacking(&self) -> Option<(Token, &[usize])> {
-        let token = match (&self.request, &self.state) {
-            (
-                Request::Take { token, .. } | Request::Extend { token, .. },
-                State::Settled(Ok(Answer {
-                    reply: Reply::Granted { .. } | Reply::Extended, ..
-                })),
-            ) => *token,
-            _ => return None,
+        let token = match self.request {
+            Request::Take { token, .. } => token,
+            Request::Extend { token, reach, .. } => reach.holder(token),
+            Request::Give { .. } => return None,
         };
-        Some((token, &self.lacking))
+        let State::Settled(Ok(Answer { reply, .. })) = &self.state else { return None };
+        let is_ours = matches!(reply, Reply::Granted { .. } | Reply::Extended);
+        is_ours.then_some((token, &self.lacking))
+    }
+
+    /// A token that was given up or passed on.
+    pub(super) fn given(&self) -> Option<(&'r [u8], Token, Duration)> {
+        let is_done = matches!(self.state, State::Settled(Ok(_)));
+        match self.request {
+            Request::Give { name, token, ttl, .. } => Some((name, token, ttl)),
+            // One that failed is asked for again, and finds the token then.
+            Request::Extend { name, token, ttl, reach: Reach::Pass(_), .. } if is_done => {
+                Some((name, token, ttl))
+            }
+            Request::Extend { .. } | Request::Take { .. } => None,
+        }
     }
 
     pub(super) fn stands_on_all(&self) -> bool {

@@ -4,7 +4,9 @@
 //! lease the others are told to store it, too.
 //!
 //! A node that is told when the lease was given up meanwhile would keep it for a ttl. So whoever
-//! gives one up looks here once that is done, and what may have been stored is given up again.
+//! gives one up or passes it on looks here once that is done, and what may have been stored is given
+//! up again. Whoever passes one on, or shortens what is left of it, waits first until it is not being
+//! tried.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,6 +26,8 @@ const FIRST: Duration = Duration::from_millis(50);
 const SPAN: Duration = Duration::from_secs(1);
 /// At once.
 const MOST: usize = 32;
+/// Between two looks whether one is being tried.
+const LOOK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 pub(super) struct Mends {
@@ -132,6 +136,11 @@ impl Mends {
         }
     }
 
+    fn is_tried(&self, token: Token) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+            && self.list.lock().iter().any(|mend| mend.token == token && mend.is_tried)
+    }
+
     /// A token was given up on the nodes that could be asked, from `sent` on. Returns where it has to
     /// be given up once more.
     pub(super) fn given(&self, token: Token, sent: Moment) -> Vec<usize> {
@@ -164,22 +173,28 @@ impl Mends {
 }
 
 impl QuorumStore {
+    /// Before a lease that nobody relies on is passed on or shortened: what the nodes are asked to
+    /// mend it must not come behind that. Half of the time is left for the request itself.
+    pub(super) fn await_mends(&self, requests: &[Request<'_>], deadline: Deadline) {
+        for request in requests {
+            if let Request::Extend { token, reach: Reach::Pass(_) | Reach::Set, .. } = *request {
+                let until = Deadline::after(deadline.left() / 2);
+                while self.mends.is_tried(token) && !until.has_passed() {
+                    std::thread::sleep(LOOK);
+                }
+            }
+        }
+    }
+
     /// Remembers leases that nodes lack, and gives up what such nodes were told of while it was
-    /// released. For requests that were sent from that moment on.
-    pub(super) fn remember(
-        &self,
-        inquiries: &[Inquiry<'_>],
-        requests: &[Request<'_>],
-        sent: Moment,
-    ) {
+    /// released or passed on. For requests that were sent from that moment on.
+    pub(super) fn remember(&self, inquiries: &[Inquiry<'_>], sent: Moment) {
         let lacking = inquiries.iter().filter_map(Inquiry::lacking);
         for (token, _) in lacking.filter(|(_, nodes)| !nodes.is_empty()) {
             self.mends.note_soon(token);
         }
-        for request in requests {
-            if let Request::Give { name, token, ttl, .. } = *request {
-                self.give_again(&self.mends.given(token, sent), (name, token, ttl));
-            }
+        for (name, token, ttl) in inquiries.iter().filter_map(Inquiry::given) {
+            self.give_again(&self.mends.given(token, sent), (name, token, ttl));
         }
     }
 
@@ -207,7 +222,14 @@ impl QuorumStore {
         let mut inquiries: Vec<_> =
             requests.map(|request| Inquiry::new(request, 0, nodes, sent)).collect();
         let scatter = || Scatter { is_patient: true, ..self.scatter(Lane::Keeper, deadline) };
-        scatter().run(self.shares(&inquiries), &mut inquiries);
+        let mut shares = self.shares(&inquiries);
+        for (node, share) in self.nodes().iter().zip(&mut shares) {
+            // All that are asked are waited for, and short leases have to be renewed meanwhile.
+            if !node.is_ready() {
+                *share = Share::default();
+            }
+        }
+        scatter().run(shares, &mut inquiries);
         // Only now, and where most have just said that they have it.
         let mut shares: Vec<_> = self.nodes().iter().map(|_| Share::default()).collect();
         for (index, (lease, inquiry)) in leases.iter().zip(&inquiries).enumerate() {
@@ -276,7 +298,9 @@ mod tests {
         assert_eq!(mends.due(), None);
 
         let mends = begun();
+        assert!(mends.is_tried(token()));
         mends.is_over(token());
+        assert!(!mends.is_tried(token()));
         assert_eq!(mends.due(), None);
         let mends = begun();
         assert_eq!(mends.tried(token(), true), []);

@@ -211,6 +211,7 @@ impl Store for QuorumStore {
             let refused = |_| Err(Failure::not_done(busy.clone()));
             return requests.iter().map(refused).collect();
         }
+        self.await_mends(requests, deadline);
         let (attempt, sent) = (self.next_attempt(), Moment::now());
         let nodes = self.nodes().len();
         let all = requests.iter();
@@ -221,7 +222,7 @@ impl Store for QuorumStore {
         self.raise(lane, &mut inquiries, deadline);
         self.clean_up(lane, &asked, &inquiries, deadline);
         self.catch_up(lane, &inquiries);
-        self.remember(&inquiries, requests, sent);
+        self.remember(&inquiries, sent);
         inquiries.into_iter().map(Inquiry::outcome).collect()
     }
 

@@ -85,8 +85,9 @@ fn due(about: About<'_>, call: usize, sent: Moment) -> Due {
                 let identity = Identity { name: Arc::from(name), token, fence, ttl };
                 Due::Give(Owed { identity, until: sent.plus(ttl) })
             }
-            Some(&Request::Take { name, token, .. } | &Request::Extend { name, token, .. }) => {
-                Due::Vote(Arc::from(name), token)
+            Some(&Request::Take { name, token, .. }) => Due::Vote(Arc::from(name), token),
+            Some(&Request::Extend { name, token, reach, .. }) => {
+                Due::Vote(Arc::from(name), reach.holder(token))
             }
             None => Due::Other(Arc::from(&b""[..])),
         },

@@ -1,5 +1,6 @@
--- Sets the ttl of a lock that is the token's on a node, or passes it on to another token. Behind guard.lua, which has the last key and
--- the first two arguments: an extension is a vote, and counts only where the node forgot nothing.
+-- Sets the ttl of a lock that is the token's on a node, or passes it on to another token. Behind
+-- guard.lua, which has the last key and the first two arguments: an extension is a vote, and counts
+-- only where the node forgot nothing.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its side key, "<0 or 1> <last fence> <attempt of the last grant> <token it was for>"

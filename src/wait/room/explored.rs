@@ -127,6 +127,7 @@ struct Watched {
 impl Client {
     fn open(scenario: Scenario, server: &Arc<Server>, first: bool) -> Arc<Client> {
         let config = Config::from_url("redis://127.0.0.1").unwrap();
+        let config = config.claim_window(Duration::from_secs(60));
         let config = config.io_timeout(Duration::from_secs(30));
         let (mut link, served) = (Link::new(server), Arc::new(Served::default()));
         link.trouble = scenario.trouble;

@@ -72,6 +72,11 @@ impl State {
                 Notice::Granted { name: name.to_vec(), token, fence, block, server, span };
             if entry.inbox.post(granted) {
                 self.grant(token, block);
+                // In vain, as it happens among several servers: who listens goes away to ask.
+                for next in self.queue.iter().take(2) {
+                    let (name, token) = (name.to_vec(), next.token);
+                    next.inbox.post(Notice::Free { name, token });
+                }
                 return;
             }
         }

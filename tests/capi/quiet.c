@@ -31,7 +31,7 @@ static void fail_with(struct store *store)
     leasehold_client *client = open_client_with(store->url, 100);
     leasehold_lock *lock = make_lock(client, "n");
     leasehold_events *events = subscribe(client);
-    leasehold_lease *lease = take_name_for(client, "renewed", 300), *lost, *more;
+    leasehold_lease *lease = take_name_for(client, "renewed", 300), *lost, *more = NULL;
     leasehold_event *event;
     lost = take_to_lose(client, "lost", 20);
     EVENTUALLY(count(client, LEASEHOLD_COUNTER_LOST) == 1);
@@ -55,6 +55,7 @@ static void fail_with(struct store *store)
     leasehold_event_free(event);
     leasehold_lease_free(lease);
     leasehold_lease_free(lost);
+    leasehold_lease_free(more);
     leasehold_client_close(client, NULL);
     leasehold_client_ping(client, NULL);
     leasehold_events_free(events);

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -41,11 +41,32 @@ pub(super) struct Opened {
     /// while the other one waits for the disk.
     pub(super) quick: Door,
     pub(super) anchor: Arc<Anchor>,
+    /// Behind the connections, so that it goes when they are closed.
+    _entry: Entry,
 }
 
 /// What this process has open, of all clients. SQLite has one memory beside a log for the whole
 /// process: with two logs of one name, one after the other, it would take one for the other.
-static OPENED: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
+static OPENED: Mutex<Vec<Arc<Anchor>>> = Mutex::new(Vec::new());
+
+/// That something is open, until this is dropped.
+struct Entry(Arc<Anchor>);
+
+impl Entry {
+    fn new(anchor: &Arc<Anchor>) -> Entry {
+        OPENED.lock().push(Arc::clone(anchor));
+        Entry(Arc::clone(anchor))
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut opened = OPENED.lock();
+        opened.retain(|anchor| !Arc::ptr_eq(anchor, &self.0));
+        // A program that unloads the library gets all of it back.
+        opened.shrink_to_fit();
+    }
+}
 
 /// Opens the file, and with `make` makes it and the folders above it where they are missing.
 pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
@@ -101,19 +122,14 @@ fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Troub
     let anchor = Anchor::cast(name, path, &found).map(Arc::new);
     let Some(anchor) = anchor.filter(|_| !has_stale(path, &found)) else { return Ok(None) };
     let [durable, quick] = [durable, quick].map(|connection| Door::new(connection, &anchor));
-    let opened = Arc::new(Opened { durable, quick, anchor });
-    OPENED.lock().push(Arc::downgrade(&opened));
-    Ok(Some(opened))
+    let entry = Entry::new(&anchor);
+    Ok(Some(Arc::new(Opened { durable, quick, anchor, _entry: entry })))
 }
 
 /// Whether this process has connections to what was here before, of this client or another one.
 fn has_stale(path: &Path, found: &Metadata) -> bool {
-    let all: Vec<_> = {
-        let mut opened = OPENED.lock();
-        opened.retain(|opened| opened.strong_count() > 0);
-        opened.iter().filter_map(Weak::upgrade).collect()
-    };
-    all.iter().any(|opened| opened.anchor.concerns(path, found) && !opened.anchor.holds())
+    let all = OPENED.lock().clone();
+    all.iter().any(|anchor| anchor.concerns(path, found) && !anchor.holds())
 }
 
 impl Drop for Opened {

@@ -94,7 +94,7 @@ fn a_turn_that_is_given_back_at_once_costs_two_commands_and_no_claim() {
             judge(waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect());
             // One for each release, that of the first holder included.
             let mut sent = watch.client_commands();
-            sent.retain(|command| !is_look(command));
+            sent.retain(|command| !is_look(command) && !command.starts_with("SCRIPT"));
             assert_eq!(sent.len(), clients.len(), "{sent:?}");
             assert!(sent.iter().all(|command| command.starts_with("EVALSHA")));
             assert!(sent.iter().all(|command| !command.contains("\"claim\"")));

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use leasehold::{Client, Lease, Lock};
 use queueing::{
-    NAME, assert_all_keys_end, eventually_queued, in_line, judge, now, queued, start_crowd,
-    start_waiter, take_turn, turns_of,
+    NAME, assert_all_keys_end, eventually_queued, in_line, is_look, judge, now, queued,
+    start_crowd, start_waiter, take_turn, turns_of,
 };
 use stores::{LIMIT, STALL, ms, open, secs};
 use support::{Hold, Server, child, eventually, unless_starved};
@@ -68,7 +68,9 @@ fn threads_have_their_turns_in_the_order_of_coming_without_a_command() {
         let turns: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
         // The holder's release, a claim, and the release of the last of them. A claim that is not
         // answered before the turn passes on is made again.
-        let sent = watch.client_commands();
+        let mut sent = watch.client_commands();
+        // The line may have stood for a second by then, and have looked.
+        sent.retain(|command| !is_look(command) && !command.starts_with("SCRIPT"));
         assert!((2..=5).contains(&sent.len()), "{sent:?}");
         assert_in_order(&turns);
         let fences: Vec<_> = turns.iter().map(|turn| turn.fence - turns[0].fence).collect();

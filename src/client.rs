@@ -82,9 +82,9 @@ impl Client {
     /// # Errors
     /// Whatever is in the way, by `io_timeout`.
     pub fn ping(&self) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
-        let reached = desk.store.ping(Deadline::after(self.keeper.io_timeout()));
-        desk.look_after();
+        let core = self.keeper.core()?;
+        let reached = core.store.ping(Deadline::after(self.keeper.io_timeout()));
+        core.look_after();
         reached
     }
 
@@ -107,9 +107,9 @@ impl Client {
     /// the rest of them may have been declared new. Without `force`, all of them have to be
     /// reached.
     pub fn initialize(&self, force: bool) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
+        let core = self.keeper.core()?;
         let span = self.keeper.io_timeout().saturating_mul(INITIALIZE_REQUESTS);
-        desk.store.initialize(force, Deadline::after(span))
+        core.store.initialize(force, Deadline::after(span))
     }
 
     /// Subscribes to what happens to leases in the background.
@@ -118,14 +118,14 @@ impl Client {
     /// [`ErrorKind::Exhausted`](crate::ErrorKind::Exhausted) when no descriptors are left,
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
     pub fn events(&self) -> Result<Events, Error> {
-        self.keeper.desk()?.hub.subscribe()
+        self.keeper.core()?.hub.subscribe()
     }
 
     /// What was counted since the client was opened; nothing in a forked child.
     pub fn counters(&self) -> Counters {
         self.keeper
-            .desk_even_closed()
-            .map_or_else(|_| Counters::default(), |desk| desk.metrics.read())
+            .core_even_closed()
+            .map_or_else(|_| Counters::default(), |core| core.metrics.read())
     }
 
     /// The store, as people may see it: without user and password.

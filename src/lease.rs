@@ -11,7 +11,7 @@ use crate::config::check_ttl;
 use crate::error::{Error, ErrorKind};
 use crate::events::LossReason;
 use crate::grant::{Ended, Grant};
-use crate::keeper::{Desk, Keeper, Owed};
+use crate::keeper::{Core, Keeper, Owed};
 use crate::store::{Failure, Identity, Lane, Outcome, Place, Reach, Reply, Request, no_reply};
 use crate::token::Token;
 use crate::wait::{Ask, Ending};
@@ -114,13 +114,13 @@ impl Lease {
     }
 
     fn make_valid_for(&self, ttl: Duration) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
+        let core = self.keeper.core()?;
         self.check_ttl(ttl)?;
         let deadline = Deadline::after(self.keeper.io_timeout());
         let mut asked_before = false;
         loop {
             if self.grant.is_over() {
-                return Err(self.lost(desk, LossReason::Expired));
+                return Err(self.lost(core, LossReason::Expired));
             }
             let now = Moment::now();
             let ttl = self.grant.ttl_from(ttl, now);
@@ -128,26 +128,26 @@ impl Lease {
                 Some(from) => (from.detached(self.fence()), Reach::Pass(self.token())),
                 None => (self.token(), self.grant.reach(now)),
             };
-            let failure = match self.send(desk, token, ttl, reach, deadline) {
+            let failure = match self.send(core, token, ttl, reach, deadline) {
                 Ok(answer) if answer.reply == Reply::Extended => {
                     if reach == Reach::Refresh {
                         self.grant.refreshed(answer.sent);
                     }
                     if !self.grant.extended(answer.sent, ttl, Moment::now()) {
-                        return Err(self.lost(desk, LossReason::Expired));
+                        return Err(self.lost(core, LossReason::Expired));
                     }
-                    if !desk.keep(&self.grant) {
+                    if !core.keep(&self.grant) {
                         // Closed meanwhile. The keeper has ended what it knew of, and it does not
                         // know of a lease that was attached and never extended.
-                        return Err(self.closed(desk));
+                        return Err(self.closed(core));
                     }
                     return Ok(());
                 }
-                Ok(_) => return Err(self.lost(desk, LossReason::NotHeld)),
+                Ok(_) => return Err(self.lost(core, LossReason::NotHeld)),
                 Err(failure) => failure,
             };
             if failure.sent.is_some() {
-                desk.metrics.unknown.add_one();
+                core.metrics.unknown.add_one();
                 asked_before = true;
             }
             if !failure.error.is_retriable() || deadline.left() < RETRY {
@@ -171,24 +171,24 @@ impl Lease {
     }
 
     fn give_back(&self) -> Result<(), Error> {
-        let desk = self.keeper.desk_even_closed()?;
+        let core = self.keeper.core_even_closed()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
         if let Some(from) = self.grant.handed_on() {
-            return self.ask_as_handed_on(desk, from, deadline, |identity| identity.give());
+            return self.ask_as_handed_on(core, from, deadline, |identity| identity.give());
         }
-        let outcome = match self.end_turn(desk) {
+        let outcome = match self.end_turn(core) {
             None => Release::NotHeld,
-            Some(turn) => self.give(desk, turn, Lane::Give(deadline.left()), deadline, true),
+            Some(turn) => self.give(core, turn, Lane::Give(deadline.left()), deadline, true),
         };
         match outcome {
             Release::Done => Ok(()),
-            Release::NotHeld if desk.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
+            Release::NotHeld if core.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
             Release::NotHeld => {
-                desk.metrics.released_late.add_one();
+                core.metrics.released_late.add_one();
                 Err(Error::new(ErrorKind::Lost, "it was over before it was released"))
             }
             Release::Unknown(error) => {
-                desk.metrics.released_late.add_one();
+                core.metrics.released_late.add_one();
                 Err(error)
             }
         }
@@ -204,27 +204,27 @@ impl Lease {
     }
 
     /// Ends the turn: invalid before anything is sent, and no event about it from now on.
-    fn end(&self, desk: &Desk) -> Ended {
+    fn end(&self, core: &Core) -> Ended {
         let ended = self.grant.end(Moment::now());
-        desk.forget(&self.grant);
+        core.forget(&self.grant);
         ended
     }
 
     /// Ends the turn and begins the next one under the same grant, if there is one; `None` if it
     /// was over before.
-    fn end_turn(&self, desk: &Desk) -> Option<EndedTurn> {
-        let (ended, now) = (self.end(desk), Moment::now());
+    fn end_turn(&self, core: &Core) -> Option<EndedTurn> {
+        let (ended, now) = (self.end(core), Moment::now());
         let (in_time, legacy) = match ended {
             Ended::Before => return None,
             Ended::Valid(legacy) => (true, Some(legacy)),
             Ended::Stale => (false, None),
         };
-        Some(EndedTurn { in_time, ending: desk.room.end_turn(&self.grant.identity, legacy, now) })
+        Some(EndedTurn { in_time, ending: core.room.end_turn(&self.grant.identity, legacy, now) })
     }
 
     fn send(
         &self,
-        desk: &Desk,
+        core: &Core,
         token: Token,
         ttl: Duration,
         reach: Reach,
@@ -232,14 +232,14 @@ impl Lease {
     ) -> Outcome {
         let Identity { name, fence, .. } = &self.grant.identity;
         let request = Request::Extend { name, token, fence: *fence, ttl, reach };
-        let outcome = desk.store.ask(Lane::Give(deadline.left()), request, deadline);
-        desk.look_after();
+        let outcome = core.store.ask(Lane::Give(deadline.left()), request, deadline);
+        core.look_after();
         outcome
     }
 
     fn give(
         &self,
-        desk: &Desk,
+        core: &Core,
         EndedTurn { in_time, ending }: EndedTurn,
         lane: Lane,
         deadline: Deadline,
@@ -250,18 +250,18 @@ impl Lease {
             Ending::Give { take, until } => (take, until),
             Ending::Alone => (None, None),
         };
-        let released = self.give_up(desk, (in_time, take), lane, deadline, again);
-        desk.look_after();
+        let released = self.give_up(core, (in_time, take), lane, deadline, again);
+        core.look_after();
         if let Some(until) = owed_until {
             // Not before: the keeper's give would make this release find nothing of its own.
-            desk.owe(Owed { identity: self.grant.identity.clone(), until });
+            core.owe(Owed { identity: self.grant.identity.clone(), until });
         }
         released
     }
 
     fn give_up(
         &self,
-        desk: &Desk,
+        core: &Core,
         (in_time, mut take): (bool, Option<Ask>),
         lane: Lane,
         deadline: Deadline,
@@ -271,8 +271,8 @@ impl Lease {
         let mut asked_before = false;
         loop {
             let outcome = match take.take() {
-                None => desk.store.ask(lane, identity.give(), deadline),
-                Some(take) => self.give_and_take(desk, identity.give(), take, lane, deadline),
+                None => core.store.ask(lane, identity.give(), deadline),
+                Some(take) => self.give_and_take(core, identity.give(), take, lane, deadline),
             };
             let failure = match outcome {
                 Ok(answer) if answer.reply == Reply::Given => return Release::Done,
@@ -289,12 +289,12 @@ impl Lease {
                 Err(failure) => failure,
             };
             if failure.sent.is_some() {
-                desk.metrics.unknown.add_one();
+                core.metrics.unknown.add_one();
                 asked_before = true;
             }
             if !again || !failure.error.is_retriable() || deadline.left() < RETRY {
                 let until = self.grant.kept_until(Moment::now());
-                desk.owe(Owed { identity: identity.clone(), until });
+                core.owe(Owed { identity: identity.clone(), until });
                 if !asked_before && !failure.error.is_retriable() {
                     return Release::Unknown(failure.error);
                 }
@@ -312,7 +312,7 @@ impl Lease {
     /// is taken before it.
     fn give_and_take(
         &self,
-        desk: &Desk,
+        core: &Core,
         give: Request<'_>,
         ask: Ask,
         lane: Lane,
@@ -321,29 +321,29 @@ impl Lease {
         let name = &self.grant.identity.name;
         let Ask { token, ttl, ticket, block, .. } = ask;
         let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
-        desk.metrics.attempts.add_one();
-        let stands_first = ask.stands_first() && desk.store.ears().is_some();
+        core.metrics.attempts.add_one();
+        let stands_first = ask.stands_first() && core.store.listener().is_some();
         let requests = if stands_first { [take, give] } else { [give, take] };
-        let mut outcomes = desk.store.run(lane, &requests, deadline);
+        let mut outcomes = core.store.run(lane, &requests, deadline);
         let mut last = || outcomes.pop().unwrap_or_else(no_reply);
         let (second, first) = (last(), last());
         let (given, taken) = if stands_first { (second, first) } else { (first, second) };
-        desk.owe_all(desk.room.answered(name, &ask, &taken, Moment::now()));
+        core.owe_all(core.room.answered(name, &ask, &taken, Moment::now()));
         given
     }
 
-    fn closed(&self, desk: &Desk) -> Error {
-        if let Some(turn) = self.end_turn(desk) {
+    fn closed(&self, core: &Core) -> Error {
+        if let Some(turn) = self.end_turn(core) {
             let deadline = Deadline::after(self.keeper.io_timeout());
-            self.give(desk, turn, Lane::Give(DROP_WAIT), deadline, false);
+            self.give(core, turn, Lane::Give(DROP_WAIT), deadline, false);
         }
         Error::bare(ErrorKind::Closed)
     }
 
-    fn lost(&self, desk: &Desk, reason: LossReason) -> Error {
-        if self.end(desk) != Ended::Before {
-            desk.tell_lost(&self.grant, reason);
-        } else if desk.gate.is_closed() {
+    fn lost(&self, core: &Core, reason: LossReason) -> Error {
+        if self.end(core) != Ended::Before {
+            core.tell_lost(&self.grant, reason);
+        } else if core.gate.is_closed() {
             return Error::bare(ErrorKind::Closed);
         }
         Error::bare(ErrorKind::Lost)
@@ -367,25 +367,25 @@ fn unconfirmed(failure: Failure, asked_before: bool) -> Error {
 /// releasing them, does not.
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Ok(desk) = self.keeper.desk_even_closed() else { return };
+        let Ok(core) = self.keeper.core_even_closed() else { return };
         if let Some(from) = self.grant.handed_on() {
-            self.end(desk);
+            self.end(core);
             // Not under the token itself: nobody said that its holder has let go of it.
             let [detached, ours, _] = self.grant.handed_on_as(from);
-            return leaving::owe_all(desk, [detached, ours]);
+            return leaving::owe_all(core, [detached, ours]);
         }
-        let Some(turn) = self.end_turn(desk) else { return };
+        let Some(turn) = self.end_turn(core) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());
         // Those of this process who come next must hear what their take brought.
         if matches!(turn.ending, Ending::Alone | Ending::Give { take: None, until: None }) {
             let until = self.grant.kept_until(Moment::now());
             let owed = Owed { identity: self.grant.identity.clone(), until };
-            desk.let_go(owed, Lane::Give(DROP_WAIT), deadline);
+            core.let_go(owed, Lane::Give(DROP_WAIT), deadline);
             return;
         }
-        match self.give(desk, turn, Lane::Give(DROP_WAIT), deadline, false) {
+        match self.give(core, turn, Lane::Give(DROP_WAIT), deadline, false) {
             Release::Done => {}
-            Release::NotHeld | Release::Unknown(_) => desk.tell_late(&self.grant.identity),
+            Release::NotHeld | Release::Unknown(_) => core.tell_late(&self.grant.identity),
         }
     }
 }

@@ -31,14 +31,14 @@ pub(crate) struct Keeper {
 }
 
 struct Inside {
-    desk: Arc<Desk>,
+    core: Arc<Core>,
     thread: Mutex<Option<Thread>>,
     close_timeout: Duration,
     last_id: AtomicU64,
 }
 
 /// What the thread works on.
-pub(crate) struct Desk {
+pub(crate) struct Core {
     pub(crate) store: Box<dyn Store>,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
@@ -64,7 +64,7 @@ impl Keeper {
     pub(crate) fn start(store: Box<dyn Store>, config: &Config) -> Result<Keeper, Error> {
         let Config { io_timeout, max_ttl, close_timeout, .. } = *config;
         let (spread, look) = (store.abilities().spread, look_span(config.claim_window));
-        let desk = Arc::new(Desk {
+        let core = Arc::new(Core {
             store,
             metrics: Metrics::default(),
             hub: Hub::default(),
@@ -79,14 +79,14 @@ impl Keeper {
             settling: AtomicBool::new(false),
         });
         let thread = Thread::start(c"leasehold", {
-            let desk = Arc::clone(&desk);
-            move || rounds::run(&desk)
+            let core = Arc::clone(&core);
+            move || rounds::run(&core)
         });
         let thread = thread.map_err(|error| {
             Error::new(ErrorKind::Exhausted, format!("the keeper's thread: {error}"))
         })?;
         let inside = Inside {
-            desk,
+            core,
             thread: Mutex::new(Some(thread)),
             close_timeout,
             last_id: AtomicU64::new(0),
@@ -94,19 +94,19 @@ impl Keeper {
         Ok(Keeper { inside: Owned::new(inside) })
     }
 
-    /// The shared desk, if this process may use it: asked first in every call, before any mutex.
-    pub(crate) fn desk(&self) -> Result<&Desk, Error> {
+    /// The shared core, if this process may use it: asked first in every call, before any mutex.
+    pub(crate) fn core(&self) -> Result<&Core, Error> {
         self.inside.birth().check()?;
-        if self.inside.desk.gate.is_closed() {
+        if self.inside.core.gate.is_closed() {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        Ok(&self.inside.desk)
+        Ok(&self.inside.core)
     }
 
     /// The same where a closed client still answers, as for counters and a lease's own end.
-    pub(crate) fn desk_even_closed(&self) -> Result<&Desk, Error> {
+    pub(crate) fn core_even_closed(&self) -> Result<&Core, Error> {
         self.inside.birth().check()?;
-        Ok(&self.inside.desk)
+        Ok(&self.inside.core)
     }
 
     pub(crate) fn is_here(&self) -> bool {
@@ -114,17 +114,17 @@ impl Keeper {
     }
 
     pub(crate) fn io_timeout(&self) -> Duration {
-        self.inside.desk.io_timeout
+        self.inside.core.io_timeout
     }
 
     /// The longest ttl that a lock may have.
     pub(crate) fn max_ttl(&self) -> Duration {
-        self.inside.desk.max_ttl
+        self.inside.core.max_ttl
     }
 
     /// What stands before every name in the store.
     pub(crate) fn prefix(&self) -> &[u8] {
-        &self.inside.desk.prefix
+        &self.inside.core.prefix
     }
 
     pub(crate) fn next_id(&self) -> u64 {
@@ -135,7 +135,7 @@ impl Keeper {
     /// deadline, the thread is joined. A second call waits for the first.
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         self.inside.birth().check()?;
-        self.inside.desk.shut(Deadline::after(timeout));
+        self.inside.core.shut(Deadline::after(timeout));
         // A logger that closes the client may be running on the thread itself, or on that of
         // another client while a logger there closes the other way round: such threads neither join
         // themselves nor one another.
@@ -157,11 +157,11 @@ impl Drop for Inside {
     /// Nobody can ask for anything any more. The thread finishes what is owed, bounded by the
     /// close timeout, and is not waited for: dropping a client does no I/O.
     fn drop(&mut self) {
-        self.desk.shut(Deadline::after(self.close_timeout));
+        self.core.shut(Deadline::after(self.close_timeout));
     }
 }
 
-impl Desk {
+impl Core {
     /// Takes a grant into the book, or files it anew after its validity changed. False when the
     /// client was closed meanwhile: then the grant must be given by whoever has it.
     pub(crate) fn keep(&self, grant: &Arc<Grant>) -> bool {
@@ -196,7 +196,7 @@ impl Desk {
     }
 
     /// Gives without waiting for the reply, where the store can do so. What it brings is told by
-    /// [`conclude`](Desk::conclude), here or later.
+    /// [`conclude`](Core::conclude), here or later.
     pub(crate) fn let_go(&self, owed: Owed, lane: Lane, deadline: Deadline) {
         match self.store.let_go(&owed, lane, deadline) {
             Some(outcome) => {
@@ -336,8 +336,8 @@ impl Desk {
     fn shut(&self, deadline: Deadline) {
         self.gate.close();
         self.room.close();
-        if let Some(ears) = self.store.ears() {
-            ears.close();
+        if let Some(listener) = self.store.listener() {
+            listener.close();
         }
         self.book.lock().close(deadline);
         self.wake.notify_one();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::book::{Book, Debt};
-use super::{Desk, Owed, SETTLE};
+use super::{Core, Owed, SETTLE};
 use crate::clock::{Deadline, Moment};
 use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant, Step};
@@ -24,48 +24,48 @@ const LEAST: Duration = Duration::from_millis(5);
 /// does so more than that.
 const OFTEN: Duration = Duration::from_millis(25);
 
-pub(super) fn run(desk: &Desk) {
+pub(super) fn run(core: &Core) {
     // A logger of the host's may panic here. Going on without a keeper would grant leases that
     // nobody renews, so the client ends, and says so.
-    let rounds = std::panic::AssertUnwindSafe(|| rounds(desk));
+    let rounds = std::panic::AssertUnwindSafe(|| rounds(core));
     if std::panic::catch_unwind(rounds).is_err() {
         let now = Moment::now();
-        desk.gate.close();
-        desk.room.close();
-        if let Some(ears) = desk.store.ears() {
-            ears.close();
+        core.gate.close();
+        core.room.close();
+        if let Some(listener) = core.store.listener() {
+            listener.close();
         }
         let grants = {
-            let mut book = desk.book.lock();
+            let mut book = core.book.lock();
             book.close(Deadline::at(now));
             book.clear()
         };
         for grant in grants.iter().filter(|grant| grant.end(now) != Ended::Before) {
-            desk.metrics.lost.add_one();
-            desk.raise(&grant.identity, EventKind::Lost(LossReason::NotRenewed));
+            core.metrics.lost.add_one();
+            core.raise(&grant.identity, EventKind::Lost(LossReason::NotRenewed));
         }
-        desk.hub.close();
+        core.hub.close();
         // Last, and caught: it may be the logger that panicked.
         let say = || log::error!("a client's thread has failed; the client is closed");
         let _ = std::panic::catch_unwind(say);
     }
-    desk.store.close();
+    core.store.close();
 }
 
-fn rounds(desk: &Desk) {
+fn rounds(core: &Core) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
-    let watch_every = desk.store.watch_every();
+    let watch_every = core.store.watch_every();
     loop {
         if watch_every.is_some() {
-            desk.store.watch(&|| lose_all(desk));
+            core.store.watch(&|| lose_all(core));
         }
         let (due, debts, settling) = {
-            let mut book = desk.book.lock();
+            let mut book = core.book.lock();
             loop {
                 if let Some(deadline) = book.closing() {
                     let grants = book.clear();
                     drop(book);
-                    close(desk, grants, deadline);
+                    close(core, grants, deadline);
                     return;
                 }
                 let now = Moment::now();
@@ -76,7 +76,7 @@ fn rounds(desk: &Desk) {
                     book.asleep_until = Moment::ZERO;
                     break (due, debts, settling);
                 }
-                book = sleep(desk, book, now, watch_every);
+                book = sleep(core, book, now, watch_every);
                 if watch_every.is_some() {
                     // Not while others wait for the book: a disk may stand still.
                     break (Vec::new(), Vec::new(), false);
@@ -84,24 +84,24 @@ fn rounds(desk: &Desk) {
             }
         };
         let asks = !due.is_empty() || !debts.is_empty();
-        tend(desk, due, &mut jitter);
+        tend(core, due, &mut jitter);
         if !debts.is_empty() {
-            let left = give(desk, debts, deadline(desk));
-            let (mut book, now) = (desk.book.lock(), Moment::now());
+            let left = give(core, debts, deadline(core));
+            let (mut book, now) = (core.book.lock(), Moment::now());
             left.into_iter().for_each(|debt| book.owe_again(debt, now));
         }
         if asks {
             // Nobody else may come by for a long time.
-            desk.look_after();
+            core.look_after();
         }
         if settling {
-            settle(desk);
+            settle(core);
         }
     }
 }
 
 fn sleep<'a>(
-    desk: &Desk,
+    core: &Core,
     mut book: MutexGuard<'a, Book>,
     now: Moment,
     watch_every: Option<Duration>,
@@ -116,18 +116,18 @@ fn sleep<'a>(
     let longest = longest.min(watch_every.unwrap_or(longest));
     let until = book.next_due().min(now.plus(longest));
     book.asleep_until = until;
-    desk.wake.wait_for(book, until.since(now))
+    core.wake.wait_for(book, until.since(now))
 }
 
 /// By when a request of the keeper must be over.
-fn deadline(desk: &Desk) -> Deadline {
+fn deadline(core: &Core) -> Deadline {
     let now = Moment::now();
-    let latest = desk.book.lock().request_end(now);
-    Deadline::at(latest.min(now.plus(desk.io_timeout)).max(now.plus(LEAST)))
+    let latest = core.book.lock().request_end(now);
+    Deadline::at(latest.min(now.plus(core.io_timeout)).max(now.plus(LEAST)))
 }
 
 /// Renews, warns and tells losses, and files what lives on anew.
-fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
+fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
     let now = Moment::now();
     let mut renewals = Vec::with_capacity(due.len());
     let mut rest = Vec::new();
@@ -137,13 +137,13 @@ fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
                 renewals.push((grant, ttl, reach));
                 continue;
             }
-            Step::Lose(reason) => desk.tell_lost(&grant, reason),
-            Step::Warn => desk.tell(&grant.identity, EventKind::AtRisk),
+            Step::Lose(reason) => core.tell_lost(&grant, reason),
+            Step::Warn => core.tell(&grant.identity, EventKind::AtRisk),
             Step::Rest | Step::Forget => {}
         }
         rest.push(grant);
     }
-    refile(desk, rest);
+    refile(core, rest);
     if renewals.is_empty() {
         return;
     }
@@ -159,7 +159,7 @@ fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
                 reach: *reach,
             })
             .collect();
-        desk.store.run(Lane::Keeper, &requests, deadline(desk))
+        core.store.run(Lane::Keeper, &requests, deadline(core))
     };
     let now = Moment::now();
     let failures = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
@@ -169,13 +169,13 @@ fn tend(desk: &Desk, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
         log::warn!("{count} of {all} renewals failed; the first: {}", first.error);
     }
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
-        renewed(desk, grant, *ttl, *reach, outcome, now, jitter);
+        renewed(core, grant, *ttl, *reach, outcome, now, jitter);
     }
-    refile(desk, renewals.into_iter().map(|(grant, ..)| grant));
+    refile(core, renewals.into_iter().map(|(grant, ..)| grant));
 }
 
 fn renewed(
-    desk: &Desk,
+    core: &Core,
     grant: &Grant,
     ttl: Duration,
     reach: Reach,
@@ -189,14 +189,14 @@ fn renewed(
                 grant.refreshed(answer.sent);
             }
             if grant.extended(answer.sent, ttl, now) {
-                desk.metrics.renewed.add_one();
+                core.metrics.renewed.add_one();
             }
         }
         Ok(answer) if answer.reply == Reply::NotMine => {
             if grant.end(now) != Ended::Before {
-                desk.tell_lost(grant, LossReason::NotHeld);
+                core.tell_lost(grant, LossReason::NotHeld);
             } else {
-                desk.end_turns(&grant.identity, now);
+                core.end_turns(&grant.identity, now);
             }
         }
         Ok(answer) => {
@@ -215,26 +215,26 @@ fn renewed(
 }
 
 /// Where they were kept is no more.
-fn lose_all(desk: &Desk) {
+fn lose_all(core: &Core) {
     let now = Moment::now();
     let grants: Vec<_> = {
-        let mut book = desk.book.lock();
+        let mut book = core.book.lock();
         book.lost_at = now;
         book.grants().cloned().collect()
     };
     for grant in &grants {
         if grant.end(now) != Ended::Before {
-            desk.tell_lost(grant, LossReason::NotHeld);
+            core.tell_lost(grant, LossReason::NotHeld);
         } else {
-            desk.end_turns(&grant.identity, now);
+            core.end_turns(&grant.identity, now);
         }
     }
-    refile(desk, grants);
+    refile(core, grants);
 }
 
 /// Files grants under their new moments; those that are over leave the book.
-fn refile(desk: &Desk, grants: impl IntoIterator<Item = Arc<Grant>>) {
-    let mut book = desk.book.lock();
+fn refile(core: &Core, grants: impl IntoIterator<Item = Arc<Grant>>) {
+    let mut book = core.book.lock();
     for grant in grants {
         book.insert(grant);
     }
@@ -242,10 +242,10 @@ fn refile(desk: &Desk, grants: impl IntoIterator<Item = Arc<Grant>>) {
 
 /// Sends gives and returns those that must be sent again: a give that found nothing proves
 /// nothing, since the request that it answers can still be on its way.
-fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
+fn give(core: &Core, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
     let outcomes = {
         let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
-        desk.store.run(Lane::Keeper, &requests, deadline)
+        core.store.run(Lane::Keeper, &requests, deadline)
     };
     let settled = |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
     debts
@@ -264,36 +264,36 @@ fn give(desk: &Desk, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
 /// Reads the replies to gives that nobody waited for, and comes back for those that are not there
 /// yet. It comes back once more after something was let go of, so that a program that goes on doing
 /// so need not wake this thread each time.
-fn settle(desk: &Desk) {
-    let again = desk.settling.swap(false, Ordering::AcqRel);
+fn settle(core: &Core) {
+    let again = core.settling.swap(false, Ordering::AcqRel);
     // A connection in use from cycle to cycle is read by whoever uses it.
     let before = Moment::now().minus(SETTLE / 2);
-    conclude(desk, before, deadline(desk));
+    conclude(core, before, deadline(core));
     let held = |tokens: &[Token]| {
         let (mut held, mut behind) = (Vec::new(), Some((Moment::ZERO, 0)));
         while let Some(last) = behind {
-            behind = desk.book.lock().held(tokens, last, &mut held);
+            behind = core.book.lock().held(tokens, last, &mut held);
         }
         held
     };
-    desk.store.mend(&held, deadline(desk));
+    core.store.mend(&held, deadline(core));
     let now = Moment::now();
-    let at = match desk.store.owed_since().map(|since| since.plus(SETTLE)) {
+    let at = match core.store.owed_since().map(|since| since.plus(SETTLE)) {
         Some(due) if due > now => due,
         None if !again => return,
         _ => now.plus(SETTLE),
     };
-    desk.book.lock().settle_at(at);
+    core.book.lock().settle_at(at);
 }
 
-fn conclude(desk: &Desk, before: Moment, deadline: Deadline) {
-    for (owed, outcome) in desk.store.settle(before, deadline) {
-        desk.conclude(owed, outcome);
+fn conclude(core: &Core, before: Moment, deadline: Deadline) {
+    for (owed, outcome) in core.store.settle(before, deadline) {
+        core.conclude(owed, outcome);
     }
 }
 
 /// Makes every lease invalid, then gives all of them and what is owed, until the deadline.
-fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
+fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     let now = Moment::now();
     let mut book = Book::default();
     for grant in &grants {
@@ -302,7 +302,7 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
             book.owe(Owed { identity: grant.identity.clone(), until }, now);
         }
     }
-    for debt in desk.book.lock().settle() {
+    for debt in core.book.lock().settle() {
         book.owe(debt.owed, now);
     }
     // A give that was answered is done with, whatever the answer: there is no time to wait for
@@ -310,11 +310,11 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     let mut unheard = true;
     loop {
         if unheard {
-            // What fails is owed in the desk's own book.
-            conclude(desk, Moment::NEVER, request_deadline(desk, deadline));
-            unheard = desk.store.owed_since().is_some();
+            // What fails is owed in the core's own book.
+            conclude(core, Moment::NEVER, request_deadline(core, deadline));
+            unheard = core.store.owed_since().is_some();
         }
-        let left: Vec<_> = desk.book.lock().settle().collect();
+        let left: Vec<_> = core.book.lock().settle().collect();
         left.into_iter().for_each(|debt| book.owe(debt.owed, now));
         if (book.owes_nothing() && !unheard) || deadline.has_passed() {
             break;
@@ -326,8 +326,8 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
             continue;
         }
         let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
-        let outcomes = desk.store.run(Lane::Keeper, &requests, request_deadline(desk, deadline));
-        unheard |= desk.store.owed_since().is_some();
+        let outcomes = core.store.run(Lane::Keeper, &requests, request_deadline(core, deadline));
+        unheard |= core.store.owed_since().is_some();
         let now = Moment::now();
         let unanswered = debts.into_iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err());
         for (mut debt, _) in unanswered {
@@ -335,9 +335,9 @@ fn close(desk: &Desk, grants: Vec<Arc<Grant>>, deadline: Deadline) {
             book.owe_again(debt, now);
         }
     }
-    desk.hub.close();
+    core.hub.close();
 }
 
-fn request_deadline(desk: &Desk, deadline: Deadline) -> Deadline {
-    deadline.min(Deadline::after(desk.io_timeout))
+fn request_deadline(core: &Core, deadline: Deadline) -> Deadline {
+    deadline.min(Deadline::after(core.io_timeout))
 }

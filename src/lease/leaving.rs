@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::grant::Ended;
 #[cfg(feature = "capi")]
 use crate::grant::Grant;
-use crate::keeper::{Desk, Owed};
+use crate::keeper::{Core, Owed};
 use crate::store::{Identity, Lane, Outcome, Reach, Reply, Request};
 use crate::token::Token;
 
@@ -26,13 +26,13 @@ impl Lease {
     /// [`ErrorKind::Unknown`]: it was handed over a moment ago and the store did not confirm the
     /// claim, so that the lock may be free when the claim window is over.
     pub fn let_expire(self) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
+        let core = self.keeper.core()?;
         let claimed = if self.grant.is_unclaimed() { self.extend() } else { Ok(()) };
-        let ended = self.end(desk);
-        desk.room.left_taken(&self.grant.identity);
+        let ended = self.end(core);
+        core.room.left_taken(&self.grant.identity);
         claimed?;
         match ended {
-            Ended::Before if desk.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
+            Ended::Before if core.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
             Ended::Before => self.named(Err(Error::bare(ErrorKind::Lost))),
             Ended::Valid(_) | Ended::Stale => Ok(()),
         }
@@ -41,14 +41,14 @@ impl Lease {
     /// Leaves the lock taken without asking anybody: a claim that is not made yet is the keeper's.
     #[cfg(feature = "capi")]
     pub(crate) fn abandon(self) {
-        let Ok(desk) = self.keeper.desk() else { return };
-        let ended = self.end(desk);
-        desk.room.left_taken(&self.grant.identity);
+        let Ok(core) = self.keeper.core() else { return };
+        let ended = self.end(core);
+        core.room.left_taken(&self.grant.identity);
         if let Ended::Valid(legacy) = ended {
             let Grant { identity, terms, .. } = &*self.grant;
             let (id, now) = (self.keeper.next_id(), Moment::now());
             if let Some(left) = Grant::abandoned(identity.clone(), *terms, id, legacy, now) {
-                desk.keep(&Arc::new(left));
+                core.keep(&Arc::new(left));
             }
         }
     }
@@ -65,31 +65,31 @@ impl Lease {
     }
 
     fn leave_taken_for(&self, after: Duration) -> Result<(), Error> {
-        let desk = self.keeper.desk()?;
+        let core = self.keeper.core()?;
         self.check_ttl(after)?;
         if let Some(from) = self.grant.handed_on() {
             let deadline = Deadline::after(self.keeper.io_timeout());
-            return self.ask_as_handed_on(desk, from, deadline, |identity| {
+            return self.ask_as_handed_on(core, from, deadline, |identity| {
                 let Identity { name, token, fence, .. } = identity;
                 let (token, fence) = (*token, *fence);
                 Request::Extend { name, token, fence, ttl: after, reach: Reach::Set }
             });
         }
         // Invalid by then: this may shorten what an earlier extension has promised.
-        self.leave(desk, self.token(), after, Reach::Set)
+        self.leave(core, self.token(), after, Reach::Set)
     }
 
     /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
-    fn leave(&self, desk: &Desk, token: Token, ttl: Duration, reach: Reach) -> Result<(), Error> {
-        if self.end(desk) == Ended::Before {
-            let closed = desk.gate.is_closed();
+    fn leave(&self, core: &Core, token: Token, ttl: Duration, reach: Reach) -> Result<(), Error> {
+        if self.end(core) == Ended::Before {
+            let closed = core.gate.is_closed();
             return Err(Error::bare(if closed { ErrorKind::Closed } else { ErrorKind::Lost }));
         }
-        desk.room.left_taken(&self.grant.identity);
+        core.room.left_taken(&self.grant.identity);
         let deadline = Deadline::after(self.keeper.io_timeout());
         let mut asked_before = false;
         loop {
-            let failure = match self.send(desk, token, ttl, reach, deadline) {
+            let failure = match self.send(core, token, ttl, reach, deadline) {
                 Ok(answer) if answer.reply == Reply::Extended => return Ok(()),
                 Ok(_) => return Err(Error::bare(ErrorKind::Lost)),
                 Err(failure) => failure,
@@ -106,18 +106,18 @@ impl Lease {
     /// which the store may have the lock: who was handed a token may release its lock.
     pub(super) fn ask_as_handed_on(
         &self,
-        desk: &Desk,
+        core: &Core,
         from: Token,
         deadline: Deadline,
         request: impl Fn(&Identity) -> Request<'_>,
     ) -> Result<(), Error> {
         let all = self.grant.handed_on_as(from);
-        self.end(desk);
+        self.end(core);
         let requests: Vec<_> = all.iter().map(|(identity, _)| request(identity)).collect();
         let mut asked_before = false;
         loop {
-            let outcomes = desk.store.run(Lane::Give(deadline.left()), &requests, deadline);
-            desk.look_after();
+            let outcomes = core.store.run(Lane::Give(deadline.left()), &requests, deadline);
+            core.look_after();
             let is_done =
                 |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply != Reply::NotMine);
             if outcomes.iter().any(is_done) {
@@ -132,7 +132,7 @@ impl Lease {
             asked_before |= failure.sent.is_some();
             if !failure.error.is_retriable() || deadline.left() < RETRY {
                 if matches!(requests.first(), Some(Request::Give { .. })) {
-                    owe_all(desk, all);
+                    owe_all(core, all);
                 }
                 return Err(unconfirmed(failure, asked_before));
             }
@@ -149,16 +149,16 @@ impl Lease {
     /// [`ErrorKind::Closed`]: closing the client has released it before. Others: the store did not
     /// confirm it, perhaps nobody can attach it, and the lock runs out by the ttl that it had.
     pub fn detach(self) -> Result<(Token, u64), Error> {
-        let desk = self.keeper.desk()?;
+        let core = self.keeper.core()?;
         let (token, fence) = (self.token(), self.fence());
         let from = self.grant.handed_on().map_or(token, |from| from.detached(fence));
         let ttl = self.grant.ttl_from(self.grant.terms.ttl, Moment::now());
-        self.leave(desk, from, ttl, Reach::Pass(token.detached(fence)))?;
+        self.leave(core, from, ttl, Reach::Pass(token.detached(fence)))?;
         Ok((token, fence))
     }
 }
 
 /// Leaves it to the keeper to give a lock that was handed on.
-pub(super) fn owe_all(desk: &Desk, all: impl IntoIterator<Item = (Identity, Moment)>) {
-    all.into_iter().for_each(|(identity, until)| desk.leave(Owed { identity, until }));
+pub(super) fn owe_all(core: &Core, all: impl IntoIterator<Item = (Identity, Moment)>) {
+    all.into_iter().for_each(|(identity, until)| core.leave(Owed { identity, until }));
 }

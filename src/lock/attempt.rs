@@ -11,7 +11,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
 use crate::jitter::Jitter;
-use crate::keeper::{Desk, Owed};
+use crate::keeper::{Core, Owed};
 use crate::lease::Lease;
 use crate::store::{Abilities, Answer, Failure, Identity, Lane, Place, Reply, Request, no_reply};
 use crate::token::Token;
@@ -19,7 +19,7 @@ use crate::wait::{Check, Pace, Woken};
 
 pub(super) struct Attempts<'a> {
     pub(super) lock: &'a Lock,
-    pub(super) desk: &'a Desk,
+    pub(super) core: &'a Core,
     pub(super) terms: Terms,
     start: Moment,
     /// When the wait is over.
@@ -57,7 +57,7 @@ impl<'a> Attempts<'a> {
     pub(super) fn new(lock: &'a Lock, terms: Terms) -> Result<Attempts<'a>, Error> {
         Ok(Attempts {
             lock,
-            desk: lock.keeper.desk()?,
+            core: lock.keeper.core()?,
             terms,
             start: Moment::now(),
             limit: Moment::ZERO,
@@ -159,14 +159,14 @@ impl<'a> Attempts<'a> {
     /// One request for the lock, and whatever it leaves to do.
     fn once(&mut self, place: Place, deadline: Deadline) -> Result<Tried, Error> {
         // Asked each time: the client may have been closed since.
-        self.desk = self.lock.keeper.desk()?;
-        self.desk.metrics.attempts.add_one();
+        self.core = self.lock.keeper.core()?;
+        self.core.metrics.attempts.add_one();
         let cut_short = self.is_cut_short(deadline);
         let name = &*self.lock.name;
         let ttl = self.terms.first_ttl();
         let take = Request::Take { name, token: self.token, ttl, place, block: 1 };
         let outcome = if self.ghosts.is_empty() {
-            self.desk.store.ask(Lane::Caller, take, deadline)
+            self.core.store.ask(Lane::Caller, take, deadline)
         } else {
             let gives = self.ghosts.iter().map(|(token, _)| Request::Give {
                 name,
@@ -175,14 +175,14 @@ impl<'a> Attempts<'a> {
                 ttl,
             });
             let requests: Vec<_> = gives.chain([take]).collect();
-            let mut outcomes = self.desk.store.run(Lane::Caller, &requests, deadline);
+            let mut outcomes = self.core.store.run(Lane::Caller, &requests, deadline);
             let outcome = outcomes.pop();
             // An answer is no proof, but enough for this call; the keeper goes on giving.
             let mut gives = outcomes.into_iter();
             self.ghosts.retain(|_| gives.next().is_none_or(|outcome| outcome.is_err()));
             outcome.unwrap_or_else(no_reply)
         };
-        self.desk.look_after();
+        self.core.look_after();
         match outcome {
             Ok(answer) => self.answered(answer, place),
             Err(failure) => {
@@ -211,16 +211,16 @@ impl<'a> Attempts<'a> {
                 self.stands = None;
                 let grant = Arc::new(grant);
                 let lease = Lease::new(Arc::clone(&self.lock.keeper), Arc::clone(&grant));
-                if !self.desk.keep(&grant) {
+                if !self.core.keep(&grant) {
                     // Nobody else will give it, and dropping it would not insist.
                     let _ = lease.release();
                     return Err(Error::bare(ErrorKind::Closed));
                 }
-                self.desk.metrics.granted.add_one();
+                self.core.metrics.granted.add_one();
                 Ok(Tried::Granted(lease))
             }
             Reply::Busy { free_in, ticket, .. } => {
-                self.desk.metrics.busy.add_one();
+                self.core.metrics.busy.add_one();
                 self.ticket = ticket;
                 // Giving it once is enough: this was answered, so nothing is on its way.
                 self.stands = (ticket != 0 && place != Place::Try).then_some(answer.sent);
@@ -235,10 +235,10 @@ impl<'a> Attempts<'a> {
     fn failed(&mut self, failure: Failure) -> Result<Error, Error> {
         let Some(sent) = failure.sent else { return Ok(self.explain(failure)) };
         if failure.error.kind() != ErrorKind::NotReplicated {
-            self.desk.metrics.unknown.add_one();
+            self.core.metrics.unknown.add_one();
         }
         let until = sent.plus(self.terms.ttl);
-        self.desk.owe(self.owed(until));
+        self.core.owe(self.owed(until));
         self.ghosts.retain(|(_, until)| *until > sent);
         if self.ghosts.len() == MOST_GHOSTS {
             self.ghosts.remove(0);
@@ -285,7 +285,7 @@ impl<'a> Attempts<'a> {
 
     pub(super) fn was_answered(&mut self) {
         self.answered = true;
-        self.desk.answered.store(true, Ordering::Relaxed);
+        self.core.answered.store(true, Ordering::Relaxed);
         self.trouble = None;
     }
 
@@ -304,13 +304,13 @@ impl<'a> Attempts<'a> {
 
     /// Whether others wait already, or can be told at once, so that a try before would be in vain.
     fn starts_in_line(&self) -> bool {
-        self.desk.store.ears().is_some_and(|ears| ears.are_open(&self.lock.name))
-            || self.desk.room.has(&self.lock.name)
+        self.core.store.listener().is_some_and(|listener| listener.are_open(&self.lock.name))
+            || self.core.room.has(&self.lock.name)
     }
 
     /// Spinning leaves no place behind, except where a store has no other order for anybody.
     fn spin_place(&self) -> Place {
-        match self.desk.store.abilities().place_kept {
+        match self.core.store.abilities().place_kept {
             Some(_) => Place::Join(self.ticket),
             None => Place::Try,
         }
@@ -333,29 +333,29 @@ impl<'a> Attempts<'a> {
     /// A store that has answered this client is there, and a wait outlasts its outage; one that
     /// never did may not exist.
     pub(super) fn knows_store(&self) -> bool {
-        self.answered || self.there || self.desk.answered.load(Ordering::Relaxed)
+        self.answered || self.there || self.core.answered.load(Ordering::Relaxed)
     }
 
     pub(super) fn pace(&self) -> Pace {
-        let Abilities { longest_pause, place_kept, .. } = self.desk.store.abilities();
+        let Abilities { longest_pause, place_kept, .. } = self.core.store.abilities();
         let backoff = place_kept
             .map_or(self.lock.options.backoff, |kept| self.lock.options.backoff.at_most(kept));
         Pace::new(backoff, longest_pause, Jitter::seeded(self.token.seed()))
     }
 
     fn pause(&self, wake: Moment, check: Option<&mut Check<'_>>) -> Result<(), Error> {
-        match self.desk.gate.pause(wake, check) {
+        match self.core.gate.pause(wake, check) {
             Woken::InTime => Ok(()),
             Woken::Closed => Err(Error::bare(ErrorKind::Closed)),
             Woken::Interrupted => {
-                self.lock.keeper.desk_even_closed()?;
+                self.lock.keeper.core_even_closed()?;
                 Err(Error::bare(ErrorKind::Interrupted))
             }
         }
     }
 
     pub(super) fn refuse_deadlock(&self) -> Result<(), Error> {
-        if self.desk.is_held_by(std::thread::current().id(), &self.lock.name) {
+        if self.core.is_held_by(std::thread::current().id(), &self.lock.name) {
             return Err(Error::bare(ErrorKind::WouldDeadlock));
         }
         Ok(())
@@ -366,7 +366,7 @@ impl<'a> Attempts<'a> {
         if let Some(trouble) = self.trouble.take() {
             return trouble;
         }
-        self.desk.metrics.timed_out.add_one();
+        self.core.metrics.timed_out.add_one();
         let waited = Moment::now().since(self.start).as_millis();
         Error::new(ErrorKind::Timeout, format!("{waited} ms, asked {tries} times"))
     }
@@ -377,7 +377,7 @@ impl<'a> Attempts<'a> {
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
         if let Some(until) = self.stands.filter(|_| self.lock.keeper.is_here()) {
-            self.desk.leave(self.owed(until));
+            self.core.leave(self.owed(until));
         }
     }
 }

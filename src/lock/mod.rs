@@ -251,11 +251,11 @@ impl Lock {
     /// # Errors
     /// As for [`try_acquire`](Lock::try_acquire).
     pub fn show(&self) -> Result<Shown, Error> {
-        let desk = self.keeper.desk()?;
+        let core = self.keeper.core()?;
         self.check_name()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
-        let looked = desk.store.look(&self.name, deadline);
-        desk.look_after();
+        let looked = core.store.look(&self.name, deadline);
+        core.look_after();
         let Look { holder, last_fence } = self.named(looked)?;
         let holder = holder.map(|held| Holder {
             token_prefix: held.token_prefix,
@@ -292,7 +292,7 @@ impl Lock {
 
     /// Everything that can be refused before anything is sent.
     fn check(&self) -> Result<Terms, Error> {
-        self.keeper.desk()?;
+        self.keeper.core()?;
         let Options { ttl, io_timeout, renew, max_hold, backoff, .. } = self.options;
         self.check_name()?;
         let max_ttl = self.keeper.max_ttl();

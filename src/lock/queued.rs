@@ -55,9 +55,9 @@ impl Attempts<'_> {
         bounds: &mut Bounds<'_>,
     ) -> Result<Option<Lease>, Error> {
         let keeper = Arc::clone(&self.lock.keeper);
-        let desk = keeper.desk()?;
+        let core = keeper.core()?;
         let pace = self.pace();
-        let seat = desk.room.sit(&self.lock.name, token, self.terms, pace);
+        let seat = core.room.sit(&self.lock.name, token, self.terms, pace);
         let (ended, left) = {
             let mut waiting =
                 Waiting { asking: None, is_sent: false, attempts: self, seat: Some(seat) };
@@ -81,14 +81,14 @@ impl Attempts<'_> {
     /// The lease of a turn; none if nothing of its validity is left.
     fn lease(&mut self, turn: Turn, legacy: Option<Legacy>) -> Result<Option<Lease>, Error> {
         let keeper = Arc::clone(&self.lock.keeper);
-        let desk = keeper.desk_even_closed()?;
+        let core = keeper.core_even_closed()?;
         let (terms, id) = (self.terms, keeper.next_id());
         let Turn { token, fence, worth, followed } = turn;
         let identity = self.identity(token, fence);
         let now = Moment::now();
         let grant = match (worth, legacy) {
             (Worth::Whole { sent }, _) => Grant::taken(identity.clone(), terms, id, sent, now),
-            (Worth::Window { .. }, _) if desk.store.abilities().claims_first => {
+            (Worth::Window { .. }, _) if core.store.abilities().claims_first => {
                 self.claimed(&identity, id)
             }
             (Worth::Window { since, span }, _) => {
@@ -104,20 +104,20 @@ impl Attempts<'_> {
         };
         let Some(grant) = grant else {
             // Whoever comes next takes it up from here.
-            let owing = desk.room.lost(&identity, Moment::now());
-            desk.owe_all(owing);
+            let owing = core.room.lost(&identity, Moment::now());
+            core.owe_all(owing);
             let until = now.plus(terms.ttl);
-            desk.owe_all([(identity.name, Owe { token, ttl: identity.ttl, until })]);
+            core.owe_all([(identity.name, Owe { token, ttl: identity.ttl, until })]);
             return Ok(None);
         };
         let grant = Arc::new(grant);
         let lease = Lease::new(Arc::clone(&keeper), Arc::clone(&grant));
-        if !desk.keep(&grant) {
+        if !core.keep(&grant) {
             // Nobody else will give it, and dropping it would not insist.
             let _ = lease.release();
             return Err(Error::bare(ErrorKind::Closed));
         }
-        desk.metrics.granted.add_one();
+        core.metrics.granted.add_one();
         Ok(Some(lease))
     }
 
@@ -127,8 +127,8 @@ impl Attempts<'_> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
         let deadline = self.answer_by(self.limit);
-        let outcome = self.desk.store.ask(Lane::Caller, take, deadline);
-        self.desk.look_after();
+        let outcome = self.core.store.ask(Lane::Caller, take, deadline);
+        self.core.look_after();
         match outcome {
             Ok(answer) => match answer.reply {
                 Reply::Granted { fence, .. } if fence == identity.fence => {
@@ -160,8 +160,8 @@ impl Attempts<'_> {
         };
         let deadline = Deadline::after(self.lock.keeper.io_timeout().min(legacy.remaining(now)));
         let lane = Lane::Give(deadline.left());
-        let outcome = self.desk.store.ask(lane, request, deadline);
-        self.desk.look_after();
+        let outcome = self.core.store.ask(lane, request, deadline);
+        self.core.look_after();
         match outcome {
             Ok(answer) if answer.reply == Reply::Extended => {
                 let grant = Grant::taken(identity.clone(), terms, id, answer.sent, Moment::now());
@@ -174,18 +174,18 @@ impl Attempts<'_> {
 
     /// Asks, for the place in line.
     fn ask(&mut self, ask: &Ask, deadline: Deadline) -> Outcome {
-        self.desk.metrics.attempts.add_one();
+        self.core.metrics.attempts.add_one();
         let Ask { token, ttl, ticket, block, give } = *ask;
         let name = &self.lock.name;
         let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
         let Some(Owe { token, ttl, until }) = give else {
-            return self.desk.store.ask(Lane::Caller, take, deadline);
+            return self.core.store.ask(Lane::Caller, take, deadline);
         };
         let give = Request::Give { name, token, fence: 0, ttl };
-        let mut outcomes = self.desk.store.run(Lane::Caller, &[give, take], deadline);
+        let mut outcomes = self.core.store.run(Lane::Caller, &[give, take], deadline);
         let take = outcomes.pop();
         if until > Moment::now() || !matches!(outcomes.pop(), Some(Ok(_))) {
-            self.desk.owe_all([(Arc::clone(name), Owe { token, ttl, until })]);
+            self.core.owe_all([(Arc::clone(name), Owe { token, ttl, until })]);
         }
         take.unwrap_or_else(no_reply)
     }
@@ -203,14 +203,14 @@ impl Waiting<'_, '_> {
                     None
                 }
                 Next::Look(token) => {
-                    self.attempts.lock.keeper.desk()?;
+                    self.attempts.lock.keeper.core()?;
                     self.look_up(bounds, now)?;
                     self.look(token, bounds);
                     continue;
                 }
                 Next::Sleep(wake) => Some(wake),
             };
-            self.attempts.lock.keeper.desk()?;
+            self.attempts.lock.keeper.core()?;
             // A wait asks once at least; but however often it has to, it ends in time.
             if wake.is_some() || bounds.tries > 0 {
                 self.look_up(bounds, now)?;
@@ -221,8 +221,8 @@ impl Waiting<'_, '_> {
             };
             let until = bounds.check.as_ref().map_or(wake, |check| wake.min(check.due()));
             let until = until.min(bounds.limit);
-            let desk = self.attempts.desk;
-            self.seat()?.sleep(until, desk.store.ears(), self.open_by(bounds));
+            let core = self.attempts.core;
+            self.seat()?.sleep(until, core.store.listener(), self.open_by(bounds));
         }
     }
 
@@ -241,37 +241,37 @@ impl Waiting<'_, '_> {
             seat.step_aside();
         }
         if check.says_stop(now) {
-            self.attempts.lock.keeper.desk_even_closed()?;
+            self.attempts.lock.keeper.core_even_closed()?;
             return Err(Error::bare(ErrorKind::Interrupted));
         }
         // It may have closed the client, or forked.
-        self.attempts.lock.keeper.desk()?;
+        self.attempts.lock.keeper.core()?;
         Ok(())
     }
 
     /// Looks at the lock. What fails is made up for by the next look.
     fn look(&mut self, token: Token, bounds: &Bounds<'_>) {
         let attempts = &mut *self.attempts;
-        let (lock, desk, since) = (attempts.lock, attempts.desk, Moment::now());
+        let (lock, core, since) = (attempts.lock, attempts.core, Moment::now());
         let by = attempts.answer_by(bounds.limit);
-        match desk.store.free_in(&lock.name, by) {
+        match core.store.free_in(&lock.name, by) {
             Ok(free_in) => {
                 attempts.was_answered();
-                desk.room.seen(&lock.name, token, since, free_in);
+                core.room.seen(&lock.name, token, since, free_in);
             }
             Err(error) => attempts.note(&error, attempts.is_cut_short(by), by),
         }
-        desk.look_after();
+        core.look_after();
     }
 
     fn ask(&mut self, bounds: &mut Bounds<'_>) -> Result<(), Error> {
         let (Some(seat), Some(ask)) = (&self.seat, self.asking) else { return Ok(()) };
-        let desk = self.attempts.desk;
-        if let Some(ears) = desk.store.ears() {
-            seat.open(ears, self.open_by(bounds));
+        let core = self.attempts.core;
+        if let Some(listener) = core.store.listener() {
+            seat.open(listener, self.open_by(bounds));
             if self.attempts.lock.options.turn == super::Turn::Queue
-                && !ears.are_open(&self.attempts.lock.name)
-                && let Some(error) = desk.room.refusal(&self.attempts.lock.name)
+                && !listener.are_open(&self.attempts.lock.name)
+                && let Some(error) = core.room.refusal(&self.attempts.lock.name)
             {
                 return Err(error);
             }
@@ -282,22 +282,22 @@ impl Waiting<'_, '_> {
         let cut_short = attempts.is_cut_short(by);
         self.is_sent = true;
         let outcome = attempts.ask(&ask, by);
-        desk.look_after();
+        core.look_after();
         self.asking = None;
         let now = Moment::now();
-        let owing = desk.room.answered(&attempts.lock.name, &ask, &outcome, now);
-        desk.owe_all(owing);
+        let owing = core.room.answered(&attempts.lock.name, &ask, &outcome, now);
+        core.owe_all(owing);
         match outcome {
             Ok(answer) => {
                 attempts.was_answered();
                 if matches!(answer.reply, Reply::Busy { .. }) {
-                    desk.metrics.busy.add_one();
+                    core.metrics.busy.add_one();
                 }
                 Ok(())
             }
             Err(failure) => {
                 if failure.sent.is_some() && failure.error.kind() != ErrorKind::NotReplicated {
-                    desk.metrics.unknown.add_one();
+                    core.metrics.unknown.add_one();
                 }
                 let error = attempts.explain(failure);
                 attempts.note(&error, cut_short, by);
@@ -321,7 +321,7 @@ impl Waiting<'_, '_> {
             return None;
         }
         if let Some(ask) = self.asking.take() {
-            let desk = self.attempts.desk;
+            let core = self.attempts.core;
             let error = Error::new(ErrorKind::Unknown, "the wait ended before the answer");
             let now = Moment::now();
             // After a panic, nobody knows.
@@ -329,11 +329,11 @@ impl Waiting<'_, '_> {
                 true => Failure::unknown(error, now),
                 false => Failure::not_done(error),
             });
-            desk.owe_all(desk.room.answered(&self.attempts.lock.name, &ask, &outcome, now));
-            desk.owe_all(ask.give.map(|give| (Arc::clone(&self.attempts.lock.name), give)));
+            core.owe_all(core.room.answered(&self.attempts.lock.name, &ask, &outcome, now));
+            core.owe_all(ask.give.map(|give| (Arc::clone(&self.attempts.lock.name), give)));
         }
         let (turn, owing) = seat.leave(Moment::now());
-        self.attempts.desk.owe_all(owing);
+        self.attempts.core.owe_all(owing);
         turn
     }
 }

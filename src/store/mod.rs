@@ -89,7 +89,7 @@ pub(crate) trait Store: Send + Sync {
     fn close(&self) {}
 
     /// How waiters are told. `None` where the store tells nobody, and they ask again and again.
-    fn ears(&self) -> Option<&dyn Ears> {
+    fn listener(&self) -> Option<&dyn Listener> {
         None
     }
 
@@ -102,7 +102,7 @@ pub(crate) trait Store: Send + Sync {
 /// The connections of a client on which its waiters are told: one to each server on which it has
 /// some. Whoever waits listens here, to all of them, one thread at a time; the others sleep until
 /// it tells them.
-pub(crate) trait Ears: Send + Sync {
+pub(crate) trait Listener: Send + Sync {
     /// Whether notices about a name reach us, as far as anybody knows. Only then do waiters take
     /// places.
     fn are_open(&self, name: &[u8]) -> bool;
@@ -339,13 +339,13 @@ pub(crate) fn no_reply() -> Outcome {
 /// What is to be seen of a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Look {
-    pub(crate) holder: Option<Held>,
+    pub(crate) holder: Option<Holder>,
     /// The last fence given out for the name, if the store still knows it.
     pub(crate) last_fence: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct Holder {
     /// Only the first digits of the token.
     pub(crate) token_prefix: String,
     pub(crate) ttl: Duration,

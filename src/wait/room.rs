@@ -27,7 +27,7 @@ use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
-use crate::store::{Ears, Identity, Outcome, REFUSED};
+use crate::store::{Identity, Listener, Outcome, REFUSED};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
@@ -246,8 +246,8 @@ impl Seat<'_> {
     }
 
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
-    /// else does and there are ears.
-    pub(crate) fn sleep(&self, until: Moment, ears: Option<&dyn Ears>, open_by: Deadline) {
+    /// else does and there are listener.
+    pub(crate) fn sleep(&self, until: Moment, listener: Option<&dyn Listener>, open_by: Deadline) {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
         if hall.closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
@@ -255,26 +255,28 @@ impl Seat<'_> {
         }
         let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
         // Where there is nothing to hear, and will not be, nobody has to be woken to listen.
-        let hears = |ears: &&dyn Ears| ears.are_any_open() || hall.refusal(&self.name).is_none();
-        let ears = ears.filter(|ears| stands && hears(ears));
+        let hears = |listener: &&dyn Listener| {
+            listener.are_any_open() || hall.refusal(&self.name).is_none()
+        };
+        let listener = listener.filter(|listener| stands && hears(listener));
         let mut until = until;
-        if let Some(ears) = ears {
-            if !ears.are_open(&self.name) && hall.opener.is_none() {
+        if let Some(listener) = listener {
+            if !listener.are_open(&self.name) && hall.opener.is_none() {
                 if hall.may_open(&self.name, now) {
                     drop(hall);
-                    self.open(ears, open_by);
+                    self.open(listener, open_by);
                     return;
                 }
                 until = until.min(hall.reopen(&self.name));
             }
             // Also to what is only for others here.
-            if hall.listener.is_none() && ears.are_any_open() {
+            if hall.listener.is_none() && listener.are_any_open() {
                 hall.listener = Some(self.id);
                 drop(hall);
-                return self.listen(ears, until);
+                return self.listen(listener, until);
             }
         }
-        if ears.is_some() {
+        if listener.is_some() {
             hall.able.insert(self.id);
         }
         // Far moments overflow the clock of the condition variable.
@@ -283,8 +285,8 @@ impl Seat<'_> {
         hall.able.remove(&self.id);
     }
 
-    fn listen(&self, ears: &dyn Ears, until: Moment) {
-        let heard = ears.hear(until);
+    fn listen(&self, listener: &dyn Listener, until: Moment) {
+        let heard = listener.hear(until);
         let mut hall = self.room.hall.lock();
         hall.listener = None;
         let now = Moment::now();
@@ -299,7 +301,7 @@ impl Seat<'_> {
             Err(error) => {
                 trouble = Some(error);
                 // Who is not told has to ask; and who may have counted on what has ended.
-                woken = hall.reopened(now, |name| !ears.are_all_open(name));
+                woken = hall.reopened(now, |name| !listener.are_all_open(name));
             }
         }
         drop(hall);
@@ -311,20 +313,20 @@ impl Seat<'_> {
     }
 
     /// Sees to it that waiters for the name are told, if that can be had now.
-    pub(crate) fn open(&self, ears: &dyn Ears, open_by: Deadline) {
+    pub(crate) fn open(&self, listener: &dyn Listener, open_by: Deadline) {
         let mut hall = self.room.hall.lock();
         let now = Moment::now();
-        if !hall.may_open(&self.name, now) || hall.closed || ears.are_open(&self.name) {
+        if !hall.may_open(&self.name, now) || hall.closed || listener.are_open(&self.name) {
             return;
         }
         hall.opener = Some(self.id);
-        let names = hall.lines.keys().filter(|name| !ears.are_open(name));
+        let names = hall.lines.keys().filter(|name| !listener.are_open(name));
         let deaf: HashSet<_> = names.cloned().collect();
         // It may take as long as a server is silent, and whoever does it was the listener perhaps.
         let nominated = hall.nominate();
         drop(hall);
         notify(nominated);
-        let opened = ears.open(&self.name, open_by);
+        let opened = listener.open(&self.name, open_by);
         let mut hall = self.room.hall.lock();
         hall.opener = None;
         let now = Moment::now();
@@ -333,14 +335,14 @@ impl Seat<'_> {
         match opened {
             Ok(by) => {
                 hall.datings.entry(by).or_default().restart(now);
-                hall.unheard.retain(|name, _| !ears.are_open(name));
-                woken = hall.reopened(now, |name| deaf.contains(name) && ears.are_open(name));
+                hall.unheard.retain(|name, _| !listener.are_open(name));
+                woken = hall.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
             }
             Err(error) => {
                 let is_refusal = !error.is_retriable() && !hall.closed;
                 is_news = is_refusal && !hall.has_warned;
                 hall.has_warned |= is_refusal;
-                // The ears know for how long it is believed; to ask them costs little.
+                // The listener know for how long it is believed; to ask them costs little.
                 let again = now.plus(if is_refusal { REFUSED / 10 } else { REOPEN });
                 let refusal = is_refusal.then(|| error.clone());
                 hall.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });

@@ -37,7 +37,9 @@ use self::mends::Mends;
 use self::round::majority;
 use super::redis::LONGEST_PAUSE;
 use super::redis::node::{Members, Node};
-use super::{Abilities, Ears, Failure, Held, Kept, Lane, Look, Outcome, Owed, Request, Store};
+use super::{
+    Abilities, Failure, Holder, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store,
+};
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::config::{Config, RedisConfig};
 use crate::error::{Error, ErrorKind};
@@ -236,10 +238,10 @@ impl Store for QuorumStore {
         })?;
         let most = majority(self.nodes().len());
         let last_fence = known_to(most, looks.iter().filter_map(|look| look.last_fence));
-        let held: Vec<Held> = looks.into_iter().filter_map(|look| look.holder).collect();
+        let held: Vec<Holder> = looks.into_iter().filter_map(|look| look.holder).collect();
         let holder = held.iter().find_map(|one| {
             let same = || held.iter().filter(|held| held.token_prefix == one.token_prefix);
-            (same().count() >= most).then(|| Held {
+            (same().count() >= most).then(|| Holder {
                 token_prefix: one.token_prefix.clone(),
                 ttl: same().map(|held| held.ttl).min().unwrap_or_default(),
                 fence: known_to(most, same().filter_map(|held| held.fence)),
@@ -315,7 +317,7 @@ impl Store for QuorumStore {
         self.owed_since().is_some() || self.nodes().iter().any(Node::is_to_be_tried)
     }
 
-    fn ears(&self) -> Option<&dyn Ears> {
+    fn listener(&self) -> Option<&dyn Listener> {
         Some(&self.members)
     }
 

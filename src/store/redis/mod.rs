@@ -5,9 +5,9 @@
 
 mod dial;
 mod dialect;
-mod ears;
 mod fault;
 mod frame;
+mod listener;
 pub(super) mod node;
 mod owing;
 mod poll;
@@ -35,15 +35,15 @@ use self::dial::Greeting;
 use self::dialect::guard::Guard;
 #[cfg(test)]
 pub(crate) use self::dialect::native::model;
-use self::dialect::native::{Ear, Native};
+use self::dialect::native::{Native, Wakeup};
 use self::dialect::{Batch, Copies};
 use self::owing::About;
 use self::route::Route;
 use self::route::single::{Carried, Gives, Heard};
 use self::way::Way;
 use super::{
-    Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Owed, Reply, Request, ServerId,
-    Store, Teller, unguarded,
+    Abilities, Answer, Failure, Lane, Listener, Look, Notice, Outcome, Owed, Reply, Request,
+    ServerId, Store, Teller, unguarded,
 };
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
@@ -53,7 +53,7 @@ use crate::error::{Error, ErrorKind};
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
 /// A client that was never told anything, and so stands in no queue.
-const DEAF: Ear<'_> = Ear { channel: Cow::Borrowed(b""), is_open: false };
+const NO_WAKEUP: Wakeup<'_> = Wakeup { channel: Cow::Borrowed(b""), is_open: false };
 
 /// Locks on one Redis server.
 pub(crate) struct RedisStore {
@@ -66,7 +66,7 @@ struct Voice {
     dialect: Native,
     guard: Option<Guard>,
     copies: Option<Copies>,
-    ears: ears::Ears,
+    listener: listener::Listener,
 }
 
 impl RedisStore {
@@ -87,7 +87,7 @@ impl RedisStore {
                 .replicated(copies),
             guard,
             copies,
-            ears: ears::Ears::new(way.places(&config.prefix), config.io_timeout)?,
+            listener: listener::Listener::new(way.places(&config.prefix), config.io_timeout)?,
         });
         let gives = Arc::clone(&voice) as Arc<dyn Gives>;
         let route = way.route(config.pool, &config.prefix, gives, guard)?;
@@ -137,10 +137,10 @@ fn initialize(
 
 impl Voice {
     fn pack(&self, requests: &[Request<'_>]) -> Batch {
-        let ears = &self.ears;
-        self.dialect.pack(requests, &|name| match ears.are_known() {
-            true => Ear { channel: ears.channel(name), is_open: ears.are_open(name) },
-            false => DEAF,
+        let listener = &self.listener;
+        self.dialect.pack(requests, &|name| match listener.are_known() {
+            true => Wakeup { channel: listener.channel(name), is_open: listener.are_open(name) },
+            false => NO_WAKEUP,
         })
     }
 
@@ -234,29 +234,29 @@ impl Store for RedisStore {
         }
     }
 
-    fn ears(&self) -> Option<&dyn Ears> {
+    fn listener(&self) -> Option<&dyn Listener> {
         Some(self)
     }
 }
 
-impl Ears for RedisStore {
+impl Listener for RedisStore {
     fn are_open(&self, name: &[u8]) -> bool {
-        self.voice.ears.are_open(name)
+        self.voice.listener.are_open(name)
     }
 
     fn are_any_open(&self) -> bool {
-        self.voice.ears.are_any_open()
+        self.voice.listener.are_any_open()
     }
 
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
-        self.voice.ears.open(name, deadline)
+        self.voice.listener.open(name, deadline)
     }
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
-        self.voice.ears.hear(until, &|payload| self.voice.dialect.read_notice(payload))
+        self.voice.listener.hear(until, &|payload| self.voice.dialect.read_notice(payload))
     }
 
     fn close(&self) {
-        self.voice.ears.close();
+        self.voice.listener.close();
     }
 }

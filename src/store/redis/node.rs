@@ -10,15 +10,15 @@ use std::time::Duration;
 use redis::Value;
 
 pub(in crate::store) use self::members::Members;
-use super::dialect::native::Ear;
+use super::dialect::native::Wakeup;
 use super::dialect::quorum::Quorum;
 pub(in crate::store) use super::dialect::quorum::{Ballot, Said};
 use super::dialect::{Batch, Copies};
-use super::ears;
+use super::listener;
 use super::owing::About;
 use super::route::single::{Carried, Gives, Heard};
 use super::route::{Pending, Route};
-use super::{DEAF, poll};
+use super::{NO_WAKEUP, poll};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Lane, Look, Outcome, Owed, Place, Reply, Request, ServerId};
@@ -45,7 +45,7 @@ pub(in crate::store) struct Node {
 struct Speech {
     dialect: Quorum,
     copies: Option<Copies>,
-    ears: Arc<ears::Ears>,
+    listener: Arc<listener::Listener>,
     member: u8,
 }
 
@@ -338,12 +338,12 @@ pub(in crate::store) fn wait_for(asked: &[(usize, Asked<'_>)], until: Moment) {
 
 impl Speech {
     fn pack(&self, ballots: &[Ballot<'_>]) -> Batch {
-        self.dialect.pack(ballots, &|name| match self.ears.are_known() {
-            true => Ear {
-                channel: self.ears.channel(name),
-                is_open: self.ears.are_open(&members::at(self.member, name)),
+        self.dialect.pack(ballots, &|name| match self.listener.are_known() {
+            true => Wakeup {
+                channel: self.listener.channel(name),
+                is_open: self.listener.are_open(&members::at(self.member, name)),
             },
-            false => DEAF,
+            false => NO_WAKEUP,
         })
     }
 

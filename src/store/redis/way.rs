@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::dial::{Dialer, Greeting};
 use super::dialect::guard::Guard;
-use super::ears::{OnePlace, Places};
+use super::listener::{OnePlace, Places};
 use super::route::Route;
 use super::route::cluster::Cluster;
 use super::route::single::{Gives, Single};

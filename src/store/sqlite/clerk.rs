@@ -9,7 +9,7 @@ use super::queue::Spot;
 use crate::clock::{Moment, wall_micros};
 use crate::config::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Held, Look, Place, Reach, Reply, Request};
+use crate::store::{Holder, Look, Place, Reach, Reply, Request};
 use crate::token::Token;
 
 /// A released row is kept so long after its last grant or extension, for the sake of its fence.
@@ -253,7 +253,7 @@ impl Clerk<'_> {
         let row = self.row(&self.full(name))?;
         Ok(Look {
             last_fence: row.as_ref().and_then(|row| known_fence(row.fence)),
-            holder: row.filter(|row| self.is_held(row)).map(|row| Held {
+            holder: row.filter(|row| self.is_held(row)).map(|row| Holder {
                 ttl: self.left(&row),
                 fence: known_fence(row.fence),
                 token_prefix: row.token.unwrap_or_default().chars().take(8).collect(),

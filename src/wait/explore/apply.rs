@@ -42,7 +42,7 @@ impl World {
             Step::Refuse(at) => self.fail(i(at), false),
             Step::Drop(at) => drop(self.wires.remove(i(at))),
             Step::Continue(c) => self.clients[i(c)].life = Life::Running,
-            Step::Uncount(c) => self.clients[i(c)].ears.link = Link::Torn { counted: false },
+            Step::Uncount(c) => self.clients[i(c)].listener.link = Link::Torn { counted: false },
             Step::Notice(c) => self.notice_closed(i(c)),
             Step::Reopen(c) => self.reopen(i(c)),
             Step::Unseize => self.server.foreign_give(),
@@ -72,11 +72,11 @@ impl World {
                 self.record.held_up = true;
                 self.wires[i(at)].slow = true;
             }
-            Step::Mute(c) => self.clients[i(c)].ears.slow = true,
+            Step::Mute(c) => self.clients[i(c)].listener.slow = true,
             Step::Break(c) => {
-                let ears = &mut self.clients[i(c)].ears;
-                ears.said.clear();
-                ears.link = Link::Torn { counted: true };
+                let listener = &mut self.clients[i(c)].listener;
+                listener.said.clear();
+                listener.link = Link::Torn { counted: true };
             }
             Step::Stop(c) => {
                 self.record.held_up = true;
@@ -92,10 +92,10 @@ impl World {
             Step::Replace => {
                 self.server_ahead += 3_600_000_000;
                 self.forget();
-                for ears in self.clients.iter_mut().map(|client| &mut client.ears) {
-                    if ears.link != Link::Closed {
-                        ears.said.clear();
-                        ears.link = Link::Torn { counted: false };
+                for listener in self.clients.iter_mut().map(|client| &mut client.listener) {
+                    if listener.link != Link::Closed {
+                        listener.said.clear();
+                        listener.link = Link::Torn { counted: false };
                     }
                 }
             }
@@ -131,8 +131,8 @@ impl World {
     fn vanish(&mut self, c: usize) {
         let client = &mut self.clients[c];
         client.life = Life::Gone;
-        client.ears.link = Link::Closed;
-        client.ears.said.clear();
+        client.listener.link = Link::Closed;
+        client.listener.said.clear();
         self.wires.retain(|wire| wire.client != c || wire.replies.len() < wire.ops.len());
         for wire in self.wires.iter_mut().filter(|wire| wire.client == c) {
             wire.orphan = true;
@@ -170,9 +170,9 @@ impl World {
         let hears = |channel: u8| clients[usize::from(channel)].is_counted();
         let (reply, server, said) = self.server.run(&op, channel, now, &hears);
         for (channel, word) in said {
-            let ears = &mut self.clients[usize::from(channel)].ears;
-            if ears.link == Link::Up {
-                ears.said.push_back(word);
+            let listener = &mut self.clients[usize::from(channel)].listener;
+            if listener.link == Link::Up {
+                listener.said.push_back(word);
             }
         }
         if let (Op::Give { token, .. }, Errand::Release { .. }) = (op, &self.wires[at].errand) {

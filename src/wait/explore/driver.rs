@@ -61,7 +61,7 @@ impl World {
                 self.owe(c, give);
             }
         }
-        let listens = self.clients[c].ears.link != Link::Closed;
+        let listens = self.clients[c].listener.link != Link::Closed;
         let Ask { token, ttl, ticket, block, .. } = ask;
         let take = Op::Take { token, ttl, ticket, block, listens };
         let first = ask.stands_first() && self.setup.wrong != Some(Wrong::GivesFirst);
@@ -239,7 +239,7 @@ impl World {
     pub(super) fn hear(&mut self, c: usize) {
         let (now, ttl) = (self.clock(c), self.setup.ttl);
         let client = &mut self.clients[c];
-        let Some(word) = client.ears.said.pop_front() else { return };
+        let Some(word) = client.listener.said.pop_front() else { return };
         let effects = match word {
             Word::Granted { token, fence, block, server, span } => {
                 let since = client.dating.date(server, now);
@@ -253,7 +253,7 @@ impl World {
     pub(super) fn notice_closed(&mut self, c: usize) {
         let now = self.clock(c);
         let client = &mut self.clients[c];
-        client.ears.link = Link::Closed;
+        client.listener.link = Link::Closed;
         let effects = client.line.reopened(now);
         self.follow(c, effects);
     }
@@ -261,7 +261,7 @@ impl World {
     pub(super) fn reopen(&mut self, c: usize) {
         let now = self.clock(c);
         let client = &mut self.clients[c];
-        (client.ears.link, client.ears.slow) = (Link::Up, false);
+        (client.listener.link, client.listener.slow) = (Link::Up, false);
         client.dating.restart(now);
         let effects = client.line.reopened(now);
         self.follow(c, effects);

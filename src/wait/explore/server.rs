@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::setup::Wrong;
-use crate::store::redis::model::{self, Flaws, ModelEar, ModelServer};
+use crate::store::redis::model::{self, Flaws, ModelServer, ModelWakeup};
 use crate::store::{Notice, Place, Reach, Reply, Request};
 use crate::token::Token;
 
@@ -122,8 +122,8 @@ impl Server {
                 Request::Extend { name, token, fence: first, ttl, reach: Reach::Refresh }
             }
         };
-        let ear = ModelEar { channel: Some(channel), is_open };
-        let (reply, said) = self.model.answer(now, &request, ear, hears);
+        let wakeup = ModelWakeup { channel: Some(channel), is_open };
+        let (reply, said) = self.model.answer(now, &request, wakeup, hears);
         let timed = matches!(op, Op::Take { .. })
             || matches!(op, Op::Claim { .. }) && reply == Reply::Extended;
         let said = said.into_iter().map(|(channel, notice)| (channel, notice.into())).collect();

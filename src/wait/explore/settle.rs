@@ -45,7 +45,7 @@ impl World {
             self.take(if drop_them { Step::Drop(at) } else { Step::Carry(at) }, steps)?;
         }
         for client in &mut self.clients {
-            client.ears.slow = false;
+            client.listener.slow = false;
         }
         let seized = matches!(self.server.holder(self.server_time()), Some((None, _)));
         if seized && drop_them {
@@ -57,7 +57,8 @@ impl World {
     /// Clients find out that their wake-up connections are broken.
     fn notice(&mut self, steps: &mut Vec<Step>) -> Result<(), Broken> {
         for c in 0..self.clients.len() {
-            if self.clients[c].runs() && matches!(self.clients[c].ears.link, Link::Torn { .. }) {
+            if self.clients[c].runs() && matches!(self.clients[c].listener.link, Link::Torn { .. })
+            {
                 self.take(Step::Notice(c as u8), steps)?;
             }
         }
@@ -68,7 +69,7 @@ impl World {
     fn mend(&mut self, steps: &mut Vec<Step>) -> Result<(), Broken> {
         self.notice(steps)?;
         for c in 0..self.clients.len() {
-            if self.clients[c].runs() && self.clients[c].ears.link == Link::Closed {
+            if self.clients[c].runs() && self.clients[c].listener.link == Link::Closed {
                 self.take(Step::Reopen(c as u8), steps)?;
             }
         }

@@ -134,10 +134,10 @@ impl World {
                 self.fault(choices, Kind::Close, Step::Close(c));
             }
         }
-        match client.ears.link {
+        match client.listener.link {
             Link::Up => {
-                let said = !client.ears.said.is_empty();
-                if said && client.ears.slow {
+                let said = !client.listener.said.is_empty();
+                if said && client.listener.slow {
                     choices.free.push(Step::Hear(c));
                 } else if said {
                     choices.prompt.push(Step::Hear(c));
@@ -250,7 +250,7 @@ impl World {
             | Step::Abandon(at)
             | Step::Refuse(at)
             | Step::Drop(at) => wire(at),
-            Step::Hear(c) => format!("{:?}", self.clients[c as usize].ears.said.front()),
+            Step::Hear(c) => format!("{:?}", self.clients[c as usize].listener.said.front()),
             Step::Keep(c, k) => format!("{:?}", self.clients[c as usize].owed[k as usize]),
             Step::Release(c, t) => {
                 format!("{:?}", self.clients[c as usize].threads[t as usize].task)

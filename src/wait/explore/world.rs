@@ -80,7 +80,7 @@ pub(super) struct Client {
     pub(super) ahead: u64,
     pub(super) line: Line,
     pub(super) dating: Dating,
-    pub(super) ears: Ears,
+    pub(super) listener: Listener,
     pub(super) threads: Vec<Thread>,
     pub(super) owed: Vec<Owed>,
     /// A grant whose next turn was given and not fetched.
@@ -94,7 +94,7 @@ pub(super) struct Client {
 
 /// The wake-up connection.
 #[derive(Clone, Hash)]
-pub(super) struct Ears {
+pub(super) struct Listener {
     pub(super) link: Link,
     /// What is on its way or unread.
     pub(super) said: VecDeque<Word>,
@@ -212,7 +212,7 @@ impl World {
             ahead: 3_600_000_000_000 * index as u64,
             line: setup.line(),
             dating: setup.dating(),
-            ears: Ears { link: Link::Up, said: VecDeque::new(), slow: false },
+            listener: Listener { link: Link::Up, said: VecDeque::new(), slow: false },
             threads: vec![Thread::new(setup.rounds); *count],
             owed: Vec::new(),
             passing: None,
@@ -280,7 +280,7 @@ impl Client {
     }
 
     pub(super) fn is_counted(&self) -> bool {
-        matches!(self.ears.link, Link::Up | Link::Torn { counted: true })
+        matches!(self.listener.link, Link::Up | Link::Torn { counted: true })
     }
 }
 

@@ -227,7 +227,7 @@ impl Client {
 
     /// Nobody waits or listens here any more, and nothing is left of those who did.
     fn is_empty(&self, closed: bool, forbidden: bool) -> bool {
-        let room = &self.keeper.desk_even_closed().unwrap().room;
+        let room = &self.keeper.core_even_closed().unwrap().room;
         let hall = room.hall.lock();
         // The turn that closing has ended is told to nobody: nobody could follow.
         assert!(!hall.has_warned || forbidden, "what closing did is taken for a refusal");

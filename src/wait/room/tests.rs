@@ -22,7 +22,7 @@ impl Servers {
     }
 }
 
-impl Ears for Servers {
+impl Listener for Servers {
     fn are_open(&self, name: &[u8]) -> bool {
         name.starts_with(b"well") && self.tried.lock().iter().any(|tried| tried.as_bytes() == name)
     }
@@ -86,42 +86,42 @@ fn stand(seat: &Seat<'_>) -> Token {
 /// first.
 #[test]
 fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
-    let (room, ears) = (room(), Servers::default());
+    let (room, listener) = (room(), Servers::default());
     let [gone, well, other] = ["gone", "well", "well too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
-    gone.open(&ears, deadline);
-    gone.open(&ears, deadline);
-    well.open(&ears, deadline);
-    gone.open(&ears, deadline);
-    other.open(&ears, deadline);
-    assert_eq!(ears.tried(), ["gone", "well", "well too"]);
+    gone.open(&listener, deadline);
+    gone.open(&listener, deadline);
+    well.open(&listener, deadline);
+    gone.open(&listener, deadline);
+    other.open(&listener, deadline);
+    assert_eq!(listener.tried(), ["gone", "well", "well too"]);
 }
 
 #[test]
 fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
-    let (room, ears) = (room(), Servers::default());
+    let (room, listener) = (room(), Servers::default());
     let [one, other] = ["gone", "gone too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
-    one.open(&ears, deadline);
+    one.open(&listener, deadline);
     std::thread::sleep(REOPEN);
-    other.open(&ears, deadline);
-    one.open(&ears, deadline);
-    assert_eq!(ears.tried(), ["gone", "gone too", "gone"]);
+    other.open(&listener, deadline);
+    one.open(&listener, deadline);
+    assert_eq!(listener.tried(), ["gone", "gone too", "gone"]);
 }
 
 #[test]
 fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
-    let (room, ears) = (room(), Servers::default());
+    let (room, listener) = (room(), Servers::default());
     let [strict, well, other] = ["strict", "well", "well too"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
-    well.open(&ears, deadline);
+    well.open(&listener, deadline);
     stand(&well);
-    strict.open(&ears, deadline);
-    other.open(&ears, deadline);
-    strict.open(&ears, deadline);
-    assert_eq!(ears.tried(), ["well", "strict", "well too"]);
-    well.sleep(Moment::now(), Some(&ears), deadline);
-    assert_eq!(ears.heard.load(Ordering::Relaxed), 1);
+    strict.open(&listener, deadline);
+    other.open(&listener, deadline);
+    strict.open(&listener, deadline);
+    assert_eq!(listener.tried(), ["well", "strict", "well too"]);
+    well.sleep(Moment::now(), Some(&listener), deadline);
+    assert_eq!(listener.heard.load(Ordering::Relaxed), 1);
     // Nor does it say anything about names that lie elsewhere.
     assert_eq!(room.refusal(b"strict").unwrap().kind(), ErrorKind::Auth);
     assert!(room.refusal(b"well").is_none());
@@ -129,40 +129,40 @@ fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
 
 #[test]
 fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
-    let (room, ears) = (room(), Servers::default());
+    let (room, listener) = (room(), Servers::default());
     let strict = sit(&room, "strict");
     let deadline = Deadline::after(LIMIT);
-    strict.open(&ears, deadline);
+    strict.open(&listener, deadline);
     let again = room.hall.lock().reopen(b"strict");
     assert!(again > Moment::now() && again <= Moment::now().plus(REFUSED));
     room.hall.lock().unheard.values_mut().for_each(|unheard| unheard.again = Moment::now());
-    strict.open(&ears, deadline);
-    assert_eq!(ears.tried(), ["strict", "strict"]);
+    strict.open(&listener, deadline);
+    assert_eq!(listener.tried(), ["strict", "strict"]);
 }
 
 #[test]
 fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
-    let (room, ears) = (room(), Servers::default());
+    let (room, listener) = (room(), Servers::default());
     let [silent, well] = ["silent", "well"].map(|name| sit(&room, name));
     let deadline = Deadline::after(LIMIT);
-    well.open(&ears, deadline);
+    well.open(&listener, deadline);
     stand(&silent);
     stand(&well);
     std::thread::scope(|scope| {
         // It has listened, and sees to its own name now.
         room.hall.lock().listener = Some(silent.id);
         scope.spawn(|| {
-            while ears.heard.load(Ordering::Relaxed) == 0 && !deadline.has_passed() {
+            while listener.heard.load(Ordering::Relaxed) == 0 && !deadline.has_passed() {
                 well.next(Moment::now());
-                well.sleep(deadline.moment(), Some(&ears), deadline);
+                well.sleep(deadline.moment(), Some(&listener), deadline);
             }
         });
         while !room.hall.lock().able.contains(&well.id) {
             std::thread::yield_now();
         }
         room.hall.lock().listener = None;
-        silent.sleep(deadline.moment(), Some(&ears), deadline);
-        assert_eq!(ears.tried(), ["well", "silent"]);
+        silent.sleep(deadline.moment(), Some(&listener), deadline);
+        assert_eq!(listener.tried(), ["well", "silent"]);
     });
     assert!(!deadline.has_passed());
 }

@@ -7,7 +7,7 @@ use redis::Value;
 use super::keys::Keys;
 use super::{Batch, Script, explain, foreign, script, unreadable};
 use crate::error::Error;
-use crate::store::{Held, Look};
+use crate::store::{Holder, Look};
 
 static LOOK: Script = script!(new: "look.lua");
 
@@ -57,7 +57,7 @@ pub(super) fn read(value: Value, which: Fence) -> Result<Look, Error> {
         return Err(foreign("it has no ttl"));
     };
     Ok(Look {
-        holder: Some(Held {
+        holder: Some(Holder {
             token_prefix: holder.chars().take(8).collect(),
             ttl: Duration::from_millis(left),
             fence: fence(own).filter(|_| owner == Some(&holder)),

@@ -11,14 +11,14 @@ use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::Copies;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
-use crate::store::redis::ears::{self, Place, Places};
+use crate::store::redis::listener::{self, Place, Places};
 use crate::store::redis::route::single::Gives;
 use crate::store::redis::way::Way;
-use crate::store::{Ears, Notice, ServerId, Teller};
+use crate::store::{Listener, Notice, ServerId, Teller};
 
 pub(in crate::store) struct Members {
     pub(in crate::store) nodes: Vec<Node>,
-    ears: Arc<ears::Ears>,
+    listener: Arc<listener::Listener>,
     node_timeout: Duration,
 }
 
@@ -32,13 +32,14 @@ impl Members {
         let ways = members.iter().map(|member| Way::new(member, greeting));
         let ways = ways.collect::<Result<Vec<_>, _>>()?;
         let places = Box::new(Ways(ways.iter().map(|way| way.places(&config.prefix)).collect()));
-        let ears = Arc::new(ears::Ears::new(places, config.io_timeout)?);
+        let listener = Arc::new(listener::Listener::new(places, config.io_timeout)?);
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Guard { max_ttl: config.max_ttl, clustered };
             let copies = Copies::wanted(redis.replicas, config.node_timeout);
             let dialect = Quorum::new(&config.prefix, guard).replicated(copies);
-            let speech = Arc::new(Speech { dialect, copies, ears: Arc::clone(&ears), member });
+            let speech =
+                Arc::new(Speech { dialect, copies, listener: Arc::clone(&listener), member });
             let gives = Arc::clone(&speech) as Arc<dyn Gives>;
             let route = way.route(config.pool, &config.prefix, gives, Some(guard))?;
             let (rest, pace, locked_until, queued_until) = Default::default();
@@ -47,11 +48,11 @@ impl Members {
         };
         let nodes = ways.into_iter().zip(members).zip(0..).map(node);
         let nodes = nodes.collect::<Result<_, Error>>()?;
-        Ok(Members { nodes, ears, node_timeout: config.node_timeout })
+        Ok(Members { nodes, listener, node_timeout: config.node_timeout })
     }
 
     fn open_on(&self, name: &[u8]) -> usize {
-        let open = |node: &&Node| self.ears.are_open(&at(node.speech.member, name));
+        let open = |node: &&Node| self.listener.are_open(&at(node.speech.member, name));
         self.nodes.iter().filter(open).count()
     }
 }
@@ -83,7 +84,7 @@ impl Places for Ways {
 
 /// Whoever gives up a lock tells on every node that he had it on: to hear most of them is enough,
 /// and what any one of them says is worth asking all.
-impl Ears for Members {
+impl Listener for Members {
     fn are_open(&self, name: &[u8]) -> bool {
         self.open_on(name) > self.nodes.len() / 2
     }
@@ -93,7 +94,7 @@ impl Ears for Members {
     }
 
     fn are_any_open(&self) -> bool {
-        self.ears.are_any_open()
+        self.listener.are_any_open()
     }
 
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
@@ -106,8 +107,8 @@ impl Ears for Members {
             }
             let by = deadline.min(Deadline::after(self.node_timeout));
             let name_there = at(node.speech.member, name);
-            let were_resting = self.ears.are_resting(&name_there);
-            match self.ears.open(&name_there, by) {
+            let were_resting = self.listener.are_resting(&name_there);
+            match self.listener.open(&name_there, by) {
                 Ok(_) => {}
                 Err(error) if error.is_retriable() => {
                     // What is remembered was said before.
@@ -134,10 +135,10 @@ impl Ears for Members {
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         // All of them write the same, behind the same prefix.
         let read = |payload: &[u8]| self.nodes.first()?.speech.dialect.read_notice(payload);
-        self.ears.hear(until, &read)
+        self.listener.hear(until, &read)
     }
 
     fn close(&self) {
-        self.ears.close();
+        self.listener.close();
     }
 }

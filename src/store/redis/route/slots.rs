@@ -14,8 +14,8 @@ use redis::Value;
 
 use super::super::dial::{Dialer, Show};
 use super::super::dialect::keys::SLOTS;
-use super::super::ears::Place;
 use super::super::fault;
+use super::super::listener::Place;
 use super::super::target::{Fixed, Target};
 use super::super::wire::Wire;
 use super::single::{Gives, Single};

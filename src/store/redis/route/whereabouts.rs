@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::super::dialect::keys::slot;
-use super::super::ears::{Place, Places};
+use super::super::listener::{Place, Places};
 use super::slots::Map;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};

@@ -10,8 +10,8 @@ use shuttle::rand::{Rng, thread_rng};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{
-    Abilities, Answer, Ears, Failure, Lane, Look, Notice, Outcome, Place, Reply, Request, ServerId,
-    Store, Teller,
+    Abilities, Answer, Failure, Lane, Listener, Look, Notice, Outcome, Place, Reply, Request,
+    ServerId, Store, Teller,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
@@ -291,12 +291,12 @@ impl Store for Link {
         }
     }
 
-    fn ears(&self) -> Option<&dyn Ears> {
+    fn listener(&self) -> Option<&dyn Listener> {
         Some(self)
     }
 }
 
-impl Ears for Link {
+impl Listener for Link {
     fn are_open(&self, _name: &[u8]) -> bool {
         self.inbox.line.lock().open
     }

@@ -49,7 +49,7 @@ pub(in crate::store::redis) struct Native {
 
 /// Where a client is told that it was granted a lock.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Ear<'a> {
+pub(in crate::store::redis) struct Wakeup<'a> {
     /// Always the same for one client and name. Empty where it has none: then it has no place in any queue.
     pub(in crate::store::redis) channel: Cow<'a, [u8]>,
     /// It listens at this moment, and so may stand in queues.
@@ -74,7 +74,7 @@ impl Native {
     pub(in crate::store::redis) fn pack<'e>(
         &self,
         requests: &[Request<'_>],
-        ear: &dyn Fn(&[u8]) -> Ear<'e>,
+        wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
     ) -> Batch {
         let mut batch = Batch::with_room_for(requests.len());
         let (mut keys, mut hex, mut member) = (Keys::new(), [0; HEX], Vec::new());
@@ -104,15 +104,15 @@ impl Native {
                 Request::Take { place, block, .. } => {
                     let block = Decimal::of(block.into());
                     let [mine, millis, block] = [token, millis.digits(), block.digits()];
-                    let ear = match place {
-                        Place::Join(_) => ear(name),
-                        Place::Try => super::super::DEAF,
+                    let wakeup = match place {
+                        Place::Join(_) => wakeup(name),
+                        Place::Try => super::super::NO_WAKEUP,
                     };
                     match place {
-                        Place::Join(ticket) if !ear.channel.is_empty() => {
+                        Place::Join(ticket) if !wakeup.channel.is_empty() => {
                             let span = ttl.min(self.claim_window);
-                            write_member(&mut member, mine, span, &ear.channel);
-                            let mode: &[u8] = if ear.is_open { b"join" } else { b"try" };
+                            write_member(&mut member, mine, span, &wakeup.channel);
+                            let mode: &[u8] = if wakeup.is_open { b"join" } else { b"try" };
                             let ticket = Decimal::of(ticket);
                             let place = [mine, millis, mode, block, &member, ticket.digits()];
                             push(TAKES, &all, &place);
@@ -145,7 +145,7 @@ impl Native {
                 }
                 Request::Give { fence, .. } => {
                     let span = ttl.min(self.claim_window);
-                    write_member(&mut member, token, span, &ear(name).channel);
+                    write_member(&mut member, token, span, &wakeup(name).channel);
                     push(GIVES, &all, &[token, Decimal::of(fence).digits(), &member]);
                 }
             }

@@ -68,7 +68,7 @@ pub(crate) struct Flaws {
 /// Whether a client listens at this moment and so may stand in the queue, and on which channel.
 /// None where it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ModelEar {
+pub(crate) struct ModelWakeup {
     pub(crate) channel: Option<Channel>,
     pub(crate) is_open: bool,
 }
@@ -113,17 +113,17 @@ impl ModelServer {
         &mut self,
         now: u64,
         request: &Request<'_>,
-        ear: ModelEar,
+        wakeup: ModelWakeup,
         hears: &dyn Fn(Channel) -> bool,
     ) -> (Reply, Vec<Told>) {
         self.lock.take_if(|held| held.until <= now);
         let mut run = Run { now, hears, told: Vec::new() };
         let reply = match *request {
             Request::Take { token, ttl, place, block, .. } => {
-                let member = ear.channel.filter(|_| place != Place::Try);
+                let member = wakeup.channel.filter(|_| place != Place::Try);
                 let member = member.map(|channel| Entry { ticket: 0, token, channel, ttl });
                 let ticket = match place {
-                    Place::Join(ticket) if ear.is_open => Some(ticket),
+                    Place::Join(ticket) if wakeup.is_open => Some(ticket),
                     _ => None,
                 };
                 self.take(&mut run, token, ttl, block.into(), member, ticket)
@@ -132,7 +132,7 @@ impl ModelServer {
                 self.extend(now, token, fence, ttl, reach)
             }
             Request::Give { token, fence, ttl, .. } => {
-                let entry = ear.channel.map(|channel| Entry { ticket: 0, token, channel, ttl });
+                let entry = wakeup.channel.map(|channel| Entry { ticket: 0, token, channel, ttl });
                 self.give(&mut run, token, fence, entry)
             }
         };

@@ -12,7 +12,7 @@ use redis::Value;
 
 use super::guard::Guard;
 use super::keys::Keys;
-use super::native::Ear;
+use super::native::Wakeup;
 use super::{
     Batch, Copies, Decimal, Guarding, Script, explain, foreign, look, notice, script, unreadable,
     write_member,
@@ -98,7 +98,7 @@ impl Quorum {
     pub(in crate::store::redis) fn pack<'e>(
         &self,
         ballots: &[Ballot<'_>],
-        ear: &dyn Fn(&[u8]) -> Ear<'e>,
+        wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
     ) -> Batch {
         let mut batch = Batch::with_room_for(ballots.len());
         let (mut keys, mut hex) = (Keys::new(), [0; HEX]);
@@ -117,10 +117,10 @@ impl Quorum {
             let token = token.hex(&mut hex).as_bytes();
             match *ballot {
                 Ballot::Take { ttl, place, attempt, block, .. } => {
-                    let ear = ear(name);
-                    write_member(&mut member, token, Duration::ZERO, &ear.channel);
+                    let wakeup = wakeup(name);
+                    write_member(&mut member, token, Duration::ZERO, &wakeup.channel);
                     let (mode, ticket): (&[u8], u64) = match place {
-                        Place::Join(ticket) if ear.is_open && !member.is_empty() => {
+                        Place::Join(ticket) if wakeup.is_open && !member.is_empty() => {
                             (b"join", ticket)
                         }
                         _ => (b"try", 0),
@@ -159,8 +159,8 @@ impl Quorum {
                     batch.push_guarded(&FILL, &[lock, side], guarding, &[token, ttl, fence]);
                 }
                 Ballot::Give { attempt, leaves, tells, .. } => {
-                    let ear = ear(name);
-                    let channel: &[u8] = if leaves { &ear.channel } else { b"" };
+                    let wakeup = wakeup(name);
+                    let channel: &[u8] = if leaves { &wakeup.channel } else { b"" };
                     write_member(&mut member, token, Duration::ZERO, channel);
                     let attempt = Decimal::of(attempt.unwrap_or(0));
                     let tells: &[u8] = if tells { b"1" } else { b"0" };

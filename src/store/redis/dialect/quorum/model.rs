@@ -78,7 +78,7 @@ pub(super) type Told = Vec<(Channel, Token)>;
 
 /// What a client can be told: its channel, and whether it listens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ModelEar {
+pub(super) struct ModelWakeup {
     pub(super) channel: Option<Channel>,
     pub(super) is_open: bool,
 }
@@ -89,7 +89,7 @@ impl ModelNode {
         &mut self,
         now: u64,
         ballot: &Ballot<'_>,
-        ear: ModelEar,
+        wakeup: ModelWakeup,
         hears: &dyn Fn(Channel) -> bool,
     ) -> (Option<Said>, Told) {
         self.lock.take_if(|held| held.until <= now);
@@ -104,10 +104,12 @@ impl ModelNode {
         let said = match *ballot {
             Ballot::Take { token, ttl, place, attempt, block, .. } => {
                 let place = match place {
-                    Place::Join(ticket) if ear.is_open && ear.channel.is_some() => Some(ticket),
+                    Place::Join(ticket) if wakeup.is_open && wakeup.channel.is_some() => {
+                        Some(ticket)
+                    }
                     _ => None,
                 };
-                self.take(now, token, ttl, (attempt, block), ear.channel, place)
+                self.take(now, token, ttl, (attempt, block), wakeup.channel, place)
             }
             Ballot::Raise { token, attempt, fence, .. } => Some(self.raise(token, attempt, fence)),
             Ballot::Extend { token, fence, ttl, reach, .. } => {
@@ -125,7 +127,7 @@ impl ModelNode {
                 if mine {
                     self.lock = None;
                 }
-                if let Some(channel) = ear.channel.filter(|_| leaves) {
+                if let Some(channel) = wakeup.channel.filter(|_| leaves) {
                     self.leave(token, channel);
                 }
                 if mine && tells {

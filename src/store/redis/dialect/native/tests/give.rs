@@ -64,7 +64,7 @@ fn a_give_of_a_foreign_or_absent_lock_changes_nothing() {
 #[test]
 fn a_take_that_landed_late_is_given_uncut_and_handed_over_and_was_not_mine() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let (old, _) = granted(world.try_take(1));
     assert_eq!(world.give(1, old), Reply::Given);
     // A second copy of the take that was delayed on its way.
@@ -73,20 +73,20 @@ fn a_take_that_landed_late_is_given_uncut_and_handed_over_and_was_not_mine() {
     world.ticket(2);
     assert_eq!(world.give(1, old), Reply::NotMine);
     assert_eq!(world.holder(), Some(2));
-    let (fence, _) = ear.heard_grant();
+    let (fence, _) = wakeup.heard_grant();
     assert!(fence > late + 4, "none of the late block is given out again");
 }
 
 #[test]
 fn a_give_hands_over_in_the_order_of_arrival() {
     let world = World::new();
-    let mut ears: Vec<_> = (2..6).map(|client| world.listen(client)).collect();
+    let mut listener: Vec<_> = (2..6).map(|client| world.listen(client)).collect();
     let (mut fence, _) = granted(world.try_take(1));
     world.tickets(2..6);
     for (holder, client) in (1..5).zip(2..6) {
         assert_eq!(world.give(holder, fence), Reply::Given);
         assert_eq!(world.holder(), Some(client));
-        let heard = ears[client as usize - 2].heard();
+        let heard = listener[client as usize - 2].heard();
         let Some(Notice::Granted { name, token: told, fence: next, block, server, span }) =
             heard.last()
         else {
@@ -105,27 +105,27 @@ fn a_give_hands_over_in_the_order_of_arrival() {
 #[test]
 fn a_give_hands_over_also_when_the_lock_was_absent_already() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let (fence, _) = granted(world.try_take(1));
     world.ticket(2);
     world.expire();
     assert_eq!(world.give(1, fence), Reply::NotMine);
     assert_eq!(world.holder(), Some(2));
-    ear.heard_grant();
+    wakeup.heard_grant();
     // A second copy finds the lock taken.
     assert_eq!(world.give(1, fence), Reply::NotMine);
-    assert_eq!((world.holder(), ear.heard()), (Some(2), vec![]));
+    assert_eq!((world.holder(), wakeup.heard()), (Some(2), vec![]));
 }
 
 #[test]
 fn a_give_without_a_side_key_still_finds_who_waits() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let (fence, _) = granted(world.try_take(1));
     world.ticket(2);
     world.cmd(&["DEL", SIDE]);
     assert_eq!(world.give(1, fence), Reply::Given);
-    assert!(ear.heard_grant().0 > fence);
+    assert!(wakeup.heard_grant().0 > fence);
 }
 
 #[test]
@@ -143,12 +143,12 @@ fn a_waiter_that_leaves_is_out_of_the_queue() {
 #[test]
 fn a_client_without_a_channel_leaves_no_queue_and_gives_all_the_same() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let (fence, _) = granted(world.try_take(1));
     world.ticket(2);
-    let deaf = Ear { channel: Cow::Borrowed(b""), is_open: false };
+    let deaf = Wakeup { channel: Cow::Borrowed(b""), is_open: false };
     assert_eq!(world.try_ask(give(1, fence), deaf.clone()).unwrap().0, Reply::Given);
-    ear.heard_grant();
+    wakeup.heard_grant();
     let gone = world.calls_in(|| {
         assert_eq!(world.try_ask(give(3, 0), deaf).unwrap().0, Reply::NotMine);
     });
@@ -158,11 +158,11 @@ fn a_client_without_a_channel_leaves_no_queue_and_gives_all_the_same() {
 #[test]
 fn after_the_last_waiter_a_cycle_costs_what_it_did_before() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let (fence, _) = granted(world.try_take(1));
     world.ticket(2);
     world.give(1, fence);
-    let (fence, _) = ear.heard_grant();
+    let (fence, _) = wakeup.heard_grant();
     // It used some of its block.
     assert_eq!(world.give(2, fence + 5), Reply::Given);
     assert_eq!(world.side(), Some((fence + 5, 2, fence, false)));

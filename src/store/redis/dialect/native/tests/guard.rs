@@ -39,12 +39,12 @@ impl World {
 #[test]
 fn a_guarded_server_does_what_any_other_does() {
     let world = guarded();
-    let mut ears = [2, 3].map(|client| world.listen(client));
+    let mut listener = [2, 3].map(|client| world.listen(client));
     let (fence, _) = granted(world.ask(take(1, Place::Try, 7), 1));
     let tickets = world.tickets(2..5);
     assert_eq!(world.queue(), [2, 3, 4]);
     assert_eq!(world.give(1, fence), Reply::Given);
-    let (fence, _) = ears[0].heard_grant();
+    let (fence, _) = listener[0].heard_grant();
     assert_eq!(world.claim(2, fence), Reply::Extended);
     assert_eq!(world.give(3, 0), Reply::NotMine);
     assert_eq!(world.give(2, fence), Reply::Given);
@@ -75,7 +75,7 @@ fn a_server_that_comes_back_with_an_older_file_grants_confirms_and_hands_over_no
         server.start_again();
     });
     assert_eq!((world.holder(), world.queue()), (Some(1), vec![2, 3, 4]));
-    let mut ears = [2, 3, 4].map(|client| world.listen(client));
+    let mut listener = [2, 3, 4].map(|client| world.listen(client));
     let name = NAME;
     for (client, place) in
         [(1, Place::Try), (1, Place::Join(0)), (2, Place::Join(5)), (9, Place::Try)]
@@ -93,7 +93,7 @@ fn a_server_that_comes_back_with_an_older_file_grants_confirms_and_hands_over_no
     assert_eq!(world.give(1, first), Reply::Given);
     assert_eq!((world.holder(), world.queue()), (None, vec![2, 3, 4]));
     assert!(world.side().is_some_and(|(.., queued)| queued));
-    assert!(ears.iter_mut().all(|ear| ear.heard().is_empty()));
+    assert!(listener.iter_mut().all(|wakeup| wakeup.heard().is_empty()));
     assert_eq!(world.give(9, 0), Reply::NotMine, "the lock is free");
     assert_eq!((world.holder(), world.queue()), (None, vec![2, 3, 4]));
     world.assert_refused(take(2, Place::Join(0), 1));
@@ -145,7 +145,7 @@ fn whatever_is_wrong_with_the_marker_a_lease_is_refreshed() {
 #[test]
 fn a_give_before_anybody_asks_hands_over_nothing_either() {
     let world = guarded();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     granted(world.try_take(1));
     world.ticket(2);
     for lost in [
@@ -159,7 +159,7 @@ fn a_give_before_anybody_asks_hands_over_nothing_either() {
         world.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
         assert_eq!(world.give(1, 0), Reply::Given, "{lost:?}");
         assert_eq!((world.holder(), world.queue()), (None, vec![2]));
-        assert_eq!(ear.heard(), []);
+        assert_eq!(wakeup.heard(), []);
     }
 }
 
@@ -200,7 +200,7 @@ fn a_client_with_longer_leases_is_told_so() {
     let longer = Guard { max_ttl: TTL * 2, clustered: false };
     let world = World { native: Native::new(b"", WINDOW).guarded(Some(longer)), ..world };
     let request = take(1, Place::Try, 1);
-    let value = world.carry(&world.native.pack(&[request], &|_| DEAF));
+    let value = world.carry(&world.native.pack(&[request], &|_| NO_WAKEUP));
     let refused = world.native.read(&request, value).unwrap_err();
     assert_eq!((refused.kind(), world.holder()), (ErrorKind::BadArgument, None));
 }

@@ -12,7 +12,7 @@ fn crowd(world: &World, waiters: std::ops::Range<u32>) -> u64 {
 #[test]
 fn a_waiter_is_granted_the_lock_for_the_claim_window_or_its_ttl_if_that_is_shorter() {
     let world = World::new();
-    let mut ears = [2, 3].map(|client| world.listen(client));
+    let mut listener = [2, 3].map(|client| world.listen(client));
     let (fence, _) = granted(world.try_take(1));
     let short = Duration::from_secs(40);
     for (client, ttl) in [(2, TTL), (3, short)] {
@@ -26,13 +26,13 @@ fn a_waiter_is_granted_the_lock_for_the_claim_window_or_its_ttl_if_that_is_short
         assert!(matches!(world.ask(join, client), Reply::Busy { .. }));
     }
     world.give(1, fence);
-    let (fence, span) = ears[0].heard_grant();
+    let (fence, span) = listener[0].heard_grant();
     assert_eq!(span, WINDOW);
-    assert_eq!(ears[1].heard(), [], "it looks by itself");
+    assert_eq!(listener[1].heard(), [], "it looks by itself");
     let left = world.number(&["PTTL", "n"]);
     assert!(left <= 60_000, "{left}");
     world.give(2, fence);
-    assert_eq!(ears[1].heard_grant().1, short);
+    assert_eq!(listener[1].heard_grant().1, short);
     let left = world.number(&["PTTL", "n"]);
     assert!(left <= 40_000, "{left}");
 }
@@ -40,17 +40,17 @@ fn a_waiter_is_granted_the_lock_for_the_claim_window_or_its_ttl_if_that_is_short
 #[test]
 fn waiters_that_are_gone_are_passed_over() {
     let world = World::new();
-    let mut ear = world.listen(12);
+    let mut wakeup = world.listen(12);
     let fence = crowd(&world, 2..14);
     assert_eq!(world.give(1, fence), Reply::Given);
-    ear.heard_grant();
+    wakeup.heard_grant();
     assert_eq!((world.holder(), world.queue()), (Some(12), vec![13]));
 }
 
 #[test]
 fn behind_more_dead_waiters_than_a_script_removes_the_lock_stays_free_and_whoever_comes_goes_on() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let fence = crowd(&world, 2..3);
     world.bury(5000);
     assert_eq!(world.give(1, fence), Reply::Given);
@@ -58,7 +58,7 @@ fn behind_more_dead_waiters_than_a_script_removes_the_lock_stays_free_and_whoeve
     assert!(world.holder().is_none() && (900..=1001).contains(&left), "{left}");
     assert!(world.side().is_some_and(|(.., queued)| queued));
     assert_eq!(world.give(1, fence), Reply::NotMine);
-    ear.heard_grant();
+    wakeup.heard_grant();
     assert_eq!((world.holder(), world.queue()), (Some(2), vec![]));
 }
 
@@ -88,20 +88,20 @@ fn a_dead_waiter_behind_another_costs_one_command() {
 #[test]
 fn what_is_in_the_queue_and_no_waiter_is_thrown_out() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let fence = crowd(&world, 2..3);
     for strange in ["", "hello", "zz 1 c", "00 x c"] {
         world.cmd(&["ZADD", QUEUE, "1", strange]);
     }
     world.give(1, fence);
-    ear.heard_grant();
+    wakeup.heard_grant();
     assert!(world.queue().is_empty());
 }
 
 #[test]
 fn a_hand_over_costs_the_same_commands_whatever_the_number_of_waiters() {
     let world = World::new();
-    let mut ears = [2, 3, 4].map(|client| world.listen(client));
+    let mut listener = [2, 3, 4].map(|client| world.listen(client));
     let mut fence = crowd(&world, 2..5);
     let mut cost = Vec::new();
     for more in [0, 10_000] {
@@ -113,7 +113,7 @@ fn a_hand_over_costs_the_same_commands_whatever_the_number_of_waiters() {
         }
         pipe.exec(&mut world.server.connection()).unwrap();
         let gives = world.calls_in(|| assert_eq!(world.give(1, fence), Reply::Given));
-        ears[0].heard_grant();
+        listener[0].heard_grant();
         world.expire();
         let takes = world.calls_in(|| assert!(granted(world.join(1, 1)).0 > fence));
         let joins = world.calls_in(|| assert!(world.ticket(9) > 0));
@@ -123,7 +123,7 @@ fn a_hand_over_costs_the_same_commands_whatever_the_number_of_waiters() {
         // Back to the same three.
         world.cmd(&["ZREMRANGEBYSCORE", QUEUE, "2", "+inf"]);
         world.tickets(2..5);
-        ears.iter_mut().for_each(|ear| drop(ear.heard()));
+        listener.iter_mut().for_each(|wakeup| drop(wakeup.heard()));
     }
     assert_eq!(cost[0], cost[1], "gives, takes, joins, leaves");
     let [gives, takes, joins, leaves] = cost[0];
@@ -134,19 +134,19 @@ fn a_hand_over_costs_the_same_commands_whatever_the_number_of_waiters() {
 fn a_hand_over_reads_and_writes_any_key_as_it_is() {
     let world = World::new();
     let name = b"a b\0{c}\xff G 1";
-    let (mut ear, ttl) = (world.listen(2), TTL);
+    let (mut wakeup, ttl) = (world.listen(2), TTL);
     let take = |client, place| Request::Take { name, token: token(client), ttl, place, block: 1 };
     let (fence, _) = granted(world.ask(take(1, Place::Try), 1));
     world.ask(take(2, Place::Join(0)), 2);
     assert_eq!(world.ask(Request::Give { name, token: token(1), fence, ttl }, 1), Reply::Given);
-    let heard = ear.heard();
+    let heard = wakeup.heard();
     assert!(matches!(&heard[..], [Notice::Granted { name: told, .. }] if told == name));
 }
 
 #[test]
 fn every_key_ends_by_itself_whatever_happened() {
     let world = World::new();
-    let _ears = [3, 4].map(|client| world.listen(client));
+    let _listener = [3, 4].map(|client| world.listen(client));
     let fence = crowd(&world, 2..6);
     world.assert_everything_ends();
     world.give(1, fence);

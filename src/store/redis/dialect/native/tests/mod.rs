@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, Value};
 
-use super::{EXTEND, Ear, GIVE, GUARDED_GIVE, GUARDED_TAKE, Native, TAKE};
+use super::{EXTEND, GIVE, GUARDED_GIVE, GUARDED_TAKE, Native, TAKE, Wakeup};
 use crate::clock::Deadline;
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;
-use crate::store::redis::DEAF;
+use crate::store::redis::NO_WAKEUP;
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::dialect::guard::Guard;
@@ -103,9 +103,9 @@ impl World {
     pub(crate) fn try_ask(
         &self,
         request: Request<'_>,
-        ear: Ear<'_>,
+        wakeup: Wakeup<'_>,
     ) -> Result<(Reply, u64), Error> {
-        let batch = self.native.pack(&[request], &|_| ear.clone());
+        let batch = self.native.pack(&[request], &|_| wakeup.clone());
         self.native.read(&request, self.carry(&batch))
     }
 
@@ -269,8 +269,8 @@ impl Gives for Nobody {
     }
 }
 
-pub(crate) fn open(channel: &str) -> Ear<'_> {
-    Ear { channel: channel.as_bytes().into(), is_open: true }
+pub(crate) fn open(channel: &str) -> Wakeup<'_> {
+    Wakeup { channel: channel.as_bytes().into(), is_open: true }
 }
 
 pub(crate) fn take(client: u32, place: Place, block: u32) -> Request<'static> {

@@ -19,7 +19,7 @@ pub(crate) fn allowed(world: &World, rights: &[&str]) -> World {
 #[test]
 fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
     let world = World::new();
-    let mut ears = [2, 3].map(|client| world.listen(client));
+    let mut listener = [2, 3].map(|client| world.listen(client));
     let (fence, _) = granted(world.try_take(1));
     let tickets = [2, 3].map(|client| world.ticket(client));
     for but in [&["-publish"][..], &["resetchannels"]] {
@@ -28,11 +28,11 @@ fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
         assert_eq!(mute.give(1, fence), Reply::Given, "{but:?}");
         assert_eq!((world.holder(), world.queue()), (None, vec![2, 3]));
         assert!(world.side().is_some_and(|(.., queued)| queued));
-        assert!(ears.iter_mut().all(|ear| ear.heard().is_empty()));
+        assert!(listener.iter_mut().all(|wakeup| wakeup.heard().is_empty()));
     }
     // The last one alone: nothing else says any more that somebody waits.
     world.give(3, 0);
-    ears[0].heard_grant();
+    listener[0].heard_grant();
     world.expire();
     world.join(1, 1);
     world.join(2, tickets[0]);
@@ -60,7 +60,7 @@ fn a_take_that_may_tell_nobody_waits_for_nobody_who_may_be_dead() {
 #[test]
 fn nobody_is_told_of_a_lock_that_may_not_be_set() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     granted(world.try_take(1));
     world.ticket(2);
     for but in [&["-set"][..], &["-del"], &["resetkeys", "%R~n", "~leasehold:*"]] {
@@ -70,7 +70,7 @@ fn nobody_is_told_of_a_lock_that_may_not_be_set() {
         }
         let refused = weak.try_ask(take(3, Place::Try, 1), open(&channel(3))).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Permission, "{but:?}");
-        assert_eq!((world.holder(), ear.heard()), (None, vec![]), "{but:?}");
+        assert_eq!((world.holder(), wakeup.heard()), (None, vec![]), "{but:?}");
         // What it took out of the queue comes back with the next poll.
         world.join(2, 1);
         assert_eq!(world.holder(), Some(2));
@@ -96,9 +96,9 @@ fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
         if may_look {
             world.cmd(&["ACL", "SETUSER", "clerk", "+zrange"]);
         }
-        let (taken, _) = plain.try_ask(take(3, Place::Join(0), 1), DEAF).unwrap();
+        let (taken, _) = plain.try_ask(take(3, Place::Join(0), 1), NO_WAKEUP).unwrap();
         let (fence, _) = granted(taken);
-        assert_eq!(plain.try_ask(give(3, fence), DEAF).unwrap().0, Reply::Given);
+        assert_eq!(plain.try_ask(give(3, fence), NO_WAKEUP).unwrap().0, Reply::Given);
         assert_eq!((world.holder(), world.queue()), (None, vec![2]));
         assert!(world.side().is_some_and(|(.., queued)| queued));
     }
@@ -129,13 +129,13 @@ fn a_right_that_is_missing_to_join_is_named() {
 #[test]
 fn the_rights_that_are_needed_are_enough() {
     let world = World::new();
-    let mut ears = [2, 3].map(|client| world.listen(client));
+    let mut listener = [2, 3].map(|client| world.listen(client));
     let rights = [&KEYS[..], &COMMANDS, &TO_WAIT, &["resetchannels", "&leasehold:wake:*"]].concat();
     let user = allowed(&world, &rights);
     let (fence, _) = granted(user.try_take(1));
     let tickets = user.tickets(2..5);
     assert_eq!(user.give(1, fence), Reply::Given);
-    let (fence, _) = ears[0].heard_grant();
+    let (fence, _) = listener[0].heard_grant();
     assert_eq!(user.claim(2, fence), Reply::Extended);
     assert_eq!(user.give(3, 0), Reply::NotMine);
     assert_eq!(user.give(2, fence), Reply::Given);
@@ -145,7 +145,7 @@ fn the_rights_that_are_needed_are_enough() {
 #[test]
 fn a_server_short_of_memory_still_frees_and_hands_over() {
     let world = World::new();
-    let mut ears = [2, 3].map(|client| world.listen(client));
+    let mut listener = [2, 3].map(|client| world.listen(client));
     let (fence, _) = granted(world.try_take(1));
     world.tickets(2..4);
     let short = |world: &World| world.server.config_set("maxmemory", "1mb");
@@ -157,10 +157,10 @@ fn a_server_short_of_memory_still_frees_and_hands_over() {
     // A give of one's own, and one that finds the lock absent.
     assert_eq!(world.give(1, fence), Reply::Given);
     assert_eq!(world.holder(), Some(2));
-    let (second, _) = ears[0].heard_grant();
+    let (second, _) = listener[0].heard_grant();
     world.expire();
     assert_eq!(world.give(2, second), Reply::NotMine);
-    let (third, _) = ears[1].heard_grant();
+    let (third, _) = listener[1].heard_grant();
     assert!(second > fence && third > second);
     assert_eq!(world.holder(), Some(3));
 
@@ -179,19 +179,19 @@ fn a_give_of_a_lock_that_is_absent_needs_no_memory_though_the_queue_is_empty() {
     world.expire();
     world.server.config_set("maxmemory", "1mb");
     world.cmd(&["DEL", QUEUE]);
-    assert_eq!(world.try_ask(give(1, fence), DEAF).unwrap().0, Reply::NotMine);
+    assert_eq!(world.try_ask(give(1, fence), NO_WAKEUP).unwrap().0, Reply::NotMine);
     assert!(world.side().is_some_and(|(.., queued)| !queued));
 }
 
 #[test]
 fn a_take_under_pressure_serves_who_stands_first() {
     let world = World::new();
-    let mut ear = world.listen(3);
+    let mut wakeup = world.listen(3);
     granted(world.try_take(1));
     world.tickets(2..4);
     world.expire();
     world.server.config_set("maxmemory", "1mb");
     assert!(matches!(world.try_take(9), Reply::Busy { .. }));
-    ear.heard_grant();
+    wakeup.heard_grant();
     assert_eq!((world.holder(), world.queue()), (Some(3), vec![]));
 }

@@ -23,11 +23,11 @@ fn a_key_that_is_no_lease_is_an_error_and_nobody_stands_behind_it() {
 #[test]
 fn a_poll_that_finds_its_own_lock_is_granted_the_same_fences_for_the_whole_ttl() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     let (fence, _) = granted(world.try_take(1));
     let ticket = world.ticket(2);
     world.give(1, fence);
-    let (first, span) = ear.heard_grant();
+    let (first, span) = wakeup.heard_grant();
     assert!(span == WINDOW && world.number(&["PTTL", "n"]) <= 60_000);
     // Once more, as two copies of one poll.
     for _ in 0..2 {
@@ -218,30 +218,30 @@ fn a_client_that_cannot_listen_now_takes_no_place() {
     let world = World::new();
     granted(world.try_take(1));
     let name = channel(2);
-    for ear in [
-        Ear { channel: Cow::Borrowed(b""), is_open: true },
-        Ear { channel: name.as_bytes().into(), is_open: false },
+    for wakeup in [
+        Wakeup { channel: Cow::Borrowed(b""), is_open: true },
+        Wakeup { channel: name.as_bytes().into(), is_open: false },
     ] {
-        let (busy, _) = world.try_ask(take(2, Place::Join(0), 1), ear).unwrap();
+        let (busy, _) = world.try_ask(take(2, Place::Join(0), 1), wakeup).unwrap();
         assert!(matches!(busy, Reply::Busy { ticket: 0, rank: 0, ours: true, .. }), "{busy:?}");
         assert!(world.queue().is_empty());
     }
     world.expire();
-    let (taken, _) = world.try_ask(take(2, Place::Join(0), 1), DEAF).unwrap();
+    let (taken, _) = world.try_ask(take(2, Place::Join(0), 1), NO_WAKEUP).unwrap();
     granted(taken);
 }
 
 #[test]
 fn a_try_does_not_overtake_the_queue() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     granted(world.try_take(1));
     world.ticket(2);
     world.expire();
     let busy = world.try_take(3);
     assert!(matches!(busy, Reply::Busy { ticket: 0, ours: true, .. }), "{busy:?}");
     assert_eq!(world.holder(), Some(2));
-    ear.heard_grant();
+    wakeup.heard_grant();
 }
 
 #[test]
@@ -258,13 +258,13 @@ fn a_dead_queue_does_not_block_a_try() {
 #[test]
 fn a_join_behind_a_living_waiter_sees_it_served_and_stands_behind_it() {
     let world = World::new();
-    let mut ear = world.listen(2);
+    let mut wakeup = world.listen(2);
     granted(world.try_take(1));
     world.ticket(2);
     world.expire();
     let busy = world.join(3, 0);
     assert!(matches!(busy, Reply::Busy { rank: 0, ours: true, free_in, .. } if free_in == WINDOW));
-    ear.heard_grant();
+    wakeup.heard_grant();
     assert_eq!((world.holder(), world.queue()), (Some(2), vec![3]));
 }
 
@@ -284,12 +284,12 @@ fn the_first_in_the_queue_takes_a_free_lock_and_the_others_stay() {
 #[test]
 fn a_waiter_that_cannot_hear_now_is_not_in_its_own_way() {
     let world = World::new();
-    let _ear = world.listen(2);
+    let _wakeup = world.listen(2);
     granted(world.try_take(1));
     let ticket = world.ticket(2);
     world.expire();
     let name = channel(2);
-    let deaf = Ear { channel: name.as_bytes().into(), is_open: false };
+    let deaf = Wakeup { channel: name.as_bytes().into(), is_open: false };
     let (reply, _) = world.try_ask(take(2, Place::Join(ticket), 1), deaf).unwrap();
     granted(reply);
     assert!(world.queue().is_empty());

@@ -1,7 +1,7 @@
 //! Random walks on which a server and its model have to say the same, tell the same, and keep the
 //! same.
 
-use super::super::model::{Channel, Entry, Flaws, Held, ModelEar, ModelServer, Side};
+use super::super::model::{Channel, Entry, Flaws, Held, ModelServer, ModelWakeup, Side};
 use super::*;
 use crate::jitter::Jitter;
 use crate::store::millis;
@@ -39,7 +39,7 @@ struct Walk {
     world: World,
     model: ModelServer,
     random: Jitter,
-    ears: Vec<Option<Listener>>,
+    listener: Vec<Option<Listener>>,
     /// What each token was last told: its ticket, and its first fence and their number.
     tickets: Vec<u64>,
     grants: Vec<(u64, u32)>,
@@ -57,7 +57,7 @@ impl Walk {
             world,
             model,
             random: Jitter::seeded(seed),
-            ears: (0..CHANNELS).map(|_| None).collect(),
+            listener: (0..CHANNELS).map(|_| None).collect(),
             tickets: vec![0; TOKENS as usize],
             grants: vec![(0, 0); TOKENS as usize],
         }
@@ -127,12 +127,12 @@ impl Walk {
             }
             _ => {
                 let channel = self.below(CHANNELS.into()) as u32;
-                let ear = &mut self.ears[channel as usize];
-                match ear.take() {
+                let wakeup = &mut self.listener[channel as usize];
+                match wakeup.take() {
                     Some(open) => open.close(),
-                    None => *ear = Some(self.world.listen(channel)),
+                    None => *wakeup = Some(self.world.listen(channel)),
                 }
-                return (format!("{channel} opens or closes its ear"), Ok(()));
+                return (format!("{channel} opens or closes its wakeup"), Ok(()));
             }
         };
         let is_open = self.below(8) > 0;
@@ -145,12 +145,12 @@ impl Walk {
         let number = (client % u32::from(CHANNELS)) as Channel;
         let name = channel(number.into());
         let before = self.world.time();
-        let ear = Ear { channel: name.as_bytes().into(), is_open };
-        let (reply, server) = self.world.try_ask(request, ear).unwrap();
+        let wakeup = Wakeup { channel: name.as_bytes().into(), is_open };
+        let (reply, server) = self.world.try_ask(request, wakeup).unwrap();
         let mut heard: Vec<_> = self
-            .ears
+            .listener
             .iter_mut()
-            .map(|ear| ear.as_mut().map_or(Vec::new(), Listener::heard))
+            .map(|wakeup| wakeup.as_mut().map_or(Vec::new(), Listener::heard))
             .collect();
         // When it was, as far as anything tells.
         let notices = heard.iter().flatten().map(|notice| match notice {
@@ -158,10 +158,10 @@ impl Walk {
             Notice::Free { .. } => 0,
         });
         let now = notices.chain([server]).max().filter(|now| *now > 0).unwrap_or(before);
-        let ears = &self.ears;
-        let hears = |channel: Channel| ears[usize::from(channel)].is_some();
-        let ear = ModelEar { channel: Some(number), is_open };
-        let (expected, told) = self.model.answer(now, &request, ear, &hears);
+        let listener = &self.listener;
+        let hears = |channel: Channel| listener[usize::from(channel)].is_some();
+        let wakeup = ModelWakeup { channel: Some(number), is_open };
+        let (expected, told) = self.model.answer(now, &request, wakeup, &hears);
         if !alike(&reply, &expected) {
             return Err(format!("{reply:?} and not {expected:?}"));
         }

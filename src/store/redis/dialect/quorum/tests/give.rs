@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn told(ear: &mut Listener) -> Vec<Vec<u8>> {
-    let heard = ear.heard().into_iter();
+fn told(wakeup: &mut Listener) -> Vec<Vec<u8>> {
+    let heard = wakeup.heard().into_iter();
     let free = heard.map(|notice| match notice {
         Notice::Free { name, .. } => name,
         Notice::Granted { .. } => panic!("{notice:?}"),
@@ -59,22 +59,22 @@ fn a_give_frees_a_lock_whose_side_key_is_lost_or_strange() {
 #[test]
 fn the_first_two_that_hear_it_are_told_and_nobody_is_handed_the_lock() {
     let node = Node::new();
-    let mut ears = [3, 5, 6].map(|client| node.listen(client));
+    let mut listener = [3, 5, 6].map(|client| node.listen(client));
     crowd(&node, 2..8);
     assert_eq!(node.give(1, Some(1000)), Said::Given);
-    let [three, five, six] = &mut ears;
+    let [three, five, six] = &mut listener;
     assert_eq!((told(three), told(five), told(six)), (once(), once(), vec![]));
     assert_eq!(node.holder(), None);
     assert_eq!(node.queue(), [3, 5, 6, 7], "those that nobody hears are gone");
     // A second copy finds the lock free, and says nothing.
     assert_eq!(node.give(1, Some(1000)), Said::NotMine);
-    assert!(ears.iter_mut().all(|ear| told(ear).is_empty()));
+    assert!(listener.iter_mut().all(|wakeup| told(wakeup).is_empty()));
 }
 
 #[test]
 fn nobody_is_told_of_a_lock_that_was_not_freed_or_quietly() {
     let node = Node::new();
-    let mut ear = node.listen(2);
+    let mut wakeup = node.listen(2);
     crowd(&node, 2..4);
     assert_eq!(node.give(3, None), Said::NotMine);
     assert_eq!(node.queue(), [2], "but it left");
@@ -82,7 +82,7 @@ fn nobody_is_told_of_a_lock_that_was_not_freed_or_quietly() {
     let quiet =
         |leaves| Ballot::Give { name, token: token(1), attempt: Some(1000), leaves, tells: false };
     assert_eq!(node.ask(quiet(true), 1), Said::Given);
-    assert_eq!((told(&mut ear), node.queue()), (vec![], vec![2]));
+    assert_eq!((told(&mut wakeup), node.queue()), (vec![], vec![2]));
     // An attempt that failed is given up, and the place is kept for the next one.
     granted(node.take(2, 1001));
     node.join(1, 1002);
@@ -108,7 +108,7 @@ fn a_queue_in_which_nobody_hears_is_emptied_in_steps() {
 #[test]
 fn a_give_costs_the_same_commands_whatever_the_number_of_waiters() {
     let node = Node::new();
-    let mut ears = [2, 3].map(|client| node.listen(client));
+    let mut listener = [2, 3].map(|client| node.listen(client));
     let mut cost = Vec::new();
     for (attempt, more) in [(2000, 0), (3000, 5000)] {
         granted(node.take(1, attempt));
@@ -124,7 +124,7 @@ fn a_give_costs_the_same_commands_whatever_the_number_of_waiters() {
         pipe.exec(&mut node.server.connection()).unwrap();
         let polls = node.calls_in(|| assert!(busy(node.join(2, attempt + 1)).2 > 0));
         let gives = node.calls_in(|| assert_eq!(node.give(1, None), Said::Given));
-        ears.iter_mut().for_each(|ear| assert_eq!(told(ear), once()));
+        listener.iter_mut().for_each(|wakeup| assert_eq!(told(wakeup), once()));
         cost.push((polls, gives));
     }
     assert_eq!(cost[0], cost[1], "polls and gives");
@@ -134,20 +134,20 @@ fn a_give_costs_the_same_commands_whatever_the_number_of_waiters() {
 #[test]
 fn what_is_in_the_queue_and_no_waiter_is_thrown_out() {
     let node = Node::new();
-    let mut ear = node.listen(2);
+    let mut wakeup = node.listen(2);
     crowd(&node, 2..3);
     for strange in ["", "hello", "zz 1 c", "00 x c"] {
         node.cmd(&["ZADD", QUEUE, "1", strange]);
     }
     assert_eq!(node.give(1, None), Said::Given);
-    assert_eq!((told(&mut ear), node.queue()), (once(), vec![2]));
+    assert_eq!((told(&mut wakeup), node.queue()), (once(), vec![2]));
 }
 
 #[test]
 fn any_name_is_told_as_it_is() {
     let node = Node::new();
     let name = b"a b\0{c}\xff G 1";
-    let mut ear = node.listen(2);
+    let mut wakeup = node.listen(2);
     let ballot = |client, place| Ballot::Take {
         name,
         token: token(client),
@@ -160,7 +160,7 @@ fn any_name_is_told_as_it_is() {
     busy(node.ask(ballot(2, Place::Join(0)), 2));
     let give = Ballot::Give { name, token: token(1), attempt: Some(7), leaves: true, tells: true };
     assert_eq!(node.ask(give, 1), Said::Given);
-    assert_eq!(told(&mut ear), [name.to_vec()]);
+    assert_eq!(told(&mut wakeup), [name.to_vec()]);
 }
 
 #[test]

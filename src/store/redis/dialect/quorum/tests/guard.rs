@@ -52,7 +52,7 @@ fn a_quarantine_ends_by_itself() {
         Ballot::Take { name: NAME, token: token(1), ttl, place: Place::Try, attempt: 5, block: 1 };
     let mut refused = 0;
     loop {
-        let (said, now) = node.try_ask(take, DEAF).unwrap();
+        let (said, now) = node.try_ask(take, NO_WAKEUP).unwrap();
         let (_, over, _) = node.marker().unwrap();
         match said {
             Said::Quarantined { left } => {
@@ -100,11 +100,11 @@ fn a_node_that_comes_back_with_an_older_file_is_in_quarantine_and_gives_all_the_
     });
     assert_eq!((node.holder(), node.queue()), (Some(1), vec![2]));
     assert!(node.marker().is_some_and(|marker| marker.0 == run) && run != node.run());
-    let mut ear = node.listen(2);
+    let mut wakeup = node.listen(2);
     node.assert_quarantined();
     assert_eq!(node.give(1, Some(1000)), Said::Given);
     assert_eq!(node.holder(), None);
-    ear.heard_free();
+    wakeup.heard_free();
     node.assert_quarantined();
     node.wait_out();
     assert_eq!(granted(node.join(2, 2000)), 2000);
@@ -129,7 +129,7 @@ fn a_client_whose_leases_would_outlast_a_quarantine_is_refused_and_told_both_num
     let other = Quorum::new(b"", longer);
     let ask = |node: &Node| {
         let ballot = take(1, Place::Try, 5);
-        other.read(&ballot, node.carry(&other.pack(&[ballot], &|_| DEAF)))
+        other.read(&ballot, node.carry(&other.pack(&[ballot], &|_| NO_WAKEUP)))
     };
     let refused = ask(&node).unwrap_err();
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::BadArgument, None));
@@ -207,7 +207,7 @@ fn a_marker_that_is_none_is_an_error_until_it_is_overwritten() {
     for strange in [&["SET", MARKER, "what is this"][..], &["LPUSH", MARKER, "a list"]] {
         node.cmd(&["DEL", MARKER]);
         node.cmd(strange);
-        let refused = node.try_ask(take(1, Place::Try, 5), DEAF).unwrap_err();
+        let refused = node.try_ask(take(1, Place::Try, 5), NO_WAKEUP).unwrap_err();
         assert!(refused.to_string().contains("marker"), "{refused}");
         assert!(node.initialize(GUARD, false).is_err());
         assert_eq!(node.holder(), None);

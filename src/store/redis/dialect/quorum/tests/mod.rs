@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::super::native::tests::{Listener, NAME, QUEUE, SIDE, TTL, World, channel, open, token};
 use super::*;
 use crate::error::ErrorKind;
-use crate::store::redis::DEAF;
+use crate::store::redis::NO_WAKEUP;
 use crate::store::redis::support::Server;
 
 const MARKER: &str = "leasehold:marker";
@@ -59,8 +59,8 @@ impl Node {
         Node::of(self.world.restarted(how))
     }
 
-    fn try_ask(&self, ballot: Ballot<'_>, ear: Ear<'_>) -> Result<(Said, u64), Error> {
-        let batch = self.quorum.pack(&[ballot], &|_| ear.clone());
+    fn try_ask(&self, ballot: Ballot<'_>, wakeup: Wakeup<'_>) -> Result<(Said, u64), Error> {
+        let batch = self.quorum.pack(&[ballot], &|_| wakeup.clone());
         self.quorum.read(&ballot, self.carry(&batch))
     }
 

@@ -24,12 +24,12 @@ fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
             busy(node.join(2, attempt));
             node.expire();
         }
-        for ear in [DEAF, open("leasehold:wake:1")] {
+        for wakeup in [NO_WAKEUP, open("leasehold:wake:1")] {
             attempt += 1;
-            granted(plain.try_ask(take(3, Place::Try, attempt), ear.clone()).unwrap().0);
+            granted(plain.try_ask(take(3, Place::Try, attempt), wakeup.clone()).unwrap().0);
             assert_eq!(plain.raise(3, attempt, attempt + 5), Said::Raised);
             assert_eq!(plain.extend(3, attempt, TTL, Reach::Refresh), Said::Extended);
-            let given = plain.try_ask(give(3, Some(attempt)), ear.clone()).unwrap().0;
+            let given = plain.try_ask(give(3, Some(attempt)), wakeup.clone()).unwrap().0;
             assert_eq!((given, node.holder()), (Said::Given, None));
             assert_eq!(plain.fill(3, attempt + 5), Said::Filled);
             plain.give(3, None);
@@ -43,7 +43,7 @@ fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
 #[test]
 fn the_rights_that_are_needed_are_enough() {
     let node = Node::new();
-    let mut ears = [2, 3].map(|client| node.listen(client));
+    let mut listener = [2, 3].map(|client| node.listen(client));
     let user = clerk(
         &node,
         &[&KEYS[..], &COMMANDS, &TO_WAIT, &["resetchannels", "&leasehold:wake:*"]].concat(),
@@ -54,7 +54,7 @@ fn the_rights_that_are_needed_are_enough() {
     }
     assert_eq!(user.give(4, None), Said::NotMine);
     assert_eq!(user.give(1, Some(1000)), Said::Given);
-    ears.iter_mut().for_each(Listener::heard_free);
+    listener.iter_mut().for_each(Listener::heard_free);
     granted(user.join(3, 1001));
     assert_eq!(node.queue(), [2]);
     user.initialize(GUARD, true).unwrap();
@@ -63,14 +63,14 @@ fn the_rights_that_are_needed_are_enough() {
 #[test]
 fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
     let node = Node::new();
-    let mut ear = node.listen(2);
+    let mut wakeup = node.listen(2);
     granted(node.take(1, 1000));
     busy(node.join(2, 1000));
     for but in ["-publish", "resetchannels", "-zrange"] {
         let mute = clerk(&node, &["~*", "&*", "+@all", but]);
         node.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
         assert_eq!(mute.give(1, None), Said::Given, "{but}");
-        assert_eq!((node.holder(), node.queue(), ear.heard()), (None, vec![2], vec![]));
+        assert_eq!((node.holder(), node.queue(), wakeup.heard()), (None, vec![2], vec![]));
         assert!(node.side().is_some_and(|(queued, ..)| queued));
     }
 }
@@ -80,21 +80,21 @@ fn a_right_that_is_missing_is_named_and_nobody_is_granted_the_lock() {
     let node = Node::new();
     for missing in ["get", "set", "time"] {
         let weak = clerk(&node, &["~*", "&*", "+@all", &format!("-{missing}")]);
-        let refused = weak.try_ask(take(2, Place::Try, 5), DEAF).unwrap_err();
+        let refused = weak.try_ask(take(2, Place::Try, 5), NO_WAKEUP).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Permission);
         assert!(refused.to_string().to_lowercase().contains(missing), "{missing}: {refused}");
         assert_eq!(node.holder(), None);
     }
     let keys = [&KEYS[..3], &COMMANDS, &TO_WAIT].concat();
     let blind = clerk(&node, &keys);
-    let refused = blind.try_ask(take(2, Place::Try, 5), DEAF).unwrap_err();
+    let refused = blind.try_ask(take(2, Place::Try, 5), NO_WAKEUP).unwrap_err();
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::Permission, None));
 }
 
 #[test]
 fn a_node_short_of_memory_grants_nothing_new_and_still_extends_and_gives() {
     let node = Node::new();
-    let mut ear = node.listen(2);
+    let mut wakeup = node.listen(2);
     granted(node.take(1, 1000));
     busy(node.join(2, 1000));
     node.server.config_set("maxmemory", "1mb");
@@ -104,12 +104,12 @@ fn a_node_short_of_memory_grants_nothing_new_and_still_extends_and_gives() {
     let refused = node.try_ask(take(9, Place::Join(0), 1000), open(&channel(9))).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
     let raise = Ballot::Raise { name: NAME, token: token(1), attempt: 1000, fence: 2000 };
-    assert_eq!(node.try_ask(raise, DEAF).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(node.try_ask(raise, NO_WAKEUP).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(node.side(), Some((true, 1000, 1000, 1)));
     assert_eq!(node.give(1, Some(1000)), Said::Given);
-    ear.heard_free();
+    wakeup.heard_free();
     // Whoever leaves no queue begins with no removal.
-    let refused = node.try_ask(take(9, Place::Join(0), 2000), DEAF).unwrap_err();
+    let refused = node.try_ask(take(9, Place::Join(0), 2000), NO_WAKEUP).unwrap_err();
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::OutOfMemory, None));
     // Without a marker it cannot even begin its quarantine, and grants nothing all the same.
     node.cmd(&["DEL", MARKER]);

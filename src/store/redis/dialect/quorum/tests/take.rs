@@ -35,12 +35,12 @@ impl Node {
 fn a_reply_says_the_servers_time_and_the_lock_has_its_whole_ttl() {
     let node = Node::new();
     let before = node.time();
-    let (said, now) = node.try_ask(take(1, Place::Try, 5), DEAF).unwrap();
+    let (said, now) = node.try_ask(take(1, Place::Try, 5), NO_WAKEUP).unwrap();
     assert_eq!(granted(said), 5);
     assert!(now >= before && now <= node.time());
     let left = node.number(&["PTTL", "n"]);
     assert!(left > 500_000 && left <= 600_000, "{left}");
-    let (said, later) = node.try_ask(take(2, Place::Try, 6), DEAF).unwrap();
+    let (said, later) = node.try_ask(take(2, Place::Try, 6), NO_WAKEUP).unwrap();
     assert!(later >= now && busy(said).0 > TTL / 2);
 }
 
@@ -62,7 +62,7 @@ fn the_range_of_fences_ends() {
     node.cmd(&["SET", SIDE, &format!("0 {last} 5 {}", token(9)), "PX", "90000"]);
     assert_eq!(granted(node.take(1, 5)), MAX_FENCE);
     node.expire();
-    let refused = node.try_ask(take(2, Place::Try, 6), DEAF).unwrap_err();
+    let refused = node.try_ask(take(2, Place::Try, 6), NO_WAKEUP).unwrap_err();
     assert!(refused.to_string().contains("end of its range"), "{refused}");
     assert_eq!(node.holder(), None);
     // What its own attempt was granted is still told.
@@ -70,7 +70,7 @@ fn the_range_of_fences_ends() {
     assert_eq!(granted(node.take(1, 5)), MAX_FENCE);
     assert_eq!(node.raise(1, 5, MAX_FENCE), Said::Raised);
     let raise = Ballot::Raise { name: NAME, token: token(1), attempt: 5, fence: MAX_FENCE + 1 };
-    assert!(node.try_ask(raise, DEAF).is_err());
+    assert!(node.try_ask(raise, NO_WAKEUP).is_err());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn what_lies_beside_the_name_and_cannot_be_read_is_an_error() {
     for strange in [&["SET", SIDE, "what is this", "PX", "90000"][..], &["LPUSH", SIDE, "a list"]] {
         node.cmd(&["DEL", SIDE]);
         node.cmd(strange);
-        assert!(node.try_ask(take(1, Place::Try, 5), DEAF).is_err());
+        assert!(node.try_ask(take(1, Place::Try, 5), NO_WAKEUP).is_err());
         assert_eq!(node.holder(), None);
     }
 }
@@ -200,9 +200,9 @@ fn a_client_that_cannot_listen_takes_no_place_and_leaves_the_one_it_had() {
     granted(node.take(1, 1000));
     node.join(2, 1000);
     let name = channel(3);
-    let deaf = Ear { channel: name.as_bytes().into(), is_open: false };
-    for ear in [DEAF, deaf.clone()] {
-        let (said, _) = node.try_ask(take(3, Place::Join(0), 1000), ear).unwrap();
+    let deaf = Wakeup { channel: name.as_bytes().into(), is_open: false };
+    for wakeup in [NO_WAKEUP, deaf.clone()] {
+        let (said, _) = node.try_ask(take(3, Place::Join(0), 1000), wakeup).unwrap();
         assert_eq!((busy(said).2, node.queue()), (0, vec![2]));
     }
     node.join(3, 1001);

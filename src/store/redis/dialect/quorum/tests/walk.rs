@@ -1,7 +1,7 @@
 //! Random walks on which a node and its model have to say the same, tell the same, and keep the
 //! same.
 
-use super::super::model::{Channel, Entry, Flaws, Held, Marker, ModelEar, ModelNode, Side};
+use super::super::model::{Channel, Entry, Flaws, Held, Marker, ModelNode, ModelWakeup, Side};
 use super::*;
 use crate::jitter::Jitter;
 
@@ -47,7 +47,7 @@ struct Walk {
     node: Node,
     model: ModelNode,
     random: Jitter,
-    ears: Vec<Option<Listener>>,
+    listener: Vec<Option<Listener>>,
     /// What was sent before, to be sent again or late: with its client.
     sent: Vec<(u32, Ballot<'static>)>,
     tickets: Vec<u64>,
@@ -76,7 +76,7 @@ impl Walk {
             node,
             model,
             random: Jitter::seeded(seed),
-            ears: (0..CHANNELS).map(|_| None).collect(),
+            listener: (0..CHANNELS).map(|_| None).collect(),
             sent: Vec::new(),
             tickets: vec![0; TOKENS as usize],
             attempt: 1000,
@@ -132,12 +132,12 @@ impl Walk {
             }
             7..=8 => {
                 let channel = self.below(CHANNELS.into()) as u32;
-                let ear = &mut self.ears[channel as usize];
-                match ear.take() {
+                let wakeup = &mut self.listener[channel as usize];
+                match wakeup.take() {
                     Some(open) => open.close(),
-                    None => *ear = Some(self.node.listen(channel)),
+                    None => *wakeup = Some(self.node.listen(channel)),
                 }
-                return (format!("{channel} opens or closes its ear"), Ok(()));
+                return (format!("{channel} opens or closes its wakeup"), Ok(()));
             }
             // Once more, and perhaps late.
             9..=15 if !self.sent.is_empty() => {
@@ -218,10 +218,10 @@ impl Walk {
         let number = (client % u32::from(CHANNELS)) as Channel;
         let name = channel(number.into());
         let before = self.node.time();
-        let answer = self.node.try_ask(ballot, Ear { channel: name.as_bytes().into(), is_open });
+        let answer = self.node.try_ask(ballot, Wakeup { channel: name.as_bytes().into(), is_open });
         let mut heard = Vec::new();
-        for (channel, ear) in (0..).zip(&mut self.ears) {
-            for notice in ear.as_mut().map_or(Vec::new(), Listener::heard) {
+        for (channel, wakeup) in (0..).zip(&mut self.listener) {
+            for notice in wakeup.as_mut().map_or(Vec::new(), Listener::heard) {
                 match notice {
                     Notice::Free { name, token } if name == NAME => {
                         heard.push((channel, token));
@@ -234,10 +234,10 @@ impl Walk {
             Ok((_, server)) if *server > 0 => *server,
             _ => before,
         };
-        let ears = &self.ears;
-        let hears = |channel: Channel| ears[usize::from(channel)].is_some();
-        let ear = ModelEar { channel: Some(number), is_open };
-        let (expected, mut told) = self.model.answer(now, &ballot, ear, &hears);
+        let listener = &self.listener;
+        let hears = |channel: Channel| listener[usize::from(channel)].is_some();
+        let wakeup = ModelWakeup { channel: Some(number), is_open };
+        let (expected, mut told) = self.model.answer(now, &ballot, wakeup, &hears);
         let said = answer.as_ref().ok().map(|(said, _)| *said);
         if !alike(said, expected) {
             return Err(format!("{answer:?} and not {expected:?}"));

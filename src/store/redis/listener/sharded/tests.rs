@@ -66,14 +66,14 @@ impl Places for Digits {
 }
 
 /// The first channel of each server is open, and those are of the slot in which `c` lies.
-fn ears() -> (Ears, [Arc<Fake>; 2]) {
+fn listener() -> (Listener, [Arc<Fake>; 2]) {
     let fakes = [(); 2].map(|()| Arc::<Fake>::default());
-    let ears = Ears::new(Box::new(Digits(fakes.clone())), LIMIT).unwrap();
+    let listener = Listener::new(Box::new(Digits(fakes.clone())), LIMIT).unwrap();
     for name in [b"01", b"11"] {
-        ears.open(name, Deadline::after(LIMIT)).unwrap();
+        listener.open(name, Deadline::after(LIMIT)).unwrap();
     }
     fakes.iter().for_each(|fake| fake.was_asked(&["SSUBSCRIBE"]));
-    (ears, fakes)
+    (listener, fakes)
 }
 
 fn read(_: &[u8]) -> Option<Notice> {
@@ -85,16 +85,16 @@ const NOTICE: &[u8] = b"*3\r\n$8\r\nsmessage\r\n$1\r\nc\r\n$1\r\n7\r\n";
 
 #[test]
 fn a_server_that_is_slow_to_open_a_channel_keeps_no_notice_of_another_one() {
-    let (ears, [silent, other]) = ears();
+    let (listener, [silent, other]) = listener();
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
-        let opens = scope.spawn(|| ears.open(b"02", Deadline::after(LIMIT)));
+        let opens = scope.spawn(|| listener.open(b"02", Deadline::after(LIMIT)));
         silent.was_asked(&["SSUBSCRIBE"]);
         other.says(NOTICE);
-        eventually(LIMIT, || ears.board.lock().early.len() == 1);
+        eventually(LIMIT, || listener.board.lock().early.len() == 1);
         scope.spawn(|| {
             let until = Moment::now().plus(LIMIT);
-            while let Ok(heard) = ears.hear(until, &read)
+            while let Ok(heard) = listener.hear(until, &read)
                 && Moment::now() < until
             {
                 heard.iter().for_each(|_| tell.send(()).unwrap());
@@ -105,16 +105,16 @@ fn a_server_that_is_slow_to_open_a_channel_keeps_no_notice_of_another_one() {
             other.says(NOTICE);
         }
         assert!(!opens.is_finished());
-        ears.close();
+        listener.close();
         assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
 }
 
 #[test]
 fn an_error_that_answers_a_ping_refuses_no_channel() {
-    let (ears, [server, _]) = ears();
-    let mut lines = ears.lines.enter_now().unwrap();
-    ears.take_in(&mut lines).unwrap();
+    let (listener, [server, _]) = listener();
+    let mut lines = listener.lines.enter_now().unwrap();
+    listener.take_in(&mut lines).unwrap();
     let line = &mut lines[0];
     line.alive = Moment::now().minus(QUIET);
     line.tend(Moment::NEVER, LIMIT, &|_| false).unwrap();

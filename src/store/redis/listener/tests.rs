@@ -24,18 +24,18 @@ fn soon(span: Duration) -> Moment {
     Moment::now().plus(span)
 }
 
-fn ears(url: &str) -> Arc<Ears> {
+fn listener(url: &str) -> Arc<Listener> {
     let config = Config::from_url(url).unwrap();
     let StoreConfig::Redis(redis) = &config.store else { panic!("{url} is no server") };
     let places = Way::new(redis, Greeting::default()).unwrap().places(b"");
-    Arc::new(Ears::new(places, config.io_timeout).unwrap())
+    Arc::new(Listener::new(places, config.io_timeout).unwrap())
 }
 
-fn opened(url: &str) -> Arc<Ears> {
-    let ears = ears(url);
-    ears.open(NAME, Deadline::after(LIMIT)).unwrap();
-    assert!(ears.are_open(NAME));
-    ears
+fn opened(url: &str) -> Arc<Listener> {
+    let listener = listener(url);
+    listener.open(NAME, Deadline::after(LIMIT)).unwrap();
+    assert!(listener.are_open(NAME));
+    listener
 }
 
 /// A number is a notice here.
@@ -49,7 +49,7 @@ fn number(payload: &[u8]) -> Option<u64> {
     std::str::from_utf8(payload).ok()?.parse().ok()
 }
 
-impl Ears {
+impl Listener {
     fn numbers(&self, until: Moment) -> Result<Vec<u64>, Error> {
         let number = |notice| match notice {
             Notice::Free { name, .. } => number(&name).unwrap(),
@@ -94,14 +94,14 @@ impl Ears {
     }
 }
 
-fn publish(server: &Server, ears: &Ears, payload: &str) {
-    assert_eq!(server.cmd(&["PUBLISH", ears.text(), payload]), Value::Int(1));
+fn publish(server: &Server, listener: &Listener, payload: &str) {
+    assert_eq!(server.cmd(&["PUBLISH", listener.text(), payload]), Value::Int(1));
 }
 
 /// In one write of the server.
-fn publish_at_once(server: &Server, ears: &Ears, count: u64) {
+fn publish_at_once(server: &Server, listener: &Listener, count: u64) {
     let script = "for i = 1, tonumber(ARGV[2]) do redis.call('PUBLISH', ARGV[1], i) end";
-    server.cmd(&["EVAL", script, "0", ears.text(), &count.to_string()]);
+    server.cmd(&["EVAL", script, "0", listener.text(), &count.to_string()]);
 }
 
 fn listeners(server: &Server) -> usize {
@@ -114,31 +114,31 @@ fn listeners(server: &Server) -> usize {
 #[test]
 fn notices_arrive_in_order_and_together_where_they_came_together() {
     let server = Server::start();
-    let ears = opened(&server.url());
-    assert_eq!(ears.text().len(), "leasehold:wake:".len() + 32);
-    publish(&server, &ears, "7");
-    ears.expect([7]);
-    publish_at_once(&server, &ears, 3);
-    assert_eq!(ears.numbers(soon(LIMIT)).unwrap(), [1, 2, 3]);
+    let listener = opened(&server.url());
+    assert_eq!(listener.text().len(), "leasehold:wake:".len() + 32);
+    publish(&server, &listener, "7");
+    listener.expect([7]);
+    publish_at_once(&server, &listener, 3);
+    assert_eq!(listener.numbers(soon(LIMIT)).unwrap(), [1, 2, 3]);
     // More than fits into one read.
-    publish_at_once(&server, &ears, 500);
-    ears.expect(1..=500);
-    publish(&server, &ears, "");
-    publish(&server, &ears, "\r\n$3\r\n");
-    publish(&server, &ears, &"nonsense".repeat(10_000));
-    publish(&server, &ears, "8");
-    ears.expect([8]);
+    publish_at_once(&server, &listener, 500);
+    listener.expect(1..=500);
+    publish(&server, &listener, "");
+    publish(&server, &listener, "\r\n$3\r\n");
+    publish(&server, &listener, &"nonsense".repeat(10_000));
+    publish(&server, &listener, "8");
+    listener.expect([8]);
 }
 
 #[test]
-fn every_way_to_a_server_has_ears() {
+fn every_way_to_a_server_has_a_listener() {
     let server = Server::builder().arg("--requirepass", "p@ss").unix().start();
     for url in [server.url(), server.unix_url(), server.url().replace("127.0.0.1", "localhost")] {
-        let ears = opened(&url);
-        publish(&server, &ears, "1");
-        ears.expect([1]);
+        let listener = opened(&url);
+        publish(&server, &listener, "1");
+        listener.expect([1]);
     }
-    let wrong = ears(&format!("redis://:wrong@127.0.0.1:{}", server.port()));
+    let wrong = listener(&format!("redis://:wrong@127.0.0.1:{}", server.port()));
     assert_eq!(wrong.open(NAME, Deadline::after(LIMIT)).unwrap_err().kind(), ErrorKind::Auth);
     // Dropping is enough to leave nothing behind.
     eventually(LIMIT, || listeners(&server) == 0);
@@ -148,14 +148,14 @@ fn every_way_to_a_server_has_ears() {
 fn a_notice_that_comes_byte_by_byte_outlasts_many_short_hears() {
     let server = Server::start();
     let mut proxy = Proxy::start(server.port());
-    let ears = opened(&proxy.url());
+    let listener = opened(&proxy.url());
     proxy.set(Mode::Dribble(ms(2)));
-    publish(&server, &ears, "1");
-    publish(&server, &ears, "2");
+    publish(&server, &listener, "1");
+    publish(&server, &listener, "2");
     let (mut empty, mut heard) = (0, Vec::new());
     let watch = Stopwatch::start();
     while heard.len() < 2 && watch.elapsed() < LIMIT {
-        let numbers = ears.numbers(soon(ms(5))).unwrap();
+        let numbers = listener.numbers(soon(ms(5))).unwrap();
         empty += usize::from(numbers.is_empty());
         heard.extend(numbers);
     }
@@ -167,18 +167,18 @@ fn a_notice_that_comes_byte_by_byte_outlasts_many_short_hears() {
 fn silence_ends_in_time_and_the_connection_stays_of_use() {
     unless_starved(ms(10), || {
         let server = Server::start();
-        let ears = opened(&server.url());
+        let listener = opened(&server.url());
         for span in [100, 30, 1, 0] {
             let watch = Stopwatch::start();
-            assert!(ears.numbers(soon(ms(span))).unwrap().is_empty());
+            assert!(listener.numbers(soon(ms(span))).unwrap().is_empty());
             watch.assert_at_least(ms(span));
             watch.assert_at_most(ms(span), ms(30));
         }
-        publish(&server, &ears, "1");
+        publish(&server, &listener, "1");
         // A moment that has passed is enough to hear what lies there.
         let mut heard = Vec::new();
         eventually(LIMIT, || {
-            heard.extend(ears.numbers(Moment::ZERO).unwrap());
+            heard.extend(listener.numbers(Moment::ZERO).unwrap());
             !heard.is_empty()
         });
         assert_eq!(heard, [1]);
@@ -188,15 +188,15 @@ fn silence_ends_in_time_and_the_connection_stays_of_use() {
 #[test]
 fn of_two_that_listen_one_waits_for_its_time() {
     let server = Server::start();
-    let ears = opened(&server.url());
+    let listener = opened(&server.url());
     thread::scope(|scope| {
-        let first = scope.spawn(|| ears.expect([1]));
-        eventually(LIMIT, || ears.lines.enter_now().is_none());
+        let first = scope.spawn(|| listener.expect([1]));
+        eventually(LIMIT, || listener.lines.enter_now().is_none());
         let watch = Stopwatch::start();
-        assert!(ears.numbers(soon(ms(50))).unwrap().is_empty());
+        assert!(listener.numbers(soon(ms(50))).unwrap().is_empty());
         watch.assert_at_least(ms(50));
-        ears.open(NAME, Deadline::after(ms(50))).unwrap();
-        publish(&server, &ears, "1");
+        listener.open(NAME, Deadline::after(ms(50))).unwrap();
+        publish(&server, &listener, "1");
         first.join().unwrap();
     });
 }
@@ -204,46 +204,46 @@ fn of_two_that_listen_one_waits_for_its_time() {
 #[test]
 fn a_connection_that_is_cut_is_noticed_and_another_one_can_be_opened() {
     let mut server = Server::start();
-    let ears = ears(&server.url());
-    assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+    let listener = listener(&server.url());
+    assert_eq!(listener.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
     for round in 0..3 {
-        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
+        listener.open(NAME, Deadline::after(LIMIT)).unwrap();
         thread::scope(|scope| {
-            let hears = scope.spawn(|| ears.numbers(soon(LIMIT)));
+            let hears = scope.spawn(|| listener.numbers(soon(LIMIT)));
             server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Refused);
         });
-        assert!(!ears.are_open(NAME));
-        assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
-        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
-        publish(&server, &ears, &round.to_string());
-        ears.expect([round]);
+        assert!(!listener.are_open(NAME));
+        assert_eq!(listener.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+        listener.open(NAME, Deadline::after(LIMIT)).unwrap();
+        publish(&server, &listener, &round.to_string());
+        listener.expect([round]);
         assert_eq!(listeners(&server), 1);
     }
     server.kill();
-    assert!(ears.numbers(soon(LIMIT)).unwrap_err().is_retriable());
-    let refused = ears.open(NAME, Deadline::after(LIMIT)).unwrap_err();
+    assert!(listener.numbers(soon(LIMIT)).unwrap_err().is_retriable());
+    let refused = listener.open(NAME, Deadline::after(LIMIT)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused);
     server.start_again();
-    ears.rest_until(Moment::ZERO);
-    ears.open(NAME, Deadline::after(LIMIT)).unwrap();
-    publish(&server, &ears, "9");
-    ears.expect([9]);
+    listener.rest_until(Moment::ZERO);
+    listener.open(NAME, Deadline::after(LIMIT)).unwrap();
+    publish(&server, &listener, "9");
+    listener.expect([9]);
 }
 
 #[test]
 fn what_is_told_says_since_when_its_connection_was_open() {
     let server = Server::start();
-    let ears = ears(&server.url());
+    let listener = listener(&server.url());
     for _ in 0..2 {
         let before = Moment::now();
-        ears.open(NAME, Deadline::after(LIMIT)).unwrap();
+        listener.open(NAME, Deadline::after(LIMIT)).unwrap();
         let after = Moment::now();
-        publish(&server, &ears, "1");
-        let by = ears.hear(soon(LIMIT), &read).unwrap()[0].0;
+        publish(&server, &listener, "1");
+        let by = listener.hear(soon(LIMIT), &read).unwrap()[0].0;
         assert!(before < by.since && by.since <= after);
         server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+        assert_eq!(listener.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
     }
 }
 
@@ -251,12 +251,12 @@ fn what_is_told_says_since_when_its_connection_was_open() {
 fn a_server_that_does_not_answer_a_ping_is_given_up() {
     unless_starved(ms(10), || {
         let server = Server::start();
-        let ears = opened(&format!("{}?io_timeout=100ms", server.url()));
-        ears.with_line(|line| line.alive = Moment::now().minus(QUIET - ms(50)));
+        let listener = opened(&format!("{}?io_timeout=100ms", server.url()));
+        listener.with_line(|line| line.alive = Moment::now().minus(QUIET - ms(50)));
         server.stop();
         let watch = Stopwatch::start();
         let error = loop {
-            match ears.numbers(soon(ms(40))) {
+            match listener.numbers(soon(ms(40))) {
                 Ok(heard) => assert!(heard.is_empty()),
                 Err(error) => break error,
             }
@@ -264,13 +264,13 @@ fn a_server_that_does_not_answer_a_ping_is_given_up() {
         watch.assert_at_least(ms(150));
         watch.assert_at_most(ms(150), ms(60));
         assert_eq!(error.kind(), ErrorKind::NoAnswer);
-        assert!(!ears.are_open(NAME));
-        let error = ears.open(NAME, Deadline::after(ms(100))).unwrap_err();
+        assert!(!listener.are_open(NAME));
+        let error = listener.open(NAME, Deadline::after(ms(100))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoAnswer);
         server.cont();
-        eventually(LIMIT, || ears.open(NAME, Deadline::after(LIMIT)).is_ok());
-        publish(&server, &ears, "1");
-        ears.expect([1]);
+        eventually(LIMIT, || listener.open(NAME, Deadline::after(LIMIT)).is_ok());
+        publish(&server, &listener, "1");
+        listener.expect([1]);
     });
 }
 
@@ -280,12 +280,12 @@ fn a_server_that_answers_a_ping_is_not_asked_again() {
     // It may not ask, and is told so: that is an answer.
     server.cmd(&["ACL", "SETUSER", "mute", "on", ">p", "&*", "-@all", "+subscribe"]);
     for user in ["", "mute:p@"] {
-        let ears = opened(&format!("redis://{user}127.0.0.1:{}?io_timeout=1m", server.port()));
+        let listener = opened(&format!("redis://{user}127.0.0.1:{}?io_timeout=1m", server.port()));
         let before = Moment::now();
-        ears.with_line(|line| line.alive = before.minus(QUIET));
+        listener.with_line(|line| line.alive = before.minus(QUIET));
         eventually(LIMIT, || {
-            assert!(ears.numbers(soon(ms(10))).unwrap().is_empty());
-            ears.with_line(|line| line.alive > before && line.asked.is_none())
+            assert!(listener.numbers(soon(ms(10))).unwrap().is_empty());
+            listener.with_line(|line| line.alive > before && line.asked.is_none())
         });
     }
 }
@@ -293,15 +293,15 @@ fn a_server_that_answers_a_ping_is_not_asked_again() {
 #[test]
 fn an_answer_that_came_while_nobody_listened_counts() {
     let server = Server::start();
-    let ears = opened(&server.url());
-    ears.with_line(|line| {
+    let listener = opened(&server.url());
+    listener.with_line(|line| {
         line.ping(LIMIT).unwrap();
         line.asked = Some(Moment::ZERO);
     });
     // By then the server has answered what came before.
-    publish(&server, &ears, "1");
-    ears.expect([1]);
-    ears.with_line(|line| assert!(line.asked.is_none()));
+    publish(&server, &listener, "1");
+    listener.expect([1]);
+    listener.with_line(|line| assert!(line.asked.is_none()));
 }
 
 #[test]
@@ -314,24 +314,24 @@ fn closing_ends_a_hear_at_once_and_for_good() {
             vec![server.url()]
         };
         for url in urls {
-            let ears = opened(&url);
+            let listener = opened(&url);
             thread::scope(|scope| {
-                let hears = scope.spawn(|| ears.numbers(Moment::NEVER));
-                eventually(LIMIT, || ears.lines.enter_now().is_none());
+                let hears = scope.spawn(|| listener.numbers(Moment::NEVER));
+                eventually(LIMIT, || listener.lines.enter_now().is_none());
                 let watch = Stopwatch::start();
-                ears.close();
+                listener.close();
                 assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
                 watch.assert_at_most(ms(0), ms(50));
             });
-            ears.assert_closed();
+            listener.assert_closed();
             eventually(LIMIT, || listeners(&server) == 0);
-            ears.close();
+            listener.close();
         }
         let idle = opened(&server.url());
         idle.close();
         assert!(idle.lines.enter_now().unwrap().is_empty());
         idle.assert_closed();
-        let never_opened = ears(&server.url());
+        let never_opened = listener(&server.url());
         never_opened.close();
         never_opened.assert_closed();
     });
@@ -348,16 +348,16 @@ fn closing_ends_an_open_at_once() {
             urls.push(server.tls_url());
         }
         for url in urls {
-            let ears = ears(&url);
+            let listener = listener(&url);
             thread::scope(|scope| {
-                let opens = scope.spawn(|| ears.open(NAME, Deadline::after(LIMIT)));
-                eventually(LIMIT, || ears.board.lock().opening.is_some());
+                let opens = scope.spawn(|| listener.open(NAME, Deadline::after(LIMIT)));
+                eventually(LIMIT, || listener.board.lock().opening.is_some());
                 let watch = Stopwatch::start();
-                ears.close();
+                listener.close();
                 assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{url}");
                 watch.assert_at_most(ms(0), ms(50));
             });
-            ears.assert_closed();
+            listener.assert_closed();
         }
     });
 }
@@ -374,7 +374,7 @@ fn a_user_that_may_not_subscribe_is_told_for_good() {
         let mut words = vec!["ACL", "SETUSER", user, "on", ">p", "resetchannels"];
         words.extend(rules);
         server.cmd(&words);
-        let error = ears(&format!("redis://{user}:p@127.0.0.1:{}", server.port()))
+        let error = listener(&format!("redis://{user}:p@127.0.0.1:{}", server.port()))
             .open(NAME, Deadline::after(LIMIT))
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Permission, "{user}: {error}");
@@ -382,9 +382,9 @@ fn a_user_that_may_not_subscribe_is_told_for_good() {
     }
     let rules = ["ACL", "SETUSER", "enough", "on", ">p", "resetchannels", &channels, "+subscribe"];
     server.cmd(&rules);
-    let ears = opened(&format!("redis://enough:p@127.0.0.1:{}", server.port()));
-    publish(&server, &ears, "1");
-    ears.expect([1]);
+    let listener = opened(&format!("redis://enough:p@127.0.0.1:{}", server.port()));
+    publish(&server, &listener, "1");
+    listener.expect([1]);
 }
 
 /// Each name that is told there would have to find out for itself.
@@ -392,32 +392,32 @@ fn a_user_that_may_not_subscribe_is_told_for_good() {
 fn a_server_that_refused_is_not_asked_again_for_a_while() {
     let server = Server::start();
     server.cmd(&["ACL", "SETUSER", "late", "on", ">p", "&*", "+@all", "-subscribe"]);
-    let ears = ears(&format!("redis://late:p@127.0.0.1:{}", server.port()));
-    let open = |name: &[u8]| ears.open(name, Deadline::after(LIMIT));
+    let listener = listener(&format!("redis://late:p@127.0.0.1:{}", server.port()));
+    let open = |name: &[u8]| listener.open(name, Deadline::after(LIMIT));
     assert_eq!(open(NAME).unwrap_err().kind(), ErrorKind::Permission);
     server.cmd(&["ACL", "SETUSER", "late", "+subscribe"]);
     assert_eq!(open(b"another").unwrap_err().kind(), ErrorKind::Permission);
-    ears.rest_until(Moment::ZERO);
+    listener.rest_until(Moment::ZERO);
     open(b"another").unwrap();
-    publish(&server, &ears, "1");
-    ears.expect([1]);
+    publish(&server, &listener, "1");
+    listener.expect([1]);
 }
 
 /// Names that are told elsewhere wait while it is asked: they have as much time in between.
 #[test]
 fn a_silent_server_is_left_alone_for_as_long_as_it_was_waited_for() {
     let server = Server::start();
-    let ears = ears(&server.url());
+    let listener = listener(&server.url());
     server.stop();
-    let open = |span| ears.open(NAME, Deadline::after(span));
+    let open = |span| listener.open(NAME, Deadline::after(span));
     let began = Moment::now();
     assert_eq!(open(ms(100)).unwrap_err().kind(), ErrorKind::NoAnswer);
-    let (until, took) = (ears.board.lock().resting[&0].0, Moment::now().since(began));
+    let (until, took) = (listener.board.lock().resting[&0].0, Moment::now().since(began));
     assert!(until >= began.plus(ms(200)) && until <= Moment::now().plus(took));
     server.cont();
-    ears.rest_until(Moment::NEVER);
+    listener.rest_until(Moment::NEVER);
     assert_eq!(open(LIMIT).unwrap_err().kind(), ErrorKind::NoAnswer);
-    ears.rest_until(Moment::ZERO);
+    listener.rest_until(Moment::ZERO);
     open(LIMIT).unwrap();
 }
 
@@ -425,21 +425,21 @@ fn a_silent_server_is_left_alone_for_as_long_as_it_was_waited_for() {
 #[test]
 fn what_tls_has_decrypted_already_is_heard() {
     let server = Server::builder().arg("--requirepass", "p@ss").tls().start();
-    let ears = opened(&server.tls_url());
+    let listener = opened(&server.tls_url());
     for _ in 0..5 {
         // One record is more than one read takes in.
-        publish_at_once(&server, &ears, 100);
-        let mut heard = ears.numbers(soon(LIMIT)).unwrap();
+        publish_at_once(&server, &listener, 100);
+        let mut heard = listener.numbers(soon(LIMIT)).unwrap();
         while heard.len() < 100 {
-            let more = ears.numbers(Moment::ZERO).unwrap();
+            let more = listener.numbers(Moment::ZERO).unwrap();
             assert!(!more.is_empty(), "{heard:?}");
             heard.extend(more);
         }
         assert_eq!(heard, (1..=100).collect::<Vec<_>>());
     }
-    assert!(ears.numbers(soon(ms(20))).unwrap().is_empty());
+    assert!(listener.numbers(soon(ms(20))).unwrap().is_empty());
     server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    assert_eq!(ears.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
+    assert_eq!(listener.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);
 }
 
 struct Nowhere;

@@ -94,7 +94,7 @@ impl Places for OnePlace {
     }
 }
 
-pub(super) struct Ears {
+pub(super) struct Listener {
     places: Box<dyn Places>,
     io_timeout: Duration,
     channel: String,
@@ -111,10 +111,10 @@ pub(super) struct Ears {
     bell: Bell,
 }
 
-impl Ears {
+impl Listener {
     /// Does not connect.
-    pub(super) fn new(places: Box<dyn Places>, io_timeout: Duration) -> Result<Ears, Error> {
-        Ok(Ears {
+    pub(super) fn new(places: Box<dyn Places>, io_timeout: Duration) -> Result<Listener, Error> {
+        Ok(Listener {
             bell: Bell::new(!places.is_one())?,
             places,
             io_timeout,

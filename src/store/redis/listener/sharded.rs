@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::line::{Change, Line, refusal};
-use super::{Ears, ask, is_push};
+use super::{Listener, ask, is_push};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::dialect::keys::number_in_slot;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 /// one who did so has gone.
 const LOOK: Duration = Duration::from_millis(5);
 
-impl Ears {
+impl Listener {
     /// This client's channel in a slot.
     pub(super) fn channel_of(&self, slot: u16) -> Vec<u8> {
         format!("{}:{{{}}}", self.channel, number_in_slot(slot)).into_bytes()

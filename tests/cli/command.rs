@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Server, Stopwatch, eventually};
 use crate::*;
+use kit::{Server, Stopwatch, eventually};
 
 #[test]
 fn the_command_knows_its_name_and_fence() {

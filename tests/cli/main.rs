@@ -2,10 +2,9 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bench;
 mod command;
 mod outcomes;
-#[path = "../support/mod.rs"]
-mod support;
 mod terminal;
 
 use std::ffi::OsStr;
@@ -14,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use support::{Process, Server, eventually};
+use kit::{Process, Server, eventually};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

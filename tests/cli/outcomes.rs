@@ -6,8 +6,8 @@ use std::{ffi::OsString, io::Write};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Server, Stopwatch, eventually};
 use crate::*;
+use kit::{Server, Stopwatch, eventually};
 
 #[test]
 fn the_second_waits_or_is_turned_away() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
 
-use crate::support::{Process, Server, eventually};
 use crate::{LIMIT, is_held};
+use kit::{Process, Server, eventually};
 
 const INTERRUPT: &str = "\x03";
 const END: &str = "\x04";

@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use super::NAMES;
 use super::journal::{Cell, Journal, State};
 use super::stores::{LIMIT, ms, open};
-use super::support::history::now;
-use super::support::{Server, Wrong};
 use super::verdict::{STEADY, Verdict};
+use kit::history::now;
+use kit::{Server, Wrong};
 
 const TTL: Duration = ms(30_000);
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold::Lease;
 
-use super::support::history::now;
+use kit::history::now;
 
 /// Where an attempt, and the lease that came of it, has got to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,21 +6,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
+mod chaos;
 mod control;
 mod journal;
+mod on_bad_days;
 mod sentry;
 #[path = "../stores/mod.rs"]
 mod stores;
-#[path = "../support/mod.rs"]
-mod support;
 mod trouble;
 mod verdict;
 mod worker;
 
 use std::time::Duration;
 
-use stores::{Quorum, Store, ms, secs};
-use support::{Server, child};
+use crate::stores::{Quorum, Store, ms, secs};
+use kit::{Server, child};
 use trouble::Run;
 use trouble::Trouble::*;
 
@@ -39,7 +39,7 @@ fn redis() -> Store {
 #[test]
 #[ignore = "the entry of child processes"]
 fn child_entry() {
-    child::play(&[("worker", worker::play)]);
+    child::play(&[&[("worker", worker::play)], on_bad_days::ROLES]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use super::NAMES;
 use super::stores::{Store, ms};
-use super::support::history::now;
 use super::verdict::Span;
+use kit::history::now;
 
 /// When each lock was free, in the end.
 pub type Free = [Vec<Span>; NAMES.len()];

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::sentry::Sentry;
 use super::stores::{LIMIT, Store, eventually_free, ms, secs};
-use super::support::history::now;
-use super::support::wait::Metronome;
-use super::support::{Child, Dice, End, Mode, Offset, Proxy, Server, chaos_length};
 use super::verdict::{STEADY, Verdict};
 use super::{NAMES, WINDOW};
+use kit::history::now;
+use kit::wait::Metronome;
+use kit::{Child, Dice, End, Mode, Offset, Proxy, Server, chaos_length};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {

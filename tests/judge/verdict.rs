@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::NAMES;
 use super::journal::{Cell, Entry, State, read};
 use super::sentry::Free;
-use super::support::history::judge;
-use super::support::{Hold, Wrong};
+use kit::history::judge;
+use kit::{Hold, Wrong};
 
 /// The process to which nothing happens: while it waits, the lock must not be left free.
 pub const STEADY: &str = "steady";

@@ -10,10 +10,10 @@ use leasehold::{Client, Config, ErrorKind, Lease};
 
 use super::journal::{Cell, Journal, State};
 use super::stores::{ms, secs};
-use super::support::history::now;
-use super::support::{Dice, child};
 use super::verdict::STEADY;
 use super::{NAMES, WINDOW};
+use kit::history::now;
+use kit::{Dice, child};
 
 /// Those of a process that take locks; one more goes on with leases that were handed on.
 const THREADS: usize = 2;

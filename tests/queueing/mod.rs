@@ -2,7 +2,6 @@
 
 // Each test file takes this whole module in and uses a part of it.
 #![allow(dead_code, unreachable_pub)]
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -10,9 +9,11 @@ use std::time::Duration;
 
 use leasehold::{Client, Config, ErrorKind, Lock};
 
-use super::stores::{LIMIT, secs};
-pub use super::support::history::now;
-use super::support::{Child, Hold, Server, child, eventually, history};
+use crate::stores::{LIMIT, secs};
+pub use kit::history::now;
+use kit::{Child, Hold, Server, child, eventually, history};
+
+pub(crate) const ROLES: child::Roles = &[("waiter", waiter), ("crowd", crowd)];
 
 pub const NAME: &str = "n";
 pub const QUEUE: &str = "leasehold:queue:{n}";

@@ -2,7 +2,6 @@
 
 // Each test file takes this whole module in and uses a part of it.
 #![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod quorum;
 
@@ -12,8 +11,8 @@ use leasehold::{Client, Config, DEFAULT_GUARDED_MAX_TTL, Holder, MAX_TTL};
 use tempfile::TempDir;
 
 pub use self::quorum::{Quorum, QuorumBuilder};
-pub use super::support::wait::STALL;
-use super::support::{Server, eventually};
+pub use kit::wait::STALL;
+use kit::{Server, eventually};
 
 /// Long enough for anything on a busy machine; only a test that fails takes so long.
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -110,24 +109,24 @@ pub(crate) use on_each_store;
 macro_rules! in_time_on_each_store {
     ($($promise:ident,)+) => {
         mod in_time_on_redis {
-            use crate::{stores::{STALL, Store}, support::unless_starved};
+            use crate::stores::{STALL, Store};
             $(#[test] fn $promise() {
-                unless_starved(STALL, || super::$promise(&Store::redis()));
+                kit::unless_starved(STALL, || super::$promise(&Store::redis()));
             })+
         }
 
         #[cfg(feature = "sqlite")]
         mod in_time_on_a_file {
-            use crate::{stores::{STALL, Store}, support::unless_starved};
+            use crate::stores::{STALL, Store};
             $(#[test] fn $promise() {
-                unless_starved(STALL, || super::$promise(&Store::file()));
+                kit::unless_starved(STALL, || super::$promise(&Store::file()));
             })+
         }
 
         mod in_time_on_a_quorum {
-            use crate::{stores::{STALL, Store}, support::unless_starved};
+            use crate::stores::{STALL, Store};
             $(#[test] fn $promise() {
-                unless_starved(STALL, || super::$promise(&Store::quorum()));
+                kit::unless_starved(STALL, || super::$promise(&Store::quorum()));
             })+
         }
     };

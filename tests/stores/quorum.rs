@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold::{Client, Config, DEFAULT_GUARDED_MAX_TTL};
 use redis::Value;
 
-use super::super::support::{Proxy, Server, ServerBuilder, eventually};
 use super::{LIMIT, open};
+use kit::{Proxy, Server, ServerBuilder, eventually};
 
 pub struct Quorum {
     /// Each stands for itself, and none may be forgotten.

@@ -51,7 +51,7 @@ def _prototypes() -> Dict[str, List[Any]]:
 
 
 def test_every_function_of_the_library_is_declared() -> None:
-    symbols = (ROOT / "tests/abi/symbols.txt").read_text().split()
+    symbols = (ROOT / "tests/languages/abi/symbols.txt").read_text().split()
     assert sorted(_abi.declared) == sorted(symbols)
 
 

@@ -168,5 +168,5 @@ def test_the_glibc_that_a_file_needs() -> None:
 def test_the_wheel_that_is_installed_shows_only_the_functions_of_the_header() -> None:
     shown = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True)
     names = [line.split()[-1] for line in shown.stdout.splitlines()]
-    symbols = (PACKAGE.parents[1] / "tests/abi/symbols.txt").read_text().split()
+    symbols = (PACKAGE.parents[1] / "tests/languages/abi/symbols.txt").read_text().split()
     assert sorted(names) == sorted(symbols)

@@ -15,10 +15,6 @@ mod pool;
 mod route;
 mod sentinel;
 mod shelf;
-/// Servers and proxies to test on.
-#[cfg(test)]
-#[path = "../../../tests/support/mod.rs"]
-mod support;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;

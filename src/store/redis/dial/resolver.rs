@@ -121,7 +121,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::redis::support::eventually;
+    use kit::eventually;
 
     const LIMIT: Duration = Duration::from_secs(20);
 

@@ -11,7 +11,7 @@ use crate::store::redis::dial::Show;
 use crate::store::redis::way::Way;
 use crate::store::redis::wire::{Socket, Stream, Wire};
 
-use crate::store::redis::support::*;
+use kit::*;
 
 const NAME: &[u8] = b"n";
 const LIMIT: Duration = Duration::from_secs(20);

@@ -5,7 +5,6 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::super::support::{Server, eventually};
 use super::circle::SETTLED;
 use super::*;
 use crate::Client;
@@ -13,6 +12,7 @@ use crate::config::Config;
 use crate::store::redis::RedisStore;
 use crate::store::{Identity, Lane, Outcome, Owed, Place, Reply, Request, Store};
 use crate::token::Token;
+use kit::{Server, eventually};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

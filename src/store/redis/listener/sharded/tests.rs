@@ -9,9 +9,9 @@ use super::super::{Place, Places};
 use super::*;
 use crate::store::Notice;
 use crate::store::redis::dial::Show;
-use crate::store::redis::support::eventually;
 use crate::store::redis::wire::{Socket, Stream};
 use crate::sync::Mutex;
+use kit::eventually;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

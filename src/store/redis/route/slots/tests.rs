@@ -5,11 +5,11 @@ use std::net::TcpListener;
 use super::super::super::dial::Greeting;
 use super::super::super::dialect::Batch;
 use super::super::super::frame::LONGEST;
-use super::super::super::support::eventually;
 use super::super::single::Carried;
 use super::*;
 use crate::config::Access;
 use crate::store::{Outcome, Request};
+use kit::eventually;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -27,10 +27,10 @@ use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::owing::About;
 use crate::store::redis::route::Route;
 use crate::store::redis::route::single::{Carried, Gives};
-use crate::store::redis::support::{Server, ServerBuilder};
 use crate::store::redis::way::Way;
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
 use crate::token::Token;
+use kit::{Server, ServerBuilder};
 
 pub(crate) const NAME: &[u8] = b"n";
 pub(crate) const SIDE: &str = "leasehold:{n}";

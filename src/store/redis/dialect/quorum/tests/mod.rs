@@ -15,7 +15,7 @@ use super::super::native::tests::{Listener, NAME, QUEUE, SIDE, TTL, World, chann
 use super::*;
 use crate::error::ErrorKind;
 use crate::store::redis::NO_WAKEUP;
-use crate::store::redis::support::Server;
+use kit::Server;
 
 const MARKER: &str = "leasehold:marker";
 const GUARD: Guard = Guard { max_ttl: TTL, clustered: false };

@@ -1,0 +1,315 @@
+//! Every call ends by its deadline, whatever does not answer.
+
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kit::*;
+use leasehold::{Client, Error, ErrorKind, Lease};
+use redis::Value;
+
+const LIMIT: Duration = Duration::from_secs(10);
+const IO: Duration = Duration::from_millis(200);
+/// What a call may take beyond its deadline.
+const SLACK: Duration = Duration::from_millis(50);
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+fn open(url: &str) -> Client {
+    Client::open(&format!("{url}?io_timeout=200ms")).unwrap()
+}
+
+type Call<'a> = &'a dyn Fn() -> Result<(), Error>;
+
+/// The calls that take nothing and need nothing; none of them gets an answer.
+#[track_caller]
+fn assert_in_time(client: &Client, kinds: &[ErrorKind]) {
+    let lock = client.lock("lock");
+    let calls: [(&str, Call<'_>); 6] = [
+        ("try_acquire", &|| lock.try_acquire().map(drop)),
+        ("acquire", &|| lock.acquire_timeout(IO).map(drop)),
+        ("a short acquire", &|| lock.acquire_timeout(ms(20)).map(drop)),
+        ("a wait of zero", &|| lock.acquire_timeout(ms(0)).map(drop)),
+        ("show", &|| lock.show().map(drop)),
+        ("ping", &|| client.ping()),
+    ];
+    for (name, call) in calls {
+        let watch = Stopwatch::start();
+        let error = call().unwrap_err();
+        watch.assert_at_most(IO, SLACK);
+        assert!(kinds.contains(&error.kind()), "{name}: {error}");
+        assert!(error.is_retriable(), "{name}: {error}");
+    }
+}
+
+/// The same for what is done with a lease.
+#[track_caller]
+fn assert_ends_in_time(leases: [Lease; 3]) {
+    let [extended, released, dropped] = leases;
+    let watch = Stopwatch::start();
+    extended.extend().unwrap_err();
+    watch.assert_at_most(IO, SLACK);
+    let watch = Stopwatch::start();
+    assert_eq!(released.release().unwrap_err().kind(), ErrorKind::Unknown);
+    watch.assert_at_most(IO, SLACK);
+    let watch = Stopwatch::start();
+    drop(dropped);
+    watch.assert_at_most(IO, SLACK);
+    drop(extended);
+}
+
+fn leases(client: &Client) -> [Lease; 3] {
+    ["one", "two", "three"].map(|name| client.lock(name).try_acquire().unwrap().unwrap())
+}
+
+#[test]
+fn c7_a_server_that_stands_still() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let fresh = open(&server.url());
+        let used = open(&server.url());
+        let leases = leases(&used);
+        server.stop();
+        // Nothing has ever answered this one, so it does not wait for the end of an outage.
+        let watch = Stopwatch::start();
+        fresh.lock("lock").acquire().unwrap_err();
+        watch.assert_at_most(IO, SLACK);
+        for client in [&fresh, &used] {
+            assert_in_time(client, &[ErrorKind::NoAnswer, ErrorKind::Unknown]);
+        }
+        assert_ends_in_time(leases);
+        let watch = Stopwatch::start();
+        used.close_timeout(ms(100)).unwrap();
+        watch.assert_at_most(IO, SLACK);
+        server.cont();
+    });
+}
+
+/// Whoever turns duplicates away has an answer by then, or an error that is not "busy".
+#[test]
+fn c7_a_lock_may_leave_a_silent_server_less_time_than_its_client() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        for mode in [Mode::SwallowReplies, Mode::Silent] {
+            proxy.set(Mode::Pass);
+            let client = Client::open(&format!("{}?io_timeout=2s", proxy.url())).unwrap();
+            let held = client.lock("held").try_acquire().unwrap().unwrap();
+            proxy.set(mode);
+            let lock = client.lock("lock").io_timeout(ms(50));
+            let calls: [(Duration, Call<'_>); 4] = [
+                (ms(50), &|| lock.try_acquire().map(drop)),
+                (ms(50), &|| lock.acquire_timeout(ms(0)).map(drop)),
+                (ms(50), &|| lock.acquire_timeout(ms(20)).map(drop)),
+                (ms(200), &|| lock.acquire_timeout(ms(200)).map(drop)),
+            ];
+            for (span, call) in calls {
+                let watch = Stopwatch::start();
+                let error = call().unwrap_err();
+                watch.assert_at_most(span, SLACK);
+                let kinds = [ErrorKind::NoAnswer, ErrorKind::Unknown];
+                assert!(kinds.contains(&error.kind()), "{error}");
+            }
+            assert!(client.counters().unknown > 0);
+            // What may have been taken is given back.
+            proxy.set(Mode::Pass);
+            eventually(LIMIT, || server.cmd(&["EXISTS", "lock"]) == Value::Int(0));
+            held.release().unwrap();
+        }
+    });
+    let client = open("redis://127.0.0.1");
+    for wrong in [Duration::ZERO, Duration::from_secs(3601)] {
+        let error = client.lock("lock").io_timeout(wrong).try_acquire().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        assert!(error.detail().contains("io_timeout"), "{error}");
+    }
+}
+
+#[test]
+fn c7_a_server_with_a_password_that_stands_still() {
+    let server = Server::builder().arg("--requirepass", "secret").start();
+    let client = open(&server.url());
+    server.stop();
+    assert_in_time(&client, &[ErrorKind::NoAnswer]);
+    server.cont();
+}
+
+#[test]
+fn c7_connections_that_carry_nothing_or_byte_by_byte() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        // The shortest answers have four bytes, and three pauses between them.
+        for mode in [Mode::Silent, Mode::Dribble(ms(130)), Mode::SwallowReplies] {
+            proxy.set(Mode::Pass);
+            server.cmd(&["FLUSHALL"]);
+            let client = open(&proxy.url());
+            let leases = leases(&client);
+            proxy.set(mode);
+            assert_in_time(&client, &[ErrorKind::NoAnswer, ErrorKind::Unknown]);
+            assert_ends_in_time(leases);
+        }
+    });
+}
+
+#[test]
+fn c7_connecting_that_leads_nowhere() {
+    let hole = BlackHole::open();
+    assert_in_time(&open(&hole.url()), &[ErrorKind::NoAnswer]);
+}
+
+#[test]
+fn c7_connecting_that_is_refused() {
+    let mut server = Server::start();
+    let url = server.url();
+    server.kill();
+    let refused = open(&url);
+    assert_in_time(&refused, &[ErrorKind::Refused]);
+    let dir = tempfile::tempdir().unwrap();
+    let missing = open(&format!("unix://{}/missing", dir.path().display()));
+    assert_in_time(&missing, &[ErrorKind::Refused]);
+}
+
+#[test]
+fn c7_a_wait_ends_by_its_own_limit_whatever_happens_meanwhile() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let client = open(&proxy.url());
+        let rival = Client::open(&server.url()).unwrap();
+        let held = rival.lock("lock").try_acquire().unwrap().unwrap();
+        for mode in [Mode::Pass, Mode::Silent, Mode::Dribble(ms(80)), Mode::DelayReplies(ms(150))] {
+            proxy.set(Mode::Pass);
+            std::thread::scope(|scope| {
+                let busy = client.counters().busy;
+                let waiter = scope.spawn(|| {
+                    let watch = Stopwatch::start();
+                    client.lock("lock").acquire_timeout(ms(900)).map(drop).unwrap_err();
+                    watch.assert_at_least(ms(890));
+                    watch.assert_at_most(ms(900), SLACK);
+                });
+                eventually(LIMIT, || client.counters().busy > busy);
+                proxy.set(mode);
+                waiter.join().unwrap();
+            });
+        }
+        held.release().unwrap();
+    });
+}
+
+#[test]
+fn c7_a_pool_that_is_used_up() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let url = format!("{}?io_timeout=200ms&pool=1", proxy.url());
+        let client = Client::open(&url).unwrap();
+        let lease = client.lock("held").try_acquire().unwrap().unwrap();
+        // Only takes get no answer.
+        proxy.set_only(b"$3\r\ntry\r\n", Mode::SwallowReplies);
+        let before = proxy.request_bytes();
+        let kinds: Vec<_> = std::thread::scope(|scope| {
+            let call = || {
+                let watch = Stopwatch::start();
+                let error = client.lock("lock").try_acquire().map(drop).unwrap_err();
+                watch.assert_at_most(IO, SLACK);
+                error.kind()
+            };
+            let callers: Vec<_> = (0..6).map(|_| scope.spawn(call)).collect();
+            eventually(LIMIT, || proxy.request_bytes() > before);
+            let watch = Stopwatch::start();
+            lease.release().unwrap();
+            watch.assert_at_most(ms(0), ms(200));
+            callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+        });
+        let expected = [ErrorKind::Exhausted, ErrorKind::Unknown, ErrorKind::NoAnswer];
+        assert!(kinds.iter().all(|kind| expected.contains(kind)), "{kinds:?}");
+        assert!(kinds.contains(&ErrorKind::Exhausted), "{kinds:?}");
+    });
+}
+
+#[test]
+fn c14_dropping_a_lease_waits_shortly_for_a_connection_and_leaves_the_rest_to_the_keeper() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let client = Client::open(&format!("{}?io_timeout=1s&pool=1", proxy.url())).unwrap();
+    let [one, two, three] = leases(&client);
+    drop(three);
+    proxy.set(Mode::Silent);
+    std::thread::scope(|scope| {
+        // One waits on the pool's only connection, the other on the one reserved for releases.
+        for call in [
+            Box::new(|| drop(client.lock("lock").try_acquire())) as Box<dyn FnOnce() + Send>,
+            Box::new(move || drop(one.release())),
+        ] {
+            let before = proxy.request_bytes();
+            scope.spawn(call);
+            eventually(LIMIT, || proxy.request_bytes() > before);
+        }
+        let watch = Stopwatch::start();
+        drop(two);
+        watch.assert_at_most(ms(50), SLACK);
+        proxy.set(Mode::Pass);
+        // Given by the keeper, at once, while both of them still wait.
+        eventually(LIMIT, || server.cmd(&["EXISTS", "two"]) == Value::Int(0));
+    });
+}
+
+#[test]
+fn c14_dropping_a_lease_waits_shortly_for_connecting() {
+    let server = Server::builder().arg("--tcp-backlog", "1").start();
+    let client = Client::open(&format!("{}?io_timeout=1s", server.url())).unwrap();
+    let lease = client.lock("lock").try_acquire().unwrap().unwrap();
+    server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+    server.stop();
+    // Its queue full, a server that stands still takes no further connection.
+    let address = SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let mut queued = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, ms(300)) {
+        queued.push(stream);
+        assert!(queued.len() < 16, "the queue never fills");
+    }
+    let watch = Stopwatch::start();
+    drop(lease);
+    watch.assert_at_most(ms(50), SLACK);
+    drop(queued);
+    server.cont();
+    eventually(LIMIT, || server.cmd(&["EXISTS", "lock"]) == Value::Int(0));
+}
+
+/// Runs in a mount namespace whose only name server is the one below.
+#[test]
+#[ignore = "a child of c7_a_name_server_that_does_not_answer"]
+fn child_without_names() {
+    let client = open("redis://redis.example.com");
+    let start = Instant::now();
+    assert_in_time(&client, &[ErrorKind::NoAnswer]);
+    assert!(start.elapsed() > IO, "the name server was asked");
+}
+
+#[test]
+fn c7_a_name_server_that_does_not_answer() {
+    let mounts = Command::new("unshare").args(["-m", "true"]).output();
+    let silent = UdpSocket::bind("127.0.53.77:53");
+    let (true, Ok(_silent)) = (mounts.is_ok_and(|output| output.status.success()), silent) else {
+        eprintln!("not run: a mount namespace and port 53 are root's alone");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (config, order) = (dir.path().join("resolv.conf"), dir.path().join("nsswitch.conf"));
+    std::fs::write(&config, "nameserver 127.0.53.77\n").unwrap();
+    std::fs::write(&order, "hosts: files dns\n").unwrap();
+    const SCRIPT: &str = r#"
+        mount --bind "$1" /etc/resolv.conf && mount --bind "$2" /etc/nsswitch.conf || exit 99
+        shift 2
+        exec timeout 60 "$@""#;
+    let mut child = Command::new("unshare");
+    child.args(["-m", "sh", "-c", SCRIPT, "sh"]).args([config, order]);
+    child.arg(std::env::current_exe().unwrap());
+    child.args(["deadline::child_without_names", "--exact", "--ignored", "--nocapture"]);
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+}

@@ -1,0 +1,6 @@
+//! The kit does what it says: a kit that lies makes every test above it lie.
+
+mod faults;
+mod groups;
+pub(crate) mod processes;
+mod proxy;

@@ -1,0 +1,89 @@
+//! The drivers, as processes that are told what to do.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use kit::Process;
+
+/// How this test program is told to be the driver of Rust.
+pub(crate) const RUST: &str = "--driver";
+const OTHERS: &str = "LEASEHOLD_DRIVERS";
+const MARK: &str = "@@ ";
+/// Longer than anything that a driver is told to wait for.
+const LIMIT: Duration = Duration::from_secs(90);
+
+pub(crate) struct Language {
+    pub(crate) name: String,
+    program: String,
+}
+
+impl Language {
+    pub(crate) fn all() -> Vec<Language> {
+        let own = std::env::current_exe().unwrap();
+        let mut all = vec![Language { name: "rust".into(), program: own.to_str().unwrap().into() }];
+        if cfg!(feature = "cli") {
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/languages/drivers/shell");
+            all.push(Language { name: "shell".into(), program: script.into() });
+        }
+        for named in std::env::var(OTHERS).unwrap_or_default().split_whitespace() {
+            let (name, program) = named.split_once('=').expect("NAME=PROGRAM");
+            all.push(Language { name: name.into(), program: program.into() });
+        }
+        all
+    }
+
+    pub(crate) fn start(&self) -> Driver {
+        let mut command = Command::new(&self.program);
+        if self.name == "rust" {
+            command.arg(RUST);
+        }
+        if let Some(leasehold) = option_env!("CARGO_BIN_EXE_leasehold") {
+            command.env("LEASEHOLD", leasehold);
+        }
+        command.env_remove("LEASEHOLD_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command);
+        let out = process.handle().stdout.take().unwrap();
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let Some(answer) = line.strip_prefix(MARK) else { continue };
+                if sender.send(answer.to_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        Driver { name: self.name.clone(), process, answers }
+    }
+}
+
+pub(crate) struct Driver {
+    pub(crate) name: String,
+    process: Process,
+    answers: Receiver<String>,
+}
+
+impl Driver {
+    pub(crate) fn tell(&mut self, line: &str) {
+        let input = self.process.handle().stdin.as_mut().unwrap();
+        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {line}: {error}", self.name));
+    }
+
+    pub(crate) fn answer(&self) -> String {
+        let answer = self.answers.recv_timeout(LIMIT);
+        answer.unwrap_or_else(|error| panic!("the driver of {} says nothing: {error}", self.name))
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.answer()
+    }
+
+    /// Its input ends, and so it does.
+    pub(crate) fn end(mut self) {
+        drop(self.process.handle().stdin.take());
+        let status = self.process.wait(LIMIT);
+        assert!(status.success(), "the driver of {} ended with {status}", self.name);
+    }
+}

@@ -1,0 +1,121 @@
+//! The fence of a later holder is larger, whatever happened to the store in between.
+
+use crate::stores::{LIMIT, Store, eventually_free, ms, on_each_store, open, secs};
+use kit::{Server, eventually};
+use leasehold::ErrorKind;
+use redis::Value;
+
+on_each_store!(
+    c2_fence_grows_across_release_drop_expiry_and_clients,
+    c2_fence_counts_for_each_name_alone_and_is_shown,
+);
+
+fn text(value: &str) -> Value {
+    Value::BulkString(value.as_bytes().to_vec())
+}
+
+fn c2_fence_grows_across_release_drop_expiry_and_clients(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let mut last = 0;
+    for round in 0..6 {
+        let client = if round % 2 == 0 { &one } else { &two };
+        let lease = client.lock("n").ttl(ms(50)).try_acquire().unwrap().expect("free by now");
+        assert!(lease.fence() > last, "{} after {last}", lease.fence());
+        assert!(lease.fence() <= leasehold::MAX_FENCE);
+        last = lease.fence();
+        match round % 3 {
+            0 => lease.release().unwrap(),
+            1 => drop(lease),
+            _ => lease.let_expire().unwrap(),
+        }
+        eventually_free(&one, "n");
+    }
+}
+
+fn c2_fence_counts_for_each_name_alone_and_is_shown(store: &Store) {
+    let client = store.client();
+    assert_eq!(client.lock("a").show().unwrap().last_fence, None);
+    let a = client.lock("a").acquire().unwrap();
+    let seen = client.lock("a").show().unwrap();
+    assert_eq!(seen.last_fence, Some(a.fence()));
+    let holder = seen.holder.unwrap();
+    assert_eq!(holder.fence, Some(a.fence()));
+    assert_eq!(holder.token_prefix, a.token().to_string()[..8]);
+    assert!(holder.ttl <= secs(30) && holder.ttl > secs(20), "{:?}", holder.ttl);
+    let fence = a.fence();
+    a.release().unwrap();
+    let seen = client.lock("a").show().unwrap();
+    assert_eq!((seen.holder, seen.last_fence), (None, Some(fence)));
+    assert_eq!(client.lock("b").show().unwrap().last_fence, None);
+}
+
+#[test]
+fn c2_fence_grows_when_the_server_forgets_all_while_held() {
+    let server = Server::start();
+    let (one, two) = (open(&server.url()), open(&server.url()));
+    let first = one.lock("n").acquire().unwrap();
+    server.cmd(&["FLUSHALL"]);
+    let second = two.lock("n").try_acquire().unwrap().unwrap();
+    assert!(second.fence() > first.fence());
+    assert_eq!(first.release().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(server.cmd(&["GET", "n"]), text(&second.token().to_string()));
+}
+
+#[test]
+fn c2_fence_grows_when_the_server_comes_back_empty() {
+    let mut server = Server::start();
+    let client = open(&server.url());
+    let first = client.lock("n").acquire().unwrap();
+    server.restart_empty();
+    let second = client.lock("n").acquire_timeout(LIMIT).unwrap();
+    assert!(second.fence() > first.fence());
+}
+
+#[test]
+fn c2_fence_grows_when_the_servers_clock_was_set_back() {
+    let server = Server::start();
+    let client = open(&server.url());
+    let fence = client.lock("n").acquire().unwrap().fence();
+    // As if the last one had been given out in an hour from now.
+    let ahead = fence + 3_600_000_000;
+    let token = "00112233445566778899aabbccddeeff";
+    server.cmd(&["SET", "leasehold:{n}", &format!("0 {ahead} {ahead} {token}"), "PX", "100000"]);
+    assert_eq!(client.lock("n").acquire().unwrap().fence(), ahead + 1);
+    assert_eq!(client.lock("n").acquire().unwrap().fence(), ahead + 2);
+}
+
+#[test]
+fn c2_fence_at_the_end_of_its_range_is_refused_and_nothing_touched() {
+    let server = Server::start();
+    let client = open(&server.url());
+    let token = "00112233445566778899aabbccddeeff";
+    let side = |fence: u64| format!("0 {fence} {fence} {token}");
+    let set = |value: &str| server.cmd(&["SET", "leasehold:{n}", value, "PX", "100000"]);
+    set(&side(leasehold::MAX_FENCE - 1));
+    assert_eq!(client.lock("n").acquire().unwrap().fence(), leasehold::MAX_FENCE);
+
+    for stored in [leasehold::MAX_FENCE, leasehold::MAX_FENCE + 1, u64::MAX] {
+        set(&side(stored));
+        let error = client.lock("n").try_acquire().unwrap_err();
+        assert!(error.to_string().contains("end of its range"), "{error}");
+        assert_eq!(server.cmd(&["EXISTS", "n"]), Value::Int(0));
+        assert_eq!(server.cmd(&["GET", "leasehold:{n}"]), text(&side(stored)));
+    }
+}
+
+#[test]
+fn c2_side_keys_live_25_hours_and_nothing_else_is_left() {
+    let server = Server::start();
+    let client = open(&server.url());
+    for index in 0..20 {
+        drop(client.lock(format!("once:{index}")).acquire().unwrap());
+    }
+    eventually(LIMIT, || server.cmd(&["DBSIZE"]) == Value::Int(20));
+    for index in 0..20 {
+        let Value::Int(left) = server.cmd(&["PTTL", &format!("leasehold:{{once:{index}}}")]) else {
+            panic!("PTTL answers a number")
+        };
+        let hour = 3_600_000;
+        assert!(left > 25 * hour - 60_000 && left <= 25 * hour, "{left}");
+    }
+}

@@ -1,0 +1,220 @@
+//! A forked child owns nothing, disturbs nothing, and can begin anew.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use crate::stores::{LIMIT, Store, holder, ms, on_each_store, open, secs};
+use kit::{Child, Server, child, eventually};
+use leasehold::{Client, ErrorKind, Events, Lease, Lock};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+on_each_store!(
+    c8_a_forked_child_is_refused_everything_and_can_begin_anew,
+    c8_the_parent_loses_nothing_by_forking,
+    c8_children_open_what_the_parent_has_not,
+);
+
+fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
+    result.err().expect("an error").kind()
+}
+
+/// Runs `work` in a forked child and tells whether it came to its end without a panic. Only used
+/// in a process that plays a role: the threads of a test runner are not to be forked away.
+#[allow(unsafe_code)]
+fn in_a_fork(work: impl FnOnce()) -> bool {
+    // SAFETY: the child calls into the library, the allocator and the standard output, all of
+    // which cope with having been forked away from other threads: glibc's allocator by its own
+    // handlers, the library by design (which is what is tested), and nobody else is writing to
+    // the output. It ends by `_exit`, so nothing of the parent is torn down twice.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Parent { child } => {
+            // What the child makes away with stays as it was in here.
+            std::mem::forget(work);
+            let mut status = None;
+            eventually(LIMIT, || {
+                let flags = Some(nix::sys::wait::WaitPidFlag::WNOHANG);
+                match waitpid(child, flags).unwrap() {
+                    WaitStatus::StillAlive => false,
+                    ended => {
+                        status = Some(ended);
+                        true
+                    }
+                }
+            });
+            status == Some(WaitStatus::Exited(child, 0))
+        }
+        ForkResult::Child => {
+            // One that hangs shall not outlive its parent for long.
+            nix::unistd::alarm::set(60);
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
+            let _ = std::io::stdout().flush();
+            // SAFETY: ends the process at once, without running anybody's handlers.
+            unsafe { nix::libc::_exit(i32::from(!done)) }
+        }
+    }
+}
+
+struct Inherited {
+    client: Client,
+    lock: Lock,
+    lease: Lease,
+    other: Lease,
+    attached: Lease,
+    events: Events,
+}
+
+fn inherit(url: &str) -> Inherited {
+    let client = open(url);
+    let lock = client.lock("n").ttl(ms(3000));
+    let (token, fence) = client.lock("handed on").acquire().unwrap().detach().unwrap();
+    let attached = client.lock("handed on").attach(token, fence).unwrap();
+    let (lease, other) = (lock.acquire().unwrap(), client.lock("m").acquire().unwrap());
+    let events = client.events().unwrap();
+    Inherited { client, lock, lease, other, attached, events }
+}
+
+/// Everything that a child could try with what it has inherited.
+fn misuse(Inherited { client, lock, lease, other, attached, events }: Inherited) {
+    assert_eq!(lease.remaining(), Duration::ZERO);
+    assert!(!lease.is_valid());
+    assert_eq!(kind(lock.try_acquire()), ErrorKind::Forked);
+    assert_eq!(kind(lock.acquire()), ErrorKind::Forked);
+    assert_eq!(kind(lock.clone().wait_forever().acquire_unless(|| false)), ErrorKind::Forked);
+    assert_eq!(kind(client.lock("another").acquire()), ErrorKind::Forked);
+    assert_eq!(kind(lock.show()), ErrorKind::Forked);
+    assert_eq!(kind(lock.attach(lease.token(), lease.fence())), ErrorKind::Forked);
+    assert_eq!(kind(lease.extend()), ErrorKind::Forked);
+    assert_eq!(kind(lease.release()), ErrorKind::Forked);
+    assert_eq!(kind(other.let_expire_in(secs(1))), ErrorKind::Forked);
+    assert_eq!(kind(client.ping()), ErrorKind::Forked);
+    assert_eq!(kind(client.events()), ErrorKind::Forked);
+    assert_eq!(kind(events.next()), ErrorKind::Forked);
+    assert_eq!(kind(events.try_next()), ErrorKind::Forked);
+    assert_eq!(events.dropped(), 0);
+    let _ = events.as_fd();
+    assert_eq!(client.counters(), leasehold::Counters::default());
+    assert_eq!(kind(client.close()), ErrorKind::Forked);
+    let _ = format!("{client:?} {lock:?} {attached:?} {events:?}");
+    drop((attached, events, lock, client.clone(), client));
+}
+
+/// Forks once while the parent's threads are busy with the client, and says how it went.
+fn forker(args: &[String]) {
+    let inherited = inherit(&args[0]);
+    child::say("ready");
+    child::hear();
+    let url = args[0].clone();
+    let busy = inherited.client.clone();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while args.len() > 1 && !over.load(std::sync::atomic::Ordering::Relaxed) {
+                busy.lock("busy").acquire().unwrap().release().unwrap();
+            }
+        });
+        let well = in_a_fork(|| {
+            misuse(inherited);
+            if args.len() > 1 {
+                if url.starts_with("sqlite:") {
+                    // It would share locks that it does not have, and hold what others hold.
+                    return assert_eq!(kind(Client::open(&url)), ErrorKind::Storage);
+                }
+                let client = open(&url);
+                assert!(client.lock("n").try_acquire().unwrap().is_none(), "the parent has it");
+                let events = client.events().unwrap();
+                let lease = client.lock("child's own").ttl(ms(300)).acquire().unwrap();
+                eventually(LIMIT, || client.counters().renewed > 0);
+                lease.release().unwrap();
+                client.close().unwrap();
+                assert_eq!(kind(events.next()), ErrorKind::Closed);
+            }
+        });
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        child::say(&format!("child ended well: {well}"));
+    });
+    // Holds on until it is killed.
+    child::hear();
+}
+
+pub(crate) const ROLES: kit::child::Roles =
+    &[("forker", forker), ("parent", parent), ("pre_fork", pre_fork)];
+
+fn c8_a_forked_child_is_refused_everything_and_can_begin_anew(store: &Store) {
+    let mut forker = Child::start("forker", &[&store.url(), "begin anew"]);
+    assert_eq!(forker.line(LIMIT), "ready");
+    forker.tell("fork");
+    assert_eq!(forker.line(LIMIT * 2), "child ended well: true");
+    forker.kill();
+}
+
+/// Children may share a file that the parent has not opened.
+fn pre_fork(args: &[String]) {
+    for _ in 0..2 {
+        assert!(in_a_fork(|| {
+            let client = open(&args[0]);
+            client.lock("n").acquire().unwrap().release().unwrap();
+        }));
+    }
+    open(&args[0]).lock("n").acquire().unwrap().release().unwrap();
+    child::say("done");
+}
+
+fn c8_children_open_what_the_parent_has_not(store: &Store) {
+    let mut parent = Child::start("pre_fork", &[&store.url()]);
+    assert!(parent.wait(LIMIT).success());
+    assert_eq!(parent.rest(LIMIT), ["done"]);
+}
+
+/// Forks again and again, each child dropping what it inherited, and holds on all the while.
+fn parent(args: &[String]) {
+    let client = open(&args[0]);
+    let events = client.events().unwrap();
+    let lease = client.lock("n").ttl(ms(2000)).acquire().unwrap();
+    for _ in 0..5 {
+        let (client, events, lease) = (&client, &events, &lease);
+        assert!(in_a_fork(|| {
+            assert!(!lease.is_valid());
+            assert_eq!(kind(lease.extend()), ErrorKind::Forked);
+            assert_eq!(kind(events.try_next()), ErrorKind::Forked);
+            assert_eq!(kind(client.close()), ErrorKind::Forked);
+        }));
+        assert!(lease.is_valid());
+        client.lock("m").acquire().unwrap().release().unwrap();
+    }
+    let renewed = client.counters().renewed;
+    eventually(LIMIT, || client.counters().renewed > renewed);
+    assert_eq!(events.try_next().unwrap(), None);
+    lease.release().unwrap();
+    client.close().unwrap();
+    child::say("lost nothing");
+}
+
+fn c8_the_parent_loses_nothing_by_forking(store: &Store) {
+    let mut parent = Child::start("parent", &[&store.url()]);
+    assert_eq!(parent.line(LIMIT), "lost nothing");
+    assert!(parent.wait(LIMIT).success());
+    assert!(holder(&store.client(), "n").is_none());
+}
+
+#[test]
+fn c8_a_forked_child_sends_nothing_and_leaves_the_leases_alone() {
+    let server = Server::start();
+    let mut forker = Child::start("forker", &[&server.url()]);
+    assert_eq!(forker.line(LIMIT), "ready");
+    let onlooker = open(&server.url());
+    let before: Vec<_> =
+        ["n", "m", "handed on"].map(|name| holder(&onlooker, name).unwrap()).into();
+    let mut watch = server.watch();
+    forker.tell("fork");
+    assert_eq!(forker.line(LIMIT), "child ended well: true");
+    // The parent may have renewed meanwhile; the child has sent and ended nothing.
+    let sent = watch.client_commands();
+    let renewal = |command: &String| command.contains("\"grow\"") || command.starts_with("SCRIPT");
+    assert!(sent.iter().all(renewal), "{sent:?}");
+    for (name, before) in ["n", "m", "handed on"].iter().zip(before) {
+        assert_eq!(holder(&onlooker, name).unwrap().fence, before.fence);
+    }
+    forker.kill();
+}

@@ -1,0 +1,287 @@
+//! A lease that is dropped is released without waiting for the reply, and nobody notices but by
+//! the time that it saves.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::stores::{LIMIT, STALL, holder, ms, open, secs};
+use kit::{Child, Link, Mode, Proxy, Server, Stopwatch, child, eventually, unless_starved};
+use leasehold::{Client, Lease};
+use redis::Value;
+
+const GIVE: &str = concat!(
+    include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../../src/store/redis/dialect/native/give.lua"),
+);
+
+/// What a request that gives has in it.
+fn give() -> Vec<u8> {
+    redis::Script::new(GIVE).get_hash().into()
+}
+
+/// Takes it or fails: nobody else has it.
+#[track_caller]
+fn take(client: &Client, name: &str) -> Lease {
+    let taken = client.lock(name).ttl(secs(60)).try_acquire().unwrap();
+    taken.unwrap_or_else(|| panic!("'{name}' is taken; {:?}", client.counters()))
+}
+
+fn exists(server: &Server, name: &str) -> bool {
+    server.cmd(&["EXISTS", name]) == Value::Int(1)
+}
+
+#[test]
+fn dropping_does_not_wait_for_the_reply_and_releasing_does() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let client = open(&server.url_through(proxy.port()));
+    let (dropped, released) = (take(&client, "n"), take(&client, "m"));
+    let slow = ms(300);
+    proxy.set(Mode::DelayReplies(slow));
+    let watch = Stopwatch::start();
+    drop(dropped);
+    watch.assert_at_most(Duration::ZERO, ms(30));
+    eventually(LIMIT, || !exists(&server, "n"));
+    let watch = Stopwatch::start();
+    released.release().unwrap();
+    watch.assert_at_least(slow);
+    assert_eq!(client.counters().released_late, 0);
+}
+
+#[test]
+fn the_reply_is_read_before_its_connection_is_used_again() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let client = open(&format!("{}?pool=1", server.url_through(proxy.port())));
+    let lease = take(&client, "n");
+    let (connections, fence) = (proxy.accepted(), lease.fence());
+    proxy.set_only(&give(), Mode::DelayReplies(ms(20)));
+    drop(lease);
+    // Each of these would take the reply that is owed for its own.
+    client.ping().unwrap();
+    let lease = take(&client, "other");
+    lease.extend().unwrap();
+    drop(lease);
+    assert_eq!(client.lock("n").show().unwrap().last_fence, Some(fence));
+    let lease = take(&client, "n");
+    assert!(lease.fence() > fence);
+    drop(lease);
+    client.lock("third").acquire().unwrap().release().unwrap();
+    assert_eq!(proxy.accepted(), connections);
+    assert_eq!((client.counters().unknown, client.counters().released_late), (0, 0));
+}
+
+#[test]
+fn a_look_by_the_same_client_sees_the_release() {
+    let server = Server::start();
+    let client = open(&server.url());
+    for _ in 0..500 {
+        drop(take(&client, "n"));
+        assert!(holder(&client, "n").is_none());
+    }
+}
+
+/// Passes a name round among threads, while others keep connections busy: whoever gets the name
+/// takes it at the first try.
+fn pass_round(client: &Client, turns: usize) {
+    let end = Instant::now() + LIMIT;
+    let (to_second, second) = channel();
+    let (to_first, first) = channel();
+    std::thread::scope(|scope| {
+        let over = Arc::new(());
+        for noise in 0..3 {
+            let over = Arc::downgrade(&over);
+            scope.spawn(move || {
+                while over.strong_count() > 0 {
+                    drop(take(client, &format!("noise:{noise}")));
+                }
+            });
+        }
+        scope.spawn(move || {
+            for () in second {
+                drop(take(client, "n"));
+                to_first.send(()).unwrap();
+            }
+        });
+        // Gone when this ends in whatever way, and then the others end.
+        let (_over, to_second) = (over, to_second);
+        for _ in 0..turns {
+            for _ in 0..2 {
+                drop(take(client, "n"));
+            }
+            to_second.send(()).unwrap();
+            first.recv_timeout(LIMIT).expect("the other thread took it at once");
+            assert!(Instant::now() < end, "it takes too long");
+        }
+    });
+    assert_eq!((client.counters().busy, client.counters().released_late), (0, 0));
+    client.close_timeout(LIMIT).unwrap();
+}
+
+#[test]
+fn nobody_is_busy_against_himself() {
+    let server = Server::start();
+    for pool in [1, 2, 8] {
+        pass_round(&open(&format!("{}?pool={pool}", server.url())), 1000);
+    }
+}
+
+#[test]
+fn nobody_is_busy_against_himself_where_some_connections_are_slower() {
+    const DELAYS: &[Duration] = &[ms(5), ms(0), ms(2)];
+    let server = Server::start();
+    for pool in [2, 8] {
+        let link = Link::to(&server);
+        link.slow_in_turn(DELAYS);
+        let url = server.url_through(link.port());
+        pass_round(&open(&format!("{url}?pool={pool}")), 60);
+    }
+}
+
+#[test]
+fn a_release_and_the_next_take_travel_together() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let link = Link::to(&server);
+        link.slow(ms(10));
+        let client = open(&server.url_through(link.port()));
+        let timed = |cycle: &dyn Fn()| {
+            cycle();
+            let start = Instant::now();
+            (0..20).for_each(|_| cycle());
+            start.elapsed()
+        };
+        let waited = timed(&|| take(&client, "n").release().unwrap());
+        let together = timed(&|| drop(take(&client, "n")));
+        assert!(together < waited * 3 / 4, "{together:?} and {waited:?}");
+    });
+}
+
+#[test]
+fn a_cycle_sends_two_commands() {
+    let server = Server::start();
+    let client = open(&server.url());
+    drop(take(&client, "n"));
+    assert!(holder(&client, "n").is_none());
+    let mut watch = server.watch();
+    (0..100).for_each(|_| drop(take(&client, "n")));
+    // Whatever the keeper reads, it sends nothing.
+    std::thread::sleep(ms(150));
+    assert_eq!(watch.count(), 200);
+}
+
+#[test]
+fn connections_are_not_more_than_those_of_the_pool_and_the_reserved_ones() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let client = open(&format!("{}?pool=3", server.url_through(proxy.port())));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let client = &client;
+            scope.spawn(move || {
+                for turn in 0..300 {
+                    let lease = take(client, &format!("n:{thread}"));
+                    let other = take(client, &format!("m:{thread}"));
+                    if turn % 50 == 0 {
+                        // Long enough for the keeper to come.
+                        drop(other);
+                        std::thread::sleep(ms(60));
+                    }
+                    drop(lease);
+                }
+            });
+        }
+    });
+    assert!(proxy.accepted() <= 5, "{}", proxy.accepted());
+    assert_eq!(client.counters().busy, 0);
+}
+
+#[test]
+fn more_may_be_dropped_than_one_connection_may_owe() {
+    let server = Server::start();
+    let client = open(&format!("{}?pool=1", server.url()));
+    let leases: Vec<_> = (0..1000).map(|index| take(&client, &format!("n:{index}"))).collect();
+    drop(leases);
+    (0..1000).for_each(|index| drop(take(&client, &format!("n:{index}"))));
+    assert_eq!((client.counters().busy, client.counters().released_late), (0, 0));
+}
+
+#[test]
+fn c14_closing_after_dropping_leaves_nothing_behind() {
+    let server = Server::start();
+    for round in 0..20 {
+        let client = open(&server.url());
+        let leases: Vec<_> = (0..40).map(|index| take(&client, &format!("n:{index}"))).collect();
+        drop(leases);
+        if round % 2 == 0 {
+            server.cmd(&["SCRIPT", "FLUSH"]);
+        }
+        client.close().unwrap();
+        assert_eq!(server.cmd(&["KEYS", "n:*"]), Value::Array(Vec::new()));
+        assert_eq!(client.counters().released_late, 0);
+    }
+}
+
+/// Ends without a word right after it has dropped its lease. (Of several, the last may be lost: a
+/// socket that is closed with a reply unread takes back what the server has not read.)
+fn leaver(args: &[String]) {
+    let client = open(&args[0]);
+    drop(take(&client, "n:0"));
+    std::process::exit(0);
+}
+
+#[test]
+fn what_was_dropped_is_free_though_the_process_ends_at_once() {
+    let server = Server::start();
+    let mut leaver = Child::start("leaver", &[&server.url()]);
+    assert!(leaver.wait(LIMIT).success());
+    eventually(LIMIT, || server.cmd(&["KEYS", "n:*"]) == Value::Array(Vec::new()));
+}
+
+/// How often the keeper of this process has gone to sleep.
+fn sleeps() -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let keeper = tasks.map(|task| task.unwrap().path()).find(|task| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "leasehold")
+    });
+    let status = fs::read_to_string(keeper.unwrap().join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// Alone in its process, so that the keeper is its own.
+fn dropper(args: &[String]) {
+    let client = open(&args[0]);
+    drop(take(&client, "n"));
+    let (start, before) = (Instant::now(), sleeps());
+    let mut cycles = 0;
+    while start.elapsed() < secs(1) {
+        drop(take(&client, "n"));
+        cycles += 1;
+    }
+    let slept = sleeps() - before;
+    child::say(&format!("{cycles} {slept} {}", start.elapsed().as_millis()));
+    // It comes back twice after the last one, and then no more.
+    std::thread::sleep(ms(500));
+    let before = sleeps();
+    std::thread::sleep(secs(1));
+    child::say(&(sleeps() - before).to_string());
+}
+
+#[test]
+fn the_keeper_comes_now_and_then_and_sleeps_when_all_is_done() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut dropper = Child::start("dropper", &[&server.url()]);
+        let line = dropper.line(LIMIT);
+        let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+        let [cycles, slept, millis] = numbers[..] else { panic!("{line}") };
+        assert!(slept <= millis / 50 + 5, "{slept} times in {cycles} cycles, {millis} ms");
+        assert_eq!(dropper.line(LIMIT), "0");
+        assert!(dropper.wait(LIMIT).success());
+    });
+}
+
+pub(crate) const ROLES: kit::child::Roles = &[("leaver", leaver), ("dropper", dropper)];

@@ -1,0 +1,36 @@
+//! One lock on one store: taking, waiting, holding on, handing on, letting go.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod closing;
+mod counting;
+mod events;
+mod exclusion;
+mod fences;
+mod forking;
+mod handing_on;
+mod keeper;
+mod lease;
+mod letting_go;
+mod letting_go_faults;
+mod names;
+mod panicking_logger;
+mod secrets;
+mod sqlite_names;
+#[path = "../stores/mod.rs"]
+mod stores;
+mod waiting;
+
+#[test]
+#[ignore = "the entry of child processes"]
+fn child_entry() {
+    kit::child::play(&[
+        closing::ROLES,
+        forking::ROLES,
+        handing_on::ROLES,
+        lease::ROLES,
+        letting_go::ROLES,
+        #[cfg(feature = "sqlite")]
+        sqlite_names::ROLES,
+    ]);
+}

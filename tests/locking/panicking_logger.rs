@@ -1,0 +1,53 @@
+//! A logger of the host's that panics on the client's own thread.
+
+use std::time::Duration;
+
+use kit::{Server, eventually};
+use leasehold::{Client, ErrorKind, EventKind, LossReason};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Panics;
+
+impl log::Log for Panics {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        // As the system has it: it is no thread of std's.
+        let here = std::fs::read_to_string("/proc/thread-self/comm").unwrap() == "leasehold\n";
+        assert!(!here || record.level() > log::Level::Warn, "on purpose");
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn c9_a_client_whose_thread_failed_says_so_and_holds_nothing() {
+    kit::child::alone(|| {
+        log::set_logger(&Panics).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let server = Server::start();
+        let client = Client::open(&server.url()).unwrap();
+        let events = client.events().unwrap();
+        let lost = client.lock("lost").ttl(Duration::from_millis(300)).acquire().unwrap();
+        let other = client.lock("other").acquire().unwrap();
+
+        server.cmd(&["DEL", "lost"]);
+        let mut told = Vec::new();
+        let end = loop {
+            match events.next_timeout(LIMIT) {
+                Ok(Some(event)) => told.push((event.fence, event.kind)),
+                Ok(None) => panic!("nothing came, after {told:?}"),
+                Err(error) => break error.kind(),
+            }
+        };
+        assert_eq!(told[0], (lost.fence(), EventKind::Lost(LossReason::NotHeld)));
+        assert_eq!(told[1..], [(other.fence(), EventKind::Lost(LossReason::NotRenewed))]);
+        assert_eq!(end, ErrorKind::Closed);
+        eventually(LIMIT, || !other.is_valid());
+        assert_eq!(client.lock("new").try_acquire().unwrap_err().kind(), ErrorKind::Closed);
+        client.close().unwrap();
+    });
+}

@@ -1,0 +1,334 @@
+//! Waiting for a lock: bounded, prompt, interruptible, and never for oneself.
+
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::stores::{LIMIT, STALL, Store, in_time_on_each_store, ms, on_each_store, open, secs};
+use kit::{Mode, Proxy, Server, Stopwatch, eventually, unless_starved};
+use leasehold::{Backoff, Client, Config, ErrorKind, Lease, Lock, Turn};
+
+on_each_store!(
+    a_wait_of_zero_is_one_try,
+    a_check_that_panics_leaves_nothing_behind,
+    a_wait_without_limit_goes_on,
+    what_can_never_work_is_refused,
+    c1_many_waiters_all_get_their_turn,
+);
+
+in_time_on_each_store!(
+    c7_a_wait_ends_by_its_time_and_not_before,
+    a_wait_gets_the_lock_when_it_is_released,
+    a_wait_gets_the_lock_when_the_holders_ttl_ends,
+    a_check_runs_on_the_waiting_thread_and_ends_the_wait,
+    a_thread_that_would_wait_for_itself_for_ever_is_refused,
+    a_wait_ends_after_its_attempts,
+    c10_a_wait_longer_than_io_timeout_runs_out_in_a_timeout,
+);
+
+fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
+    result.err().expect("an error").kind()
+}
+
+/// A lease that stays for as long as the test wants.
+fn taken(client: &Client) -> Lease {
+    client.lock("n").try_acquire().unwrap().expect("the lock is free")
+}
+
+fn c7_a_wait_ends_by_its_time_and_not_before(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let _held = taken(&one);
+    for wait in [ms(1), ms(80), ms(500)] {
+        let watch = Stopwatch::start();
+        assert_eq!(kind(two.lock("n").acquire_timeout(wait)), ErrorKind::Timeout);
+        watch.assert_at_least(wait);
+        watch.assert_at_most(wait, ms(50));
+    }
+    // Set on the lock it is the same, and whether the pauses are long makes no difference.
+    let slow = Backoff::default().spins(0).first(secs(10)).longest(secs(10));
+    let watch = Stopwatch::start();
+    assert_eq!(kind(two.lock("n").wait(ms(300)).backoff(slow).acquire()), ErrorKind::Timeout);
+    watch.assert_at_least(ms(300));
+    watch.assert_at_most(ms(300), ms(50));
+}
+
+/// The last try has less than the io_timeout left; that is no trouble of the store's.
+fn c10_a_wait_longer_than_io_timeout_runs_out_in_a_timeout(store: &Store) {
+    let _held = taken(&store.client());
+    let config = Config::from_url(&store.url()).unwrap().io_timeout(ms(60));
+    let client = Client::with_config(config).unwrap();
+    for wait in [ms(60), ms(61), ms(120), ms(150)].repeat(6) {
+        assert_eq!(kind(client.lock("n").acquire_timeout(wait)), ErrorKind::Timeout, "{wait:?}");
+    }
+}
+
+fn a_wait_of_zero_is_one_try(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let held = taken(&one);
+    assert_eq!(kind(two.lock("n").wait(Duration::ZERO).acquire()), ErrorKind::Timeout);
+    assert_eq!((two.counters().attempts, two.counters().timed_out), (1, 1));
+    held.release().unwrap();
+    two.lock("n").wait(Duration::ZERO).acquire().unwrap().release().unwrap();
+}
+
+/// When a waiter that has begun to wait gets the lock.
+fn gets(lock: Lock, client: &Client, meanwhile: impl FnOnce()) -> Instant {
+    std::thread::scope(|scope| {
+        let busy = client.counters().busy;
+        let waiter = scope.spawn(move || {
+            let lease = lock.acquire().unwrap();
+            let got = Instant::now();
+            lease.release().unwrap();
+            got
+        });
+        eventually(LIMIT, || client.counters().busy > busy);
+        meanwhile();
+        waiter.join().unwrap()
+    })
+}
+
+fn a_wait_gets_the_lock_when_it_is_released(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let held = taken(&one);
+    let mut released = None;
+    let got = gets(two.lock("n"), &two, || {
+        std::thread::sleep(ms(300));
+        assert!(held.is_valid());
+        released = Some(Instant::now());
+        held.release().unwrap();
+    });
+    // Its pauses are 64 ms at most on one store, and not much longer on the other.
+    assert!(got > released.unwrap() && got < released.unwrap() + ms(400));
+}
+
+fn a_wait_gets_the_lock_when_the_holders_ttl_ends(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    // Its pauses alone would make it come seconds too late.
+    let slow = Backoff::default().spins(0).first(secs(10)).longest(secs(10));
+    let mut late = Vec::new();
+    for _ in 0..4 {
+        let asked = Instant::now();
+        let held = one.lock("n").ttl(ms(300)).renew(false).acquire().unwrap();
+        let taken = Instant::now();
+        held.let_expire().unwrap();
+        let got = gets(two.lock("n").backoff(slow), &two, || ());
+        assert!(got >= asked + ms(290), "the holder's time is its own");
+        late.push(got.saturating_duration_since(taken + ms(300)));
+    }
+    // One may have been unlucky with the machine.
+    late.sort();
+    assert!(late[1] < ms(50), "{late:?}");
+}
+
+fn a_wait_ends_after_its_attempts(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let _held = taken(&one);
+    for most in [1, 2, 5] {
+        let before = two.counters();
+        assert_eq!(kind(two.lock("n").attempts(most).acquire()), ErrorKind::Timeout);
+        assert_eq!(two.counters().attempts - before.attempts, u64::from(most));
+        assert_eq!(kind(two.lock("n").wait_forever().attempts(most).acquire()), ErrorKind::Timeout);
+    }
+    // Whichever comes first.
+    let watch = Stopwatch::start();
+    let lock = two.lock("n").attempts(1_000_000).wait(ms(50));
+    assert_eq!(kind(lock.acquire()), ErrorKind::Timeout);
+    watch.assert_at_most(ms(50), ms(50));
+}
+
+fn a_check_runs_on_the_waiting_thread_and_ends_the_wait(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let _held = taken(&one);
+    let me = std::thread::current().id();
+    let (mut asked, start) = (Vec::new(), Stopwatch::start());
+    let stop = || {
+        assert_eq!(std::thread::current().id(), me);
+        asked.push(start.elapsed());
+        asked.len() == 6
+    };
+    assert_eq!(kind(two.lock("n").wait_forever().acquire_unless(stop)), ErrorKind::Interrupted);
+    start.assert_at_least(ms(450));
+    start.assert_at_most(ms(500), ms(250));
+
+    // A lock that is free needs no check.
+    let free = two.lock("free").acquire_unless(|| panic!("nobody waits"));
+    free.unwrap().release().unwrap();
+}
+
+fn a_check_that_panics_leaves_nothing_behind(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let held = taken(&one);
+    let wait = || two.lock("n").acquire_unless(|| panic!("on purpose"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)).is_err());
+    held.release().unwrap();
+    // Its place among the waiters is given up in the background, where there are places.
+    two.lock("n").acquire().unwrap().release().unwrap();
+    taken(&one).release().unwrap();
+}
+
+fn a_thread_that_would_wait_for_itself_for_ever_is_refused(store: &Store) {
+    let client = store.client();
+    let held = taken(&client);
+    let lock = client.lock("n");
+    let forever = lock.clone().wait_forever();
+    let watch = Stopwatch::start();
+    assert_eq!(kind(forever.acquire()), ErrorKind::WouldDeadlock);
+    watch.assert_at_most(Duration::ZERO, ms(500));
+    assert!(held.is_valid());
+
+    // With a limit of any kind it is an ordinary wait.
+    assert_eq!(kind(lock.acquire_timeout(ms(20))), ErrorKind::Timeout);
+    assert_eq!(kind(forever.clone().attempts(2).acquire()), ErrorKind::Timeout);
+
+    // Another thread may release meanwhile, so that one may wait.
+    std::thread::scope(|scope| {
+        let busy = client.counters().busy;
+        let waiter = scope.spawn(|| forever.acquire().unwrap());
+        eventually(LIMIT, || client.counters().busy > busy);
+        held.release().unwrap();
+        waiter.join().unwrap().release().unwrap();
+    });
+
+    // Nor is a lease in the way that this thread has let go of.
+    client.lock("n").ttl(ms(100)).acquire().unwrap().let_expire().unwrap();
+    forever.acquire().unwrap().release().unwrap();
+}
+
+fn a_wait_without_limit_goes_on(store: &Store) {
+    let (one, two) = (store.client(), store.client());
+    let held = taken(&one);
+    let slow = Backoff::default().longest(ms(100));
+    let (sender, got) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.send(two.lock("n").wait_forever().backoff(slow).acquire()).unwrap());
+        assert!(got.recv_timeout(secs(2)).is_err(), "it waits");
+        held.release().unwrap();
+        got.recv_timeout(LIMIT).unwrap().unwrap().release().unwrap();
+    });
+    assert_eq!(two.counters().timed_out, 0);
+}
+
+fn what_can_never_work_is_refused(store: &Store) {
+    let client = store.client();
+    let lock = client.lock("n");
+    for backoff in [Backoff::default().first(ms(0)), Backoff::default().longest(ms(0))] {
+        assert_eq!(kind(lock.clone().backoff(backoff).acquire()), ErrorKind::BadArgument);
+        assert_eq!(kind(lock.clone().backoff(backoff).try_acquire()), ErrorKind::BadArgument);
+    }
+    assert_eq!(kind(lock.clone().attempts(0).acquire()), ErrorKind::BadArgument);
+    for ttl in [Duration::ZERO, Duration::from_micros(999), ms(2), secs(86_401), Duration::MAX] {
+        assert_eq!(kind(lock.clone().ttl(ttl).acquire()), ErrorKind::BadArgument);
+        assert_eq!(kind(lock.clone().ttl(ttl).try_acquire()), ErrorKind::BadArgument);
+    }
+    assert_eq!(client.counters().attempts, 0);
+    // The largest that work.
+    let most = Backoff::default().first(Duration::MAX).longest(Duration::MAX);
+    let lease = lock.ttl(store.longest_ttl()).wait(Duration::MAX).backoff(most).acquire().unwrap();
+    lease.release().unwrap();
+}
+
+fn c1_many_waiters_all_get_their_turn(store: &Store) {
+    let clients = [store.client(), store.client()];
+    std::thread::scope(|scope| {
+        for index in 0..24 {
+            let client = &clients[index % 2];
+            scope.spawn(move || {
+                let lease = client.lock("n").wait(LIMIT).acquire().unwrap();
+                assert!(lease.is_valid());
+                std::thread::sleep(ms(5));
+                lease.release().unwrap();
+            });
+        }
+    });
+    assert_eq!(clients.iter().map(|client| client.counters().granted).sum::<u64>(), 24);
+}
+
+#[test]
+fn a_try_is_one_command_and_a_cycle_exactly_two() {
+    let server = Server::start();
+    let client = open(&server.url());
+    // The server learns the scripts, and one connection is made.
+    client.lock("n").acquire().unwrap().release().unwrap();
+    let mut watch = server.watch();
+    let held = client.lock("n").acquire().unwrap();
+    assert_eq!(watch.count(), 1);
+    for _ in 0..10 {
+        assert!(client.lock("n").try_acquire().unwrap().is_none());
+    }
+    assert_eq!(watch.count(), 10);
+    held.release().unwrap();
+    assert_eq!(watch.count(), 1);
+    for _ in 0..50 {
+        client.lock("n").acquire().unwrap().release().unwrap();
+        drop(client.lock("n").try_acquire().unwrap().unwrap());
+    }
+    let mut sent = watch.client_commands();
+    // The last release is not waited for.
+    eventually(LIMIT, || {
+        sent.extend(watch.client_commands());
+        sent.len() >= 200
+    });
+    assert_eq!(sent.len(), 200, "{:?}", &sent[..10]);
+    assert!(sent.iter().all(|command| command.starts_with("EVALSHA ")));
+}
+
+#[test]
+fn a_wait_that_spins_asks_less_and_less_often() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let client = open(&server.url());
+        let _held = client.lock("n").acquire().unwrap();
+        let before = client.counters().attempts;
+        let spin = client.lock("n").turn(Turn::Spin);
+        assert_eq!(kind(spin.acquire_timeout(secs(1))), ErrorKind::Timeout);
+        let asked = client.counters().attempts - before;
+        // Four at once, then pauses of up to 1, 2, 4 ms and so on to 64 ms: about 10 and 30 more.
+        assert!((12..100).contains(&asked), "{asked}");
+        let lock = spin.backoff(Backoff::default().first(ms(1)).longest(ms(2)));
+        let before = client.counters().attempts;
+        assert_eq!(kind(lock.acquire_timeout(secs(1))), ErrorKind::Timeout);
+        let often = client.counters().attempts - before;
+        assert!(often > asked * 2, "{often} against {asked}");
+    });
+}
+
+/// The name is another program's, who tells nobody, so that it is asked for again and again.
+#[test]
+fn c7_a_wait_that_never_pauses_ends_by_its_time_and_by_its_check() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let client = open(&server.url());
+        server.cmd(&["SET", "n", "another's", "NX", "PX", "5000"]);
+        let lock = client.lock("n").backoff(Backoff::default().spins(u32::MAX));
+        let watch = Stopwatch::start();
+        assert_eq!(kind(lock.acquire_timeout(ms(300))), ErrorKind::Timeout);
+        watch.assert_at_least(ms(300));
+        watch.assert_at_most(ms(300), ms(50));
+        let mut asked = 0;
+        let third = || {
+            asked += 1;
+            asked == 3
+        };
+        assert_eq!(kind(lock.wait(LIMIT).acquire_unless(third)), ErrorKind::Interrupted);
+        // What was not sent is not owed for a ttl.
+        let gives = server.calls("evalsha");
+        std::thread::sleep(ms(200));
+        assert!(server.calls("evalsha") <= gives + 2);
+    });
+}
+
+#[test]
+fn a_last_try_that_the_limit_cuts_short_is_a_timeout_all_the_same() {
+    unless_starved(STALL, || {
+        let server = Server::start();
+        let mut proxy = Proxy::start(server.port());
+        let _held = open(&server.url()).lock("n").acquire().unwrap();
+        let client = Client::open(&proxy.url()).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| kind(client.lock("n").acquire_timeout(ms(1500))));
+            std::thread::sleep(ms(900));
+            proxy.set(Mode::SwallowReplies);
+            assert_eq!(waiter.join().unwrap(), ErrorKind::Timeout);
+        });
+        assert_eq!(client.counters().timed_out, 1);
+    });
+}

@@ -1,0 +1,180 @@
+//! What a node of a quorum is owed that could not be told of a give.
+
+use std::time::Instant;
+
+use crate::queueing::{NAME, in_line, judge};
+use crate::stores::{LIMIT, Quorum, ms, secs};
+use kit::{Cluster, End, Mode, Server, eventually};
+use leasehold::{Client, Config};
+use redis::Value;
+
+/// Three nodes through proxies, and a client that has connections to all of them, and has locked
+/// nothing for long.
+fn start() -> (Quorum, Client) {
+    let quorum = Quorum::builder(3).with_proxies().start();
+    let client = patient(&quorum.url());
+    eventually(LIMIT, || {
+        let lease = client.lock("warm-up").ttl(secs(1)).wait(LIMIT).acquire().unwrap();
+        std::thread::sleep(ms(50));
+        let everywhere = quorum.taken_on("warm-up") == 3;
+        lease.release().unwrap();
+        quorum.eventually_free("warm-up");
+        everywhere
+    });
+    (quorum, client)
+}
+
+/// One for which no node that answers is too late.
+fn patient(url: &str) -> Client {
+    let config = Config::from_url(url).unwrap();
+    let config = config.io_timeout(secs(10)).node_timeout(secs(2)).close_timeout(secs(10));
+    Client::with_config(config).unwrap()
+}
+
+fn cut(quorum: &mut Quorum, nodes: &[usize]) {
+    for node in nodes {
+        quorum.proxies[*node].set(Mode::Refuse);
+        quorum.proxies[*node].close_all(End::Reset);
+    }
+}
+
+/// What is sent there gets lost, and so do its connections.
+fn silence(quorum: &mut Quorum, nodes: &[usize]) {
+    nodes.iter().for_each(|node| quorum.proxies[*node].set(Mode::Silent));
+}
+
+fn mend(quorum: &mut Quorum, nodes: &[usize]) {
+    nodes.iter().for_each(|node| quorum.proxies[*node].set(Mode::Pass));
+}
+
+fn is_taken(node: &Server) -> bool {
+    node.cmd(&["EXISTS", NAME]) == Value::Int(1)
+}
+
+/// Not only for the ttl with which it was taken.
+#[test]
+fn a_node_is_owed_a_release_for_as_long_as_the_lock_may_last_there() {
+    let (mut quorum, client) = start();
+    for part in [cut, silence] {
+        let lease = client.lock(NAME).ttl(secs(1)).renew(false).acquire().unwrap();
+        lease.extend_for(secs(60)).unwrap();
+        eventually(LIMIT, || {
+            let Value::Int(left) = quorum.nodes[2].cmd(&["PTTL", NAME]) else {
+                panic!("no number")
+            };
+            left > 30_000
+        });
+        part(&mut quorum, &[2]);
+        lease.release().unwrap();
+        // Until the connection is given up, too.
+        std::thread::sleep(secs(3));
+        assert!(is_taken(&quorum.nodes[2]));
+        mend(&mut quorum, &[2]);
+        quorum.eventually_free(NAME);
+    }
+}
+
+/// A client that listens is taken for a waiter by a node on which it has a place, and two such at the
+/// head of a queue would be told for all others.
+#[test]
+fn no_place_is_left_where_a_waiter_was_that_has_had_its_turn() {
+    for hold in [ms(0), secs(3)] {
+        let (mut quorum, client) = start();
+        let near: Vec<_> = quorum.nodes.iter().map(Server::url).collect();
+        let near = patient(&near.join(","));
+        let held = near.lock(NAME).wait(LIMIT).acquire().unwrap();
+        std::thread::scope(|scope| {
+            let turn = in_line(scope, client.lock(NAME).wait(secs(100)), hold);
+            eventually(LIMIT, || quorum.waited_for_on(NAME) == 3);
+            // It still listens to what is said there.
+            quorum.proxies[2].set_only(b"EVALSHA", Mode::Silent);
+            held.release().unwrap();
+            judge(vec![turn.join().unwrap()]);
+        });
+        assert_eq!(quorum.waited_for_on(NAME), 1);
+        mend(&mut quorum, &[2]);
+        eventually(LIMIT, || quorum.waited_for_on(NAME) == 0);
+        quorum.eventually_free(NAME);
+    }
+}
+
+/// However short its ttl is: a place lasts longer.
+#[test]
+fn no_place_is_left_where_a_waiter_was_that_has_given_up() {
+    for away in [&[2][..], &[1, 2]] {
+        for part in [cut, silence] {
+            let (mut quorum, client) = start();
+            let near: Vec<_> = quorum.nodes.iter().map(Server::url).collect();
+            let near = patient(&near.join(","));
+            let held = near.lock(NAME).acquire().unwrap();
+            std::thread::scope(|scope| {
+                let lock = client.lock(NAME).ttl(secs(1)).wait(secs(2));
+                let waiter = scope.spawn(move || lock.acquire());
+                eventually(LIMIT, || quorum.waited_for_on(NAME) == 3);
+                part(&mut quorum, away);
+                assert!(waiter.join().unwrap().is_err());
+            });
+            std::thread::sleep(secs(3));
+            eventually(LIMIT, || quorum.waited_for_on(NAME) == away.len());
+            mend(&mut quorum, away);
+            eventually(LIMIT, || {
+                // Somebody has to come by.
+                drop(client.lock("other").ttl(secs(1)).try_acquire());
+                quorum.waited_for_on(NAME) == 0
+            });
+            held.release().unwrap();
+        }
+    }
+}
+
+/// Nobody listens any more who could be taken for a waiter, and its locks are over.
+#[test]
+fn c14_closing_does_not_wait_for_a_node_that_only_keeps_a_place() {
+    let (mut quorum, client) = start();
+    let near: Vec<_> = quorum.nodes.iter().map(Server::url).collect();
+    let near = patient(&near.join(","));
+    let held = near.lock(NAME).acquire().unwrap();
+    std::thread::scope(|scope| {
+        let lock = client.lock(NAME).ttl(secs(1)).wait(secs(2));
+        let waiter = scope.spawn(move || lock.acquire());
+        eventually(LIMIT, || quorum.waited_for_on(NAME) == 3);
+        cut(&mut quorum, &[2]);
+        assert!(waiter.join().unwrap().is_err());
+    });
+    std::thread::sleep(secs(3));
+    client.lock("other").ttl(secs(1)).try_acquire().unwrap().unwrap().release().unwrap();
+    let begun = Instant::now();
+    client.close().unwrap();
+    assert!(begun.elapsed() < secs(5), "{:?}", begun.elapsed());
+    assert_eq!(quorum.waited_for_on(NAME), 1);
+    held.release().unwrap();
+    eventually(LIMIT, || quorum.waited_for_on(NAME) == 0);
+}
+
+/// A Cluster answers, or fails, before the others are read, and what it says is mostly not needed.
+#[test]
+fn a_cluster_is_owed_what_it_could_not_be_told() {
+    let (cluster, nodes) = (Cluster::start(), [Server::start(), Server::start()]);
+    let client = patient(&[nodes[0].url(), cluster.url(), nodes[1].url()].join(","));
+    client.initialize(false).unwrap();
+    let owner = cluster.server(cluster.node_of_key(NAME));
+    let lock = client.lock(NAME).ttl(secs(60)).renew(false);
+
+    let lease = lock.acquire().unwrap();
+    eventually(LIMIT, || is_taken(owner));
+    owner.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+    owner.stop();
+    lease.release().unwrap();
+    owner.cont();
+    eventually(LIMIT, || !is_taken(owner));
+
+    // The same for an attempt that failed.
+    nodes.iter().for_each(|node| drop(node.cmd(&["SET", NAME, "another's", "PX", "100000"])));
+    owner.cmd(&["ACL", "SETUSER", "default", "-del"]);
+    eventually(LIMIT, || {
+        assert!(lock.try_acquire().unwrap().is_none());
+        is_taken(owner)
+    });
+    owner.cmd(&["ACL", "SETUSER", "default", "+del"]);
+    eventually(LIMIT, || !is_taken(owner));
+}

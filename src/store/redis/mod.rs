@@ -5,6 +5,7 @@
 
 mod dial;
 mod dialect;
+mod executor;
 mod fault;
 mod frame;
 mod listener;
@@ -14,7 +15,6 @@ mod poll;
 mod pool;
 mod route;
 mod sentinel;
-mod shelf;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
@@ -34,6 +34,7 @@ pub(crate) use self::dialect::native::model;
 use self::dialect::native::{Native, Wakeup};
 use self::dialect::{Batch, Copies};
 use self::owing::About;
+use self::pool::Pools;
 use self::route::Route;
 use self::route::single::{Carried, Gives, Heard};
 use self::way::Way;
@@ -86,7 +87,7 @@ impl RedisStore {
             listener: listener::Listener::new(way.places(&config.prefix), config.io_timeout)?,
         });
         let gives = Arc::clone(&voice) as Arc<dyn Gives>;
-        let route = way.route(config.pool, &config.prefix, gives, guard)?;
+        let route = way.route(Pools::new(config.pool), &config.prefix, gives, guard)?;
         Ok(RedisStore { voice, route })
     }
 

@@ -1,18 +1,27 @@
 //! Which connection a request may use, and how long it waits for one.
 //!
 //! The pool hands out slots, not connections: making a slot costs nothing and cannot fail, and
-//! whoever gets an empty one dials on its own thread, by its own deadline, and sees its own typed
+//! a caller that gets an empty one dials on its own thread, by its own deadline, and sees its own typed
 //! error. (A pool that dials for its callers does so on threads of its own, with timeouts of its
 //! own, and hands errors on as text.)
+//!
+//! Slots that are not in use lie in r2d2, or, in a forked child, in a plain list: r2d2 and its
+//! executor sleep on parking_lot while they set up (see `sync`), and a child that was forked at this
+//! moment would sleep for ever.
 
+use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use super::shelf::{Shelf, Taken};
+use r2d2::{ManageConnection, PooledConnection};
+
+use super::executor::Executor;
 use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
+use crate::fork::OneProcess;
 use crate::store::Lane;
-use crate::sync::{Permit, Permits, Turn, Turnstile};
+use crate::sync::{Mutex, Permit, Permits, Turn, Turnstile};
 
 /// A place for one connection, empty at first and after every fault.
 #[derive(Default)]
@@ -20,67 +29,100 @@ pub(super) struct Slot {
     pub(super) wire: Option<Wire>,
 }
 
+/// Makes the pools of one client, one for each server.
+#[derive(Clone)]
+pub(super) struct Pools {
+    size: u32,
+    executor: Arc<Executor>,
+}
+
 pub(super) struct Pool {
     size: u32,
-    /// As many as there are slots: whoever has one finds a slot.
+    /// As many as there are slots: a caller that is let in finds a slot.
     entrance: Permits,
-    callers: Shelf,
+    idle: Idle,
     giver: Turnstile<Slot>,
     /// Only the keeper's thread comes here.
     keeper: parking_lot::Mutex<Slot>,
 }
 
-/// A slot in use.
+/// The callers' slots that are not in use.
+enum Idle {
+    // Dropped in this order: a pool leaves its executor before that one ends.
+    Pool { slots: r2d2::Pool<Slots>, _executor: Arc<Executor> },
+    List(Mutex<Vec<Slot>>),
+}
+
+/// A slot in use. One of the callers' is put back before the next caller is let in.
 // A box would be an allocation for every request.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Lent<'a> {
-    Pooled(Loan<'a>),
+    Pooled { slot: PooledConnection<Slots>, _permit: Permit<'a> },
+    Listed { slot: Listed<'a>, _permit: Permit<'a> },
     Giver(Turn<'a, Slot>),
     Keeper(parking_lot::MutexGuard<'a, Slot>),
 }
 
-/// A slot of the pool in use.
-pub(super) struct Loan<'a> {
-    // Dropped in this order: first the slot is back, then the next one is let in.
-    slot: Taken<'a>,
-    _permit: Permit<'a>,
+/// A slot of a list; dropping it puts it back.
+pub(super) struct Listed<'a> {
+    slot: Slot,
+    list: &'a Mutex<Vec<Slot>>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.list.lock().push(std::mem::take(&mut self.slot));
+    }
+}
+
+impl Pools {
+    pub(super) fn new(size: u32) -> Pools {
+        Pools { size, executor: Arc::default() }
+    }
+
+    pub(super) fn make(&self) -> Result<Pool, Error> {
+        static R2D2_USED_IN: OneProcess = OneProcess::new();
+        let Pools { size, executor } = self;
+        let idle = if R2D2_USED_IN.is_this() {
+            Idle::Pool { slots: executor.build(Slots, *size)?, _executor: Arc::clone(executor) }
+        } else {
+            Idle::List(Mutex::new((0..*size).map(|_| Slot::default()).collect()))
+        };
+        let (giver, keeper) = Default::default();
+        Ok(Pool { size: *size, entrance: Permits::new(*size), idle, giver, keeper })
+    }
 }
 
 impl Pool {
-    pub(super) fn new(size: u32) -> Result<Pool, Error> {
-        Ok(Pool {
-            size,
-            entrance: Permits::new(size),
-            callers: Shelf::new(size)?,
-            giver: Turnstile::default(),
-            keeper: parking_lot::Mutex::default(),
-        })
-    }
-
-    fn loan<'a>(&'a self, permit: Option<Permit<'a>>) -> Option<Loan<'a>> {
+    fn take<'a>(&'a self, permit: Option<Permit<'a>>) -> Option<Lent<'a>> {
         let permit = permit?;
-        Some(Loan { slot: self.callers.take()?, _permit: permit })
+        match &self.idle {
+            Idle::Pool { slots, .. } => {
+                Some(Lent::Pooled { slot: slots.try_get()?, _permit: permit })
+            }
+            Idle::List(list) => {
+                let slot = list.lock().pop()?;
+                Some(Lent::Listed { slot: Listed { slot, list }, _permit: permit })
+            }
+        }
     }
 
     /// Lends the slot that the lane allows.
     pub(super) fn lend(&self, lane: Lane, deadline: Deadline) -> Result<Lent<'_>, Error> {
-        let busy = |what: String| Error::new(ErrorKind::Exhausted, what);
-        match lane {
-            Lane::Caller => match self.loan(self.entrance.take(deadline)) {
-                Some(loan) => Ok(Lent::Pooled(loan)),
-                None => Err(busy(format!("all {} connections of the pool were in use", self.size))),
-            },
-            Lane::Give(_) => {
-                if let Some(loan) = self.loan(self.entrance.take_now()) {
-                    return Ok(Lent::Pooled(loan));
-                }
-                match self.giver.enter(deadline) {
-                    Some(slot) => Ok(Lent::Giver(slot)),
-                    None => Err(busy("every connection was in use".to_owned())),
-                }
-            }
-            Lane::Keeper => Ok(Lent::Keeper(self.keeper.lock())),
-        }
+        let lent = match lane {
+            Lane::Caller => self.take(self.entrance.take(deadline)),
+            Lane::Give(_) => self
+                .take(self.entrance.take_now())
+                .or_else(|| self.giver.enter(deadline).map(Lent::Giver)),
+            Lane::Keeper => Some(Lent::Keeper(self.keeper.lock())),
+        };
+        lent.ok_or_else(|| {
+            let what = match lane {
+                Lane::Caller => format!("all {} connections of the pool were in use", self.size),
+                _ => "every connection was in use".to_owned(),
+            };
+            Error::new(ErrorKind::Exhausted, what)
+        })
     }
 
     /// The same, for as long as `with` takes.
@@ -99,13 +141,13 @@ impl Pool {
             return Some(lend(&mut slot));
         }
         let mut empty = Vec::new();
-        while let Some(mut loan) = self.loan(self.entrance.take_now()) {
-            if loan.slot.wire.is_some() {
+        while let Some(mut slot) = self.take(self.entrance.take_now()) {
+            if slot.wire.is_some() {
                 // Others may fill them meanwhile.
                 drop(empty);
-                return Some(lend(&mut loan.slot));
+                return Some(lend(&mut slot));
             }
-            empty.push(loan);
+            empty.push(slot);
         }
         None
     }
@@ -116,7 +158,8 @@ impl Deref for Lent<'_> {
 
     fn deref(&self) -> &Slot {
         match self {
-            Lent::Pooled(loan) => &loan.slot,
+            Lent::Pooled { slot, .. } => slot,
+            Lent::Listed { slot, .. } => &slot.slot,
             Lent::Giver(slot) => slot,
             Lent::Keeper(slot) => slot,
         }
@@ -126,9 +169,32 @@ impl Deref for Lent<'_> {
 impl DerefMut for Lent<'_> {
     fn deref_mut(&mut self) -> &mut Slot {
         match self {
-            Lent::Pooled(loan) => &mut loan.slot,
+            Lent::Pooled { slot, .. } => slot,
+            Lent::Listed { slot, .. } => &mut slot.slot,
             Lent::Giver(slot) => slot,
             Lent::Keeper(slot) => slot,
         }
+    }
+}
+
+/// Makes empty slots.
+#[derive(Debug)]
+pub(super) struct Slots;
+
+impl ManageConnection for Slots {
+    type Connection = Slot;
+    type Error = Infallible;
+
+    fn connect(&self) -> Result<Slot, Infallible> {
+        Ok(Slot::default())
+    }
+
+    fn is_valid(&self, _: &mut Slot) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    /// A slot whose connection failed has been emptied already.
+    fn has_broken(&self, _: &mut Slot) -> bool {
+        false
     }
 }

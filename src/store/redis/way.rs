@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::dial::{Dialer, Greeting};
 use super::dialect::guard::Guard;
 use super::listener::{OnePlace, Places};
+use super::pool::Pools;
 use super::route::Route;
 use super::route::cluster::Cluster;
 use super::route::single::{Gives, Single};
@@ -51,18 +52,18 @@ impl Way {
     /// To be made once.
     pub(super) fn route(
         &self,
-        pool: u32,
+        pools: Pools,
         prefix: &[u8],
         gives: Arc<dyn Gives>,
         guard: Option<Guard>,
     ) -> Result<Box<dyn Route>, Error> {
         match self {
             Way::One(target) => {
-                let single = Single::new(Arc::clone(target), pool, gives)?;
+                let single = Single::new(Arc::clone(target), &pools, gives)?;
                 Ok(Box::new(single.meeting(guard.and_then(Guard::pack_begin))))
             }
             Way::Cluster { dialer, seeds, whereabouts } => {
-                let cluster = Cluster::new(Arc::clone(dialer), seeds, pool, prefix, gives)?;
+                let cluster = Cluster::new(Arc::clone(dialer), seeds, pools, prefix, gives)?;
                 cluster.tell(whereabouts);
                 Ok(Box::new(cluster))
             }

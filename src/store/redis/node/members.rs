@@ -12,6 +12,7 @@ use crate::store::redis::dialect::Copies;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
 use crate::store::redis::listener::{self, Place, Places};
+use crate::store::redis::pool::Pools;
 use crate::store::redis::route::single::Gives;
 use crate::store::redis::way::Way;
 use crate::store::{Listener, Notice, ServerId, Teller};
@@ -33,6 +34,7 @@ impl Members {
         let ways = ways.collect::<Result<Vec<_>, _>>()?;
         let places = Box::new(Ways(ways.iter().map(|way| way.places(&config.prefix)).collect()));
         let listener = Arc::new(listener::Listener::new(places, config.io_timeout)?);
+        let pools = Pools::new(config.pool);
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Guard { max_ttl: config.max_ttl, clustered };
@@ -41,7 +43,7 @@ impl Members {
             let speech =
                 Arc::new(Speech { dialect, copies, listener: Arc::clone(&listener), member });
             let gives = Arc::clone(&speech) as Arc<dyn Gives>;
-            let route = way.route(config.pool, &config.prefix, gives, Some(guard))?;
+            let route = way.route(pools.clone(), &config.prefix, gives, Some(guard))?;
             let (rest, pace, locked_until, queued_until) = Default::default();
             let (shown, is_blocking) = (redis.display(), clustered);
             Ok(Node { shown, route, speech, rest, pace, locked_until, queued_until, is_blocking })

@@ -15,6 +15,7 @@ use super::super::dial::Dialer;
 use super::super::dialect::Batch;
 use super::super::dialect::keys::slot;
 use super::super::owing::About;
+use super::super::pool::Pools;
 use super::errands::{
     Errands, UNSURE, UnderWay, Unsure, Watched, is_for_later, may_be_done_elsewhere, plain,
 };
@@ -56,7 +57,7 @@ impl Cluster {
     pub(in crate::store::redis) fn new(
         dialer: Arc<Dialer>,
         seeds: &[Address],
-        pool: u32,
+        pools: Pools,
         prefix: &[u8],
         gives: Arc<dyn Gives>,
     ) -> Result<Cluster, Error> {
@@ -66,7 +67,7 @@ impl Cluster {
             doubt: Arc::clone(&doubt),
             unsure: Arc::clone(&unsure),
         });
-        let map = Arc::new(Map::new(dialer, seeds, pool, watched, doubt)?);
+        let map = Arc::new(Map::new(dialer, seeds, pools, watched, doubt)?);
         Ok(Cluster { map, gives, prefix: prefix.to_vec(), unsure, errands: Errands::default() })
     }
 

@@ -14,7 +14,7 @@ use crate::token::Token;
 use super::super::dialect::{Batch, Script};
 use super::super::fault;
 use super::super::owing::{About, Debt, Due, Fetched, MOST, Owing};
-use super::super::pool::{Pool, Slot};
+use super::super::pool::{Pool, Pools, Slot};
 use super::super::target::Target;
 use super::super::wire::Wire;
 use super::meeting::Meeting;
@@ -114,10 +114,10 @@ impl<'a> Letter<'a> {
 impl Single {
     pub(in crate::store::redis) fn new(
         target: Arc<dyn Target>,
-        pool: u32,
+        pools: &Pools,
         gives: Arc<dyn Gives>,
     ) -> Result<Single, Error> {
-        let (pool, owing) = (Pool::new(pool)?, Owing::default());
+        let (pool, owing) = (pools.make()?, Owing::default());
         Ok(Single { pool, target, owing, gives, told: Told::default(), meeting: None })
     }
 

@@ -16,6 +16,7 @@ use super::super::dial::{Dialer, Show};
 use super::super::dialect::keys::SLOTS;
 use super::super::fault;
 use super::super::listener::Place;
+use super::super::pool::Pools;
 use super::super::target::{Fixed, Target};
 use super::super::wire::Wire;
 use super::single::{Gives, Single};
@@ -43,7 +44,7 @@ pub(super) type Doubt = Arc<AtomicBool>;
 pub(super) struct Map {
     dialer: Arc<Dialer>,
     seeds: Vec<Address>,
-    pool: u32,
+    pools: Pools,
     gives: Arc<dyn Gives>,
     doubt: Doubt,
     known: Mutex<Known>,
@@ -89,14 +90,14 @@ impl Map {
     pub(super) fn new(
         dialer: Arc<Dialer>,
         seeds: &[Address],
-        pool: u32,
+        pools: Pools,
         gives: Arc<dyn Gives>,
         doubt: Doubt,
     ) -> Result<Map, Error> {
         seeds.iter().try_for_each(|seed| dialer.check(seed))?;
         let asking = Asking { order: seeds.iter().cloned().collect(), asked: Moment::ZERO };
         let (asking, seeds) = (Turnstile::new(asking), seeds.to_vec());
-        Ok(Map { dialer, seeds, pool, gives, doubt, known: Mutex::default(), asking })
+        Ok(Map { dialer, seeds, pools, gives, doubt, known: Mutex::default(), asking })
     }
 
     pub(super) fn owner(&self, slot: u16) -> Result<Arc<Node>, Error> {
@@ -145,28 +146,33 @@ impl Map {
     /// A server says that a slot is elsewhere.
     pub(super) fn moved(&self, slot: u16, to: Address) -> Result<(), Error> {
         self.doubt.store(true, Ordering::Release);
+        let node = self.at(to)?;
         let mut known = self.known.lock();
-        let key = self.node_at(&mut known, to)?.key;
         if let Some(owner) = known.owners.get_mut(usize::from(slot)) {
-            *owner = key;
+            *owner = node.key;
             known.changed = Moment::now();
         }
         Ok(())
     }
 
-    /// The server at an address.
+    /// The server at an address. While its pool is built, nobody waits for the map; of two threads
+    /// that make it at the same time, one makes it in vain.
     pub(super) fn at(&self, address: Address) -> Result<Arc<Node>, Error> {
-        self.node_at(&mut self.known.lock(), address)
-    }
-
-    fn node_at(&self, known: &mut Known, address: Address) -> Result<Arc<Node>, Error> {
-        if let Some(node) = known.nodes.values().find(|node| node.address == address) {
-            return Ok(Arc::clone(node));
+        let find = |known: &Known| {
+            known.nodes.values().find(|node| node.address == address).map(Arc::clone)
+        };
+        let known = find(&self.known.lock());
+        if let Some(node) = known {
+            return Ok(node);
         }
         let fixed = Fixed::new(Arc::clone(&self.dialer), address.clone())?;
         let doubt = Arc::clone(&self.doubt);
         let target: Arc<dyn Target> = Arc::new(Member { fixed, address: address.clone(), doubt });
-        let single = Single::new(Arc::clone(&target), self.pool, Arc::clone(&self.gives))?;
+        let single = Single::new(Arc::clone(&target), &self.pools, Arc::clone(&self.gives))?;
+        let mut known = self.known.lock();
+        if let Some(node) = find(&known) {
+            return Ok(node);
+        }
         known.last_key += 1;
         let node = Arc::new(Node { key: known.last_key, address, target, single });
         known.nodes.insert(node.key, Arc::clone(&node));
@@ -279,18 +285,21 @@ impl Map {
             let what = "the server belongs to no Cluster that has slots yet";
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
+        let master = |(.., addresses): &Range| addresses.first().cloned();
+        let masters = ranges.iter().map(|range| master(range).map(|at| self.at(at)).transpose());
+        let masters = masters.collect::<Result<Vec<_>, Error>>()?;
         let mut known = self.known.lock();
         let mut owners = known.owners.clone();
         owners.resize(usize::from(SLOTS), 0);
-        let mut announced = Vec::new();
-        for (first, last, addresses) in ranges {
-            if let Some(slots) = owners.get_mut(usize::from(first)..=usize::from(last))
-                && let Some(master) = addresses.first()
+        for ((first, last, _), master) in ranges.iter().zip(&masters) {
+            if let Some(slots) = owners.get_mut(usize::from(*first)..=usize::from(*last))
+                && let Some(master) = master
             {
-                slots.fill(self.node_at(&mut known, master.clone())?.key);
+                slots.fill(master.key);
             }
-            announced.extend(addresses);
         }
+        let announced = ranges.into_iter().flat_map(|(.., addresses)| addresses).collect();
+        drop(masters);
         if known.owners != owners {
             known.changed = Moment::now();
             known.owners = owners;

@@ -25,6 +25,7 @@ use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::owing::About;
+use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
 use crate::store::redis::route::single::{Carried, Gives};
 use crate::store::redis::way::Way;
@@ -252,7 +253,7 @@ impl World {
 
 pub(crate) fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
-    Way::new(&config, greeting).unwrap().route(2, b"", Arc::new(Nobody), None).unwrap()
+    Way::new(&config, greeting).unwrap().route(Pools::new(2), b"", Arc::new(Nobody), None).unwrap()
 }
 
 /// Nothing is let go of here.

@@ -111,7 +111,7 @@ kinds! {
         "check ca, cert, key and the host name in the URL";
     /// The store forbids a command or a key that a lock needs.
     Permission "permission" stop "the store forbids what is needed"
-        "grant the user that command or key (README lists all of them)";
+        "grant the user that command or key (docs/operating.md lists all of them)";
     /// The key belongs to something else than Leasehold: another type, or no TTL.
     WrongType "wrong_type" stop "the name is in use by something that is not a lease"
         "choose another name or prefix, or remove the key";

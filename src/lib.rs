@@ -49,9 +49,9 @@
 //!
 //! # How waiting goes
 //!
-//! Whoever waits stands in a fair queue: a release hands the lock to the first waiter, with a new
-//! fence, and wakes nobody else; the threads of a process pass turns on without asking the store.
-//! [`Turn`] has the other ways, the README explains this one.
+//! Waiters stand in a fair queue: a release hands the lock to the first of them, with a new fence, and
+//! wakes nobody else; the threads of a process pass turns on without asking the store. [`Turn`] has
+//! the other ways; `docs/using.md` explains this one.
 //!
 //! # When something fails
 //!
@@ -70,8 +70,8 @@
 //! - `cli`: the command `leasehold`.
 //! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!
-//! The README has the promises and what they rest on, the limits, and the rights that a Redis user
-//! needs. The folder `examples` has the usual cases.
+//! `docs/promises.md` has the promises, what they rest on, and the limits; `docs/operating.md` has the
+//! rights that a Redis user needs. The folder `examples` has the usual cases.
 
 #[cfg(feature = "capi")]
 mod capi;
@@ -106,7 +106,13 @@ pub use metrics::Counters;
 pub use token::Token;
 pub use wait::Backoff;
 
-/// Compiles what README shows.
+/// Compiles what the documentation shows.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod shown {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/using.md")]
+    struct Using;
+    #[doc = include_str!("../docs/languages.md")]
+    struct Languages;
+}

@@ -140,10 +140,10 @@ fn c13_a_user_with_exactly_the_commands_that_are_named_can_do_everything() {
     lease.release().unwrap();
 }
 
-/// A client of the user of README with the rights in its first lines, word for word.
-fn user_of_readme(server: &Server, lines: usize) -> Client {
-    let given =
-        include_str!("../../README.md").lines().filter(|line| line.starts_with("ACL SETUSER app "));
+/// A client of the user in docs/operating.md with the rights in its first lines, word for word.
+fn user_of_docs(server: &Server, lines: usize) -> Client {
+    let page = include_str!("../../docs/operating.md");
+    let given = page.lines().filter(|line| line.starts_with("ACL SETUSER app "));
     for line in given.take(lines) {
         server.cmd(&line.split(' ').collect::<Vec<_>>());
     }
@@ -151,17 +151,17 @@ fn user_of_readme(server: &Server, lines: usize) -> Client {
 }
 
 #[test]
-fn c13_the_rights_in_readme_are_enough_to_queue_and_without_the_second_line_to_spin() {
+fn c13_the_rights_in_the_documentation_are_enough_to_queue_and_without_the_second_line_to_spin() {
     // A new user may listen to nothing, or to everything as on 6.2.
     for channels in ["resetchannels", "allchannels"] {
         let server = Server::builder().arg("--acl-pubsub-default", channels).start();
-        assert_rights_of_readme_are_enough(&server);
+        assert_documented_rights_are_enough(&server);
     }
 }
 
-fn assert_rights_of_readme_are_enough(server: &Server) {
+fn assert_documented_rights_are_enough(server: &Server) {
     for (lines, queueing) in [(1, ErrorKind::Permission), (2, ErrorKind::Timeout)] {
-        let [holder, waiter] = [(); 2].map(|()| user_of_readme(server, lines));
+        let [holder, waiter] = [(); 2].map(|()| user_of_docs(server, lines));
         server.cmd(&["ACL", "LOG", "RESET"]);
         let [held, wanted] =
             [&holder, &waiter].map(|client| client.lock("stock:sku-17").ttl(LIMIT));

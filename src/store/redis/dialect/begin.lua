@@ -1,6 +1,6 @@
--- Begins the quarantine of a server that may have lost data: its first word to whoever connects, so
--- that it does not wait until somebody wants a lock. Behind guard.lua, which has the key and the
--- arguments.
+-- Begins the quarantine of a server that may have lost data. Every client sends it when it connects
+-- to a new run of the server, so that the quarantine does not wait until somebody wants a lock. Behind
+-- guard.lua, which has the key and the arguments.
 --
 -- Replies  "I"                 it may grant, as far as its marker goes
 --          "Q ..." and "T ..."  guard.lua says what they mean

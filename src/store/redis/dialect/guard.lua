@@ -1,29 +1,28 @@
--- Whether a server may grant: one that came back without its data, or with older data than it had,
--- knows nothing of leases that still run. Stands before the scripts that ask, and is no script by
--- itself.
+-- Decides whether a server may grant. A server that came back without its data, or with older data,
+-- knows nothing of leases that still run. Stands in front of the scripts that ask; no script by itself.
 --
 -- The last key is the marker, which has no ttl: "<run id of the server> <end of its quarantine in
--- server µs> <longest ttl in ms>". Where it is missing, or names another run than the one that is
+-- server µs> <longest ttl in ms>". Where it is missing, or names another run than the run that is
 -- asked (after a restart, or on a replica that was promoted), data may have been lost. Then the
--- server grants nothing for as long as a lease from before can last, which is the longest ttl that
--- any client of it takes: the marker's own, and only where none is left that of whoever asks. So
--- all clients of a server should be set to the same one. It counts from when this is first asked,
--- since nothing else tells of the loss: by the first client that connects to a new run, see
--- begin.lua, and after a FLUSHALL, and in a Cluster, by the first that wants a lock.
+-- server grants nothing for as long as a lease from before can last. That is the marker's longest
+-- ttl; where no marker is left, it is the longest ttl of the client that asks, and so all clients of
+-- a server should be set to the same one. The quarantine counts from the first call, since nothing
+-- else tells of the loss: from the first client that connects to a new run (begin.lua); after a
+-- FLUSHALL, and in a Cluster, from the first client that wants a lock.
 --
 -- KEYS[last]  the marker
 -- ARGV[1]     the run id of the server at the other end of this connection, 40 hex digits
--- ARGV[2]     the longest ttl that this client takes, in milliseconds
--- Those after it are the script's own.
+-- ARGV[2]     the longest ttl that this client allows, in milliseconds
+-- The arguments after these are the script's own.
 --
--- Replies  "Q <ms left> <server time in µs>"  in quarantine; by then the marker is written
---          "T <longest ttl in ms>"            the marker's, which is less than this client's: its
---                                             leases would outlast a quarantine
+-- Replies  "Q <ms left> <server time in µs>"  in quarantine; the marker is written
+--          "T <longest ttl in ms>"            the marker's longest ttl is less than this client's,
+--                                             whose leases would outlast a quarantine
 
 local MARKER, RUN, MAX_TTL = KEYS[#KEYS], ARGV[1], tonumber(ARGV[2])
 local ARGV = { unpack(ARGV, 3) }
 
--- What the marker says; nothing where there is none, and an error where it cannot be read.
+-- What the marker says; nil where there is none, and nil and an error where it cannot be read.
 local function read_marker()
   local noted = redis.pcall('GET', MARKER)
   if not noted then
@@ -45,17 +44,17 @@ local function may_grant(marker, now)
   return marker and marker.run == RUN and marker.over <= now
 end
 
--- What to answer instead of a grant; nothing where the server may grant.
+-- The reply instead of a grant; nil where the server may grant.
 local function refusal(now)
   local marker, failed = read_marker()
   if failed then
     if not string.find(failed.err, 'LEASEHOLD', 1, true) then
-      -- Once more, so that the error tells this line and with it the command.
+      -- Called again, so that the error names this line, and with it the command.
       redis.call('GET', MARKER)
     end
     return failed
   end
-  -- A clock that went back does not make a quarantine longer than it ever is.
+  -- A clock that went back makes no quarantine longer than the longest ttl.
   if not marker or marker.run ~= RUN or marker.over > now + marker.longest * 1000 then
     local longest = marker and marker.longest or MAX_TTL
     marker = { run = RUN, over = now + longest * 1000, longest = longest }

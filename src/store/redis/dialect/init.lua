@@ -1,17 +1,17 @@
--- Lets a new server grant at once, without the quarantine. Behind guard.lua, which has the last key
--- and the first two arguments.
+-- Declares a server new, so that it grants at once, without the quarantine. Behind guard.lua, which
+-- has the last key and the first two arguments.
 --
 -- ARGV[1]  "1" to end a quarantine too, "0" not to; "look" to write nothing
 --
--- Replies  "I"                 it may grant, for this client's longest ttl, or a longer one
---          "M" and "N"         looked at: it has a marker, or none, as a new server
---          "Q <ms left> <server time in µs>"  it may have lost data, or has come back since it was
---                                            last declared and is to allow a longer ttl now; and its
---                                            quarantine runs
+-- Replies  "I"                 it may grant, for this client's longest ttl or a longer one
+--          "M" and "N"         to "look": it has a marker, or none, as a new server has
+--          "Q <ms left> <server time in µs>"  its quarantine runs: it may have lost data, or it came
+--                                            back since it was last declared and is now to allow a
+--                                            longer ttl
 --          an error: whether it may grant has not changed
 --
--- Whether a server is new, or came back empty while leases were running, it cannot tell: whoever
--- sends this says that it is new. Safe to send twice.
+-- A server cannot tell whether it is new or came back empty while leases were running: the sender
+-- declares that it is new. Safe to send twice.
 
 local marker, failed = read_marker()
 if failed and ARGV[1] ~= '1' then
@@ -24,8 +24,8 @@ if marker and ARGV[1] ~= '1' then
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   if MAX_TTL > marker.longest and (marker.run ~= RUN or marker.over > 0) then
-    -- The longest ttl may have been this one once, before the server came back with an older marker.
-    -- Then what was waited for, or begins now, is too short, unless that is long ago.
+    -- The longest ttl may have been this one before the server came back with an older marker. Then
+    -- the quarantine that ran, or begins now, is too short, unless it began long ago.
     local began = marker.run == RUN and marker.over - marker.longest * 1000 or now
     local over = began + MAX_TTL * 1000
     if over > now then
@@ -34,14 +34,14 @@ if marker and ARGV[1] ~= '1' then
     end
   end
   local ours = MAX_TTL
-  -- Not for what the marker says of the longest ttl, which is about to change.
+  -- refusal() must not object to the marker's longest ttl, which is about to change.
   MAX_TTL = math.min(MAX_TTL, marker.longest)
   local refused = refusal(now)
   if refused then
     return refused
   end
-  -- Leases that were granted before may last as long as it says, and so must a quarantine: without
-  -- force, the longest ttl only becomes longer.
+  -- Leases that were granted before may last as long as the marker says, and so must a quarantine:
+  -- without force, the longest ttl only becomes longer.
   MAX_TTL = math.max(ours, marker.longest)
 end
 if not marker or marker.run ~= RUN or marker.over ~= 0 or marker.longest ~= MAX_TTL then

@@ -1,6 +1,6 @@
 -- Sets the ttl of a lock that is the token's.
 --
--- KEYS[1]  the lock, and nothing else: this must work while a Cluster slot migrates
+-- KEYS[1]  the lock, and nothing else: this must work while a Cluster moves the slot
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "grow": never make the ttl shorter; "set": make it just this
@@ -17,7 +17,7 @@ local token, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 if holder ~= token then

@@ -11,43 +11,42 @@
 --
 -- Replies  1  the lock was the token's and is free or another's now
 --          0  it was not
---          2 or 3: as 0 or 1, and the lock is free, but the queue began with more waiters that are
---             gone than one script removes. Send the same give again
+--          2 or 3: as 0 or 1, and the lock is free, but the queue began with more dead waiters than
+--             one script removes. Send the same give again
 --          an error: the lock was not freed
 --
--- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the
--- lock free it hands it over as any other give. A lock that has the token and whose fences are
--- others was taken by a take that arrived late, after the turn that used this fence was over: it
--- is given up, since nobody knows of it, and answered with 0. Fences that were not used go back
--- only with the lock that they were reserved for. Whoever lacks the rights to the queue frees the
--- lock all the same.
+-- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the lock
+-- free it hands it over as any other give. A lock with the token and other fences was taken by a
+-- take that arrived late, after the turn that used this fence was over: it is freed, since nobody
+-- knows of it, and answered with 0. Fences that were not used go back only with the lock that they
+-- were reserved for. A client without rights to the queue frees the lock all the same.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, fence, member = ARGV[1], ARGV[2], ARGV[3]
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 local mine, taken = holder == token, holder and holder ~= token
 
 local stored = redis.pcall('GET', side)
 
--- The way of every day: one fence was reserved and used, and nobody waits.
+-- The everyday case: one fence was reserved and used, and nobody waits.
 if mine and stored == '0 ' .. fence .. ' ' .. fence .. ' ' .. token then
   redis.call('DEL', lock)
   return 1
 end
 
--- What cannot be read in the side key is left alone, and the lock is given all the same.
+-- A side key that cannot be read is left alone, and the lock is given all the same.
 local queued, last, first, owner
 if type(stored) == 'string' then
   queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
   queued = queued == '1'
 elseif not stored then
   last, first, owner = 0, 0, '0'
-  -- Who may not look takes it for empty.
+  -- A client that may not read the queue takes it for empty.
   queued = redis.pcall('ZRANGE', queue, 0, 0)[1] ~= nil
 end
 

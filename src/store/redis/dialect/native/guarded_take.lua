@@ -1,10 +1,10 @@
--- What a guarded server does before a take, between guard.lua and the rest: while it may have lost
--- data, nobody is granted anything there, and nobody stands in its queue. Nor is a take confirmed,
+-- What a guarded server does before a take, between guard.lua and the rest. While it may have lost
+-- data, it grants nothing, and lets nobody stand in its queue. It does not confirm a take either,
 -- since what it knows of the token's lock may be older than the lock.
 --
--- A claim is: it is only sent for a lease that is valid, so that nobody else was granted the lock
--- meanwhile, here or by the run before; and where the lock is not the token's any more, take.lua says
--- so. It begins the quarantine as a take does, and what is in the way of that is not in its own.
+-- A claim is confirmed. It is sent only for a lease that is valid, so nobody else was granted the
+-- lock meanwhile, by this run or the run before; and take.lua refuses it where the lock is not the
+-- token's any more. It begins the quarantine as a take does, and goes on if that fails.
 
 do
   local time = redis.call('TIME')

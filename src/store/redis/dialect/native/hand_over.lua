@@ -1,5 +1,5 @@
--- How a lock that is free is handed to the first living waiter. Stands before take.lua and
--- give.lua, which say what their keys and arguments are, and is no script by itself.
+-- Hands a free lock to the first living waiter. Stands in front of take.lua and give.lua, which say
+-- what their keys and arguments are; no script by itself.
 --
 -- The queue is a sorted set. A member is "<token> <span> <channel>": the token of a waiting client,
 -- for how many milliseconds it is granted the lock at first, and where it is told. Its score is its
@@ -9,21 +9,22 @@
 --                        an empty message, which says nothing: the number of receivers shows
 --                        whether anybody listens
 --
--- Nobody else is told: those behind look at the lock by themselves, and ask when they find it free.
+-- Nobody else is told: the waiters behind look at the lock by themselves, and ask when they find it
+-- free.
 --
--- Whoever sets the lock free deletes its key before anything else here, also where it is absent: a
--- server that is short of memory goes on with a script that began with a removal. The side key is
--- written before a client is told, and by then every right has been asked for that is needed after
--- it: nobody is told of a lock that he is not given, and nobody is given one without being told.
+-- The caller deletes the lock's key before anything else here, also where it is absent: a server
+-- that is short of memory lets a script write only if it began with a removal. The side key is
+-- written before a client is told, and every right that is needed after that has been used before:
+-- nobody is told of a lock that is not granted, and nobody is granted one without being told.
 
--- Returns how many heard it, or an error. A channel of a Cluster ends with the tag that puts it into
+-- Returns how many received it, or an error. A channel of a Cluster ends with the tag that puts it into
 -- the lock's slot: it is heard on the server that has the slot.
 local function publish(channel, text)
   return redis.pcall(string.sub(channel, -1) == '}' and 'SPUBLISH' or 'PUBLISH', channel, text)
 end
 
--- Removes those at the head of the queue that nobody hears, so many at most, and returns how many.
--- Mostly a whole host has gone, or a process with many clients: so each costs one command.
+-- Removes dead waiters at the head of the queue, `most` at most, and returns how many. When one is
+-- dead, often its whole host or process is, so the others are tried with one command each.
 local function pass_over(queue, me, most)
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', queue, 0, most - 1)) do
@@ -39,27 +40,27 @@ local function pass_over(queue, me, most)
   return #gone
 end
 
--- Hands the lock to the first waiter that hears it, as far as those before `me` go. Returns what
--- came of it, the last fence reserved by then, and whether anybody is left in the queue:
---   "given" and the span   somebody has the lock
+-- Hands the lock to the first waiter before `me` that hears it. Returns the result, the last fence
+-- reserved by then, and whether anybody is left in the queue:
+--   "given" and the span   a waiter has the lock
 --   "none"                 nobody is before me
---   "some"                 all that were tried are gone, and more are left
---   "mute"                 whoever runs this may not look or tell: the queue is as it was
+--   "some"                 all that were tried are dead, and more are left
+--   "refused"              the caller may not read the queue, or may not publish: it is as it was
 local function hand_over(lock, side, queue, now, last, me)
   local SIDE_TTL, MAX_FENCE = 90000000, 9007199254740991
-  -- How many fences a waiter is granted, and how many of those that are gone a script removes at the
-  -- most, which takes the server 8 ms.
+  -- How many fences a waiter is granted, and how many dead waiters a script removes at most: that
+  -- many take the server 8 ms.
   local BLOCK, MOST = 64, 4000
   if type(redis.pcall('GET', lock)) == 'table' then
-    -- A Cluster is moving the slot to another server: what is absent here cannot be written here,
-    -- and nobody is to be told of a lock that cannot be given to him.
-    return 'mute', last, true
+    -- A Cluster is moving the slot to another server: an absent key cannot be written here, and no
+    -- waiter is to be told of a lock that cannot be set.
+    return 'refused', last, true
   end
   local tried, noted = 0, nil
   while true do
     local head = redis.pcall('ZRANGE', queue, 0, 1, 'WITHSCORES')
     if head.err then
-      return 'mute', last, true
+      return 'refused', last, true
     end
     local member, ticket, more = head[1], head[2], head[3] ~= nil
     if not member or member == me then
@@ -71,7 +72,7 @@ local function hand_over(lock, side, queue, now, last, me)
       return 'some', last, true
     end
     if type(redis.pcall('ZREM', queue, member)) == 'table' then
-      return 'mute', last, true
+      return 'refused', last, true
     end
     local token, span, channel = string.match(member, '^(%x+) (%d+) (.+)$')
     local first = math.max(last + 1, now)
@@ -85,7 +86,7 @@ local function hand_over(lock, side, queue, now, last, me)
       if type(heard) == 'table' then
         redis.call('ZADD', queue, ticket, member)
         redis.call('SET', side, '1' .. noted, 'PX', SIDE_TTL)
-        return 'mute', last, true
+        return 'refused', last, true
       elseif heard > 0 then
         redis.call('SET', lock, token, 'PX', span)
         return 'given', last, more, tonumber(span)

@@ -1,5 +1,5 @@
--- Passes a lock from one token to another: to the mark of what is detached, and from it to whoever
--- attaches it.
+-- Passes a lock from one token to another: from the holder's token to the mark of a detached lease,
+-- and from the mark to the token of the client that attaches it.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its side key, "<0 or 1> <last fence reserved> <first fence of the last grant> <its token>"
@@ -12,16 +12,16 @@
 --          0  it is neither's, or held under another fence
 --          an error: the lock is as it was
 --
--- Safe to send twice: the second copy finds the other token's lock. Of several who pass it on to
--- themselves, only the first finds the token. A copy that is late finds it no more, since nobody
--- takes a lock under a token that was passed on.
+-- Safe to send twice: the second copy finds the other token's lock. Of several clients that attach
+-- one lease, only the first finds the mark. A late copy finds it no more, since nobody takes a lock
+-- under a token that was passed on.
 
 local lock, side = KEYS[1], KEYS[2]
 local token, ttl, other, fence = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 if holder ~= token and holder ~= other then

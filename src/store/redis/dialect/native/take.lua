@@ -3,27 +3,28 @@
 -- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
 -- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0>
 --          <last fence reserved> <first fence of the last grant> <token it was for>"
--- KEYS[3]  its queue, kept 5 minutes from the last poll of anybody in it; not of a claim
+-- KEYS[3]  its queue, kept 5 minutes from the last poll of a waiter in it; a claim has none
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "try": take the lock if it is free and nobody waits; "join": stand in the queue if not;
 --          "claim": only confirm, never take
 -- ARGV[4]  how many fences; of a claim, a fence of the grant
--- ARGV[5]  not of a claim, and of a try only where it may stand in the queue: its member there
+-- ARGV[5]  its member in the queue: of a join, and of a try that may stand there already
 -- ARGV[6]  of a join: the ticket of an earlier poll, or 0
 --
 -- Replies  "G <first fence> <fences> <server time in µs>"        the lock is the token's
 --          "B <ttl left in ms> <server time> <rank> <ticket> <1 or 0>"
---                                 somebody else has it, one of ours or not. With no ttl left, it
---                                 is free, but others may be before the token: poll again
+--                                 another has it: 1 if a client of this library, else 0. With no
+--                                 ttl left it is free, but others may be before the token: poll
+--                                 again
 --          "L"                    claimed, and not the token's
 --          "F <why>"              the key is not a lease
 --          an error               the lock is not the token's
 --
--- Safe to send twice: a second copy finds the token's own lock and answers with the same fences,
--- or its own place in the queue. It never shortens the ttl, so that a copy that was delayed cannot
--- cut a later extension. The fence is written before the lock: when the second write fails, a
--- number is skipped and nobody holds. A holder's value and ttl are never touched for another token.
+-- Safe to send twice: a second copy finds the token's own lock and answers with the same fences, or
+-- its own place in the queue. It never shortens the ttl, so that a late copy cannot cut a later
+-- extension. The fence is written before the lock: when the second write fails, a number is skipped
+-- and nobody holds. Another holder's value and ttl are never touched.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl, mode, member = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
@@ -36,7 +37,7 @@ if type(holder) == 'table' then
   if string.find(holder.err, 'WRONGTYPE', 1, true) then
     return 'F it is of another type'
   end
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 if mode == 'claim' and holder ~= token then
@@ -46,7 +47,7 @@ end
 local SIDE_TTL = 90000000
 local stored = redis.call('GET', side)
 
--- The way of every day: the lock is free, and nobody waits for it.
+-- The everyday case: the lock is free, and nobody waits for it.
 if stored and not holder and ARGV[4] == '1' then
   local last = string.match(stored, '^0 (%d+) %d+ %x+$')
   if last and tonumber(last) < now then
@@ -96,7 +97,7 @@ if holder and holder ~= token then
   end
   if mode == 'join' then
     if not queued then
-      -- Before the queue has anybody in it: who finds a 0 there does not look.
+      -- Written before the queue: a script that finds a 0 here does not look there.
       note(true, last, first, owner)
     end
     ticket = stand()
@@ -113,7 +114,7 @@ if holder then
     redis.call('PEXPIRE', lock, ttl)
   end
   if claimed and first == 0 then
-    -- Its side key is lost. Longer than any block: what is used of it is not known here.
+    -- Its side key is lost, and with it how long its block is: no block is longer than this.
     last, first = math.max(last, claimed + 1023), claimed
     note(true, last, first, token)
   elseif owner == token then
@@ -131,7 +132,7 @@ if math.max(last + 1, now) > MAX_FENCE then
   return redis.error_reply('LEASEHOLD the fence of this name has reached the end of its range')
 end
 if not stored then
-  -- Who may not look takes it for empty.
+  -- A client that may not read the queue takes it for empty.
   queued = redis.pcall('ZRANGE', queue, 0, 0)[1] ~= nil
 end
 local may_stand = member and queued
@@ -143,7 +144,7 @@ if queued and not holder then
   if came == 'given' or came == 'some' then
     return busy(left or 0, ticket, true)
   end
-  -- Who may tell nobody does not leave the lock to those before it: all of them may be dead.
+  -- A client that may not publish cannot leave the lock to those before it: all may be dead.
 end
 if may_stand then
   redis.call('ZREM', queue, member)

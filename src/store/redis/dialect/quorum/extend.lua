@@ -7,11 +7,11 @@
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "grow": never make the ttl shorter; "refresh": the same, and keep the side key too;
---          "set": make it just this; "pass": as "grow", and it is another token's, or becomes so
+--          "set": make it just this; "pass": as "grow", and the lock becomes the other token's, or is
 -- ARGV[4]  the fence, for a side key that was lost
 -- ARGV[5]  only to pass it: the other token
 --
--- Replies  1  the lock is the token's, or the other one's by now, for this ttl or longer
+-- Replies  1  the lock is the token's, or the other token's by now, for this ttl or longer
 --          0  it is not
 --          "Q ..." and "T ..."  guard.lua says what they mean
 --          an error: nothing was changed that anybody relies on
@@ -30,7 +30,7 @@ end
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 if mode == 'pass' and holder == token then
@@ -45,7 +45,7 @@ if mode == 'pass' and holder == token then
       return 0
     end
   end
-  -- By no attempt, so that any give is for it.
+  -- Attempt 0, so that a give of any attempt frees it.
   last = math.max(tonumber(last), tonumber(ARGV[4]))
   redis.call('SET', side, string.format('%s %.0f 0 %s', queued, last, ARGV[5]), 'PX', 90000000)
   redis.call('SET', lock, ARGV[5], 'KEEPTTL')
@@ -54,8 +54,8 @@ elseif holder ~= (mode == 'pass' and ARGV[5] or token) then
 end
 
 if mode == 'refresh' and redis.call('PEXPIRE', side, 90000000) == 0 then
-  -- Somebody may stand in the queue; and by no attempt, so that any give is for it. Longer than any
-  -- block: how much of it will be used is not known here.
+  -- The queue may have somebody in it. Attempt 0, so that a give of any attempt frees the lock. How
+  -- many fences the holder will use is not known here: no block is longer than this.
   local last = math.min(tonumber(ARGV[4]) + 1023, 9007199254740991)
   redis.call('SET', side, string.format('1 %.0f 0 %s', last, token), 'PX', 90000000)
 end

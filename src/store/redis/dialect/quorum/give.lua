@@ -1,36 +1,36 @@
 -- Gives up a token on a node: its place in the queue, and the lock if it is the token's. Nobody is
--- handed the lock, since he would need it on most nodes: the first ones in the queue are told that it
--- is free. Not guarded: a node that lost its data, too, has to forget the rest.
+-- handed the lock, since a waiter needs it on a majority: the first two waiters are told that it is
+-- free. Not guarded: a node that lost its data has to forget the token as well.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its side key, "<1 if anybody may stand in the queue, else 0> <last fence> <attempt of the
 --          last grant> <token it was for>"
 -- KEYS[3]  its queue
 -- ARGV[1]  the token
--- ARGV[2]  the attempt: what a later one was granted stays. 0 for any
+-- ARGV[2]  the attempt: a lock that a later attempt was granted stays. 0 for any attempt
 -- ARGV[3]  its member in the queue; empty where it cannot be there, or stays
--- ARGV[4]  1 to tell those who wait, else 0
+-- ARGV[4]  1 to tell waiters, else 0
 --
--- Those who wait are told  "F <token> <lock's key>"
+-- Waiters are told  "F <token> <lock's key>"
 --
 -- Replies  1  the lock was the token's and is free
 --          0  it was not, or a later attempt has it
 --          an error: the lock was not freed
 --
--- Safe to send twice: a second copy finds nothing, or somebody else's token. Whoever lacks the
--- rights to the queue frees the lock all the same.
+-- Safe to send twice: a second copy finds nothing, or somebody else's token. A client without rights
+-- to the queue frees the lock all the same.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, attempt, member = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 local mine = holder == token
 
--- What cannot be read in the side key is left alone, and the lock is given all the same.
+-- A side key that cannot be read is left alone, and the lock is given all the same.
 local stored = redis.pcall('GET', side)
 local queued, last, known, owner
 if type(stored) == 'string' then
@@ -40,7 +40,7 @@ if mine and attempt > 0 and owner == token and tonumber(known) > attempt then
   mine = false
 end
 
--- A removal first: a server that is short of memory goes on with a script that began with one.
+-- A removal first: a server that is short of memory lets a script write only if it began with one.
 if mine then
   redis.call('DEL', lock)
 end
@@ -51,8 +51,8 @@ if not mine or ARGV[4] ~= '1' or queued == '0' then
   return mine and 1 or 0
 end
 
--- Two are told, since one may be about to give up. Those who hear nothing are gone, and come back
--- with their next poll if they are not; a script must not look at all of them again and again.
+-- Two are told, since one may be about to give up. A waiter that does not hear is removed, so that
+-- no later script tries it again; if it lives, its next poll brings it back.
 local MOST, told, anybody = 64, 0, true
 for _ = 1, MOST do
   local waiter = redis.pcall('ZRANGE', queue, told, told)

@@ -1,5 +1,5 @@
--- Raises the fence under which a node granted a lock to the largest one that any node did. Behind
--- guard.lua, which has the last key and the first two arguments.
+-- Raises the fence under which a node granted a lock to the largest fence that any node granted.
+-- Behind guard.lua, which has the last key and the first two arguments.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its side key, "<0 or 1> <last fence> <attempt of the last grant> <token it was for>"
@@ -9,12 +9,12 @@
 --
 -- Replies  1  the lock is the token's by this attempt, and no fence up to this one will be granted
 --             here any more
---          0  it is not, or a larger one was granted here
+--          0  it is not, or a larger fence was granted here
 --          "Q ..." and "T ..."  guard.lua says what they mean
 --          an error: nothing was changed
 --
--- The check is what makes the fences sound: where the lock is not the attempt's any more, another
--- may have been granted it under a smaller fence, and relies on that.
+-- Both checks are what makes the fences sound: where the lock is not the attempt's any more, or a
+-- larger fence was granted, another attempt was granted the lock in between, and relies on that.
 --
 -- Safe to send twice: the second copy changes nothing. Safe to arrive late: by then the lock is not
 -- the attempt's any more, or it may still be raised without harm.
@@ -30,7 +30,7 @@ end
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 if holder ~= token then

@@ -4,7 +4,7 @@
 -- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
 -- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0> <last fence>
 --          <attempt of the last grant> <token it was for>"
--- KEYS[3]  its queue, kept 5 minutes from the last poll of anybody in it
+-- KEYS[3]  its queue, kept 5 minutes from the last poll of a waiter in it
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  the attempt: the client's own clock in µs, larger each time that the client asks
@@ -16,23 +16,23 @@
 -- Replies  "G <first fence> <server time in µs>"
 --                                            the lock is the token's here, by this attempt
 --          "B <ttl left in ms> <server time> <rank> <ticket> <16 hex digits that tell holders apart>
---           <1 or 0>"                         it is not; the holder is one of ours or not. With no
---                                            ttl left, it is free, and this attempt is over
+--           <1 or 0>"                         it is not; 1 if the holder is a client of this library.
+--                                            With no ttl left it is free, and this attempt is over
 --          "Q ..." and "T ..."               guard.lua says what they mean
 --          "F <why>"                         the key is not a lease
 --          an error                          this attempt was granted nothing here
 --
--- Nobody is handed the lock, and the queue does not keep anybody from taking it: it only says who is
--- to be told that it is free.
+-- Nobody is handed the lock, and the queue keeps nobody from taking it: it only says which waiters
+-- are told that it is free.
 --
 -- A fence is larger than any that was granted or raised to here before, and not less than the
--- attempt, so that nodes that have seen different locks grant the same one as long as clients' clocks
--- agree. A clock that is far ahead would take the range with it, and is refused.
+-- attempt, so that nodes that have seen different locks grant the same fence as long as clients'
+-- clocks agree. A clock that is far ahead would use up the range, and is refused.
 --
 -- Safe to send twice: the second copy finds its own attempt and answers with the same fence, or
--- finds that what it was granted has been given up, and takes nothing. One that was overtaken by a
--- later attempt of the same token takes nothing either. The fence is written before the lock: when
--- the second write fails, a number is skipped and nobody holds.
+-- finds that its grant has been given up, and takes nothing. A copy that a later attempt of the same
+-- token has overtaken takes nothing either. The fence is written before the lock: when the second
+-- write fails, a number is skipped and nobody holds.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl, attempt, mode, member = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -54,7 +54,7 @@ if type(holder) == 'table' then
   if string.find(holder.err, 'WRONGTYPE', 1, true) then
     return 'F it is of another type'
   end
-  -- Once more, so that the error tells this line and with it the command.
+  -- Called again, so that the error names this line, and with it the command.
   return redis.call('GET', lock)
 end
 
@@ -76,7 +76,7 @@ end
 
 local function busy(left, ticket)
   local rank = ticket and redis.call('ZRANK', queue, member) or 0
-  -- Others may keep anything under their names, of any length.
+  -- Other programs may keep a value of any kind and length under their names.
   local who = string.sub(redis.sha1hex(string.sub(holder or '', 1, 64)), 1, 16)
   local ours = holder == owner and last > 0 and 1 or 0
   return string.format('B %.0f %.0f %.0f %.0f %s %d', left, now, rank, ticket or 0, who, ours)
@@ -89,7 +89,7 @@ if holder and holder ~= token then
   end
   if mode == 'join' then
     if not queued then
-      -- Before the queue has anybody in it: who finds a 0 there does not look.
+      -- Written before the queue: a script that finds a 0 here does not look there.
       note(true, last, known, owner)
     end
     ticket = ARGV[6] ~= '0' and ARGV[6] or redis.call('ZSCORE', queue, member)
@@ -124,7 +124,7 @@ if queued and member ~= '' then
   redis.pcall('ZREM', queue, member)
 end
 if queued or not stored then
-  -- Whoever has no rights to queues takes the lock all the same.
+  -- A client without rights to the queue takes the lock all the same.
   local waiter = redis.pcall('ZRANGE', queue, 0, 0)
   if not waiter.err then
     queued = waiter[1] ~= nil

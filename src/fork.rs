@@ -9,15 +9,15 @@
 //! question, where getpid would be a system call. It also sees a bare `clone`, which
 //! `pthread_atfork` would miss.
 
-mod first;
 #[cfg_attr(all(test, shuttle), allow(dead_code))]
 mod thread;
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use first::First;
+use once_cell::race::OnceBox;
+
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use thread::Thread;
 pub(crate) use thread::{is_ours, without_signals};
@@ -113,7 +113,7 @@ fn generation() -> u64 {
     match page.load(Ordering::Relaxed) {
         0 => {
             let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-            // Two threads may be first together; whoever is second takes the first one's.
+            // Two threads may be first together; the second one takes the first one's.
             match page.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => next,
                 Err(theirs) => theirs,
@@ -127,35 +127,17 @@ const PAGE: usize = 4096;
 
 /// The page that is wiped to zero in a child; none before Linux 4.14, where the process id is asked
 /// for each time.
-#[allow(unsafe_code)]
 fn witness() -> Option<&'static AtomicU64> {
-    static NONE: AtomicU64 = AtomicU64::new(0);
     // Not a OnceLock: a child that is forked while another thread is in it would wait for ever.
-    static WITNESS: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
-    let none = std::ptr::from_ref(&NONE).cast_mut();
-    let mut known = WITNESS.load(Ordering::Acquire);
-    if known.is_null() {
-        let made = make_page().unwrap_or(none);
-        known = match WITNESS.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => made,
-            Err(theirs) => {
-                if made != none {
-                    // SAFETY: it was made here, and nobody else has heard of it.
-                    unsafe { libc::munmap(made.cast(), PAGE) };
-                }
-                theirs
-            }
-        };
-    }
-    // SAFETY: what is stored there is not null, leads to an AtomicU64 and stays for ever.
-    (known != none).then(|| unsafe { &*known })
+    static WITNESS: OnceBox<Option<&'static AtomicU64>> = OnceBox::new();
+    *WITNESS.get_or_init(|| Box::new(make_page()))
 }
 
 #[allow(unsafe_code)]
-fn make_page() -> Option<*mut AtomicU64> {
+fn make_page() -> Option<&'static AtomicU64> {
     // SAFETY: a new private anonymous mapping touches no existing memory. It is checked before it
-    // is handed out, is page-aligned (so aligned for AtomicU64) and starts as zeros (a valid
-    // AtomicU64).
+    // is handed out, is page-aligned (so aligned for AtomicU64), starts as zeros (a valid AtomicU64)
+    // and is never unmapped.
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),
@@ -172,6 +154,6 @@ fn make_page() -> Option<*mut AtomicU64> {
             libc::munmap(page, PAGE);
             return None;
         }
-        Some(page.cast())
+        Some(&*page.cast::<AtomicU64>())
     }
 }

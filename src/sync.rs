@@ -1,13 +1,8 @@
-//! Waiting for one another in a way that a forked child survives.
+//! Waiting for one another in a way that a forked child survives: `std` sleeps on one word of memory
+//! for each mutex. parking_lot lists all sleeping threads of the process in one table. A child
+//! inherits that table locked, or with threads that it does not have, and hangs sooner or later.
 //!
-//! parking_lot's mutexes are only for what two threads never want at once, such as what stands
-//! behind a permit. Where they meet, even for an instant, one of them sleeps. parking_lot lists all
-//! sleeping threads of the process in one table, and a child inherits the table locked, or without
-//! the threads. Its own threads are then given the memory of those that the table still lists, and
-//! sooner or later somebody follows the list in circles: a new client in a child hung every other
-//! time. What `std` sleeps on is a word in memory each.
-//!
-//! Built for it, the tests explore in which order threads can meet: then other mutexes stand here.
+//! The exploration of the orders in which threads can meet puts other mutexes here.
 
 #[cfg(test)]
 #[cfg(shuttle)]
@@ -27,7 +22,7 @@ pub(crate) use base::atomic::AtomicUsize;
 
 use crate::clock::{Deadline, Moment};
 
-/// A mutex to sleep beside. A panic does not close it: whoever held it left every value whole.
+/// A mutex that a panic does not close: every value is whole whenever code that may panic runs.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(base::Mutex<T>);
 
@@ -41,7 +36,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A condition variable. A wait may end early; whoever waits looks again.
+/// A condition variable. A wait may end early, so its condition is asked again.
 #[derive(Default)]
 pub(crate) struct Condvar(base::Condvar);
 
@@ -67,7 +62,7 @@ impl Condvar {
     }
 }
 
-/// So many callers at a time; the others wait, no longer than until a deadline.
+/// Lets a number of callers in at a time; the others wait, no longer than until a deadline.
 pub(crate) struct Permits {
     count: Mutex<Count>,
     returned: Condvar,
@@ -75,7 +70,7 @@ pub(crate) struct Permits {
 
 struct Count {
     free: u32,
-    /// Nobody is notified where nobody sleeps: that would be a system call for every request.
+    /// Without sleepers nobody is notified: that would be a system call for every request.
     sleepers: u32,
 }
 
@@ -124,23 +119,23 @@ impl Drop for Permit<'_> {
 /// A value for one caller at a time.
 pub(crate) struct Turnstile<T> {
     entrance: Permits,
-    /// Only locked by whoever has the permit, so never waited for.
-    value: parking_lot::Mutex<T>,
+    /// Locked by the owner of the permit only, so nobody waits for it.
+    value: Mutex<T>,
 }
 
 impl<T> Turnstile<T> {
     pub(crate) fn new(value: T) -> Turnstile<T> {
-        Turnstile { entrance: Permits::new(1), value: parking_lot::Mutex::new(value) }
+        Turnstile { entrance: Permits::new(1), value: Mutex::new(value) }
     }
 
     /// `None` if somebody else had the value until then.
-    pub(crate) fn enter(&self, deadline: Deadline) -> Option<Turn<'_, T>> {
+    pub(crate) fn enter(&self, deadline: Deadline) -> Option<TurnstileGuard<'_, T>> {
         let permit = self.entrance.take(deadline)?;
-        Some(Turn { value: self.value.lock(), _permit: permit })
+        Some(TurnstileGuard { value: self.value.lock(), _permit: permit })
     }
 
     /// `None` if somebody else has the value at this moment.
-    pub(crate) fn enter_now(&self) -> Option<Turn<'_, T>> {
+    pub(crate) fn enter_now(&self) -> Option<TurnstileGuard<'_, T>> {
         self.enter(Deadline::at(Moment::ZERO))
     }
 }
@@ -152,13 +147,13 @@ impl<T: Default> Default for Turnstile<T> {
 }
 
 /// The value, until this is dropped.
-pub(crate) struct Turn<'a, T> {
+pub(crate) struct TurnstileGuard<'a, T> {
     // Dropped in this order: first the value is free, then the next one is let in.
-    value: parking_lot::MutexGuard<'a, T>,
+    value: MutexGuard<'a, T>,
     _permit: Permit<'a>,
 }
 
-impl<T> Deref for Turn<'_, T> {
+impl<T> Deref for TurnstileGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -166,7 +161,7 @@ impl<T> Deref for Turn<'_, T> {
     }
 }
 
-impl<T> DerefMut for Turn<'_, T> {
+impl<T> DerefMut for TurnstileGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }

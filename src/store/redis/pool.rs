@@ -21,7 +21,7 @@ use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::fork::OneProcess;
 use crate::store::Lane;
-use crate::sync::{Mutex, Permit, Permits, Turn, Turnstile};
+use crate::sync::{Mutex, MutexGuard, Permit, Permits, Turnstile, TurnstileGuard};
 
 /// A place for one connection, empty at first and after every fault.
 #[derive(Default)]
@@ -43,7 +43,7 @@ pub(super) struct Pool {
     idle: Idle,
     giver: Turnstile<Slot>,
     /// Only the keeper's thread comes here.
-    keeper: parking_lot::Mutex<Slot>,
+    keeper: Mutex<Slot>,
 }
 
 /// The callers' slots that are not in use.
@@ -59,8 +59,8 @@ enum Idle {
 pub(super) enum Lent<'a> {
     Pooled { slot: PooledConnection<Slots>, _permit: Permit<'a> },
     Listed { slot: Listed<'a>, _permit: Permit<'a> },
-    Giver(Turn<'a, Slot>),
-    Keeper(parking_lot::MutexGuard<'a, Slot>),
+    Giver(TurnstileGuard<'a, Slot>),
+    Keeper(MutexGuard<'a, Slot>),
 }
 
 /// A slot of a list; dropping it puts it back.

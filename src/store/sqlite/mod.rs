@@ -1,23 +1,25 @@
 //! The embedded store: one SQLite file, shared by the processes of one machine.
 //!
-//! [`open`] makes sure that the file is ours, or refuses it untouched. [`door`] guards a
-//! connection. [`clerk`] does what a request asks for, and [`queue`] keeps the waiters. Every
-//! statement is in a file of its own beside them.
+//! [`open`] makes sure that the file is ours, or refuses it untouched. [`files`] sees when it is
+//! moved or replaced. [`connection`] guards a connection. [`requests`] does what is asked, and
+//! [`waiters`] keeps the waiters. Every statement is in a file of its own beside them.
 //!
 //! What the promises rest on: a lease is a row with an expiry on the suspend-aware clock, which all
 //! processes of one boot share; a row of another boot is free, since its holder ended with the
-//! machine. All changes happen under the file's one write lock. A fence is on the disk before
-//! anybody hears of it.
+//! machine. All changes happen under the file's one write lock. A fence is on the disk before any
+//! process learns of it.
 
-mod anchor;
-mod clerk;
-mod door;
-mod mounts;
+mod connection;
+mod files;
+mod mount;
 mod open;
-mod queue;
+mod requests;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
+use std::borrow::Cow;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,20 +34,22 @@ use crate::store::{
 };
 use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;
-use clerk::{Clerk, Glance, Trouble};
-use door::explain;
+use connection::Cause;
 use open::Opened;
+use requests::Found;
+use tables::Tables;
+use waiters::Waiter;
 
 /// SQLite knows by itself which locks of a file its process has, and asks the kernel only for
 /// others. In a forked child that knowledge is false for every file which the parent has open: the
 /// child would hold nothing, and once the parent is gone, work on a log that others have deleted.
 static USED_IN: OneProcess = OneProcess::new();
 
-/// How often it is looked whether the file is still what it was.
+/// Between two looks whether the file is still what it was.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) struct SqliteStore {
-    file: Mutex<File>,
+    current: Mutex<Current>,
     opening: Turnstile<()>,
     /// As it was given, but absolute.
     name: PathBuf,
@@ -53,12 +57,12 @@ pub(crate) struct SqliteStore {
     boot: String,
 }
 
-enum File {
+enum Current {
     Open(Arc<Opened>),
-    /// Until somebody wants the one that is there now.
+    /// Until a request opens the one that is there now.
     Lost,
-    /// Nobody watches any more: what is still asked for, such as to give back a lock, opens the file
-    /// for itself.
+    /// Nobody watches any more: a late request, such as to give back a lock, opens the file for
+    /// itself.
     Closed,
 }
 
@@ -77,7 +81,7 @@ impl SqliteStore {
         let name = open::absolute(path)?;
         let opened = open::open(&name, true, Deadline::after(config.io_timeout))?;
         Ok(SqliteStore {
-            file: Mutex::new(File::Open(opened)),
+            current: Mutex::new(Current::Open(opened)),
             opening: Turnstile::default(),
             name,
             prefix: config.prefix.clone(),
@@ -91,27 +95,28 @@ impl SqliteStore {
         if let Some(opened) = self.known() {
             return Ok(opened);
         }
-        let _turn = self.opening.enter(deadline).ok_or_else(|| door::late(&self.name))?;
+        let _guard = self.opening.enter(deadline).ok_or_else(|| connection::late(&self.name))?;
         if let Some(opened) = self.known() {
             return Ok(opened);
         }
         let opened = open::open(&self.name, make, deadline)?;
-        let mut file = self.file.lock();
-        if let File::Lost = *file {
-            *file = File::Open(Arc::clone(&opened));
+        let mut current = self.current.lock();
+        if let Current::Lost = *current {
+            *current = Current::Open(Arc::clone(&opened));
         }
         Ok(opened)
     }
 
     fn known(&self) -> Option<Arc<Opened>> {
-        match &*self.file.lock() {
-            File::Open(opened) => Some(Arc::clone(opened)),
-            File::Lost | File::Closed => None,
+        match &*self.current.lock() {
+            Current::Open(opened) => Some(Arc::clone(opened)),
+            Current::Lost | Current::Closed => None,
         }
     }
 
-    fn let_go_of_file(&self, now: File) {
-        let before = mem::replace(&mut *self.file.lock(), now);
+    /// Closes the file, outside of the mutex.
+    fn replace(&self, now: Current) {
+        let before = mem::replace(&mut *self.current.lock(), now);
         drop(before);
     }
 
@@ -121,18 +126,20 @@ impl SqliteStore {
         opened: &Opened,
         requests: &[Request<'_>],
         patience: Deadline,
-        deadline: Deadline,
     ) -> Result<Vec<Outcome>, Failure> {
-        let transaction = opened.durable.begin(patience, deadline).map_err(Failure::not_done)?;
-        let sent = transaction.sent();
-        let clerk = self.clerk(transaction.connection());
+        let transaction = opened.durable.begin(patience).map_err(Failure::not_done)?;
+        let now = Moment::now();
         let mut outcomes = Vec::with_capacity(requests.len());
         for request in requests {
-            outcomes.push(match clerk.answer(request) {
-                Ok(reply) => Ok(Answer { reply, sent, server: 0, by: ServerId::default() }),
-                Err(Trouble::Refused(error)) => Err(Failure::not_done(error)),
-                Err(Trouble::Sql(error)) => {
-                    return Err(Failure::not_done(explain(&error, opened.anchor.path())));
+            let (Request::Take { name, token, .. }
+            | Request::Extend { name, token, .. }
+            | Request::Give { name, token, .. }) = *request;
+            let tables = self.tables(transaction.connection(), (name, Some(token)), now);
+            outcomes.push(match tables.answer(request) {
+                Ok(reply) => Ok(answer(reply, transaction.sent)),
+                Err(Cause::Refused(error)) => Err(Failure::not_done(error)),
+                Err(cause) => {
+                    return Err(Failure::not_done(cause.explain(opened.files.path())));
                 }
             });
         }
@@ -140,40 +147,50 @@ impl SqliteStore {
         Ok(outcomes)
     }
 
-    /// Answers a take that cannot be granted without waiting for anybody's sync, or says None.
-    fn glance(
+    /// Answers a take that cannot be granted without waiting for any sync, or says None.
+    fn refuse(
         &self,
         opened: &Opened,
         (name, token, place): (&[u8], Token, Place),
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<Option<Answer>, Failure> {
-        let (seen, sent) = opened
+        let asks = (name, Some(token));
+        let found = opened
             .quick
-            .read(patience, |connection| self.clerk(connection).glance(name, token, place))
-            .map_err(Failure::not_done)?;
-        let (free_in, ticket) = match seen {
-            Glance::Write => return Ok(None),
-            Glance::Busy { free_in, ticket } => {
-                opened.anchor.check().map_err(Failure::not_done)?;
-                (free_in, ticket)
-            }
-            Glance::Stand { free_in } => {
-                let transaction =
-                    opened.quick.begin(patience, patience).map_err(Failure::not_done)?;
-                let clerk = self.clerk(transaction.connection());
-                let ticket = clerk
-                    .show(name, token, place)
-                    .map_err(|error| Failure::not_done(explain(&error, opened.anchor.path())))?;
-                transaction.commit()?;
-                (free_in, ticket)
-            }
+            .read(deadline, |connection| self.tables(connection, asks, Moment::now()).found(place));
+        let (Found::Busy(free_in, waiter), sent) = found.map_err(Failure::not_done)? else {
+            return Ok(None);
         };
-        let reply = Reply::Busy { free_in, ticket, rank: 0, ours: false };
-        Ok(Some(Answer { reply, sent, server: 0, by: ServerId::default() }))
+        let ticket = match (place, waiter) {
+            (Place::Join(_), Some(Waiter { ticket, is_fresh: true })) => ticket.unsigned_abs(),
+            (Place::Join(_), _) => {
+                let transaction = opened.quick.begin(deadline).map_err(Failure::not_done)?;
+                let tables = self.tables(transaction.connection(), asks, Moment::now());
+                let joined = tables.waiter(place).and_then(|waiter| tables.join(waiter));
+                let ticket = joined.map_err(|error| {
+                    Failure::not_done(Cause::Sqlite(error).explain(opened.files.path()))
+                })?;
+                transaction.commit()?;
+                ticket
+            }
+            (Place::Try, _) => 0,
+        };
+        opened.files.check().map_err(Failure::not_done)?;
+        Ok(Some(answer(Reply::Busy { free_in, ticket, rank: 0, ours: false }, sent)))
     }
 
-    fn clerk<'a>(&'a self, connection: &'a rusqlite::Connection) -> Clerk<'a> {
-        Clerk { connection, prefix: &self.prefix, boot: &self.boot, now: Moment::now() }
+    fn tables<'a>(
+        &'a self,
+        connection: &'a rusqlite::Connection,
+        (name, token): (&'a [u8], Option<Token>),
+        now: Moment,
+    ) -> Tables<'a> {
+        let name = match &*self.prefix {
+            [] => Cow::Borrowed(name),
+            prefix => Cow::Owned([prefix, name].concat()),
+        };
+        let token = token.map_or_else(String::new, |token| token.to_string());
+        Tables { connection, boot: &self.boot, now, name, token }
     }
 }
 
@@ -190,14 +207,17 @@ impl Store for SqliteStore {
             Err(error) => return vec![Err(Failure::not_done(error)); requests.len()],
         };
         let answered = || {
+            if deadline.has_passed() {
+                return Err(Failure::not_done(connection::late(&self.name)));
+            }
             if let [Request::Take { name, token, place, .. }] = *requests
-                && let Some(answer) = self.glance(&opened, (name, token, place), deadline)?
+                && let Some(answer) = self.refuse(&opened, (name, token, place), deadline)?
             {
                 return Ok(vec![Ok(answer)]);
             }
-            self.transact(&opened, requests, patience, deadline)
+            self.transact(&opened, requests, patience)
         };
-        answered().unwrap_or_else(|failure: Failure| match opened.anchor.check() {
+        answered().unwrap_or_else(|failure| match opened.files.check() {
             Ok(()) => vec![Err(failure); requests.len()],
             Err(error) => lost(requests, &error),
         })
@@ -205,15 +225,16 @@ impl Store for SqliteStore {
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         let opened = self.opened(false, deadline)?;
-        let (seen, _) =
-            opened.quick.read(deadline, |connection| self.clerk(connection).look(name))?;
-        opened.anchor.check().map(|()| seen)
+        let (seen, _) = opened.quick.read(deadline, |connection| {
+            self.tables(connection, (name, None), Moment::now()).look()
+        })?;
+        opened.files.check().map(|()| seen)
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         let opened = self.opened(false, deadline)?;
         opened.quick.read(deadline, open::probe)?;
-        opened.anchor.check()
+        opened.files.check()
     }
 
     fn watch_every(&self) -> Option<Duration> {
@@ -221,36 +242,35 @@ impl Store for SqliteStore {
     }
 
     fn watch(&self, end: &dyn Fn()) {
-        if self.known().is_some_and(|opened| !opened.anchor.holds()) {
+        if self.known().is_some_and(|opened| !opened.files.are_there()) {
             end();
-            self.let_go_of_file(File::Lost);
+            self.replace(Current::Lost);
         }
     }
 
     fn close(&self) {
-        self.let_go_of_file(File::Closed);
+        self.replace(Current::Closed);
     }
 
     fn abilities(&self) -> Abilities {
         Abilities {
-            place_kept: Some(queue::PLACE_KEPT),
-            longest_pause: queue::LONGEST_PAUSE,
+            place_kept: Some(waiters::PLACE_KEPT),
+            longest_pause: waiters::LONGEST_PAUSE,
             spread: Duration::ZERO,
             claims_first: false,
         }
     }
 }
 
-/// What is answered where the file is gone: nobody has a lock there.
+fn answer(reply: Reply, sent: Moment) -> Answer {
+    Answer { reply, sent, server: 0, by: ServerId::default() }
+}
+
+/// The outcomes where the file is gone: nobody has a lock there.
 fn lost(requests: &[Request<'_>], error: &Error) -> Vec<Outcome> {
-    let answer = |request: &Request<'_>| match request {
+    let outcome = |request: &Request<'_>| match request {
         Request::Take { .. } => Err(Failure::not_done(error.clone())),
-        Request::Extend { .. } | Request::Give { .. } => Ok(Answer {
-            reply: Reply::NotMine,
-            sent: Moment::now(),
-            server: 0,
-            by: ServerId::default(),
-        }),
+        Request::Extend { .. } | Request::Give { .. } => Ok(answer(Reply::NotMine, Moment::now())),
     };
-    requests.iter().map(answer).collect()
+    requests.iter().map(outcome).collect()
 }

@@ -4,7 +4,7 @@
 //! in the file's first bytes, where they can be read without a lock, a log or a side file, so a
 //! stranger's database is refused before anything of it could change.
 
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -16,15 +16,13 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, mknod};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::anchor::Anchor;
-use super::clerk::Trouble;
-use super::door::{Door, explain, insist, pause};
-use super::mounts;
+use super::connection::{Cause, Connection, insist, pause};
+use super::files::Files;
+use super::mount::Mount;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::sync::Mutex;
 
 /// "lhld": what marks an SQLite file as ours.
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
@@ -36,35 +34,23 @@ const STATEMENTS: usize = 32;
 /// Two connections to one file.
 pub(super) struct Opened {
     /// Its commits are synced to the disk before they count.
-    pub(super) durable: Door,
+    pub(super) durable: Connection,
     /// Its commits are not: it reads, and writes what matters to the living only. It is also free
     /// while the other one waits for the disk.
-    pub(super) quick: Door,
-    pub(super) anchor: Arc<Anchor>,
-    /// Behind the connections, so that it goes when they are closed.
-    _entry: Entry,
+    pub(super) quick: Connection,
+    /// Behind the connections, so that they are closed before it goes.
+    pub(super) files: Arc<Files>,
 }
 
-/// What this process has open, of all clients. SQLite has one memory beside a log for the whole
-/// process: with two logs of one name, one after the other, it would take one for the other.
-static OPENED: Mutex<Vec<Arc<Anchor>>> = Mutex::new(Vec::new());
-
-/// That something is open, until this is dropped.
-struct Entry(Arc<Anchor>);
-
-impl Entry {
-    fn new(anchor: &Arc<Anchor>) -> Entry {
-        OPENED.lock().push(Arc::clone(anchor));
-        Entry(Arc::clone(anchor))
-    }
-}
-
-impl Drop for Entry {
+impl Drop for Opened {
     fn drop(&mut self) {
-        let mut opened = OPENED.lock();
-        opened.retain(|anchor| !Arc::ptr_eq(anchor, &self.0));
-        // A program that unloads the library gets all of it back.
-        opened.shrink_to_fit();
+        if self.files.are_there() {
+            self.durable.let_close_copy();
+            self.quick.let_close_copy();
+        } else if let Some(log) = self.files.orphaned_log() {
+            // If another process has it already, that one sees it vanish and begins anew.
+            let _ = fs::remove_file(log);
+        }
     }
 }
 
@@ -76,18 +62,15 @@ pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Op
         }
         match attempt(name, deadline) {
             Ok(Some(opened)) => return Ok(opened),
-            Ok(None) => pause(deadline, name)?,
+            Ok(None) => {}
             // So it looks while others still have the log of a file that was here before. They let
             // go as soon as they see that it is not any more.
-            Err(Trouble::Sql(error))
+            Err(Cause::Sqlite(error))
                 if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
-                    && !deadline.has_passed() =>
-            {
-                pause(deadline, name)?;
-            }
-            Err(Trouble::Sql(error)) => return Err(explain(&error, name)),
-            Err(Trouble::Refused(error)) => return Err(error),
+                    && !deadline.has_passed() => {}
+            Err(cause) => return Err(cause.explain(name)),
         }
+        pause(deadline, name)?;
     }
 }
 
@@ -96,19 +79,27 @@ pub(super) fn is_gone(name: &Path) -> bool {
 }
 
 /// `None` if the file was replaced meanwhile, or this process still has open what was here before.
-fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Trouble> {
+fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Cause> {
     let path = &prepare_folder(name)?;
     if !path.exists() {
         create(path)?;
     }
-    let found = fs::metadata(path).map_err(|error| failed(path, "", &error))?;
+    let found = fs::metadata(path).map_err(|error| failed(path, &error))?;
     if !found.is_file() {
         let what = if found.is_dir() { "a directory" } else { "no regular file" };
         return Err(unusable(path, what).into());
     }
     refuse_read_only(path, found.mode())?;
-    refuse_links(path, found.nlink())?;
-    if has_stale(path, &found) {
+    // The log is found by the file's name, so each name would have one of its own.
+    if found.nlink() > 1 {
+        let why = format!(
+            "has {} names (hard links), and each would have a log of its own; remove the others, \
+             and use symbolic links instead",
+            found.nlink()
+        );
+        return Err(unusable(path, &why).into());
+    }
+    if Files::any_lost(path, &found) {
         return Ok(None);
     }
     // An empty file is recognised under its lock.
@@ -118,34 +109,15 @@ fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Troub
     let durable = connect(path, "FULL", deadline)?;
     settle(&durable, path, deadline)?;
     let quick = connect(path, "NORMAL", deadline)?;
-    insist(path, deadline, || probe(&quick))?;
-    let anchor = Anchor::cast(name, path, &found).map(Arc::new);
-    let Some(anchor) = anchor.filter(|_| !has_stale(path, &found)) else { return Ok(None) };
-    let [durable, quick] = [durable, quick].map(|connection| Door::new(connection, &anchor));
-    let entry = Entry::new(&anchor);
-    Ok(Some(Arc::new(Opened { durable, quick, anchor, _entry: entry })))
-}
-
-/// Whether this process has connections to what was here before, of this client or another one.
-fn has_stale(path: &Path, found: &Metadata) -> bool {
-    let all = OPENED.lock().clone();
-    all.iter().any(|anchor| anchor.concerns(path, found) && !anchor.holds())
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        if self.anchor.holds() {
-            self.durable.let_close_copy();
-            self.quick.let_close_copy();
-        } else if let Some(log) = self.anchor.orphan() {
-            // If another process has it already, that one sees it vanish and begins anew.
-            let _ = fs::remove_file(log);
-        }
-    }
+    insist(path, deadline, || Ok(probe(&quick)?))?;
+    let Some(files) = Files::note(name, path, &found) else { return Ok(None) };
+    let [durable, quick] = [durable, quick].map(|connection| Connection::new(connection, &files));
+    let opened = Opened { durable, quick, files };
+    Ok((!Files::any_lost(path, &found)).then(|| Arc::new(opened)))
 }
 
 /// Touches the root of every table.
-pub(super) fn probe(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn probe(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     // The marks first, in the same transaction: when a table that somebody made just now is looked
     // up and the file is locked, SQLite says that there is no such table instead of busy.
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
@@ -157,41 +129,38 @@ pub(super) fn probe(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    std::path::absolute(path).map_err(|error| failed(path, "", &error))
+    std::path::absolute(path).map_err(|error| failed(path, &error))
 }
 
 /// The folder made where it is missing, and the path without symbolic links.
-fn prepare_folder(path: &Path) -> Result<PathBuf, Error> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(unusable(path, "names no file"));
+fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
+    let (Some(folder), Some(file)) = (name.parent(), name.file_name()) else {
+        return Err(unusable(name, "names no file"));
     };
-    let known = path.ancestors().find_map(|part| part.canonicalize().ok());
-    let mounts = fs::read("/proc/self/mountinfo")
-        .map_err(|error| failed(path, "/proc/self/mountinfo", &error))?;
-    if let Some(known) = known
-        && let Some(mount) = mounts::find(&mounts, &known)
-    {
-        if let Some(kind) = mount.shared_type() {
-            return Err(unusable(path, &format!("is on a network file system ({kind})")));
-        }
-        if mount.point == known && known.is_file() {
-            return Err(unusable(
-                path,
-                "is a mount point of its own, and those who use the file by another name would \
-                 keep another log; mount its folder instead",
-            ));
-        }
+    let mount = name.ancestors().find_map(|part| Mount::of(part).transpose());
+    let kind = mount.map_or(Ok(None), |mount| mount?.shared_type());
+    if let Some(kind) = kind.map_err(|error| failed(name, &error))? {
+        return Err(unusable(name, &format!("is on a network file system ({kind})")));
     }
     if !folder.exists() {
-        // Only for this user: whoever reads a token can release its lock.
+        // Only for this user: anybody who can read a token can release its lock.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| failed(path, "its folder", &error))?;
+        made.map_err(|error| failed(folder, &error))?;
     }
-    if let Ok(there) = path.canonicalize() {
-        return Ok(there);
+    let Ok(path) = name.canonicalize() else {
+        let folder = folder.canonicalize().map_err(|error| failed(folder, &error))?;
+        return Ok(folder.join(file));
+    };
+    let mount = |path| Mount::of(path).map_err(|error| failed(name, &error));
+    let (own, above) = (mount(&path)?, mount(path.parent().unwrap_or(&path))?);
+    if own.is_some() && own != above && path.is_file() {
+        return Err(unusable(
+            name,
+            "is a mount point of its own, and processes that use the file by another name would \
+             keep another log; mount its folder instead",
+        ));
     }
-    let folder = folder.canonicalize().map_err(|error| failed(path, "its folder", &error))?;
-    Ok(folder.join(name))
+    Ok(path)
 }
 
 /// An empty file that only this user can read, made without opening it: to close any descriptor of
@@ -201,24 +170,10 @@ fn create(path: &Path) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(path);
     refuse_read_only(folder, fs::metadata(folder).map_or(0o200, |found| found.mode()))?;
     match mknod(path, SFlag::S_IFREG, Mode::S_IRUSR | Mode::S_IWUSR, 0) {
-        // Somebody else was faster, and theirs is as good.
+        // Another process was faster, and its file is as good.
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
-        Err(error) => Err(failed(path, "", &error.into())),
+        Err(error) => Err(failed(path, &error.into())),
     }
-}
-
-/// The log is found by the file's name, so each name would have one of its own.
-fn refuse_links(path: &Path, links: u64) -> Result<(), Error> {
-    if links > 1 {
-        return Err(unusable(
-            path,
-            &format!(
-                "has {links} names (hard links), and each would have a log of its own; remove the \
-                 others, and use symbolic links instead"
-            ),
-        ));
-    }
-    Ok(())
 }
 
 /// A file or folder that nobody may write to, asked of the mode because root may do it anyway.
@@ -238,7 +193,8 @@ fn recognise(path: &Path) -> Result<(), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let found = Connection::open_with_flags(format!("file:{encoded}?immutable=1"), flags)
+    let uri = format!("file:{encoded}?immutable=1");
+    let found = rusqlite::Connection::open_with_flags(uri, flags)
         .and_then(|connection| {
             // A header that promises more pages than there are is no damage here: our own file is
             // seen so while others copy their log into it.
@@ -248,7 +204,7 @@ fn recognise(path: &Path) -> Result<(), Error> {
         .map_err(|error| match error.sqlite_error_code() {
             // SQLite does not say why, and would name the file in a way of its own.
             Some(ErrorCode::CannotOpen) => unusable(path, "cannot be read; is it another user's?"),
-            _ => explain(&error, path),
+            _ => Cause::Sqlite(error).explain(path),
         })?;
     // The file was empty a moment ago, and is being rolled back to that; the lock will tell.
     if found == (0, 0) && fs::metadata(path).is_ok_and(|found| found.len() == 0) {
@@ -262,26 +218,29 @@ fn check((application, schema): (i32, i32), path: &Path) -> Result<(), Error> {
         return Err(unusable(path, "is an SQLite database of another program"));
     }
     if !(0..=SCHEMA).contains(&schema) {
-        return Err(unusable(
-            path,
-            &format!("has schema {schema}, of a later version; this one knows {SCHEMA}"),
-        ));
+        let why = format!("has schema {schema}, of a later version; this one knows {SCHEMA}");
+        return Err(unusable(path, &why));
     }
     Ok(())
 }
 
-fn marks(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
+fn marks(connection: &rusqlite::Connection) -> rusqlite::Result<(i32, i32)> {
     let read = |sql| connection.query_row(sql, [], |row| row.get(0));
     Ok((read("PRAGMA application_id")?, read("PRAGMA user_version")?))
 }
 
-fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connection, Trouble> {
+fn connect(
+    path: &Path,
+    synchronous: &str,
+    deadline: Deadline,
+) -> Result<rusqlite::Connection, Cause> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = insist(path, deadline, || {
-        let connection = Connection::open_with_flags(path, flags)?;
+    insist(path, deadline, || {
+        let connection = rusqlite::Connection::open_with_flags(path, flags)?;
         // SQLite opens for reading what it may not write to.
         if connection.is_readonly("main")? {
-            return Ok(None);
+            let why = format!("{}: this process may not write to it", path.display());
+            return Err(Error::new(ErrorKind::ReadOnly, why).into());
         }
         connection.busy_timeout(Duration::ZERO)?;
         // Until the file is known to be ours, and to be what it was, closing must not write to it.
@@ -290,56 +249,51 @@ fn connect(path: &Path, synchronous: &str, deadline: Deadline) -> Result<Connect
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update(None, "synchronous", synchronous)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok(Some(connection))
-    })?;
-    connection.ok_or_else(|| {
-        Error::new(
-            ErrorKind::ReadOnly,
-            format!("{}: this process may not write to it", path.display()),
-        )
-        .into()
+        Ok(connection)
     })
 }
 
-/// Makes an empty file ours, or finds that it is. Every step asks again under the lock, because
-/// others may be at the same file.
-fn settle(connection: &Connection, path: &Path, deadline: Deadline) -> Result<(), Trouble> {
+/// Makes an empty file ours, or finds that it is.
+fn settle(connection: &rusqlite::Connection, path: &Path, deadline: Deadline) -> Result<(), Cause> {
     let found = insist(path, deadline, || {
-        if marks(connection)? == (0, 0) {
-            claim(connection)?;
-        }
-        if marks(connection)? == (APPLICATION_ID, 0) {
-            build(connection)?;
-        }
-        marks(connection)
+        // One page and nothing else, so that a look without a lock sees all of it or nothing.
+        change_marked(connection, (0, 0), |transaction| {
+            let count = "SELECT count(*) FROM sqlite_schema";
+            let tables: i64 = transaction.query_row(count, [], |row| row.get(0))?;
+            if tables == 0 {
+                transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            }
+            Ok(())
+        })?;
+        change_marked(connection, (APPLICATION_ID, 0), |transaction| {
+            transaction.execute_batch(include_str!("schema.sql"))?;
+            transaction.pragma_update(None, "user_version", SCHEMA)
+        })?;
+        Ok(marks(connection)?)
     })?;
     check(found, path)?;
     let mode: String = insist(path, deadline, || {
-        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+        Ok(connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?)
     })?;
     if mode != "wal" {
         return Err(unusable(path, "is where processes cannot share memory through a file").into());
     }
-    insist(path, deadline, || probe(connection))
+    insist(path, deadline, || Ok(probe(connection)?))
 }
 
-/// Marks an empty file as ours. One page and nothing else, so that whoever looks without a lock
-/// sees all of it or nothing.
-fn claim(connection: &Connection) -> rusqlite::Result<()> {
-    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    let tables: i64 =
-        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if tables == 0 && marks(&transaction)? == (0, 0) {
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+/// Changes a file that has these marks. Asks again under the lock, because other processes may be at
+/// the same file.
+fn change_marked(
+    connection: &rusqlite::Connection,
+    expected: (i32, i32),
+    change: impl Fn(&Transaction<'_>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    if marks(connection)? != expected {
+        return Ok(());
     }
-    transaction.commit()
-}
-
-fn build(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    if marks(&transaction)? == (APPLICATION_ID, 0) {
-        transaction.execute_batch(include_str!("schema.sql"))?;
-        transaction.pragma_update(None, "user_version", SCHEMA)?;
+    if marks(&transaction)? == expected {
+        change(&transaction)?;
     }
     transaction.commit()
 }
@@ -352,7 +306,7 @@ pub(super) fn boot() -> Result<String, Error> {
     if is_shifted(&offsets) {
         return Err(unusable(file, "this process is in a time namespace with a clock of its own"));
     }
-    let id = fs::read_to_string(file).map_err(|error| failed(file, "", &error))?;
+    let id = fs::read_to_string(file).map_err(|error| failed(file, &error))?;
     Ok(id.trim().to_owned())
 }
 
@@ -368,13 +322,12 @@ fn unusable(path: &Path, why: &str) -> Error {
     Error::new(ErrorKind::Storage, format!("{}: {why}", path.display()))
 }
 
-fn failed(path: &Path, part: &str, error: &io::Error) -> Error {
+fn failed(path: &Path, error: &io::Error) -> Error {
     use io::ErrorKind::*;
     let kind = match error.kind() {
         PermissionDenied | ReadOnlyFilesystem => ErrorKind::ReadOnly,
         StorageFull | QuotaExceeded => ErrorKind::Exhausted,
         _ => ErrorKind::Storage,
     };
-    let part = if part.is_empty() { String::new() } else { format!("{part}: ") };
-    Error::new(kind, format!("{}: {part}{error}", path.display()))
+    Error::new(kind, format!("{}: {error}", path.display()))
 }

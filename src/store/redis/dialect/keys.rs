@@ -6,7 +6,6 @@
 //! tag, and where a stray brace makes that impossible, with a number as the tag that falls into the
 //! slot.
 
-use crate::fork::First;
 
 pub(in crate::store::redis) const SLOTS: u16 = 16384;
 
@@ -89,7 +88,7 @@ pub(in crate::store::redis) fn slot(key: &[u8]) -> u16 {
 /// A number whose digits hash to a slot. All of them are found at once, when the first name asks
 /// that needs one: some 160,000 hashes, a few milliseconds.
 pub(in crate::store::redis) fn number_in_slot(slot_wanted: u16) -> String {
-    static NUMBERS: First<Vec<u32>> = First::new();
+    static NUMBERS: OnceBox<Vec<u32>> = OnceBox::new();
     let numbers = NUMBERS.get(|| {
         let mut numbers = vec![u32::MAX; usize::from(SLOTS)];
         let mut missing = SLOTS;

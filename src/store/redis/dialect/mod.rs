@@ -16,7 +16,6 @@ use redis::{ServerError, Value};
 use super::fault;
 use super::wire::RunId;
 use crate::error::{Error, ErrorKind};
-use crate::fork::First;
 use crate::store::millis;
 
 /// A script of one file, or of several one after the other.
@@ -35,14 +34,14 @@ use script;
 pub(super) struct Script {
     pub(super) source: &'static str,
     hash: fn() -> String,
-    digest: First<String>,
+    digest: OnceBox<String>,
     /// Loaded along with it: needed later, when it may be too late to hear that it is missing.
     pub(super) follower: Option<&'static Script>,
 }
 
 impl Script {
     const fn new(source: &'static str, hash: fn() -> String) -> Script {
-        Script { source, hash, digest: First::new(), follower: None }
+        Script { source, hash, digest: OnceBox::new(), follower: None }
     }
 
     const fn leading(
@@ -50,11 +49,11 @@ impl Script {
         hash: fn() -> String,
         follower: &'static Script,
     ) -> Script {
-        Script { source, hash, digest: First::new(), follower: Some(follower) }
+        Script { source, hash, digest: OnceBox::new(), follower: Some(follower) }
     }
 
     pub(super) fn digest(&self) -> &str {
-        self.digest.get(self.hash)
+        self.digest.get_or_init(|| Box::new((self.hash)()))
     }
 
     /// The command that an error of this script is about. Servers before 7.2 only tell the line

@@ -10,7 +10,7 @@ use crate::error::ErrorKind;
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
 use crate::store::Identity;
-use crate::store::sqlite::anchor::Anchor;
+use crate::store::sqlite::files::Files;
 use crate::store::sqlite::open;
 
 /// Opening is refused with this kind and a detail that names the file and the reason, and the
@@ -231,7 +231,7 @@ fn c1_what_was_committed_to_a_file_while_it_was_deleted_is_not_granted() {
     let ground = Ground::new();
     let store = ground.store();
     let opened = store.opened(false, Deadline::after(PATIENCE)).unwrap();
-    let begun = opened.durable.begin(Deadline::after(PATIENCE), Deadline::after(PATIENCE)).unwrap();
+    let begun = opened.durable.begin(Deadline::after(PATIENCE)).unwrap();
     fs::remove_file(ground.path()).unwrap();
     store.watch(&|| ());
     assert!(begun.commit().unwrap_err().sent.is_none());
@@ -357,9 +357,9 @@ fn a_link_that_is_made_while_the_file_is_opened_is_noticed() {
     let ground = Ground::new();
     let _store = ground.store();
     let (path, before) = (&ground.path(), fs::metadata(ground.path()).unwrap());
-    assert!(Anchor::cast(path, path, &before).is_some());
+    assert!(Files::note(path, path, &before).is_some());
     fs::hard_link(path, ground.folder.path().join("second.db")).unwrap();
-    assert!(Anchor::cast(path, path, &before).is_none());
+    assert!(Files::note(path, path, &before).is_none());
 }
 
 /// It was on its way from the store to the keeper's book when the keeper ended those in the book.

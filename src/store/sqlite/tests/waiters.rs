@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::sqlite::queue::DEAD_AFTER;
+use crate::store::sqlite::waiters::DEAD_AFTER;
 
 #[test]
 fn c10_waiters_are_served_in_the_order_of_their_tickets() {

@@ -1,0 +1,210 @@
+//! One connection to the file, for one caller at a time, no longer than until its deadline.
+//!
+//! SQLite's own way of waiting for a lock is switched off: it sleeps longer and longer while
+//! newcomers get the lock, and does not know our deadline. Here every pause is drawn from the same
+//! short range, however long a caller has waited, and no mutex is held during it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::ErrorCode;
+use rusqlite::config::DbConfig;
+
+use super::files::Files;
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::store::Failure;
+use crate::sync::{Turnstile, TurnstileGuard};
+
+/// The longest pause before a lock of the file is tried again: a durable transaction takes about
+/// this long on a common disk.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// Why a request got no reply, or a file was not opened.
+pub(super) enum Cause {
+    /// We refuse it. In a transaction that concerns this request alone, which has written nothing.
+    Refused(Error),
+    /// SQLite failed, and the transaction with it.
+    Sqlite(rusqlite::Error),
+}
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Cause {
+        Cause::Refused(error)
+    }
+}
+
+impl From<rusqlite::Error> for Cause {
+    fn from(error: rusqlite::Error) -> Cause {
+        Cause::Sqlite(error)
+    }
+}
+
+impl Cause {
+    pub(super) fn explain(self, path: &Path) -> Error {
+        match self {
+            Cause::Refused(error) => error,
+            Cause::Sqlite(error) => explain(&error, path),
+        }
+    }
+}
+
+pub(super) struct Connection {
+    inner: Turnstile<rusqlite::Connection>,
+    files: Arc<Files>,
+}
+
+impl Connection {
+    pub(super) fn new(inner: rusqlite::Connection, files: &Arc<Files>) -> Connection {
+        Connection { inner: Turnstile::new(inner), files: Arc::clone(files) }
+    }
+
+    /// Reads without the file's write lock, and says when it began. What it brings is worth nothing
+    /// before the files were checked.
+    pub(super) fn read<T>(
+        &self,
+        deadline: Deadline,
+        look: impl Fn(&rusqlite::Connection) -> rusqlite::Result<T>,
+    ) -> Result<(T, Moment), Error> {
+        self.insist(deadline, |connection| {
+            let sent = Moment::now();
+            Ok((look(&connection)?, sent))
+        })
+    }
+
+    /// Begins a transaction that has the file's write lock. Once the deadline has passed, one
+    /// attempt is made.
+    pub(super) fn begin(&self, deadline: Deadline) -> Result<Transaction<'_>, Error> {
+        self.insist(deadline, |connection| {
+            self.files.check()?;
+            let sent = Moment::now();
+            if !connection.is_autocommit() {
+                connection.execute_batch("ROLLBACK")?;
+            }
+            step(&connection, "BEGIN IMMEDIATE")?;
+            Ok(Transaction { connection, sent, files: &self.files })
+        })
+    }
+
+    fn insist<'c, T>(
+        &'c self,
+        deadline: Deadline,
+        work: impl Fn(TurnstileGuard<'c, rusqlite::Connection>) -> Result<T, Cause>,
+    ) -> Result<T, Error> {
+        let path = self.files.path();
+        let enter = || self.inner.enter(deadline).ok_or_else(|| late(path));
+        insist(path, deadline, || work(enter()?)).map_err(|cause| cause.explain(path))
+    }
+
+    /// The last connection that closes a log copies it into the file and removes both by name.
+    pub(super) fn let_close_copy(&self) {
+        if let Some(connection) = self.inner.enter_now() {
+            let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = connection.set_db_config(config, false);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(&self, work: impl FnOnce(&rusqlite::Connection)) {
+        work(&self.inner.enter(Deadline::after(Duration::from_secs(60))).unwrap());
+    }
+}
+
+/// A transaction under way. Dropped without a commit it leaves nothing behind.
+pub(super) struct Transaction<'a> {
+    connection: TurnstileGuard<'a, rusqlite::Connection>,
+    /// Before it began.
+    pub(super) sent: Moment,
+    files: &'a Files,
+}
+
+impl Transaction<'_> {
+    pub(super) fn connection(&self) -> &rusqlite::Connection {
+        &self.connection
+    }
+
+    /// Nothing counts if the keeper may have seen meanwhile that the file was lost: it does not look
+    /// a second time.
+    pub(super) fn commit(self) -> Result<(), Failure> {
+        let Err(error) = step(&self.connection, "COMMIT") else {
+            return self.files.check_noted().map_err(Failure::not_done);
+        };
+        let said = explain(&error, self.files.path());
+        // Busy means that no byte was written: the transaction is still open, and dropping it rolls
+        // it back. After any other failure the commit record may already be in the log with only
+        // the sync missing. Nobody sees it now, but when all processes have died, the recovery of
+        // the log may bring it back, so this outcome is unknown.
+        if is_busy(&error) && !self.connection.is_autocommit() {
+            return Err(Failure::not_done(said));
+        }
+        Err(Failure::unknown(said, self.sent))
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.connection.is_autocommit() {
+            // If it fails, the transaction is rolled back before the next one begins.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+    }
+}
+
+/// Does `work` again while the file is locked, until the deadline.
+pub(super) fn insist<T>(
+    path: &Path,
+    deadline: Deadline,
+    mut work: impl FnMut() -> Result<T, Cause>,
+) -> Result<T, Cause> {
+    loop {
+        match work() {
+            Err(Cause::Sqlite(error)) if is_busy(&error) => pause(deadline, path)?,
+            done => return done,
+        }
+    }
+}
+
+/// What SQLite said, as one of our kinds.
+fn explain(error: &rusqlite::Error, path: &Path) -> Error {
+    use ErrorCode::*;
+    let kind = match error.sqlite_error_code() {
+        _ if is_busy(error) => ErrorKind::Unavailable,
+        Some(ReadOnly) => ErrorKind::ReadOnly,
+        // A full disk is no fault of the file: the same call succeeds once there is room.
+        Some(DiskFull | OutOfMemory) => ErrorKind::Exhausted,
+        _ => ErrorKind::Storage,
+    };
+    Error::new(kind, format!("{}: {error}", path.display()))
+}
+
+fn step(connection: &rusqlite::Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    use ErrorCode::*;
+    matches!(
+        error.sqlite_error_code(),
+        Some(DatabaseBusy | DatabaseLocked | FileLockingProtocolFailed)
+    )
+}
+
+pub(super) fn pause(deadline: Deadline, path: &Path) -> Result<(), Error> {
+    let left = deadline.left();
+    if left.is_zero() {
+        return Err(late(path));
+    }
+    // Without random bits all callers pause equally long, which is still correct.
+    let random = getrandom::u32().unwrap_or(u32::MAX);
+    thread::sleep(LONGEST_PAUSE.mul_f64(f64::from(random) / f64::from(u32::MAX)).min(left));
+    Ok(())
+}
+
+pub(super) fn late(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("{}: other callers kept it locked until the deadline", path.display()),
+    )
+}

@@ -1,0 +1,131 @@
+//! Whether the file under a name, and the log and the shared memory beside it, are still those that
+//! were opened.
+//!
+//! Other processes find all three by their names. SQLite's own locks are on the shared memory. A
+//! process that goes on with one of them after it has lost its name, or with a file that has a
+//! second name and so a second log, shares its locks with nobody.
+//!
+//! Files are only looked at here, never opened: to close any descriptor of a file drops all locks
+//! that this process has on it.
+
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::error::{Error, ErrorKind};
+use crate::sync::Mutex;
+
+/// What this process has open, of all clients. SQLite has one memory beside a log for the whole
+/// process: with two logs of one name, one after the other, it would take one for the other.
+static OPENED: Mutex<Vec<Weak<Files>>> = Mutex::new(Vec::new());
+
+/// Noted as open until this is dropped, which has to be after the connections.
+pub(super) struct Files {
+    /// As it was given; a symbolic link in it may lead elsewhere by now.
+    name: PathBuf,
+    /// Where that led.
+    path: PathBuf,
+    log: PathBuf,
+    shm: PathBuf,
+    seen: Seen,
+    lost: AtomicBool,
+}
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    file: Identity,
+    links: u64,
+    log: Identity,
+    shm: Identity,
+}
+
+impl Files {
+    /// Of a file that was read, so that all three are there. `None` if it is not the one that it was
+    /// before, or has another number of links.
+    pub(super) fn note(name: &Path, path: &Path, before: &Metadata) -> Option<Arc<Files>> {
+        let [log, shm] = ["-wal", "-shm"].map(|ending| {
+            let mut beside = OsString::from(path);
+            beside.push(ending);
+            PathBuf::from(beside)
+        });
+        let is_same = |seen: &Seen| (seen.file, seen.links) == (identity(before), before.nlink());
+        let seen = see(name, &log, &shm).ok().filter(is_same)?;
+        let [name, path] = [name, path].map(Path::to_owned);
+        let files = Arc::new(Files { name, path, log, shm, seen, lost: AtomicBool::new(false) });
+        OPENED.lock().push(Arc::downgrade(&files));
+        Some(files)
+    }
+
+    /// Whether this process has connections to what was at this path before, of this client or
+    /// another one.
+    pub(super) fn any_lost(path: &Path, found: &Metadata) -> bool {
+        let opened = OPENED.lock().clone();
+        opened.iter().filter_map(Weak::upgrade).any(|files| {
+            let concerns = files.path == path || files.seen.file == identity(found);
+            concerns && !files.are_there()
+        })
+    }
+
+    /// False for ever once it was false: meanwhile others may have used files of these names.
+    pub(super) fn are_there(&self) -> bool {
+        let are_there = !self.lost.load(Ordering::Acquire)
+            && see(&self.name, &self.log, &self.shm).is_ok_and(|seen| seen == self.seen);
+        if !are_there {
+            self.lost.store(true, Ordering::Release);
+        }
+        are_there
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.are_there();
+        self.check_noted()
+    }
+
+    /// The same as far as anybody has seen by now, without a look.
+    pub(super) fn check_noted(&self) -> Result<(), Error> {
+        if !self.lost.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let what = "it, its -wal or its -shm was moved, deleted or replaced, or it got another link, \
+                    while it was open";
+        Err(Error::new(ErrorKind::Unavailable, format!("{}: {what}", self.path.display())))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The log, where it was left behind for another file, to which SQLite would apply it. (The
+    /// shared memory is made anew by the first process that opens it.)
+    pub(super) fn orphaned_log(&self) -> Option<&Path> {
+        let there = |path| fs::metadata(path).ok().map(|found| identity(&found));
+        let is_replaced = there(&self.path).is_some_and(|file| file != self.seen.file);
+        (is_replaced && there(&self.log) == Some(self.seen.log)).then_some(&*self.log)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let mut opened = OPENED.lock();
+        opened.retain(|files| files.strong_count() > 0);
+        // A program that unloads the library gets all of it back.
+        opened.shrink_to_fit();
+    }
+}
+
+fn see(name: &Path, log: &Path, shm: &Path) -> io::Result<Seen> {
+    let file = fs::metadata(name)?;
+    let (log, shm) = (identity(&fs::metadata(log)?), identity(&fs::metadata(shm)?));
+    Ok(Seen { file: identity(&file), links: file.nlink(), log, shm })
+}
+
+fn identity(found: &Metadata) -> Identity {
+    (found.dev(), found.ino())
+}

@@ -1,0 +1,107 @@
+//! Which file system a path is on. SQLite's log is shared memory, and its locks are the kernel's:
+//! neither reaches another machine, so on a network file system two holders would be sure of
+//! themselves.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// File systems that other machines, or the host of this virtual one, can have mounted too.
+const SHARED: &str = "9p acfs afs beegfs ceph cifs coda cvfs exfs fhgfs fuse gfs gfs2 glusterfs \
+    gpfs ibrix lustre mmfs ncp ncpfs nfs nfs3 nfs4 ocfs2 orangefs panfs prl_fs pvfs2 smb2 smb3 \
+    smbfs snfs vboxsf virtiofs vmhgfs wekafs";
+
+/// What FUSE file systems are known to be local. Most of the others reach over a network, and
+/// their drivers can be called anything.
+const LOCAL_FUSE: &str = "bindfs cryfs encfs exfat ext2 fuse-overlayfs gocryptfs lxcfs mergerfs \
+    ntfs ntfs-3g portal securefs unionfs zfs";
+
+/// The kernel's number of a mount.
+#[derive(PartialEq, Eq)]
+pub(super) struct Mount(String);
+
+impl Mount {
+    /// The one that a path is on; `None` if nothing is there.
+    pub(super) fn of(path: &Path) -> io::Result<Option<Mount>> {
+        // Opened in this way, it can be closed without dropping the locks on the file.
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);
+        let Ok(opened) = opened else { return Ok(None) };
+        let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()))?;
+        let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+        Ok(id.map(|id| Mount(id.trim().to_owned())))
+    }
+
+    /// The type of its file system, if other machines can share that.
+    pub(super) fn shared_type(&self) -> io::Result<Option<String>> {
+        let mounts = fs::read("/proc/self/mountinfo")?;
+        let kind = self.kind(&String::from_utf8_lossy(&mounts));
+        Ok(kind.filter(|kind| is_shared(kind)))
+    }
+
+    /// `mountinfo` has lines such as
+    /// `36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/root rw`.
+    fn kind(&self, mountinfo: &str) -> Option<String> {
+        mountinfo.lines().find_map(|line| {
+            let (mount, file_system) = line.split_once(" - ")?;
+            let is_it = mount.split(' ').next() == Some(&self.0);
+            file_system.split(' ').next().filter(|_| is_it).map(str::to_owned)
+        })
+    }
+}
+
+fn is_shared(kind: &str) -> bool {
+    match kind.strip_prefix("fuse.") {
+        Some(driver) => !LOCAL_FUSE.split(' ').any(|local| local == driver),
+        None => SHARED.split(' ').any(|shared| shared == kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+60 27 0:50 / /home rw,relatime shared:30 master:2 - nfs4 files:/home rw,vers=4.2,addr=10.0.0.9
+61 60 259:1 / /home/local rw,relatime shared:31 - xfs /dev/nvme0n1p1 rw
+62 27 0:51 / /mnt/my\\040share rw,nosuid - cifs //server/share rw,vers=3.1.1
+63 27 0:52 / /mnt/ssh rw,nosuid,nodev,relatime - fuse.sshfs me@far:/ rw,user_id=0
+64 27 0:53 / /mnt/layers rw,nodev - fuse.fuse-overlayfs fuse-overlayfs rw
+65 27 0:54 / /mnt/stick rw,nosuid - fuseblk /dev/sdb1 rw,user_id=0
+66 27 0:55 / /mnt/host rw,relatime - virtiofs share rw
+67 27 0:56 / /mnt/own rw - fuse own rw
+not a mount at all
+";
+
+    #[test]
+    fn network_file_systems_are_told_by_their_types() {
+        for (id, kind, is_network) in [
+            ("60", Some("nfs4"), true),
+            ("61", Some("xfs"), false),
+            ("62", Some("cifs"), true),
+            ("63", Some("fuse.sshfs"), true),
+            ("64", Some("fuse.fuse-overlayfs"), false),
+            ("65", Some("fuseblk"), false),
+            ("66", Some("virtiofs"), true),
+            ("67", Some("fuse"), true),
+            ("27", Some("ext4"), false),
+            ("6", None, false),
+        ] {
+            let found = Mount(id.to_owned()).kind(MOUNTS);
+            assert_eq!(found.as_deref(), kind, "{id}");
+            assert_eq!(found.as_deref().is_some_and(is_shared), is_network, "{id}");
+        }
+    }
+
+    #[test]
+    fn this_machine_tells_what_a_path_is_on() {
+        let mount = |path: &str| Mount::of(Path::new(path)).unwrap().unwrap();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert_eq!(mount("/proc/self").kind(&mounts).as_deref(), Some("proc"));
+        assert!(mount("/proc/self") == mount("/proc") && mount("/proc") != mount("/"));
+        assert!(Mount::of(Path::new("/proc/nothing there")).unwrap().is_none());
+    }
+}

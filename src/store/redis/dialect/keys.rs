@@ -6,7 +6,7 @@
 //! tag, and where a stray brace makes that impossible, with a number as the tag that falls into the
 //! slot.
 
-
+use once_cell::race::OnceBox;
 pub(in crate::store::redis) const SLOTS: u16 = 16384;
 
 /// The keys of one name, in buffers that serve for one name after the other.
@@ -89,7 +89,7 @@ pub(in crate::store::redis) fn slot(key: &[u8]) -> u16 {
 /// that needs one: some 160,000 hashes, a few milliseconds.
 pub(in crate::store::redis) fn number_in_slot(slot_wanted: u16) -> String {
     static NUMBERS: OnceBox<Vec<u32>> = OnceBox::new();
-    let numbers = NUMBERS.get(|| {
+    let numbers = NUMBERS.get_or_init(|| {
         let mut numbers = vec![u32::MAX; usize::from(SLOTS)];
         let mut missing = SLOTS;
         for number in 0.. {
@@ -102,7 +102,7 @@ pub(in crate::store::redis) fn number_in_slot(slot_wanted: u16) -> String {
                 break;
             }
         }
-        numbers
+        Box::new(numbers)
     });
     numbers[usize::from(slot_wanted)].to_string()
 }

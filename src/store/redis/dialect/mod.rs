@@ -11,6 +11,7 @@ pub(in crate::store) mod quorum;
 use std::borrow::Cow;
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use redis::{ServerError, Value};
 
 use super::fault;

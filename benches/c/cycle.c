@@ -1,5 +1,5 @@
 /*
- * Fenced cycles from C, for `leasehold bench --also c=./cycle`: that runs them in turn with its own
+ * Fenced cycles from C, for `cargo bench -- cycle --also c=benches/c/cycle`: that runs them in turn with its own
  * cycle and with the bare limit.
  *
  * usage: cycle NAME, with LEASEHOLD_URL in the environment

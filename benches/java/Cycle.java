@@ -10,7 +10,7 @@ import java.io.InputStreamReader;
  *
  * <p>Its argument is the name of the lock, and LEASEHOLD_URL names the store. Each line of standard
  * input is a number of cycles; each line of standard output has as many figures, in nanoseconds. So
- * `leasehold bench --also java=benches/java/cycle` measures it in turn with the bare limit.
+ * `cargo bench -- cycle --also java=benches/java/cycle` measures it in turn with the bare limit.
  */
 public final class Cycle {
     /** What the JIT compiler needs to have seen all of it. */

@@ -1,4 +1,4 @@
-"""Cycles in Python, for `leasehold bench --also python="python3 benches/python/cycle.py"`.
+"""Cycles in Python, for `cargo bench -- cycle --also python="python3 benches/python/cycle.py"`.
 
 Its argument is the name of a lock, in the store that LEASEHOLD_URL names. Each line of input is a
 number; the answer is a line with what so many cycles took, in nanoseconds.

@@ -14,8 +14,6 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The lease was lost, so the command was stopped or ran without protection at its end.
 pub(crate) const LOST: u8 = 75;
-/// Interrupted from the terminal, as a shell has it.
-const INTERRUPTED: u8 = 130;
 /// The command was found and cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
@@ -63,10 +61,6 @@ impl From<nix::Error> for Failure {
 impl Failure {
     pub(crate) fn unavailable(message: impl Into<String>) -> Failure {
         Failure { code: UNAVAILABLE, message: message.into() }
-    }
-
-    pub(crate) fn interrupted(message: &str) -> Failure {
-        Failure { code: INTERRUPTED, message: message.to_owned() }
     }
 
     /// The operating system refused something.

@@ -1,6 +1,5 @@
 //! The `leasehold` command: the lock for shells, with the habits of flock(1).
 
-mod bench;
 mod exit;
 mod init;
 mod run;
@@ -38,7 +37,6 @@ enum Command {
     Run(run::Args),
     Show(show::Args),
     Init(init::Args),
-    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,7 +56,6 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Show(args) => show::main(&args),
         Command::Init(args) => init::main(&args),
-        Command::Bench(args) => bench::main(&args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

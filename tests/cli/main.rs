@@ -2,7 +2,6 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod bench;
 mod command;
 mod outcomes;
 mod terminal;

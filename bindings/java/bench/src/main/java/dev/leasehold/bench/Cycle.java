@@ -19,7 +19,7 @@ import org.openjdk.jmh.annotations.Warmup;
 
 /**
  * Taking and releasing a lock that nobody else wants, on the store that LEASEHOLD_URL names, or else
- * the embedded one. Compare with `leasehold bench`, which measures the bare limit beside it.
+ * the embedded one. Compare with `cargo bench`, which measures the bare limit beside it.
  */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)

@@ -1,0 +1,120 @@
+//! What a lock costs, and how near that is to what it has to cost. `cargo bench -- --help`
+
+// Cargo sets `test` here too, and without its harness nothing uses the tests.
+#![allow(unused_imports, dead_code)]
+
+mod also;
+mod bare;
+mod contended;
+mod cores;
+mod cycle;
+mod groups;
+mod leases;
+mod limit;
+mod measure;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod steps;
+mod table;
+mod turns;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use also::Also;
+use groups::Group;
+use measure::Outcome;
+use table::Table;
+
+/// What a lock of Leasehold costs, beside what it has to cost
+///
+/// Servers are started for the purpose, on this machine. Figures are medians of loops that take
+/// turns in short blocks. "One core": client and server share a core, so that the figure shows what
+/// the client itself costs. "A core each": it shows round trips. Compare ratios, not times.
+#[derive(Parser)]
+#[command(name = "cargo bench --", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// How long each part is measured
+    #[arg(long, global = true, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// What cargo adds.
+    #[arg(long, global = true, hide = true)]
+    bench: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// A cycle of taking and giving back, beside the bare limit: a socket, prepared bytes, the same
+    /// scripts; and on an SQLite file, beside two bare durable transactions. The default
+    Cycle {
+        /// Time a program's cycles in turn with ours: a name, and a shell command
+        ///
+        /// It gets the name of the lock as its last argument and the store in LEASEHOLD_URL. For
+        /// each line of input, a number, it takes the lock and gives it back that often, and answers
+        /// with one line: the nanoseconds of each cycle.
+        #[arg(long, value_name = "NAME=PROGRAM")]
+        also: Vec<Also>,
+    },
+    /// The same with Sentinels, on a Cluster of three masters, and on quorums, also with a node
+    /// stopped; and with Sentinels, how soon after an election a waiter has the lock
+    Groups {
+        /// Some of them only
+        #[arg(value_enum)]
+        groups: Vec<Group>,
+    },
+    /// Handing one lock over among clients that wait for it, and among the threads of one client
+    Contended {
+        /// How many wait
+        #[arg(value_name = "N", default_values_t = [2, 8, 32],
+            value_parser = clap::value_parser!(u32).range(2..=10_000))]
+        waiters: Vec<u32>,
+        /// How many clients they share; each has one of its own otherwise
+        #[arg(long, value_name = "N")]
+        clients: Option<u32>,
+    },
+    /// Holding many leases: how many are lost, what memory one takes, what the keeper does
+    Leases {
+        #[arg(value_name = "N", default_value_t = 100_000)]
+        count: u32,
+        /// The ttl of each
+        #[arg(long, value_name = "DURATION", default_value = "30s",
+            value_parser = leasehold::parse_duration)]
+        ttl: Duration,
+    },
+    /// Nothing but cycles on a server, for a tool that counts what a process does: tests/steps
+    #[command(hide = true)]
+    Steps(steps::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match measure(&cli) {
+        Ok(tables) if cli.json => println!("{:#}", table::json(&tables)),
+        Ok(tables) => tables.iter().for_each(|table| println!("{}", table.text())),
+        Err(error) => {
+            eprintln!("bench: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
+    let time = Duration::from_secs(cli.seconds);
+    match &cli.what {
+        None => cycle::measure(&[], time),
+        Some(What::Cycle { also }) => cycle::measure(also, time),
+        Some(What::Groups { groups }) => groups::measure(groups, time),
+        Some(What::Contended { waiters, clients }) => contended::measure(waiters, *clients, time),
+        Some(What::Leases { count, ttl }) => Ok(vec![leases::measure(*count, *ttl, time)?]),
+        Some(What::Steps(args)) => steps::run(args).map(|()| Vec::new()),
+    }
+}

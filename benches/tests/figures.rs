@@ -1,0 +1,107 @@
+//! Whether figures mean what they say: every measurement, for a moment, and the arithmetic in its
+//! own file. Nothing here asks how fast anything was.
+
+#![allow(clippy::unwrap_used, dead_code)]
+
+#[path = "../src/also.rs"]
+mod also;
+#[path = "../src/bare.rs"]
+mod bare;
+#[path = "../src/contended.rs"]
+mod contended;
+#[path = "../src/cores.rs"]
+mod cores;
+#[path = "../src/cycle.rs"]
+mod cycle;
+#[path = "../src/groups.rs"]
+mod groups;
+#[path = "../src/leases.rs"]
+mod leases;
+#[path = "../src/limit.rs"]
+mod limit;
+#[path = "../src/measure.rs"]
+mod measure;
+#[cfg(feature = "sqlite")]
+#[path = "../src/sqlite.rs"]
+mod sqlite;
+#[path = "../src/steps.rs"]
+mod steps;
+#[path = "../src/table.rs"]
+mod table;
+#[path = "../src/turns.rs"]
+mod turns;
+
+use std::time::Duration;
+
+use groups::Group;
+use table::Table;
+
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// Whether a figure is there and makes sense, wherever it was measured.
+#[track_caller]
+fn check(table: &Table, row: &str, makes_sense: impl Fn(f64) -> bool) {
+    let places = cores::Cores::choose().unwrap().places().len();
+    for place in 0..places {
+        let figure = table.figure(row, place);
+        assert!(figure.is_some_and(&makes_sense), "{row}:\n{}", table.text());
+    }
+}
+
+fn check_cycle(table: &Table) {
+    for row in ["the bare limit of a take, µs", "our take, µs", "our cycle, µs", "  over the limit"]
+    {
+        check(table, row, |figure| figure > 0.0);
+    }
+    // A second try of each would be two more.
+    check(table, "commands a server and cycle", |commands| commands < 3.0);
+}
+
+#[test]
+fn a_cycle_is_two_commands() {
+    let echo = "x=sh -c 'while read -r n; do printf \"%${n}s\\n\" | sed \"s/ /2500 /g\"; done'";
+    let tables = cycle::measure(&[echo.parse().unwrap()], MOMENT).unwrap();
+    check_cycle(&tables[0]);
+    check(&tables[0], "commands a server and cycle", |commands| (2.0..2.1).contains(&commands));
+    check(&tables[0], "  release not waited for", |commands| (2.0..2.1).contains(&commands));
+    check(&tables[0], "the cycle of x, µs", |figure| figure == 2.5);
+    #[cfg(feature = "sqlite")]
+    assert!(tables[1].figure("our cycle, µs", 0).unwrap() > 0.0);
+}
+
+#[test]
+fn groups_are_measured_against_as_many_bare_sockets() {
+    let tables = groups::measure(&[Group::Cluster, Group::Quorum3], MOMENT).unwrap();
+    tables.iter().for_each(check_cycle);
+}
+
+#[test]
+fn a_quorum_is_measured_with_one_server_stopped() {
+    let tables = groups::measure(&[Group::OneDead], MOMENT).unwrap();
+    check(&tables[0], "our take with one dead, µs", |figure| figure > 0.0);
+}
+
+#[test]
+fn hand_overs_are_measured_between_clients_and_between_threads() {
+    let tables = contended::measure(&[2, 4], None, MOMENT * 4).unwrap();
+    for (row, least) in [
+        ("hand-over, p50, round trips", 0.0),
+        ("commands an acquisition", 1.0),
+        ("p99 of the wait over a round", 0.0),
+    ] {
+        for column in 0..2 {
+            let figure = tables[0].figure(row, column);
+            assert!(figure.is_some_and(|figure| figure > least), "{row}:\n{}", tables[0].text());
+        }
+    }
+    assert!(tables[1].figure("turn passed on, p50, µs", 0).is_some_and(|figure| figure > 0.0));
+}
+
+#[test]
+fn no_lease_is_lost_while_many_are_held() {
+    kit::unless_starved(Duration::from_millis(300), || {
+        let table = leases::measure(300, Duration::from_secs(2), MOMENT).unwrap();
+        assert_eq!(table.figure("lost", 0), Some(0.0));
+        assert!(table.figure("renewals", 0).is_some_and(|renewals| renewals > 300.0));
+    });
+}

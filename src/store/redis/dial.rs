@@ -9,12 +9,12 @@ use redis::Value;
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
 use self::resolver::Resolver;
-use super::dialect::guard::guarded_by_others;
+use super::dialect::guard::{RunId, guarded_by_others};
 use super::dialect::keys::MARKER;
 use super::fault;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::wire::{RunId, Socket, Stream, Wire};
+use super::wire::{Socket, Stream, Wire};
 use crate::clock::Deadline;
 use crate::config::{Access, Address, Secret};
 use crate::error::{Error, ErrorKind};

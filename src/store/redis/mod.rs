@@ -6,7 +6,6 @@
 mod dial;
 mod dialect;
 mod executor;
-mod fault;
 mod frame;
 mod listener;
 pub(super) mod node;
@@ -21,26 +20,23 @@ mod tls;
 mod way;
 mod wire;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
-
 use self::dial::Greeting;
 use self::dialect::guard::Guard;
+use self::dialect::native::Native;
 #[cfg(test)]
 pub(crate) use self::dialect::native::model;
-use self::dialect::native::{Native, Wakeup};
-use self::dialect::{Batch, Copies};
+use self::dialect::{Batch, Copies, Format, NO_WAKEUP, Wakeup, fault};
 use self::owing::About;
 use self::pool::Pools;
 use self::route::Route;
 use self::route::single::{Carried, Gives, Heard};
 use self::way::Way;
 use super::{
-    Abilities, Answer, Failure, Lane, Listener, Look, Notice, Outcome, Owed, Reply, Request,
-    ServerId, Store, Teller, unguarded,
+    Abilities, Answer, Lane, Listener, Look, Notice, Outcome, Owed, Request, ServerId, Store,
+    Teller, unguarded,
 };
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
@@ -48,9 +44,6 @@ use crate::error::{Error, ErrorKind};
 
 /// The longest pause of a waiter that asks again and again.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);
-
-/// A client that was never told anything, and so stands in no queue.
-const NO_WAKEUP: Wakeup<'_> = Wakeup { channel: Cow::Borrowed(b""), is_open: false };
 
 /// Locks on one Redis server.
 pub(crate) struct RedisStore {
@@ -61,8 +54,6 @@ pub(crate) struct RedisStore {
 /// How a client's locks are written, and where it is told of them.
 struct Voice {
     dialect: Native,
-    guard: Option<Guard>,
-    copies: Option<Copies>,
     listener: listener::Listener,
 }
 
@@ -79,11 +70,12 @@ impl RedisStore {
         let way = Way::new(redis, greeting)?;
         let copies = Copies::wanted(redis.replicas, config.io_timeout);
         let voice = Arc::new(Voice {
-            dialect: Native::new(&config.prefix, config.claim_window)
-                .guarded(guard)
-                .replicated(copies),
-            guard,
-            copies,
+            dialect: Native(Format {
+                prefix: config.prefix.clone(),
+                claim_window: config.claim_window,
+                guard,
+                copies,
+            }),
             listener: listener::Listener::new(way.places(&config.prefix), config.io_timeout)?,
         });
         let gives = Arc::clone(&voice) as Arc<dyn Gives>;
@@ -144,23 +136,8 @@ impl Voice {
     /// What became of a request.
     fn outcome(&self, request: &Request<'_>, carried: Carried) -> Outcome {
         let Heard { value, sent, by, copies } = carried?;
-        // A take that reports an error has not taken the lock, and the others are refused before
-        // they write.
-        let refused = match &value {
-            Value::ServerError(_) => true,
-            Value::BulkString(text) => self.dialect.refusal(text).is_some(),
-            _ => false,
-        };
-        let read = self.dialect.read(request, value);
-        if let (Some(wanted), Ok((Reply::Granted { .. }, _))) = (self.copies, &read) {
-            // Carried out, and never to be relied on: whoever asked gives it.
-            wanted.check(copies.as_ref()).map_err(|error| Failure::unknown(error, sent))?;
-        }
-        match read {
-            Ok((reply, server)) => Ok(Answer { reply, sent, server, by }),
-            Err(error) if refused => Err(Failure::not_done(error)),
-            Err(error) => Err(Failure::unknown(error, sent)),
-        }
+        let (reply, server) = self.dialect.read(request, (value, copies.as_ref()), sent)?;
+        Ok(Answer { reply, sent, server, by })
     }
 }
 
@@ -204,7 +181,7 @@ impl Store for RedisStore {
     }
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let (batch, about) = (self.voice.dialect.pack_look(name), About::Name(name));
+        let (batch, about) = (self.voice.dialect.0.pack_look(name), About::Name(name));
         let mut carried = self.route.carry(Lane::Caller, &batch, about, deadline);
         match carried.pop() {
             Some(Ok(heard)) => self.voice.dialect.read_look(heard.value),
@@ -218,7 +195,7 @@ impl Store for RedisStore {
     }
 
     fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        let guard = self.voice.guard.ok_or_else(unguarded)?;
+        let guard = self.voice.dialect.0.guard.ok_or_else(unguarded)?;
         initialize(self.route.as_ref(), guard, force, deadline)
     }
 
@@ -227,7 +204,7 @@ impl Store for RedisStore {
             place_kept: None,
             longest_pause: LONGEST_PAUSE,
             spread: Duration::ZERO,
-            claims_first: self.voice.copies.is_some(),
+            claims_first: self.voice.dialect.0.copies.is_some(),
         }
     }
 
@@ -250,7 +227,7 @@ impl Listener for RedisStore {
     }
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
-        self.voice.listener.hear(until, &|payload| self.voice.dialect.read_notice(payload))
+        self.voice.listener.hear(until, &|payload| self.voice.dialect.0.read_notice(payload))
     }
 
     fn close(&self) {

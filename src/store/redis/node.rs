@@ -10,15 +10,15 @@ use std::time::Duration;
 use redis::Value;
 
 pub(in crate::store) use self::members::Members;
-use super::dialect::native::Wakeup;
+use super::dialect::guard::Guard;
 use super::dialect::quorum::Quorum;
 pub(in crate::store) use super::dialect::quorum::{Ballot, Said};
-use super::dialect::{Batch, Copies};
+use super::dialect::{Batch, NO_WAKEUP, Wakeup};
 use super::listener;
 use super::owing::About;
+use super::poll;
 use super::route::single::{Carried, Gives, Heard};
 use super::route::{Pending, Route};
-use super::{NO_WAKEUP, poll};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Lane, Look, Outcome, Owed, Place, Reply, Request, ServerId};
@@ -28,6 +28,7 @@ use crate::token::Token;
 pub(in crate::store) struct Node {
     /// As people may see it.
     shown: String,
+    guard: Guard,
     route: Box<dyn Route>,
     speech: Arc<Speech>,
     rest: Mutex<Rest>,
@@ -44,7 +45,6 @@ pub(in crate::store) struct Node {
 /// What a node is told, and where it tells.
 struct Speech {
     dialect: Quorum,
-    copies: Option<Copies>,
     listener: Arc<listener::Listener>,
     member: u8,
 }
@@ -242,7 +242,7 @@ impl Node {
 
     /// Whether it was declared new, or used, and knows of it.
     pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
-        let marked = super::is_marked(self.route.as_ref(), self.speech.dialect.guard(), deadline);
+        let marked = super::is_marked(self.route.as_ref(), self.guard, deadline);
         marked.map_err(|error| self.about(&error))
     }
 
@@ -252,8 +252,7 @@ impl Node {
         force: bool,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let guard = self.speech.dialect.guard();
-        let done = super::initialize(self.route.as_ref(), guard, force, deadline);
+        let done = super::initialize(self.route.as_ref(), self.guard, force, deadline);
         done.map_err(|error| self.about(&error))
     }
 
@@ -288,7 +287,7 @@ impl Node {
     }
 
     pub(in crate::store) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let batch = self.speech.dialect.pack_look(name);
+        let batch = self.speech.dialect.0.pack_look(name);
         let carried = self.route.carry(Lane::Caller, &batch, About::Name(name), deadline).pop();
         let none = || Err(Failure::not_done(Error::bare(ErrorKind::Protocol)));
         let heard = carried.unwrap_or_else(none).map_err(|failure| failure.error)?;
@@ -349,16 +348,8 @@ impl Speech {
 
     fn said(&self, ballot: &Ballot<'_>, carried: Carried) -> Result<Said, Failure> {
         let Heard { value, sent, copies, .. } = carried?;
-        let refused = matches!(value, Value::ServerError(_));
-        let read = self.dialect.read(ballot, value);
-        if let (Some(wanted), Ok((Said::Granted { .. } | Said::Raised, _))) = (self.copies, &read) {
-            wanted.check(copies.as_ref()).map_err(|error| Failure::unknown(error, sent))?;
-        }
-        match read {
-            Ok((said, _)) => Ok(said),
-            Err(error) if refused || is_refusal(&error) => Err(Failure::not_done(error)),
-            Err(error) => Err(Failure::unknown(error, sent)),
-        }
+        let (said, _) = self.dialect.read(ballot, (value, copies.as_ref()), sent)?;
+        Ok(said)
     }
 }
 
@@ -375,11 +366,6 @@ pub(in crate::store) fn give(name: &[u8], token: Token, fence: u64) -> Ballot<'_
 pub(in crate::store) fn give_again(name: &[u8], token: Token, fence: u64) -> Ballot<'_> {
     let attempt = (fence != 0).then_some(fence);
     Ballot::Give { name, token, attempt, leaves: attempt.is_none(), tells: true }
-}
-
-/// What is said in words of our own scripts instead of doing it.
-fn is_refusal(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::BadArgument | ErrorKind::WrongType)
 }
 
 fn as_give<'a>(request: &Request<'a>) -> Option<Ballot<'a>> {

@@ -10,7 +10,7 @@ use super::route::Route;
 use super::route::cluster::Cluster;
 use super::route::single::{Gives, Single};
 use super::route::whereabouts::{ByOwner, Whereabouts};
-use super::sentinel::Sentinel;
+use super::sentinel::WatchedMaster;
 use super::target::{Fixed, Target};
 use crate::config::{Address, RedisConfig, Servers};
 use crate::error::Error;
@@ -35,7 +35,7 @@ impl Way {
                 Ok(Way::Cluster { dialer: dialer()?, seeds, whereabouts })
             }
             Servers::Sentinel(sentinels) => {
-                let target = Sentinel::new(sentinels, &redis.access, greeting)?;
+                let target = WatchedMaster::new(sentinels, &redis.access, greeting)?;
                 Ok(Way::One(Arc::new(target)))
             }
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::dialect::guard::RunId;
 use super::fault;
 use super::frame::{self, LONGEST, Progress};
 use super::owing::Account;
@@ -34,9 +35,6 @@ pub(super) struct Wire {
     /// The replies that it owes, which come before any other.
     pub(super) account: Account,
 }
-
-/// What a server calls itself from its start to its end.
-pub(super) type RunId = [u8; 40];
 
 pub(super) enum Stream {
     Plain(Socket),

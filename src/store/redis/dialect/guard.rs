@@ -5,12 +5,15 @@ use std::time::Duration;
 use redis::Value;
 
 use super::keys::{MARKER, slot, write_marker};
-use super::{Batch, Decimal, Guarding, Script, explain, script, unreadable};
+use super::{Batch, Decimal, Script, Words, script, unreadable};
 use crate::error::{Error, ErrorKind};
 use crate::store::millis;
 
-static INIT: Script = script!(new: "guard.lua", "init.lua");
-static BEGIN: Script = script!(new: "guard.lua", "begin.lua");
+static INIT: Script = script!("guard.lua", "init.lua").guarded();
+static BEGIN: Script = script!("guard.lua", "begin.lua").guarded();
+
+/// What a server calls itself from its start to its end.
+pub(in crate::store::redis) type RunId = [u8; 40];
 
 /// How the servers of a store are guarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,23 +34,17 @@ impl Guard {
         write_marker(marker, self.clustered.then(|| slot(lock)));
     }
 
-    pub(super) fn longest(self) -> Decimal {
-        Decimal::of(millis(self.max_ttl))
-    }
-
     /// Reads a reply that begins with `Q` or `T`; `None` if it is neither.
-    pub(super) fn read(self, text: &str) -> Option<Refusal> {
-        let mut words = text.split(' ');
-        let sign = words.next()?;
-        let mut number = || words.next()?.parse::<u64>().ok();
-        match sign {
-            "Q" => Some(Ok((Duration::from_millis(number()?), number()?))),
-            "T" => Some(Err(Error::new(
+    pub(super) fn read(self, text: &[u8]) -> Option<Refusal> {
+        let mut words = Words(Some(text));
+        match words.word()? {
+            b"Q" => Some(Ok((Duration::from_millis(words.number()?), words.number()?))),
+            b"T" => Some(Err(Error::new(
                 ErrorKind::BadArgument,
                 format!(
                     "the store was set up for ttls of up to {:?}, and this client takes up to {:?}; \
                      its max_ttl must not be larger (leasehold init, to set up the store anew)",
-                    Duration::from_millis(number()?),
+                    Duration::from_millis(words.number()?),
                     self.max_ttl,
                 ),
             ))),
@@ -61,21 +58,25 @@ impl Guard {
         slots: impl IntoIterator<Item = u16>,
         force: bool,
     ) -> Batch {
-        self.pack(slots, if force { b"1" } else { b"0" })
+        self.pack(&INIT, slots, &[if force { b"1" } else { b"0" }])
     }
 
     /// The same to see whether it looks new.
     pub(in crate::store::redis) fn pack_look(self, slots: impl IntoIterator<Item = u16>) -> Batch {
-        self.pack(slots, b"look")
+        self.pack(&INIT, slots, &[b"look"])
     }
 
-    fn pack(self, slots: impl IntoIterator<Item = u16>, how: &[u8]) -> Batch {
+    fn pack(
+        self,
+        script: &'static Script,
+        slots: impl IntoIterator<Item = u16>,
+        args: &[&[u8]],
+    ) -> Batch {
         let (mut batch, mut marker) = (Batch::default(), Vec::new());
-        let longest = self.longest();
+        let longest = Decimal::of(millis(self.max_ttl));
         let mut push = |slot| {
             write_marker(&mut marker, slot);
-            let guarding = Guarding { marker: &marker, longest: longest.digits() };
-            batch.push_guarded(&INIT, &[], guarding, &[how]);
+            batch.push(script, &[], Some((&marker, &longest)), args);
         };
         match self.clustered {
             true => slots.into_iter().for_each(|slot| push(Some(slot))),
@@ -86,11 +87,7 @@ impl Guard {
 
     /// The first word to a run of a server. None to one of a Cluster, which has too many markers.
     pub(in crate::store::redis) fn pack_begin(self) -> Option<Batch> {
-        let (mut batch, mut marker, longest) = (Batch::default(), Vec::new(), self.longest());
-        write_marker(&mut marker, None);
-        let guarding = Guarding { marker: &marker, longest: longest.digits() };
-        batch.push_guarded(&BEGIN, &[], guarding, &[]);
-        (!self.clustered).then_some(batch)
+        (!self.clustered).then(|| self.pack(&BEGIN, [], &[]))
     }
 
     /// Whether a server has a marker, where it is only looked at.
@@ -104,11 +101,10 @@ impl Guard {
 
     pub(in crate::store::redis) fn read_init(self, value: Value) -> Result<(), Error> {
         match value {
-            Value::ServerError(error) => Err(explain(&INIT, &error)),
+            Value::ServerError(error) => Err(INIT.explain(&error)),
             Value::BulkString(text) if text == b"I" => Ok(()),
             Value::BulkString(text) => {
-                let refusal = std::str::from_utf8(&text).ok().and_then(|text| self.read(text));
-                let (left, _) = refusal.ok_or_else(|| unreadable(&text))??;
+                let (left, _) = self.read(&text).ok_or_else(|| unreadable(&text))??;
                 Err(quarantined(left))
             }
             value => Err(unreadable(format!("{value:?}").as_bytes())),
@@ -152,15 +148,15 @@ mod tests {
 
     #[test]
     fn a_refusal_says_why_and_for_how_long() {
-        let (left, server) = GUARD.read("Q 41001 1795182559483864").unwrap().unwrap();
+        let (left, server) = GUARD.read(b"Q 41001 1795182559483864").unwrap().unwrap();
         assert_eq!((left.as_millis(), server), (41_001, 1_795_182_559_483_864));
         assert!(quarantined(left).to_string().contains("another 42 s"));
-        let error = GUARD.read("T 30000").unwrap().unwrap_err();
+        let error = GUARD.read(b"T 30000").unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
         let said = error.to_string();
         assert!(said.contains("up to 30s") && said.contains("up to 60s"), "{said}");
         for other in ["", "Q", "Q 1", "Q x 1", "T", "T -1", "G 1 1 1"] {
-            assert!(GUARD.read(other).is_none(), "{other}");
+            assert!(GUARD.read(other.as_bytes()).is_none(), "{other}");
         }
     }
 

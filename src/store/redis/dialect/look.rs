@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::keys::Keys;
-use super::{Batch, Script, explain, foreign, script, unreadable};
+use super::{Batch, Format, Packer, Script, foreign, script, unreadable};
 use crate::error::Error;
 use crate::store::{Holder, Look};
 
-static LOOK: Script = script!(new: "look.lua");
+static LOOK: Script = script!("look.lua");
 
 /// Which of a side key's numbers is the fence of the lock's holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,16 +19,16 @@ pub(super) enum Fence {
     Last,
 }
 
-pub(super) fn pack(prefix: &[u8], name: &[u8]) -> Batch {
-    let (mut batch, mut keys) = (Batch::default(), Keys::new());
-    keys.write(prefix, name);
-    batch.push(&LOOK, &[&keys.lock, &keys.side], &[]);
-    batch
+pub(super) fn pack(format: &Format, name: &[u8]) -> Batch {
+    let mut packer = Packer::new(format, 1);
+    packer.name(name);
+    packer.call(&LOOK, 2, &[]);
+    packer.batch
 }
 
 pub(super) fn read(value: Value, which: Fence) -> Result<Look, Error> {
     let values = match value {
-        Value::ServerError(error) => return Err(explain(&LOOK, &error)),
+        Value::ServerError(error) => return Err(LOOK.explain(&error)),
         Value::Array(values) => values,
         value => return Err(unreadable(format!("{value:?}").as_bytes())),
     };

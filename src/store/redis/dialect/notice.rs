@@ -3,55 +3,33 @@
 
 use std::time::Duration;
 
+use super::Words;
 use crate::config::MAX_FENCE;
 use crate::store::Notice;
-use crate::token::Token;
 
 /// Reads what was published; `None` if that is nothing that a client with this prefix is told.
 pub(super) fn read(payload: &[u8], prefix: &[u8]) -> Option<Notice> {
-    let mut rest = payload;
-    match word(&mut rest)? {
+    let mut words = Words(Some(payload));
+    let (sign, token) = (words.word()?, std::str::from_utf8(words.word()?).ok()?.parse().ok()?);
+    // The key is any bytes, spaces too, and so comes last.
+    let name = |words: Words<'_>| {
+        let name = words.rest().strip_prefix(prefix)?;
+        (!name.is_empty()).then(|| name.to_vec())
+    };
+    match sign {
         b"G" => {
-            let (token, fence) = (token(&mut rest)?, number(&mut rest)?);
-            let (block, server) = (number(&mut rest)?, number(&mut rest)?);
-            let span = Duration::from_millis(number(&mut rest)?);
+            let (fence, block) = (words.number()?, words.number()?);
+            let (server, span) = (words.number()?, Duration::from_millis(words.number()?));
             let last = fence.checked_add(block)?.checked_sub(1)?;
             if fence == 0 || block == 0 || last > MAX_FENCE {
                 return None;
             }
-            // The key is any bytes, spaces too, and so comes last.
-            let name = rest.strip_prefix(prefix)?.to_vec();
-            Some(Notice::Granted {
-                name,
-                token,
-                fence,
-                block: block.try_into().ok()?,
-                server,
-                span,
-            })
+            let block = block.try_into().ok()?;
+            Some(Notice::Granted { name: name(words)?, token, fence, block, server, span })
         }
-        b"F" => {
-            let token = token(&mut rest)?;
-            Some(Notice::Free { name: rest.strip_prefix(prefix)?.to_vec(), token })
-        }
+        b"F" => Some(Notice::Free { name: name(words)?, token }),
         _ => None,
     }
-}
-
-/// Takes off what stands before the next space.
-fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let end = rest.iter().position(|byte| *byte == b' ')?;
-    let (word, after) = (&rest[..end], &rest[end + 1..]);
-    *rest = after;
-    Some(word)
-}
-
-fn token(rest: &mut &[u8]) -> Option<Token> {
-    std::str::from_utf8(word(rest)?).ok()?.parse().ok()
-}
-
-fn number(rest: &mut &[u8]) -> Option<u64> {
-    std::str::from_utf8(word(rest)?).ok()?.parse().ok()
 }
 
 #[cfg(test)]

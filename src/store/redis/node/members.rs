@@ -8,9 +8,9 @@ use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::dial::Greeting;
-use crate::store::redis::dialect::Copies;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
+use crate::store::redis::dialect::{Copies, Format};
 use crate::store::redis::listener::{self, Place, Places};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::single::Gives;
@@ -39,14 +39,28 @@ impl Members {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Guard { max_ttl: config.max_ttl, clustered };
             let copies = Copies::wanted(redis.replicas, config.node_timeout);
-            let dialect = Quorum::new(&config.prefix, guard).replicated(copies);
-            let speech =
-                Arc::new(Speech { dialect, copies, listener: Arc::clone(&listener), member });
+            let dialect = Quorum(Format {
+                prefix: config.prefix.clone(),
+                guard: Some(guard),
+                copies,
+                ..Format::default()
+            });
+            let speech = Arc::new(Speech { dialect, listener: Arc::clone(&listener), member });
             let gives = Arc::clone(&speech) as Arc<dyn Gives>;
             let route = way.route(pools.clone(), &config.prefix, gives, Some(guard))?;
             let (rest, pace, locked_until, queued_until) = Default::default();
             let (shown, is_blocking) = (redis.display(), clustered);
-            Ok(Node { shown, route, speech, rest, pace, locked_until, queued_until, is_blocking })
+            Ok(Node {
+                shown,
+                guard,
+                route,
+                speech,
+                rest,
+                pace,
+                locked_until,
+                queued_until,
+                is_blocking,
+            })
         };
         let nodes = ways.into_iter().zip(members).zip(0..).map(node);
         let nodes = nodes.collect::<Result<_, Error>>()?;
@@ -136,7 +150,7 @@ impl Listener for Members {
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         // All of them write the same, behind the same prefix.
-        let read = |payload: &[u8]| self.nodes.first()?.speech.dialect.read_notice(payload);
+        let read = |payload: &[u8]| self.nodes.first()?.speech.dialect.0.read_notice(payload);
         self.listener.hear(until, &read)
     }
 

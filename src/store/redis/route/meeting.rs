@@ -8,9 +8,10 @@ use redis::Value;
 use super::replies::pack_loads;
 use super::single::{Letter, Single};
 use crate::error::Error;
+use crate::store::redis::dialect::guard::RunId;
 use crate::store::redis::dialect::{Batch, guard};
 use crate::store::redis::fault;
-use crate::store::redis::wire::{RunId, Wire};
+use crate::store::redis::wire::Wire;
 use crate::sync::Mutex;
 
 /// The first word, and the run that has heard it.

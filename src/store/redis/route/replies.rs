@@ -12,7 +12,7 @@ use super::super::dialect::{Batch, Call};
 use super::super::fault;
 use super::super::owing::{About, Debt, Due};
 use super::super::pool::Slot;
-use super::super::sentinel::GLANCE;
+use super::super::sentinel::NEWS_EVERY;
 use super::super::wire::Wire;
 use super::single::{Carried, Heard, Letter, Single, moved};
 
@@ -81,7 +81,7 @@ impl Single {
             return wire.receive(deadline);
         }
         loop {
-            let glance = Deadline::after(GLANCE).min(deadline);
+            let glance = Deadline::after(NEWS_EVERY).min(deadline);
             match wire.receive(glance) {
                 Err(error) if error.kind() == ErrorKind::NoAnswer && !deadline.has_passed() => {
                     if !self.target.is_current(wire) {

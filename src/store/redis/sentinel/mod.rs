@@ -1,24 +1,22 @@
 //! A master that Sentinels watch over, and replace when it fails.
 //!
-//! Where it is is asked once and remembered. It is asked again when something is in doubt: a
-//! connection broke, or the server said that it is no master. And the Sentinel that was asked goes
-//! on telling: its connection stays, subscribed to the news of a new master, and whoever sends or
-//! listens glances at it now and then. So a master that fell silent without a word is left as soon
-//! as there is another one, and not when time has run out.
+//! Its address is asked once and remembered. It is asked again when something is in doubt: a
+//! connection broke, or the server said that it is no master. The connection to the Sentinel that
+//! answered stays, subscribed to the news of a new master, and every thread that sends or listens
+//! looks at it now and then. So a master that fell silent is left as soon as there is another one,
+//! and not only when time has run out.
 
-mod circle;
-mod inquiry;
+mod news;
+mod sentinels;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use self::circle::Circle;
-use self::inquiry::Found;
-use self::watch::Watch;
+use self::news::News;
+use self::sentinels::{Answer, Sentinels};
 use super::dial::{Dialer, Greeting, Show};
 use super::target::{Target, next_server};
 use super::wire::Wire;
@@ -28,22 +26,22 @@ use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::sync::{Mutex, MutexGuard, Turnstile};
 
-/// How often the news are glanced at, at most: a system call.
-pub(super) const GLANCE: Duration = Duration::from_millis(250);
-/// How often a listener who hears no news asks for a Sentinel that tells them.
-const SEARCH: Duration = Duration::from_secs(1);
+/// How often the news are read, at most: a system call.
+pub(super) const NEWS_EVERY: Duration = Duration::from_millis(250);
+/// How often a listener without news looks for a Sentinel that tells them.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// For how long, at most: nobody listens meanwhile.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SEARCH: Duration = Duration::from_millis(500);
 /// Between two tries to reach a master that does not serve.
 const PAUSE: Duration = Duration::from_millis(50);
 /// A try to reach one is not cut shorter than this.
 const LEAST: Duration = Duration::from_millis(100);
 
-pub(super) struct Sentinel {
+pub(super) struct WatchedMaster {
     masters: Dialer,
     /// One thread asks them at a time.
-    circle: Turnstile<Circle>,
-    /// What the circle is asked about.
+    sentinels: Turnstile<Sentinels>,
+    /// Of the master.
     name: String,
     state: Mutex<State>,
 }
@@ -53,12 +51,14 @@ struct State {
     known: Option<Master>,
     /// Before the next connection is made, the Sentinels are asked.
     doubted: bool,
-    /// The newest configuration that was told of, by its number; an older one is not believed.
+    /// The number of the newest configuration; an older one is not believed.
     epoch: u64,
     /// When the Sentinels last answered.
     answered: Moment,
-    watch: Option<Watch>,
-    glanced: Moment,
+    news: Option<News>,
+    /// When the news were last read.
+    read: Moment,
+    /// When a Sentinel that tells news was last looked for.
     searched: Moment,
 }
 
@@ -68,16 +68,16 @@ struct Master {
     server: ServerId,
 }
 
-impl Sentinel {
+impl WatchedMaster {
     pub(super) fn new(
         config: &SentinelConfig,
         access: &Access,
         greeting: Greeting,
-    ) -> Result<Sentinel, Error> {
+    ) -> Result<WatchedMaster, Error> {
         let masters = Dialer::new(access, Greeting { master: true, ..greeting })?;
-        Ok(Sentinel {
+        Ok(WatchedMaster {
             masters,
-            circle: Turnstile::new(Circle::new(config)?),
+            sentinels: Turnstile::new(Sentinels::new(config)?),
             name: config.master.clone(),
             state: Mutex::default(),
         })
@@ -95,16 +95,16 @@ impl Sentinel {
             return Ok(master);
         }
         let late = || Error::new(ErrorKind::NoAnswer, "the Sentinels are still being asked");
-        let mut circle = self.circle.enter(deadline).ok_or_else(late)?;
+        let mut sentinels = self.sentinels.enter(deadline).ok_or_else(late)?;
         if let Some(master) = trusted() {
             return Ok(master);
         }
         let (known, epoch) = self.last_told();
-        match circle.ask(epoch, false, deadline, show) {
-            Ok(found) => Ok(self.learn(found, epoch)),
+        match sentinels.ask(epoch, false, deadline, show) {
+            Ok(answer) => Ok(self.learn(answer, epoch)),
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
-            // Whether the one that is known is still a master, it says itself; what is wrong with
-            // the Sentinels that can be reached does not concern it.
+            // The known master itself says whether it still is one; what is wrong with the
+            // Sentinels does not concern it.
             Err(error) => {
                 let master = known.ok_or_else(|| error.clone())?;
                 log::debug!(
@@ -122,23 +122,23 @@ impl Sentinel {
         (state.known.clone(), state.epoch)
     }
 
-    /// What the Sentinels told when this was the newest configuration.
-    fn learn(&self, found: Found, epoch: u64) -> Master {
+    /// Takes in an answer to a question that was asked when `epoch` was the newest configuration.
+    fn learn(&self, answer: Answer, epoch: u64) -> Master {
         let mut state = self.state.lock();
         state.answered = Moment::now();
-        state.watch = found.watch;
-        let news = found.epoch.is_some_and(|told| told < state.epoch) && state.epoch > epoch;
+        state.news = answer.news;
+        let is_old = answer.epoch.is_some_and(|told| told < state.epoch) && state.epoch > epoch;
         match &state.known {
-            // Others have heard of it meanwhile.
-            Some(known) if news => known.clone(),
+            // News of a later one have come since the question.
+            Some(known) if is_old => known.clone(),
             _ => {
-                state.epoch = found.epoch.unwrap_or(state.epoch);
-                state.adopt(found.address)
+                state.epoch = answer.epoch.unwrap_or(state.epoch);
+                state.adopt(answer.master)
             }
         }
     }
 
-    /// A connection to it, and what is wrong with it if it says itself that it is no master.
+    /// A connection to it; an error if it says itself that it is no master.
     fn reach(&self, master: &Master, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         // If it is silent, there must be time for another one.
         let share = Deadline::after((deadline.left() / 2).max(LEAST)).min(deadline);
@@ -159,21 +159,20 @@ impl Sentinel {
 
     fn up_to_date(&self) -> MutexGuard<'_, State> {
         let (mut state, now) = (self.state.lock(), Moment::now());
-        if now.since(state.glanced) >= GLANCE {
-            state.glance(&self.name, now);
+        if now.since(state.read) >= NEWS_EVERY {
+            state.read_news(&self.name, now);
         }
         state
     }
 
-    /// Whoever has nothing to listen to asks who else tells the news.
+    /// Looks for a Sentinel that tells news, unless another thread is asking already.
     fn search(&self, deadline: Deadline) {
-        // Whoever is asking already will find one.
-        let Some(mut circle) = self.circle.enter_now() else { return };
+        let Some(mut sentinels) = self.sentinels.enter_now() else { return };
         let (_, epoch) = self.last_told();
-        let asked = circle.ask(epoch, true, deadline, &|_| Ok(()));
-        drop(circle);
+        let asked = sentinels.ask(epoch, true, deadline, &|_| Ok(()));
+        drop(sentinels);
         match asked {
-            Ok(found) => drop(self.learn(found, epoch)),
+            Ok(answer) => drop(self.learn(answer, epoch)),
             Err(error) => log::debug!("nobody tells when there is a new master: {error}"),
         }
     }
@@ -191,22 +190,22 @@ impl State {
         master
     }
 
-    /// Hears what there is to hear without waiting for it.
-    fn glance(&mut self, name: &str, now: Moment) {
-        self.glanced = now;
-        let Some(watch) = &mut self.watch else { return };
-        match watch.news(name) {
+    /// Reads what news have come, without waiting.
+    fn read_news(&mut self, name: &str, now: Moment) {
+        self.read = now;
+        let Some(news) = &mut self.news else { return };
+        match news.read(name) {
             Ok(None) => {}
             Ok(Some(address)) => {
-                // Each failover is one further at least. What was asked for in the midst of it was told
-                // by then, and counted.
+                // Each failover makes the number larger by one at least. If the master is the known
+                // one, an answer has told it, with its number.
                 if self.known.as_ref().is_none_or(|known| known.address != address) {
                     self.epoch += 1;
                 }
                 self.adopt(address);
             }
-            // Another one is asked by whoever listens, or needs a connection.
-            Err(_) => self.watch = None,
+            // The next thread that listens, or needs a connection, asks another Sentinel.
+            Err(_) => self.news = None,
         }
     }
 
@@ -215,7 +214,7 @@ impl State {
     }
 }
 
-impl Target for Sentinel {
+impl Target for WatchedMaster {
     fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         let unwanted = Cell::new(false);
         let show = |socket: &socket2::Socket| -> io::Result<()> {
@@ -255,19 +254,20 @@ impl Target for Sentinel {
     fn keep_watch(&self, until: Moment) -> Moment {
         let mut state = self.state.lock();
         let now = Moment::now();
-        state.glance(&self.name, now);
-        state.watch.take_if(|watch| watch.keep(now).is_err());
-        let by = until.min(now.plus(PATIENCE));
-        if state.watch.is_none() && now.since(state.searched) >= SEARCH && by > now.plus(PAUSE) {
+        state.read_news(&self.name, now);
+        state.news.take_if(|news| news.check(now).is_err());
+        let by = until.min(now.plus(SEARCH));
+        let is_due = now.since(state.searched) >= SEARCH_EVERY && by > now.plus(PAUSE);
+        if state.news.is_none() && is_due {
             state.searched = now;
             drop(state);
             self.search(Deadline::at(by));
-            // While Sentinels cannot be reached, whoever asks for them does not hear the server that
-            // he listens to: most of the time is for that.
+            // A thread that looks for Sentinels does not hear the server that it listens to: most of
+            // the time is for that.
             let took = Moment::now().since(now);
             self.state.lock().searched = Moment::now().plus(took * 8);
         }
-        Moment::now().plus(GLANCE)
+        Moment::now().plus(NEWS_EVERY)
     }
 }
 

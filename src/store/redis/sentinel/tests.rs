@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::circle::SETTLED;
+use super::sentinels::SETTLED;
 use super::*;
 use crate::Client;
 use crate::config::Config;
@@ -137,13 +137,13 @@ fn store(fakes: &[&Fake]) -> RedisStore {
     RedisStore::new(&redis, &config).unwrap()
 }
 
-fn target(fakes: &[&Fake]) -> Sentinel {
+fn target(fakes: &[&Fake]) -> WatchedMaster {
     let (_, redis) = config(fakes);
     let crate::config::Servers::Sentinel(sentinels) = &redis.servers else { panic!("Sentinels") };
-    Sentinel::new(sentinels, &redis.access, Greeting::default()).unwrap()
+    WatchedMaster::new(sentinels, &redis.access, Greeting::default()).unwrap()
 }
 
-fn dial(target: &Sentinel) -> Wire {
+fn dial(target: &WatchedMaster) -> Wire {
     target.dial(Deadline::after(LIMIT), &|_| Ok(())).unwrap()
 }
 
@@ -312,7 +312,7 @@ fn sentinels_that_were_set_up_anew_are_believed_in_a_while_without_one_of_them()
     let soon = || target.dial(Deadline::after(Duration::from_millis(300)), &|_| Ok(()));
     assert_eq!(soon().err().map(|error| error.kind()), Some(ErrorKind::Refused));
     let long_ago = Moment::now().minus(SETTLED);
-    target.circle.enter_now().unwrap().older.as_mut().unwrap().since = long_ago;
+    target.sentinels.enter_now().unwrap().majority.as_mut().unwrap().since = long_ago;
     assert_ne!(dial(&target).server, wire.server);
 }
 
@@ -361,7 +361,7 @@ fn who_may_not_listen_to_a_sentinel_asks_again_while_it_waits() {
     assert!(target.is_current(&wire));
     eventually(LIMIT, || {
         let due = target.keep_watch(Moment::now().plus(LIMIT));
-        assert!(due <= Moment::now().plus(GLANCE));
+        assert!(due <= Moment::now().plus(NEWS_EVERY));
         !target.is_current(&wire)
     });
 }

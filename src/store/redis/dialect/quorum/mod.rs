@@ -10,30 +10,24 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::guard::Guard;
-use super::keys::Keys;
-use super::native::Wakeup;
 use super::{
-    Batch, Copies, Decimal, Guarding, Script, explain, foreign, look, notice, script, unreadable,
+    Batch, Decimal, Format, Packer, Script, Wakeup, Words, foreign, look, script, unreadable,
     write_member,
 };
+use crate::clock::Moment;
 use crate::config::MAX_FENCE;
-use crate::error::Error;
-use crate::store::{Look, Notice, Place, Reach, millis};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Failure, Look, Place, Reach, millis};
 use crate::token::{HEX, Token};
 
-static TAKE: Script = script!(leading: "../guard.lua", "take.lua"; GIVE);
-static RAISE: Script = script!(new: "../guard.lua", "raise.lua");
-static EXTEND: Script = script!(new: "../guard.lua", "extend.lua");
-static FILL: Script = script!(new: "../guard.lua", "fill.lua");
-static GIVE: Script = script!(new: "give.lua");
+static TAKE: Script = script!("../guard.lua", "take.lua").guarded().leading(&GIVE);
+static RAISE: Script = script!("../guard.lua", "raise.lua").guarded();
+static EXTEND: Script = script!("../guard.lua", "extend.lua").guarded();
+static FILL: Script = script!("../guard.lua", "fill.lua").guarded();
+static GIVE: Script = script!("give.lua");
 
-/// The keys of one client on one node: every name behind the same prefix.
-pub(in crate::store::redis) struct Quorum {
-    prefix: Vec<u8>,
-    guard: Guard,
-    copies: Option<Copies>,
-}
+/// How one client's locks are written on one node.
+pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
 
 /// One thing asked of a node. Each is safe to send twice, and safe to arrive late.
 #[derive(Clone, Copy, Debug)]
@@ -86,39 +80,26 @@ pub(in crate::store) enum Said {
 }
 
 impl Quorum {
-    pub(in crate::store::redis) fn new(prefix: &[u8], guard: Guard) -> Quorum {
-        Quorum { prefix: prefix.to_vec(), guard, copies: None }
-    }
-
-    /// What grants, and what a grant rests on, is followed by WAIT.
-    pub(in crate::store::redis) fn replicated(self, copies: Option<Copies>) -> Quorum {
-        Quorum { copies, ..self }
-    }
-
     pub(in crate::store::redis) fn pack<'e>(
         &self,
         ballots: &[Ballot<'_>],
         wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
     ) -> Batch {
-        let mut batch = Batch::with_room_for(ballots.len());
-        let (mut keys, mut hex) = (Keys::new(), [0; HEX]);
-        let (mut marker, mut member) = (Vec::new(), Vec::new());
-        let longest = self.guard.longest();
+        let mut packer = Packer::new(&self.0, ballots.len());
+        let (mut hex, mut member) = ([0; HEX], Vec::new());
         for ballot in ballots {
             let (Ballot::Take { name, token, .. }
             | Ballot::Raise { name, token, .. }
             | Ballot::Extend { name, token, .. }
             | Ballot::Fill { name, token, .. }
             | Ballot::Give { name, token, .. }) = *ballot;
-            keys.write(&self.prefix, name);
-            let Keys { lock, side, queue } = &keys;
-            self.guard.write_marker(&mut marker, lock);
-            let guarding = Guarding { marker: &marker, longest: longest.digits() };
-            let token = token.hex(&mut hex).as_bytes();
+            packer.name(name);
+            let script = script(ballot);
+            let mine = token.hex(&mut hex).as_bytes();
             match *ballot {
                 Ballot::Take { ttl, place, attempt, block, .. } => {
                     let wakeup = wakeup(name);
-                    write_member(&mut member, token, Duration::ZERO, &wakeup.channel);
+                    write_member(&mut member, mine, Duration::ZERO, &wakeup.channel);
                     let (mode, ticket): (&[u8], u64) = match place {
                         Place::Join(ticket) if wakeup.is_open && !member.is_empty() => {
                             (b"join", ticket)
@@ -127,65 +108,60 @@ impl Quorum {
                     };
                     let numbers = [millis(ttl), attempt, ticket, block.into()].map(Decimal::of);
                     let [ttl, attempt, ticket, block] = numbers.each_ref().map(Decimal::digits);
-                    let args = [token, ttl, attempt, mode, &member, ticket, block];
-                    batch.push_guarded(&TAKE, &[lock, side, queue], guarding, &args);
+                    let args = [mine, ttl, attempt, mode, &member, ticket, block];
+                    packer.replicated(script, 3, &args);
                 }
                 Ballot::Raise { attempt, fence, .. } => {
                     let numbers = [attempt, fence].map(Decimal::of);
                     let [attempt, fence] = numbers.each_ref().map(Decimal::digits);
-                    let args = [token, attempt, fence];
-                    batch.push_guarded(&RAISE, &[lock, side], guarding, &args);
+                    packer.replicated(script, 2, &[mine, attempt, fence]);
                 }
                 Ballot::Extend { fence, ttl, reach, .. } => {
                     let numbers = [millis(ttl), fence].map(Decimal::of);
                     let [ttl, fence] = numbers.each_ref().map(Decimal::digits);
-                    if let Reach::Pass(to) = reach {
-                        let mut other = [0; HEX];
-                        let args = [token, ttl, b"pass", fence, to.hex(&mut other).as_bytes()];
-                        batch.push_guarded(&EXTEND, &[lock, side], guarding, &args);
-                        continue;
-                    }
                     let mode: &[u8] = match reach {
-                        Reach::Grow | Reach::Pass(_) => b"grow",
+                        Reach::Pass(to) => {
+                            let mut other = [0; HEX];
+                            let other = to.hex(&mut other).as_bytes();
+                            packer.call(script, 2, &[mine, ttl, b"pass", fence, other]);
+                            continue;
+                        }
+                        Reach::Grow => b"grow",
                         Reach::Refresh => b"refresh",
                         Reach::Set => b"set",
                     };
-                    let args = [token, ttl, mode, fence];
-                    batch.push_guarded(&EXTEND, &[lock, side], guarding, &args);
+                    packer.call(script, 2, &[mine, ttl, mode, fence]);
                 }
                 Ballot::Fill { fence, ttl, .. } => {
                     let numbers = [millis(ttl), fence].map(Decimal::of);
                     let [ttl, fence] = numbers.each_ref().map(Decimal::digits);
-                    batch.push_guarded(&FILL, &[lock, side], guarding, &[token, ttl, fence]);
+                    packer.call(script, 2, &[mine, ttl, fence]);
                 }
                 Ballot::Give { attempt, leaves, tells, .. } => {
                     let wakeup = wakeup(name);
                     let channel: &[u8] = if leaves { &wakeup.channel } else { b"" };
-                    write_member(&mut member, token, Duration::ZERO, channel);
+                    write_member(&mut member, mine, Duration::ZERO, channel);
                     let attempt = Decimal::of(attempt.unwrap_or(0));
                     let tells: &[u8] = if tells { b"1" } else { b"0" };
-                    let args = [token, attempt.digits(), &member, tells];
-                    batch.push(&GIVE, &[lock, side, queue], &args);
+                    packer.call(script, 3, &[mine, attempt.digits(), &member, tells]);
                 }
             }
-            if let (Some(copies), Ballot::Take { .. } | Ballot::Raise { .. }) =
-                (self.copies, ballot)
-            {
-                batch.wait(copies);
-            }
         }
-        batch
+        packer.batch
     }
 
     /// What a script's reply says to the ballot that it answers, and the server's clock in
-    /// microseconds, or 0 where it does not tell.
+    /// microseconds, or 0 where it does not tell. `copies` is what the server said to WAIT.
     pub(in crate::store::redis) fn read(
         &self,
         ballot: &Ballot<'_>,
-        value: Value,
-    ) -> Result<(Said, u64), Error> {
-        match (ballot, value) {
-            (ballot, Value::ServerError(error)) => Err(explain(script(ballot), &error)),
+        (value, copies): (Value, Option<&Value>),
+        sent: Moment,
+    ) -> Result<(Said, u64), Failure> {
+        let read = match (ballot, value) {
+            (ballot, Value::ServerError(error)) => {
+                return Err(Failure::not_done(script(ballot).explain(&error)));
+            }
             (Ballot::Raise { .. }, Value::Int(1)) => Ok((Said::Raised, 0)),
             (Ballot::Extend { .. }, Value::Int(1)) => Ok((Said::Extended, 0)),
             (Ballot::Fill { .. }, Value::Int(1)) => Ok((Said::Filled, 0)),
@@ -197,7 +173,16 @@ impl Quorum {
                 self.read_text(ballot, &text).unwrap_or_else(|| Err(unreadable(&text)))
             }
             (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
+        };
+        let (said, server) = read.map_err(|error| match error.kind() {
+            // In words of our own scripts, instead of doing it.
+            ErrorKind::BadArgument | ErrorKind::WrongType => Failure::not_done(error),
+            _ => Failure::unknown(error, sent),
+        })?;
+        if matches!(said, Said::Granted { .. } | Said::Raised) {
+            self.0.check_copies(copies, sent)?;
         }
+        Ok((said, server))
     }
 
     /// Whether a reply to a take or to an extension says that the lock is not the token's, on a node
@@ -210,51 +195,36 @@ impl Quorum {
         }
     }
 
-    pub(in crate::store::redis) fn guard(&self) -> Guard {
-        self.guard
-    }
-
-    /// What was published to a client; `None` if it can make nothing of it.
-    pub(in crate::store::redis) fn read_notice(&self, payload: &[u8]) -> Option<Notice> {
-        notice::read(payload, &self.prefix)
-    }
-
-    pub(in crate::store::redis) fn pack_look(&self, name: &[u8]) -> Batch {
-        look::pack(&self.prefix, name)
-    }
-
     /// What one node knows. Only a majority of them says who holds the lock.
     pub(in crate::store::redis) fn read_look(&self, value: Value) -> Result<Look, Error> {
         look::read(value, look::Fence::Last)
     }
 
     fn read_text(&self, ballot: &Ballot<'_>, text: &[u8]) -> Option<Result<(Said, u64), Error>> {
-        let text = std::str::from_utf8(text).ok()?;
         if matches!(ballot, Ballot::Give { .. }) {
             return None;
         }
-        if let Some(refusal) = self.guard.read(text) {
+        if let Some(refusal) = self.0.refusal(text) {
             return Some(refusal.map(|(left, server)| (Said::Quarantined { left }, server)));
         }
         if !matches!(ballot, Ballot::Take { .. }) {
             return None;
         }
-        let (sign, rest) = text.split_once(' ')?;
-        let mut words = rest.split(' ');
-        let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
-        Some(match sign {
-            "G" => {
-                let (fence, server) = (number(10)?, number(10)?);
+        let mut words = Words(Some(text));
+        Some(match words.word()? {
+            b"G" => {
+                let (fence, server) = (words.number()?, words.number()?);
                 let known = (1..=MAX_FENCE).contains(&fence);
                 Ok((Said::Granted { fence: known.then_some(fence)? }, server))
             }
-            "B" => {
-                let (left, server, rank) = (number(10)?, number(10)?, number(10)?);
-                let (ticket, holder, ours) = (number(10)?, number(16)?, number(10)? == 1);
+            b"B" => {
+                let (left, server, rank) = (words.number()?, words.number()?, words.number()?);
+                let (ticket, holder) = (words.number()?, hex(words.word()?)?);
+                let ours = words.number()? == 1;
                 let (free_in, rank) = (Duration::from_millis(left), u32::try_from(rank).ok()?);
                 Ok((Said::Busy { free_in, rank, ticket, holder, ours }, server))
             }
-            "F" => Err(foreign(rest)),
+            b"F" => Err(foreign(&String::from_utf8_lossy(words.rest()))),
             _ => return None,
         })
     }
@@ -268,4 +238,8 @@ fn script(ballot: &Ballot<'_>) -> &'static Script {
         Ballot::Fill { .. } => &FILL,
         Ballot::Give { .. } => &GIVE,
     }
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }

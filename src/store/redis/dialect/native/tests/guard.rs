@@ -12,7 +12,7 @@ fn guarded() -> World {
         world.server.cmd(&["SCRIPT", "LOAD", script.source]);
     }
     world.initialize(GUARD, false).unwrap();
-    World { native: Native::new(b"", WINDOW).guarded(Some(GUARD)), ..world }
+    World { native: native(WINDOW, Some(GUARD)), ..world }
 }
 
 impl World {
@@ -21,9 +21,9 @@ impl World {
         let before = (self.holder(), self.side(), self.queue());
         let batch = self.native.pack(&[request], &|_| open("leasehold:wake:9"));
         let value = self.carry(&batch);
-        let Value::BulkString(text) = &value else { panic!("{value:?}") };
-        assert!(self.native.refusal(text).is_some());
-        let refused = self.native.read(&request, value).unwrap_err();
+        let refused = self.native.read(&request, (value, None), Moment::now()).unwrap_err();
+        assert_eq!(refused.sent, None, "it was not done");
+        let refused = refused.error;
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
         assert!(refused.to_string().contains("no grants for another"), "{refused}");
         assert_eq!(before, (self.holder(), self.side(), self.queue()));
@@ -172,10 +172,7 @@ fn a_give_in_quarantine_by_one_who_may_not_look_into_queues_frees_the_lock() {
     for missing in ["-zrange", "-publish", "-zrange -publish -zrem"] {
         let rights: Vec<&str> =
             ["~*", "&*", "+@all"].into_iter().chain(missing.split(' ')).collect();
-        let plain = World {
-            native: Native::new(b"", WINDOW).guarded(Some(GUARD)),
-            ..allowed(&world, &rights)
-        };
+        let plain = World { native: native(WINDOW, Some(GUARD)), ..allowed(&world, &rights) };
         world.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
         assert_eq!(plain.give(1, 0), Reply::Given, "{missing}");
         assert_eq!((world.holder(), world.queue()), (None, vec![2]));
@@ -198,10 +195,10 @@ fn an_emptied_server_is_in_quarantine_though_it_ran_on() {
 fn a_client_with_longer_leases_is_told_so() {
     let world = guarded();
     let longer = Guard { max_ttl: TTL * 2, clustered: false };
-    let world = World { native: Native::new(b"", WINDOW).guarded(Some(longer)), ..world };
+    let world = World { native: native(WINDOW, Some(longer)), ..world };
     let request = take(1, Place::Try, 1);
     let value = world.carry(&world.native.pack(&[request], &|_| NO_WAKEUP));
-    let refused = world.native.read(&request, value).unwrap_err();
+    let refused = world.read(&request, value).unwrap_err();
     assert_eq!((refused.kind(), world.holder()), (ErrorKind::BadArgument, None));
 }
 
@@ -212,6 +209,6 @@ fn a_server_that_is_not_guarded_is_asked_for_nothing_more() {
     let batch = world.native.pack(&requests, &|_| open("c"));
     let plain = batch.for_run(None).unwrap();
     assert!(!String::from_utf8_lossy(&plain).contains("marker"));
-    let guarded = Native::new(b"", WINDOW).guarded(Some(GUARD));
+    let guarded = native(WINDOW, Some(GUARD));
     assert!(guarded.pack(&requests, &|_| open("c")).for_run(None).is_err());
 }

@@ -16,11 +16,10 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, Value};
 
-use super::{EXTEND, GIVE, GUARDED_GIVE, GUARDED_TAKE, Native, TAKE, Wakeup};
-use crate::clock::Deadline;
+use super::{EXTEND, Format, GIVE, GUARDED_GIVE, GUARDED_TAKE, NO_WAKEUP, Native, TAKE, Wakeup};
+use crate::clock::{Deadline, Moment};
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;
-use crate::store::redis::NO_WAKEUP;
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::dialect::guard::Guard;
@@ -48,6 +47,10 @@ pub(crate) fn token(number: u32) -> Token {
 
 pub(crate) fn channel(number: u32) -> String {
     format!("leasehold:wake:{number:032x}")
+}
+
+fn native(claim_window: Duration, guard: Option<Guard>) -> Native {
+    Native(Format { claim_window, guard, ..Format::default() })
 }
 
 /// A server, and how scripts are sent there. Clients are numbers: their token and channel.
@@ -83,7 +86,7 @@ impl World {
 
     pub(crate) fn through(url: &str, greeting: Greeting, server: Server) -> World {
         let looker = RefCell::new(server.connection());
-        let native = Native::new(b"", WINDOW);
+        let native = native(WINDOW, None);
         World { native, route: route(url, greeting), greeting, looker, server }
     }
 
@@ -107,7 +110,12 @@ impl World {
         wakeup: Wakeup<'_>,
     ) -> Result<(Reply, u64), Error> {
         let batch = self.native.pack(&[request], &|_| wakeup.clone());
-        self.native.read(&request, self.carry(&batch))
+        self.read(&request, self.carry(&batch))
+    }
+
+    fn read(&self, request: &Request<'_>, value: Value) -> Result<(Reply, u64), Error> {
+        let read = self.native.read(request, (value, None), Moment::now());
+        read.map_err(|failure| failure.error)
     }
 
     pub(crate) fn initialize(&self, guard: Guard, force: bool) -> Result<(), Error> {
@@ -315,7 +323,7 @@ impl Listener {
     pub(crate) fn heard(&mut self) -> Vec<Notice> {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(&self.channel).arg("end").exec(&mut self.marker).unwrap();
-        let native = Native::new(b"", WINDOW);
+        let native = native(WINDOW, None);
         let mut heard = Vec::new();
         loop {
             let message = self.connection.recv_response().unwrap();
@@ -324,7 +332,7 @@ impl Listener {
                 b"end" => return heard,
                 // To see whether anybody hears.
                 b"" => {}
-                payload => heard.push(native.read_notice(payload).expect("a notice")),
+                payload => heard.push(native.0.read_notice(payload).expect("a notice")),
             }
         }
     }

@@ -47,7 +47,7 @@ struct Walk {
 
 impl Walk {
     fn new(seed: u64, flaws: Flaws) -> Walk {
-        let world = World { native: Native::new(b"", WIDE), ..World::new() };
+        let world = World { native: native(WIDE, None), ..World::new() };
         // Fences that are ahead of the clock go on by themselves, whatever the time.
         let ahead = (1 << 52) + 7;
         world.cmd(&["SET", SIDE, &format!("0 {ahead} 0 0"), "PX", "90000000"]);

@@ -46,7 +46,7 @@ fn a_new_node_grants_nothing_for_as_long_as_a_lease_can_last() {
 fn a_quarantine_ends_by_itself() {
     let guard = Guard { max_ttl: Duration::from_millis(120), clustered: false };
     let node = Node::uninitialized();
-    let node = Node { quorum: Quorum::new(b"", guard), ..node };
+    let node = Node { quorum: quorum(guard), ..node };
     let ttl = guard.max_ttl;
     let take =
         Ballot::Take { name: NAME, token: token(1), ttl, place: Place::Try, attempt: 5, block: 1 };
@@ -126,12 +126,13 @@ fn the_markers_own_time_counts_for_a_quarantine_that_another_client_begins() {
 fn a_client_whose_leases_would_outlast_a_quarantine_is_refused_and_told_both_numbers() {
     let node = Node::new();
     let longer = Guard { max_ttl: TTL * 2, clustered: false };
-    let other = Quorum::new(b"", longer);
+    let other = quorum(longer);
     let ask = |node: &Node| {
         let ballot = take(1, Place::Try, 5);
-        other.read(&ballot, node.carry(&other.pack(&[ballot], &|_| NO_WAKEUP)))
+        let value = node.carry(&other.pack(&[ballot], &|_| NO_WAKEUP));
+        other.read(&ballot, (value, None), Moment::now())
     };
-    let refused = ask(&node).unwrap_err();
+    let refused = ask(&node).unwrap_err().error;
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::BadArgument, None));
     let said = refused.to_string();
     assert!(said.contains("600s") && said.contains("1200s"), "{said}");
@@ -146,7 +147,7 @@ fn a_client_whose_leases_would_outlast_a_quarantine_is_refused_and_told_both_num
     node.initialize(GUARD, true).unwrap();
     // After a restart, it begins the quarantine all the same, so that it can be set up afterwards.
     let node = node.restarted(Server::restart_with_data);
-    assert_eq!(ask(&node).unwrap_err().kind(), ErrorKind::BadArgument);
+    assert_eq!(ask(&node).unwrap_err().error.kind(), ErrorKind::BadArgument);
     assert_eq!(node.marker().unwrap().0, node.run());
     node.wait_out();
     // The longer ones, of which this marker knows nothing, may have been granted before that.
@@ -269,7 +270,7 @@ fn a_script_that_is_loaded_late_is_told_the_run_as_well() {
 #[test]
 fn in_a_cluster_the_marker_lies_in_the_slot_of_the_name() {
     let guard = Guard { max_ttl: TTL, clustered: true };
-    let node = Node { quorum: Quorum::new(b"", guard), ..Node::uninitialized() };
+    let node = Node { quorum: quorum(guard), ..Node::uninitialized() };
     assert!(matches!(node.take(1, 5), Said::Quarantined { .. }));
     let keys: Vec<String> = redis::from_redis_value(node.cmd(&["KEYS", "*"])).unwrap();
     assert_eq!(keys.len(), 1);

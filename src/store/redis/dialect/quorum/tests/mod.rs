@@ -13,9 +13,14 @@ use std::time::Duration;
 
 use super::super::native::tests::{Listener, NAME, QUEUE, SIDE, TTL, World, channel, open, token};
 use super::*;
-use crate::error::ErrorKind;
-use crate::store::redis::NO_WAKEUP;
+use crate::store::Notice;
+use crate::store::redis::dialect::NO_WAKEUP;
+use crate::store::redis::dialect::guard::Guard;
 use kit::Server;
+
+fn quorum(guard: Guard) -> Quorum {
+    Quorum(Format { guard: Some(guard), ..Format::default() })
+}
 
 const MARKER: &str = "leasehold:marker";
 const GUARD: Guard = Guard { max_ttl: TTL, clustered: false };
@@ -52,7 +57,7 @@ impl Node {
     }
 
     fn of(world: World) -> Node {
-        Node { world, quorum: Quorum::new(b"", GUARD) }
+        Node { world, quorum: quorum(GUARD) }
     }
 
     fn restarted(self, how: impl FnOnce(&mut Server)) -> Node {
@@ -61,7 +66,8 @@ impl Node {
 
     fn try_ask(&self, ballot: Ballot<'_>, wakeup: Wakeup<'_>) -> Result<(Said, u64), Error> {
         let batch = self.quorum.pack(&[ballot], &|_| wakeup.clone());
-        self.quorum.read(&ballot, self.carry(&batch))
+        let read = self.quorum.read(&ballot, (self.carry(&batch), None), Moment::now());
+        read.map_err(|failure| failure.error)
     }
 
     #[track_caller]

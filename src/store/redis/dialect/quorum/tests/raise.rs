@@ -94,7 +94,7 @@ fn an_extension_that_refreshes_keeps_the_fence_alive() {
 #[test]
 fn a_look_says_under_which_fence_the_holder_has_it() {
     let node = Node::new();
-    let look = || node.quorum.read_look(node.carry(&node.quorum.pack_look(NAME))).unwrap();
+    let look = || node.quorum.read_look(node.carry(&node.quorum.0.pack_look(NAME))).unwrap();
     assert_eq!(look(), Look { holder: None, last_fence: None });
     granted(node.take(1, 1000));
     node.raise(1, 1000, 5000);

@@ -1,8 +1,7 @@
-//! What a Sentinel tells without being asked.
+//! What a Sentinel tells without being asked: that there is a new master.
 
 use std::time::Duration;
 
-use super::inquiry::address;
 use crate::clock::{Deadline, Moment};
 use crate::config::Address;
 use crate::error::{Error, ErrorKind};
@@ -17,24 +16,24 @@ const ANSWER: Duration = Duration::from_millis(500);
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// A connection that has subscribed to the news of all masters.
-pub(super) struct Watch {
+pub(super) struct News {
     wire: Wire,
-    /// When the Sentinel was last known to be there.
+    /// When the Sentinel last said anything.
     alive: Moment,
     /// Since when an answer to a PING is awaited.
     asked: Option<Moment>,
 }
 
-impl Watch {
-    pub(super) fn new(wire: Wire) -> Watch {
-        Watch { wire, alive: Moment::now(), asked: None }
+impl News {
+    pub(super) fn new(wire: Wire) -> News {
+        News { wire, alive: Moment::now(), asked: None }
     }
 
-    /// The newest master of this name that was told of since the last call. Does not wait.
-    pub(super) fn news(&mut self, name: &str) -> Result<Option<Address>, Error> {
+    /// The last new master of this name since the last call. Does not wait.
+    pub(super) fn read(&mut self, name: &str) -> Result<Option<Address>, Error> {
         self.wire.glance()?;
         let (mut newest, asked) = (None, &mut self.asked);
-        let sorted = self.wire.each_whole(|reply| {
+        let read = self.wire.each_whole(|reply| {
             self.alive = Moment::now();
             match frame::push(reply) {
                 Some(frame::Push { kind: b"message", payload, .. }) => {
@@ -44,15 +43,15 @@ impl Watch {
                 _ => asked.take().map(drop).ok_or_else(|| frame::unasked(reply)),
             }
         });
-        match sorted {
-            // It told before; what is wrong is met again.
+        match read {
+            // The next call meets the error again.
             Err(_) if newest.is_some() => Ok(newest),
-            sorted => sorted.map(|()| newest),
+            read => read.map(|()| newest),
         }
     }
 
-    /// Sees to it that the Sentinel is there. Does not wait, either.
-    pub(super) fn keep(&mut self, now: Moment) -> Result<(), Error> {
+    /// Asks a silent Sentinel whether it is there; an error once it has not answered. Does not wait.
+    pub(super) fn check(&mut self, now: Moment) -> Result<(), Error> {
         match self.asked {
             Some(asked) if now.since(asked) >= ANSWER => {
                 Err(Error::new(ErrorKind::NoAnswer, "no answer to a PING"))
@@ -73,7 +72,13 @@ impl Watch {
 fn switched(payload: &[u8], name: &str) -> Option<Address> {
     let words: Vec<&str> = std::str::from_utf8(payload).ok()?.split(' ').collect();
     match words[..] {
-        [whose, _, _, host, port] if whose == name => address(host, port),
+        [of, _, _, host, port] if of == name => address(host, port),
         _ => None,
     }
+}
+
+/// Where a master is, in the words of a Sentinel.
+pub(super) fn address(host: &str, port: &str) -> Option<Address> {
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    Some(Address::Tcp { host: host.to_owned(), port }).filter(|_| !host.is_empty())
 }

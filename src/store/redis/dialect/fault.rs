@@ -7,7 +7,7 @@ use redis::{RedisError, ServerError};
 use crate::error::{Error, ErrorKind};
 
 /// An error that the server replied. The request was not carried out.
-pub(super) fn server(error: &ServerError) -> Error {
+pub(in crate::store::redis) fn server(error: &ServerError) -> Error {
     let (code, details) = (error.code(), error.details().unwrap_or(""));
     if code == "MOVED" || code == "ASK" {
         let what =
@@ -63,7 +63,7 @@ fn by_code(code: &str) -> Option<ErrorKind> {
 }
 
 /// An error on the way to or from the server.
-pub(super) fn io(what: &str, error: &io::Error) -> Error {
+pub(in crate::store::redis) fn io(what: &str, error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ErrorKind::NoAnswer,
         _ => match error.raw_os_error() {
@@ -77,7 +77,7 @@ pub(super) fn io(what: &str, error: &io::Error) -> Error {
 }
 
 /// A reply that is none.
-pub(super) fn reply(error: &RedisError) -> Error {
+pub(in crate::store::redis) fn reply(error: &RedisError) -> Error {
     Error::new(ErrorKind::Protocol, format!("the reply cannot be read: {error}"))
 }
 

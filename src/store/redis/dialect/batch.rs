@@ -1,0 +1,308 @@
+//! Calls of scripts, packed to be sent in one write.
+
+use std::borrow::Cow;
+
+use super::guard::RunId;
+use super::keys::Keys;
+use super::script::Script;
+use super::{Copies, Format};
+use crate::error::{Error, ErrorKind};
+use crate::store::millis;
+
+/// Calls that are sent in one write.
+#[derive(Default)]
+pub(in crate::store::redis) struct Batch {
+    pub(in crate::store::redis) bytes: Vec<u8>,
+    pub(in crate::store::redis) calls: Vec<Call>,
+    /// Where the run id of the server belongs that they are sent to.
+    runs: Vec<usize>,
+}
+
+/// One call of a script within a batch's bytes.
+#[derive(Clone)]
+pub(in crate::store::redis) struct Call {
+    pub(in crate::store::redis) script: &'static Script,
+    start: usize,
+    end: usize,
+    /// WAIT stands behind it, and its reply comes behind the script's.
+    pub(in crate::store::redis) is_awaited: bool,
+}
+
+/// Digits of a run id.
+const RUN: usize = size_of::<RunId>();
+
+impl Batch {
+    /// Room for so many calls with everyday names, so that packing them copies nothing twice.
+    pub(super) fn with_room_for(calls: usize) -> Batch {
+        Batch {
+            bytes: Vec::with_capacity(calls * 320),
+            calls: Vec::with_capacity(calls),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Bytes that are no calls of scripts.
+    pub(in crate::store::redis) fn plain(bytes: Vec<u8>) -> Batch {
+        Batch { bytes, ..Batch::default() }
+    }
+
+    /// Packs a call straight into the bytes: a command of the `redis` crate would be put together
+    /// elsewhere and copied, for every lock that is taken. `guarding` is what guard.lua is told where
+    /// the script begins with it, besides the run id: its key, and the longest ttl.
+    pub(super) fn push(
+        &mut self,
+        script: &'static Script,
+        keys: &[&[u8]],
+        guarding: Option<(&[u8], &Decimal)>,
+        args: &[&[u8]],
+    ) {
+        let start = self.bytes.len();
+        let more = usize::from(guarding.is_some());
+        head(&mut self.bytes, b'*', 3 + keys.len() + args.len() + 3 * more);
+        bulk(&mut self.bytes, b"EVALSHA");
+        bulk(&mut self.bytes, script.digest().as_bytes());
+        bulk(&mut self.bytes, Decimal::of((keys.len() + more) as u64).digits());
+        keys.iter().for_each(|key| bulk(&mut self.bytes, key));
+        if let Some((marker, longest)) = guarding {
+            bulk(&mut self.bytes, marker);
+            bulk(&mut self.bytes, &[b'?'; RUN]);
+            self.runs.push(self.bytes.len() - b"\r\n".len() - RUN);
+            bulk(&mut self.bytes, longest.digits());
+        }
+        args.iter().for_each(|text| bulk(&mut self.bytes, text));
+        self.calls.push(Call { script, start, end: self.bytes.len(), is_awaited: false });
+    }
+
+    /// Has the server wait for its replicas after the last call, before it does anything else on
+    /// that connection.
+    pub(super) fn wait(&mut self, copies: Copies) {
+        let Some(call) = self.calls.last_mut() else { return };
+        head(&mut self.bytes, b'*', 3);
+        bulk(&mut self.bytes, b"WAIT");
+        bulk(&mut self.bytes, Decimal::of(copies.count.into()).digits());
+        // Nothing at all would be for ever.
+        bulk(&mut self.bytes, Decimal::of(millis(copies.patience).max(1)).digits());
+        (call.end, call.is_awaited) = (self.bytes.len(), true);
+    }
+
+    /// How many replies come to all of it.
+    pub(in crate::store::redis) fn replies(&self) -> usize {
+        self.calls.len() + self.calls.iter().filter(|call| call.is_awaited).count()
+    }
+
+    /// What is sent to a server of this run.
+    pub(in crate::store::redis) fn for_run(
+        &self,
+        run: Option<&RunId>,
+    ) -> Result<Cow<'_, [u8]>, Error> {
+        if self.runs.is_empty() {
+            return Ok(Cow::Borrowed(&self.bytes));
+        }
+        let unasked = || Error::new(ErrorKind::Protocol, "the server's run id was not asked for");
+        let run = run.ok_or_else(unasked)?;
+        let mut bytes = self.bytes.clone();
+        for at in &self.runs {
+            bytes[*at..*at + RUN].copy_from_slice(run);
+        }
+        Ok(Cow::Owned(bytes))
+    }
+
+    /// Some of the calls of this batch as a batch of their own.
+    pub(in crate::store::redis) fn only(&self, indices: &[usize]) -> Batch {
+        let mut batch = Batch::default();
+        indices.iter().for_each(|index| batch.add(self, &self.calls[*index]));
+        batch
+    }
+
+    /// This one, and then another.
+    pub(in crate::store::redis) fn and(mut self, other: &Batch) -> Batch {
+        other.calls.iter().for_each(|call| self.add(other, call));
+        self
+    }
+
+    /// The first key of one of its calls; all others of that call lie in the same slot.
+    pub(in crate::store::redis) fn key(&self, index: usize) -> &[u8] {
+        let Call { start, end, .. } = self.calls[index];
+        let call = &self.bytes[start..end];
+        let head = call.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        // Before it stand EVALSHA, the digest and how many keys there are.
+        let rest = (0..3).try_fold(&call[head..], |rest, _| Some(split_bulk(rest)?.1));
+        rest.and_then(split_bulk).map_or(&[], |(key, _)| key)
+    }
+
+    /// One of the calls for a server that has to be told before each call that it is asked for what
+    /// is only about to come to it. Nothing may come between the two, so the script is loaded first.
+    /// The answer to the call is the last one.
+    pub(in crate::store::redis) fn asking(&self, index: usize) -> Batch {
+        let (mut batch, call) = (Batch::default(), &self.calls[index]);
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(call.script.source);
+        for command in [load, redis::cmd("ASKING")] {
+            let start = batch.bytes.len();
+            command.write_packed_command(&mut batch.bytes);
+            let end = batch.bytes.len();
+            batch.calls.push(Call { script: call.script, start, end, is_awaited: false });
+        }
+        batch.add(self, call);
+        batch
+    }
+
+    fn add(&mut self, other: &Batch, call: &Call) {
+        let start = self.bytes.len();
+        self.bytes.extend(&other.bytes[call.start..call.end]);
+        // They lie in order, and there can be as many as a Cluster has slots.
+        let first = other.runs.partition_point(|at| *at < call.start);
+        let runs = other.runs[first..].iter().take_while(|at| **at < call.end);
+        self.runs.extend(runs.map(|at| at - call.start + start));
+        self.calls.push(Call { start, end: self.bytes.len(), ..call.clone() });
+    }
+}
+
+/// Packs calls about names, one after the other.
+pub(super) struct Packer<'f> {
+    format: &'f Format,
+    keys: Keys,
+    marker: Vec<u8>,
+    longest: Decimal,
+    pub(super) batch: Batch,
+}
+
+impl<'f> Packer<'f> {
+    pub(super) fn new(format: &'f Format, calls: usize) -> Packer<'f> {
+        let longest = Decimal::of(format.guard.map_or(0, |guard| millis(guard.max_ttl)));
+        let (keys, batch) = (Keys::new(), Batch::with_room_for(calls));
+        Packer { format, keys, marker: Vec::new(), longest, batch }
+    }
+
+    /// The calls that follow are about this name.
+    pub(super) fn name(&mut self, name: &[u8]) {
+        self.keys.write(&self.format.prefix, name);
+        if let Some(guard) = self.format.guard {
+            guard.write_marker(&mut self.marker, &self.keys.lock);
+        }
+    }
+
+    /// A call with the first keys of the name: lock, side key, queue.
+    pub(super) fn call(&mut self, script: &'static Script, keys: usize, args: &[&[u8]]) {
+        let Keys { lock, side, queue } = &self.keys;
+        let all: [&[u8]; 3] = [lock, side, queue];
+        let guarding = script.is_guarded.then_some((&self.marker[..], &self.longest));
+        self.batch.push(script, &all[..keys], guarding, args);
+    }
+
+    /// The same for what counts only once replicas have it, where they are waited for.
+    pub(super) fn replicated(&mut self, script: &'static Script, keys: usize, args: &[&[u8]]) {
+        self.call(script, keys, args);
+        if let Some(copies) = self.format.copies {
+            self.batch.wait(copies);
+        }
+    }
+}
+
+fn head(bytes: &mut Vec<u8>, sign: u8, count: usize) {
+    bytes.push(sign);
+    bytes.extend_from_slice(Decimal::of(count as u64).digits());
+    bytes.extend_from_slice(b"\r\n");
+}
+
+fn bulk(bytes: &mut Vec<u8>, text: &[u8]) {
+    head(bytes, b'$', text.len());
+    bytes.extend_from_slice(text);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// A text at the start of the bytes, and what follows it.
+fn split_bulk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\r')?;
+    let length = std::str::from_utf8(bytes.get(1..end)?).ok()?.parse().ok()?;
+    let (text, rest) = bytes.get(end + 2..)?.split_at_checked(length)?;
+    Some((text, rest.get(2..)?))
+}
+
+/// A number as text, without an allocation.
+pub(super) struct Decimal {
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Decimal {
+    pub(super) fn of(mut number: u64) -> Decimal {
+        let mut decimal = Decimal { digits: [0; 20], start: 20 };
+        loop {
+            decimal.start -= 1;
+            decimal.digits[decimal.start] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return decimal;
+            }
+        }
+    }
+
+    pub(super) fn digits(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SCRIPT: Script = Script::new("return 1");
+    static GUARDED: Script = Script::new("return 2").guarded();
+
+    #[test]
+    fn numbers_are_written_as_everybody_writes_them() {
+        for number in [0, 7, 10, 86_400_000, u64::MAX] {
+            assert_eq!(Decimal::of(number).digits(), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn calls_are_packed_as_the_crate_packs_them() {
+        let mut batch = Batch::default();
+        batch.push(&SCRIPT, &[b"key", b"\0{}"], None, &[b"", b"30000"]);
+        batch.push(&SCRIPT, &[b"other"], None, &[]);
+        let mut first = redis::cmd("EVALSHA");
+        first.arg(SCRIPT.digest()).arg(2).arg(&b"key"[..]).arg(&b"\0{}"[..]).arg("").arg(30000);
+        let mut second = redis::cmd("EVALSHA");
+        second.arg(SCRIPT.digest()).arg(1).arg("other");
+        let both = [first.get_packed_command(), second.get_packed_command()].concat();
+        assert_eq!(batch.bytes, both);
+        assert_eq!(batch.only(&[1]).bytes, second.get_packed_command());
+        assert_eq!([batch.key(0), batch.key(1)], [&b"key"[..], b"other"]);
+        let asking = batch.asking(0);
+        assert!(asking.bytes.ends_with(&first.get_packed_command()));
+        assert_eq!((asking.calls.len(), asking.key(2)), (3, &b"key"[..]));
+        assert_eq!(*batch.for_run(None).unwrap(), both);
+    }
+
+    #[test]
+    fn a_guarded_call_tells_the_run_of_whichever_server_it_goes_to() {
+        let plain = || {
+            let mut plain = Batch::default();
+            plain.push(&SCRIPT, &[b"plain"], None, &[]);
+            plain
+        };
+        let mut batch = Batch::default();
+        let longest = Decimal::of(60_000);
+        let guarding = Some((&b"mark"[..], &longest));
+        batch.push(&GUARDED, &[b"key"], guarding, &[b"x"]);
+        batch.push(&SCRIPT, &[b"longer than the first"], None, &[]);
+        batch.push(&GUARDED, &[b"other"], guarding, &[]);
+        let refused = batch.for_run(None).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Protocol);
+        for run in [[b'a'; 40], [b'b'; 40]] {
+            let call = |key: &str, more: &[&str]| {
+                let mut call = redis::cmd("EVALSHA");
+                call.arg(GUARDED.digest()).arg(2).arg(key).arg("mark");
+                call.arg(&run).arg(60_000).arg(more).get_packed_command()
+            };
+            let (one, two) = (call("key", &["x"]), call("other", &[]));
+            let said = |batch: &Batch| batch.for_run(Some(&run)).unwrap().into_owned();
+            let skipped = batch.only(&[2, 0]);
+            assert_eq!(said(&skipped), [&two[..], &one].concat());
+            let joined = said(&plain().and(&skipped));
+            assert_eq!(joined, [&plain().bytes[..], &two, &one].concat());
+        }
+    }
+}

@@ -80,6 +80,8 @@ mod clock;
 mod config;
 mod error;
 mod events;
+#[cfg(test)]
+mod explore;
 mod fork;
 mod grant;
 mod jitter;

@@ -39,8 +39,6 @@ pub(crate) struct Line {
     /// Tokens whose lock was left taken on purpose before the answer to a take for them was read.
     /// Undoing that take would free a lock that somebody may have gone on with.
     left: Vec<Token>,
-    #[cfg(test)]
-    pub(super) mutant: Option<Mutant>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -70,17 +68,6 @@ struct Held {
     asking: bool,
 }
 
-/// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Mutant {
-    LateRegistration,
-    NeverLooks,
-    LooksWithoutAsking,
-    UndoesNotices,
-    ForgetsWhatWasLeft,
-    NewTicketForTheRest,
-}
-
 impl Line {
     pub(crate) fn new(limits: Limits) -> Line {
         Line {
@@ -90,8 +77,6 @@ impl Line {
             held: None,
             turns: Vec::new(),
             left: Vec::new(),
-            #[cfg(test)]
-            mutant: None,
         }
     }
 
@@ -111,18 +96,6 @@ impl Line {
             && self.stand.as_ref().is_some_and(|stand| !stand.asking)
     }
 
-    /// The lock is with this process, as far as it knows.
-    #[cfg(test)]
-    pub(super) fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
-    /// The token that stands in the store's queue or is on its way there.
-    #[cfg(test)]
-    pub(super) fn standing(&self) -> Option<Token> {
-        self.stand.as_ref().map(|stand| stand.token)
-    }
-
     /// A newcomer. The numbers grow from one to the next.
     pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
         self.waiters.push_back(Waiter { id, token, terms, pace });
@@ -133,7 +106,6 @@ impl Line {
         if let Some(index) = self.turns.iter().position(|(whose, _)| *whose == id) {
             return Next::Turn(self.turns.swap_remove(index).1);
         }
-        let looks = !self.is(Mutant::NeverLooks);
         let Some(head) = self.waiters.front_mut() else { return Next::Sleep(Moment::NEVER) };
         if head.id != id || self.held.is_some() {
             return Next::Sleep(Moment::NEVER);
@@ -154,7 +126,7 @@ impl Line {
                     stand.mark = mark;
                     self.stand = Some(stand);
                 } else if now < stand.wake {
-                    if now < stand.look || !looks {
+                    if now < stand.look {
                         return Next::Sleep(stand.wake.min(stand.look));
                     }
                     // One that brings nothing puts the next one off no less.
@@ -175,16 +147,6 @@ impl Line {
         let (token, ttl, ticket) = (stand.token, stand.terms.first_ttl(), stand.ticket);
         self.stand = Some(stand);
         Ask { token, ttl, ticket, block, give }
-    }
-
-    #[cfg(test)]
-    fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-
-    #[cfg(not(test))]
-    fn is(&self, _: Mutant) -> bool {
-        false
     }
 
     /// A take was answered.
@@ -269,12 +231,11 @@ impl Line {
     /// The lock that a token waits for is free after so long by its ttl, as a look says that began at
     /// `since`.
     pub(crate) fn seen(&mut self, token: Token, since: Moment, free_in: Duration, now: Moment) {
-        let asks = !self.is(Mutant::LooksWithoutAsking);
         let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else { return };
         if !free_in.is_zero() {
             let latest = stand.look.since(now);
             stand.look = next_time(since.plus(free_in), stand.rank, now, latest);
-        } else if asks {
+        } else {
             stand.tell(now, now);
         }
     }
@@ -305,21 +266,13 @@ impl Line {
         span: Duration,
         now: Moment,
     ) -> Effects {
-        let undoes = self.is(Mutant::UndoesNotices);
-        let registered_late = self.is(Mutant::LateRegistration);
         let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
             // A message may lie unread for as long as nobody listens. By then its token may have
             // been granted the lock by the answer to a poll, hold it, or have left it taken for
             // another process, so nothing is given because of a message. A token that nobody waits
             // for keeps the lock for the window at most.
-            if undoes && self.held.as_ref().is_none_or(|held| held.token != token) {
-                return strange(token, span, now);
-            }
             return Effects::default();
         };
-        if registered_late && stand.ticket == 0 && stand.asking {
-            return Effects::default();
-        }
         let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
         let left = |since: &Moment| !unfit && since.plus(span).minus(drift(span)) > now;
         let Some(since) = since.filter(left) else {
@@ -435,7 +388,7 @@ impl Line {
         let Some(held) = self.held.as_ref().filter(|held| held.token == token) else {
             return Effects::default();
         };
-        if held.asking && !self.is(Mutant::ForgetsWhatWasLeft) {
+        if held.asking {
             self.left.push(token);
         }
         self.stand = self.next_stand();
@@ -458,7 +411,7 @@ impl Line {
         let (held, head) = (self.held.take()?, self.waiters.front()?);
         let mut stand = Stand::new(head.token, head.terms, 0);
         // Without a place to keep it is a wait like any other.
-        if head.id <= held.mark && held.ticket != 0 && !self.is(Mutant::NewTicketForTheRest) {
+        if head.id <= held.mark && held.ticket != 0 {
             (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
         }
         Some(stand)

@@ -2,8 +2,6 @@
 
 mod backoff;
 mod dating;
-#[cfg(test)]
-mod explore;
 mod gate;
 mod local;
 mod plan;
@@ -16,3 +14,7 @@ pub(crate) use gate::{Check, Gate, Woken};
 pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Worth};
 pub(crate) use queue::look_span;
 pub(crate) use room::{Owing, Room, Seat};
+
+// For the explorations.
+#[cfg(all(test, not(shuttle)))]
+pub(crate) use {dating::Dating, local::Line, plan::Effects};

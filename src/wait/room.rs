@@ -5,8 +5,8 @@
 //! listener at a time, and the others sleep until it, or somebody who releases, wakes them. Only a
 //! thread whose place is in the store's queue listens: nobody but the store can give it a turn.
 
-#[cfg(test)]
-#[cfg(shuttle)]
+#[cfg(all(test, shuttle))]
+#[path = "../explore/threads/room.rs"]
 mod explored;
 mod hall;
 #[cfg(test)]
@@ -18,8 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-#[cfg(all(test, shuttle))]
-use self::explored::is;
 use self::hall::{Hall, Sleeper, Unheard};
 use super::backoff::Pace;
 use super::local::Line;
@@ -36,21 +34,6 @@ pub(crate) struct Room {
     /// How many lines there are, so that those who meet nobody ask for no mutex.
     occupied: AtomicUsize,
     hall: Mutex<Hall>,
-}
-
-/// Ways to get it wrong, which the tests must notice. None is ever chosen outside of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mutant {
-    WakesWithoutMark,
-    LeavesWithoutNominating,
-    GoesWithoutNominating,
-    ListensToItsCheck,
-    ReopensWithoutAsking,
-}
-
-#[cfg(not(all(test, shuttle)))]
-fn is(_: Mutant) -> bool {
-    false
 }
 
 /// After a wake-up connection could not be opened.
@@ -228,7 +211,6 @@ impl Seat<'_> {
         let legacy = seat.legacy.take_if(|_| matches!(next, Next::Turn(_)));
         let nominated = match next {
             Next::Sleep(_) => None,
-            _ if is(Mutant::GoesWithoutNominating) => None,
             _ => hall.nominate(),
         };
         if let Some(condvar) = nominated {
@@ -239,10 +221,8 @@ impl Seat<'_> {
 
     /// This thread is about to be busy elsewhere: somebody else is to listen meanwhile.
     pub(crate) fn step_aside(&self) {
-        if !is(Mutant::ListensToItsCheck) {
-            let woken = self.room.hall.lock().nominate();
-            notify(woken);
-        }
+        let woken = self.room.hall.lock().nominate();
+        notify(woken);
     }
 
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
@@ -376,9 +356,7 @@ impl Seat<'_> {
             left.0 = turn.map(|turn| (turn, seat.and_then(|seat| seat.legacy)));
             left.1 = effects.owe.map(|owe| (Arc::clone(&self.name), owe));
         }
-        if !is(Mutant::LeavesWithoutNominating) {
-            woken.extend(hall.nominate());
-        }
+        woken.extend(hall.nominate());
         self.room.tidy(&mut hall, &self.name);
         drop(hall);
         notify(woken);

@@ -20,11 +20,9 @@
 
 mod debts;
 mod driver;
-#[cfg(test)]
-mod explore;
 mod inquiry;
 mod mends;
-mod round;
+pub(crate) mod round;
 mod tally;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -24,8 +24,6 @@ pub(crate) struct Round {
     /// The end of the validity that it would have.
     until: Moment,
     troubles: Vec<Error>,
-    #[cfg(test)]
-    mutant: Option<Mutant>,
 }
 
 /// What one node said.
@@ -113,15 +111,6 @@ enum Seat {
     },
 }
 
-/// Ways to get it wrong, which the exploration must notice. None is ever chosen outside of it.
-#[cfg(test)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Mutant {
-    MajorityOfTheGranted,
-    CountsLateGrants,
-    TakesTheLargestGrant,
-}
-
 impl Round {
     /// An attempt for a lock with this ttl on so many nodes, each of which either is asked, not
     /// before `sent`, or is said to have [failed](Vote::Failed).
@@ -132,8 +121,6 @@ impl Round {
             sent,
             until: sent.plus(ttl).minus(drift(ttl)),
             troubles: Vec::new(),
-            #[cfg(test)]
-            mutant: None,
         }
     }
 
@@ -153,10 +140,6 @@ impl Round {
             (Seat::Asked | Seat::Raising, Vote::Failed(failure)) => {
                 self.troubles.push(failure.error);
                 Seat::Out { asked: seat == Seat::Raising || failure.sent.is_some() }
-            }
-            #[cfg(test)]
-            (Seat::Out { .. }, Vote::Granted { .. }) if self.is(Mutant::CountsLateGrants) => {
-                Seat::Raised
             }
             // Said before, or too late: what came after the largest grant was chosen may be larger.
             _ => return Step::Wait(self),
@@ -180,10 +163,6 @@ impl Round {
         let fence = self.seats.iter().filter_map(Seat::fence).max().unwrap_or(0);
         let confirmed = self.count(|seat| seat.fence() == Some(fence));
         if confirmed >= self.majority() {
-            return self.succeed(fence, now);
-        }
-        #[cfg(test)]
-        if self.is(Mutant::TakesTheLargestGrant) {
             return self.succeed(fence, now);
         }
         // A fence that a majority has granted needs no second round trip. That can still be this
@@ -302,26 +281,11 @@ impl Round {
     }
 
     fn majority(&self) -> usize {
-        #[cfg(test)]
-        if self.is(Mutant::MajorityOfTheGranted) {
-            return self.count(Seat::is_granted) / 2 + 1;
-        }
         majority(self.seats.len())
     }
 
     fn count(&self, wanted: impl Fn(&Seat) -> bool) -> usize {
         self.seats.iter().filter(|seat| wanted(seat)).count()
-    }
-}
-
-#[cfg(test)]
-impl Round {
-    pub(super) fn wrong(self, mutant: Option<Mutant>) -> Round {
-        Round { mutant, ..self }
-    }
-
-    fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
     }
 }
 

@@ -3,6 +3,40 @@ use crate::jitter::Jitter;
 use crate::store::ServerId;
 use crate::wait::Backoff;
 
+/// For the exploration: what it looks at, and what it spoils to show that it finds that.
+#[cfg(not(shuttle))]
+impl Line {
+    /// The lock is with this process, as far as it knows.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    pub(crate) fn is_held_by(&self, token: Token) -> bool {
+        self.held.as_ref().is_some_and(|held| held.token == token)
+    }
+
+    /// The token that stands in the store's queue or is on its way there.
+    pub(crate) fn standing(&self) -> Option<Token> {
+        self.stand.as_ref().map(|stand| stand.token)
+    }
+
+    /// The first take for it was not answered yet.
+    pub(crate) fn is_on_its_way(&self, token: Token) -> bool {
+        let stand = self.stand.as_ref().filter(|stand| stand.token == token);
+        stand.is_some_and(|stand| stand.ticket == 0 && stand.asking)
+    }
+
+    pub(crate) fn forget_ticket(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.ticket = 0;
+        }
+    }
+
+    pub(crate) fn forget_what_was_left(&mut self) {
+        self.left.clear();
+    }
+}
+
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 /// A tenth more than the slow check.
 const SLOWEST: Duration = Duration::from_secs(33);

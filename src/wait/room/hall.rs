@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Mutant, is};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::grant::Legacy;
@@ -65,7 +64,7 @@ impl Hall {
 
     pub(super) fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
         let seat = self.seats.get_mut(&id?)?;
-        seat.woken = !is(Mutant::WakesWithoutMark);
+        seat.woken = true;
         Some(Arc::clone(&seat.condvar))
     }
 
@@ -81,9 +80,6 @@ impl Hall {
         now: Moment,
         is_meant: impl Fn(&Arc<[u8]>) -> bool,
     ) -> Vec<Arc<Condvar>> {
-        if is(Mutant::ReopensWithoutAsking) {
-            return Vec::new();
-        }
         let lines = self.lines.iter_mut().filter(|(name, _)| is_meant(name));
         let effects: Vec<_> = lines.map(|(_, line)| line.reopened(now)).collect();
         effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()

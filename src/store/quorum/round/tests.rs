@@ -262,3 +262,24 @@ fn c4_validity_counts_from_the_first_send_and_must_not_be_over() {
     let one = waits(attempt(3, &[(0, granted(7)), (2, Vote::Late)]));
     error_of(one.heard(1, granted(8), end));
 }
+
+/// For the exploration, which shows that it finds what is wrong.
+#[cfg(not(shuttle))]
+impl Round {
+    /// The round no longer waits for what this node says.
+    pub(crate) fn is_late(&self, node: usize) -> bool {
+        matches!(self.seats[node], Seat::Out { .. })
+    }
+
+    /// It waits for the node as if it had told it to raise.
+    pub(crate) fn count_late(&mut self, node: usize) {
+        self.seats[node] = Seat::Raising;
+    }
+
+    /// The largest fence so far, if more than half of those that granted anything granted it.
+    pub(crate) fn fence_of_the_granted(&self) -> Option<u64> {
+        let fence = self.seats.iter().filter_map(Seat::fence).max()?;
+        let confirmed = self.count(|seat| seat.fence() == Some(fence));
+        (confirmed > self.count(Seat::is_granted) / 2).then_some(fence)
+    }
+}

@@ -8,8 +8,7 @@ use crate::config::drift;
 use crate::jitter::Jitter;
 use crate::store::{Answer, Reply, ServerId};
 use crate::token::Token;
-use crate::wait::plan::{Ask, Effects, Ending, Next, Owe, Turn, Worth};
-use crate::wait::{Backoff, Pace};
+use crate::wait::{Ask, Backoff, Effects, Ending, Next, Owe, Pace, Turn, Worth};
 
 use std::time::Duration;
 
@@ -36,7 +35,12 @@ impl World {
         let now = self.clock(c);
         let client = &mut self.clients[c];
         let id = client.threads[t].id;
-        match client.line.next(id, now) {
+        let never_looks = self.setup.wrong == Some(Wrong::NeverLooks);
+        let next = match client.line.next(id, now) {
+            Next::Look(_) if never_looks => client.line.next(id, now),
+            next => next,
+        };
+        match next {
             Next::Turn(turn) => return self.begin(c, t, turn),
             Next::Sleep(until) => client.threads[t].task = Task::Sleeping(until),
             Next::Look(token) => {
@@ -120,6 +124,7 @@ impl World {
 
     pub(super) fn release(&mut self, c: usize, t: usize) -> Result<(), Broken> {
         let now = self.clock(c);
+        self.spoil_ticket(c);
         let client = &mut self.clients[c];
         let thread = &mut client.threads[t];
         thread.rounds -= 1;
@@ -174,7 +179,10 @@ impl World {
                 self.follow(c, effects);
             }
             Errand::Look { id, token } => {
-                if let Reply::Busy { free_in, .. } = reply {
+                let asks = self.setup.wrong != Some(Wrong::LooksWithoutAsking);
+                if let Reply::Busy { free_in, .. } = reply
+                    && (asks || !free_in.is_zero())
+                {
                     client.line.seen(token, sent, free_in, now);
                 }
                 client.asked(id);
@@ -237,12 +245,29 @@ impl World {
     }
 
     pub(super) fn hear(&mut self, c: usize) {
-        let (now, ttl) = (self.clock(c), self.setup.ttl);
+        let (now, ttl, wrong) = (self.clock(c), self.setup.ttl, self.setup.wrong);
         let client = &mut self.clients[c];
         let Some(word) = client.listener.said.pop_front() else { return };
         let effects = match word {
+            Word::Granted { token, span, .. }
+                if wrong == Some(Wrong::UndoesNotices)
+                    && client.line.standing() != Some(token)
+                    && !client.line.is_held_by(token) =>
+            {
+                let owe = Owe { token, ttl: span.min(ttl), until: now };
+                Effects { wake: None, owe: Some(owe) }
+            }
+            Word::Granted { token, .. }
+                if wrong == Some(Wrong::LateRegistration) && client.line.is_on_its_way(token) =>
+            {
+                Effects::default()
+            }
             Word::Granted { token, fence, block, server, span } => {
-                let since = client.dating.date(server, now);
+                let since = match wrong {
+                    Some(Wrong::DatedFromReceipt) => Some(now),
+                    Some(Wrong::DatedWithoutDrift) => client.dating.date_without_drift(server, now),
+                    _ => client.dating.date(server, now),
+                };
                 client.line.handed(token, (fence, block), since, span.min(ttl), now)
             }
         };
@@ -331,6 +356,7 @@ impl World {
     fn refused(&mut self, c: usize, token: Token, fence: u64) {
         let now = self.clock(c);
         let one_turn = self.setup.wrong == Some(Wrong::RefusesOneTurn);
+        self.spoil_ticket(c);
         let client = &mut self.clients[c];
         client.refused.push(token);
         let held = client.threads.iter().find_map(|thread| match &thread.task {
@@ -353,17 +379,30 @@ impl World {
         let Some(lease) = client.lease(fence) else { return };
         lease.lost = true;
         let token = lease.token;
-        let effects = client.line.lost(token, now);
+        self.spoil_ticket(c);
+        let effects = self.clients[c].line.lost(token, now);
         self.follow(c, effects);
     }
 
     pub(super) fn let_expire(&mut self, c: usize, t: usize) {
+        self.spoil_ticket(c);
+        let forgets = self.setup.wrong == Some(Wrong::ForgetsWhatWasLeft);
         let client = &mut self.clients[c];
         let thread = &mut client.threads[t];
         let Task::Holding(lease) = std::mem::replace(&mut thread.task, Task::Done) else { return };
         let effects = client.line.left_taken(lease.token);
+        if forgets {
+            client.line.forget_what_was_left();
+        }
         client.left.push(lease);
         self.follow(c, effects);
+    }
+
+    /// Before the grant ends.
+    fn spoil_ticket(&mut self, c: usize) {
+        if self.setup.wrong == Some(Wrong::NewTicketForTheRest) {
+            self.clients[c].line.forget_ticket();
+        }
     }
 
     /// A waiter goes. A turn that it was given meanwhile is used, unless nobody wants it any more.

@@ -7,7 +7,6 @@ use std::time::{Instant, SystemTime};
 
 use super::search::{Seen, breadth_first, walks};
 use super::setup::{Kind, Setup, Wrong, ms};
-use crate::wait::local::Mutant;
 
 /// How a world is explored, up to so many states.
 #[derive(Clone, Copy, Debug)]
@@ -170,24 +169,24 @@ fn caught_an_undo_without_hand_over() {
 
 #[test]
 fn caught_no_registration_before_the_take() {
-    is_caught(Wrong::Machine(Mutant::LateRegistration), Setup::new(&[1, 1]));
+    is_caught(Wrong::LateRegistration, Setup::new(&[1, 1]));
 }
 
 #[test]
 fn caught_a_give_because_of_a_message_that_lay_unread() {
     let setup = Setup::new(&[1, 1, 1]).rounds(2).faults(3, &[Kind::Mute, Kind::LetExpire]);
-    is_caught(Wrong::Machine(Mutant::UndoesNotices), setup);
+    is_caught(Wrong::UndoesNotices, setup);
 }
 
 #[test]
 fn caught_a_give_of_a_lock_that_was_left_taken_before_its_take_was_answered() {
     let setup = Setup::new(&[2, 1]).rounds(2).faults(2, &[Kind::Late, Kind::LetExpire]);
-    is_caught(Wrong::Machine(Mutant::ForgetsWhatWasLeft), setup);
+    is_caught(Wrong::ForgetsWhatWasLeft, setup);
 }
 
 #[test]
 fn caught_a_new_ticket_for_the_rest_of_a_cohort() {
-    let wrong = Wrong::Machine(Mutant::NewTicketForTheRest);
+    let wrong = Wrong::NewTicketForTheRest;
     is_caught(wrong, Setup::new(&[3, 1]).rounds(4).turns(1).ordered());
     is_caught(wrong, Setup::new(&[4, 1]).rounds(4).mixed().ordered());
 }
@@ -206,11 +205,11 @@ fn caught_a_grant_given_before_the_rest_of_its_cohort_stands() {
 #[test]
 fn caught_a_waiter_that_never_looks() {
     let setup = Setup::new(&[1, 1, 1]).faults(1, &[Kind::Stop]);
-    is_caught(Wrong::Machine(Mutant::NeverLooks), setup);
+    is_caught(Wrong::NeverLooks, setup);
 }
 
 #[test]
 fn caught_a_look_that_is_not_followed_by_a_question() {
     let setup = Setup::new(&[1, 1, 1]).faults(1, &[Kind::Flush]);
-    is_caught(Wrong::Machine(Mutant::LooksWithoutAsking), setup);
+    is_caught(Wrong::LooksWithoutAsking, setup);
 }

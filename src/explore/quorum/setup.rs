@@ -1,7 +1,6 @@
 //! What is explored, and what is wrong on purpose.
 
 use super::node::Attempt;
-use crate::store::quorum::round::Mutant;
 
 pub(super) const NODES: usize = 3;
 
@@ -29,8 +28,12 @@ pub(super) struct Setup {
 /// Ways to get it wrong, each of which a search has to find.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Flaw {
-    /// In the round that decides in the client.
-    Round(Mutant),
+    /// A client counts the majority of the members that granted anything, not of all of them.
+    MajorityOfTheGranted,
+    /// A grant that comes after the largest one was chosen counts as a confirmation.
+    CountsLateGrants,
+    /// The largest grant is the fence, and nobody is told to raise to it.
+    TakesTheLargestGrant,
     /// A node raises without asking whose the key is.
     RaisesWhoeverHasIt,
     /// A node that was granted anew, by the same request come again, raises to a fence below that
@@ -92,13 +95,6 @@ impl Setup {
 
     pub(super) fn wrong(self, flaw: Flaw) -> Setup {
         Setup { flaw: Some(flaw), ..self }
-    }
-
-    pub(super) fn mutant(&self) -> Option<Mutant> {
-        match self.flaw {
-            Some(Flaw::Round(mutant)) => Some(mutant),
-            _ => None,
-        }
     }
 
     pub(super) fn hint(&self, attempt: Attempt) -> u8 {

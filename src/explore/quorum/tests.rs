@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use super::search::{Seen, breadth_first};
 use super::setup::{Flaw, Setup};
-use crate::store::quorum::round::Mutant;
 
 /// No hint is larger than a fence that was given out.
 const PLAIN: &[u8] = &[0];
@@ -126,7 +125,7 @@ fn is_caught(flaw: Flaw, setup: Setup) {
 
 #[test]
 fn caught_a_majority_of_the_grants_instead_of_all_nodes() {
-    is_caught(Flaw::Round(Mutant::MajorityOfTheGranted), two());
+    is_caught(Flaw::MajorityOfTheGranted, two());
 }
 
 #[test]
@@ -136,12 +135,12 @@ fn caught_a_raise_without_asking_whose_the_key_is() {
 
 #[test]
 fn caught_a_late_grant_that_counts_as_a_confirmation() {
-    is_caught(Flaw::Round(Mutant::CountsLateGrants), two());
+    is_caught(Flaw::CountsLateGrants, two());
 }
 
 #[test]
 fn caught_one_round_of_plain_increments() {
-    is_caught(Flaw::Round(Mutant::TakesTheLargestGrant), two());
+    is_caught(Flaw::TakesTheLargestGrant, two());
 }
 
 #[test]

@@ -10,9 +10,7 @@ use super::setup::Setup;
 use crate::clock::Moment;
 use crate::store::Reply;
 use crate::token::Token;
-use crate::wait::dating::Dating;
-use crate::wait::local::Line;
-use crate::wait::plan::Ask;
+use crate::wait::{Ask, Dating, Line};
 
 /// What must hold does not; how, in words.
 pub(super) type Broken = String;
@@ -210,8 +208,8 @@ impl World {
         let client = |(index, count): (usize, &usize)| Client {
             life: Life::Running,
             ahead: 3_600_000_000_000 * index as u64,
-            line: setup.line(),
-            dating: setup.dating(),
+            line: Line::new(setup.limits),
+            dating: Dating::default(),
             listener: Listener { link: Link::Up, said: VecDeque::new(), slow: false },
             threads: vec![Thread::new(setup.rounds); *count],
             owed: Vec::new(),

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::grant::Terms;
-use crate::wait::dating::{self, Dating};
-use crate::wait::local::{Line, Mutant};
-use crate::wait::plan::Limits;
+use crate::wait::Limits;
 
 pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -83,8 +81,18 @@ impl Kind {
 /// Ways to get it wrong, each of which a search has to find.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Wrong {
-    /// In the machine that runs in the client.
-    Machine(Mutant),
+    /// A waiter that is told before its first take is answered does not listen.
+    LateRegistration,
+    /// Nobody looks at the lock.
+    NeverLooks,
+    /// A look that finds the lock free is not followed by a take.
+    LooksWithoutAsking,
+    /// What a message grants to a token that nobody waits for is given back.
+    UndoesNotices,
+    /// A lock that was left taken is given back by the answer to an earlier take.
+    ForgetsWhatWasLeft,
+    /// What is left of a cohort goes to the end of the store's queue.
+    NewTicketForTheRest,
     /// Validity under a message counts from when it was read.
     DatedFromReceipt,
     /// Clocks do not drift apart while a sample of them grows old.
@@ -153,25 +161,6 @@ impl Setup {
 
     pub(super) fn until(self, horizon: Duration) -> Setup {
         Setup { horizon, ..self }
-    }
-
-    /// An empty queue of a client's threads.
-    pub(super) fn line(&self) -> Line {
-        let mut line = Line::new(self.limits);
-        if let Some(Wrong::Machine(mutant)) = self.wrong {
-            line.mutant = Some(mutant);
-        }
-        line
-    }
-
-    pub(super) fn dating(&self) -> Dating {
-        let mut dating = Dating::default();
-        dating.wrong = match self.wrong {
-            Some(Wrong::DatedFromReceipt) => Some(dating::Wrong::FromReceipt),
-            Some(Wrong::DatedWithoutDrift) => Some(dating::Wrong::IgnoresDrift),
-            _ => None,
-        };
-        dating
     }
 
     /// What the lock of a client's thread asks of its leases.

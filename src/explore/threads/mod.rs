@@ -4,28 +4,24 @@
 //! Run by `RUSTFLAGS='--cfg shuttle' cargo test --lib explored`; an execution in which nobody can
 //! go on is a failure, and no wait of more than a second ends by itself.
 
+mod explored;
 mod server;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 
 use self::server::{Inbox, LONG, Link, Served, Server};
-use super::Mutant;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::lock::Lock;
-use crate::sync::{Mutex, explored};
-use crate::token::Token;
+use crate::sync::{self, Mutex};
 
 /// How a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +64,20 @@ struct Scenario {
     slow: bool,
     /// The first client is closed in the midst of it.
     closes: bool,
+    flaw: Option<Flaw>,
+}
+
+/// Ways to get it wrong, each of which leaves somebody asleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flaw {
+    /// A thread that is woken just before it sleeps sleeps on.
+    WakesOnlySleepers,
+    /// A thread that has heard something goes without waking another one to listen.
+    LeavesAfterNews,
+    /// A thread whose time is over, or whose check is due, does so.
+    LeavesInSilence,
+    /// Nobody is told that the wake-up connection was cut and opened again.
+    HidesCuts,
 }
 
 const CALM: Scenario = Scenario {
@@ -78,6 +88,7 @@ const CALM: Scenario = Scenario {
     forbidden: false,
     slow: false,
     closes: false,
+    flaw: None,
 };
 
 const THREE: Scenario =
@@ -135,8 +146,10 @@ impl Client {
         if first && scenario.forbidden {
             link.forbid();
         }
+        link.flaw = scenario.flaw;
         let inbox = link.inbox();
         let keeper = Arc::new(Keeper::start(Box::new(link), &config).unwrap());
+        inbox.belongs_to(&keeper);
         Arc::new(Client { keeper, inbox, served, closing: AtomicBool::new(false) })
     }
 
@@ -227,18 +240,13 @@ impl Client {
 
     /// Nobody waits or listens here any more, and nothing is left of those who did.
     fn is_empty(&self, closed: bool, forbidden: bool) -> bool {
-        let room = &self.keeper.core_even_closed().unwrap().room;
-        let hall = room.hall.lock();
-        // The turn that closing has ended is told to nobody: nobody could follow.
-        assert!(!hall.has_warned || forbidden, "what closing did is taken for a refusal");
-        let lines = closed || (hall.lines.is_empty() && !room.is_occupied());
-        lines && hall.seats.is_empty() && hall.able.is_empty() && hall.listener.is_none()
+        self.keeper.core_even_closed().unwrap().room.is_empty(closed, forbidden)
     }
 }
 
 /// One execution.
 fn play(scenario: Scenario) {
-    explored::restart();
+    sync::explored::restart();
     let (server, watch) = (Arc::new(Server::default()), Arc::new(Watch::default()));
     let clients: Vec<_> = (0..scenario.clients.len())
         .map(|index| Client::open(scenario, &server, index == 0))
@@ -268,109 +276,4 @@ fn play(scenario: Scenario) {
         assert!(client.is_empty(closed, forbidden), "somebody was left behind");
     }
     assert!(server.is_idle(), "the server was left something");
-}
-
-/// Executions of one scenario in an ordinary run, by each scheduler.
-const EXECUTIONS: usize = 1000;
-/// A mutant is caught in one of so many.
-const PATIENCE: usize = 20 * EXECUTIONS;
-
-fn explore(scenario: Scenario) {
-    if std::env::var_os("LEASEHOLD_LONG").is_some() {
-        let seed = Token::random().unwrap().seed();
-        println!("seed {seed}");
-        run_all(seed, 50 * EXECUTIONS, scenario);
-    } else {
-        run_all(7, EXECUTIONS, scenario);
-    }
-}
-
-fn run_all(seed: u64, executions: usize, scenario: Scenario) {
-    run(PctScheduler::new_from_seed(seed, 3, executions), scenario);
-    run(RandomScheduler::new_from_seed(seed, executions), scenario);
-}
-
-fn run(scheduler: impl Scheduler + 'static, scenario: Scenario) {
-    let mut config = shuttle::Config::new();
-    config.stack_size = 256 << 10;
-    config.silence_warnings = true;
-    config.failure_persistence = shuttle::FailurePersistence::None;
-    config.max_steps = shuttle::MaxSteps::FailAfter(20_000);
-    config.ungraceful_shutdown_config.immediately_return_on_panic = true;
-    shuttle::Runner::new(scheduler, config).run(move || play(scenario));
-}
-
-thread_local! {
-    static MUTANT: Cell<Option<Mutant>> = const { Cell::new(None) };
-}
-
-pub(super) fn is(mutant: Mutant) -> bool {
-    MUTANT.get() == Some(mutant)
-}
-
-/// Under the mutant, somebody is left asleep in the scenario.
-fn catch(mutant: Mutant, scenario: Scenario) {
-    MUTANT.set(Some(mutant));
-    let caught = catch_unwind(|| run_all(7, PATIENCE, scenario));
-    MUTANT.set(None);
-    let caught = caught.expect_err(&format!("{mutant:?} lives"));
-    let said = caught.downcast_ref::<String>().map_or("", String::as_str);
-    assert!(said.starts_with("deadlock!"), "{mutant:?}: {said}");
-}
-
-#[test]
-fn every_way_to_get_it_wrong_is_noticed() {
-    catch(Mutant::WakesWithoutMark, THREE);
-    catch(Mutant::LeavesWithoutNominating, ONE_LEAVES);
-    catch(Mutant::GoesWithoutNominating, SLOW);
-    catch(Mutant::ListensToItsCheck, PONDERING);
-    catch(Mutant::ReopensWithoutAsking, Scenario { cuts: 2, ..TWO_NAMES });
-}
-
-#[test]
-fn whoever_stays_has_a_turn() {
-    explore(THREE);
-    explore(TWO_NAMES);
-}
-
-#[test]
-fn turns_go_from_client_to_client() {
-    let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays)], &[("a", Stays), ("a", Stays)]];
-    explore(Scenario { clients, ..CALM });
-    explore(Scenario { rounds: 2, ..TWO_NAMES });
-}
-
-#[test]
-fn whoever_leaves_keeps_nobody_waiting() {
-    let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Hurries), ("a", Stays), ("a", Stops)]];
-    explore(Scenario { clients, ..CALM });
-    let clients: &[&[Wish]] =
-        &[&[("a", Stays), ("b", Hurries), ("c", Stops)], &[("a", Stays), ("b", Tries)]];
-    explore(Scenario { clients, rounds: 2, ..CALM });
-}
-
-#[test]
-fn while_one_is_busy_elsewhere_another_listens() {
-    explore(SLOW);
-    explore(PONDERING);
-}
-
-#[test]
-fn what_a_cut_connection_did_not_tell_is_asked_for() {
-    explore(Scenario { cuts: 2, ..TWO_NAMES });
-    explore(Scenario { cuts: 1, trouble: true, ..ONE_LEAVES });
-}
-
-#[test]
-fn closing_ends_every_wait() {
-    explore(Scenario { closes: true, ..THREE });
-    explore(CLOSED_BY_A_CHECK);
-    explore(KEPT);
-    explore(Scenario { closes: true, cuts: 1, trouble: true, ..ONE_LEAVES });
-}
-
-#[test]
-fn whoever_may_not_listen_asks() {
-    let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays)], &[("a", Stays)]];
-    explore(Scenario { clients, forbidden: true, ..CALM });
 }

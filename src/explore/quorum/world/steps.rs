@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use super::{Attempt, End, Flaw, Kind, Letter, NODES, Post, Setup, Step, Task, World};
-use crate::store::quorum::explore::hearing::Decisions;
+use crate::explore::quorum::hearing::Decisions;
 
 impl World {
     /// Carrying something out may turn out to change nothing.
-    pub(in crate::store::quorum::explore) fn steps(
+    pub(in crate::explore::quorum) fn steps(
         &self,
         setup: &Setup,
         decisions: &Decisions,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::node::Answer;
-use super::setup::NODES;
+use super::setup::{Flaw, NODES};
 use crate::clock::Moment;
 use crate::store::quorum::round::{Round, Step, Verdict, Vote};
 
@@ -48,10 +48,16 @@ pub(super) enum End {
 }
 
 /// Decisions that were worked out before: in the same situation a round does the same.
-#[derive(Default)]
-pub(super) struct Decisions(RefCell<HashMap<Situation, Rc<[Rc<Decision>]>>>);
+pub(super) struct Decisions {
+    flaw: Option<Flaw>,
+    known: RefCell<HashMap<Situation, Rc<[Rc<Decision>]>>>,
+}
 
 impl Decisions {
+    pub(super) fn new(flaw: Option<Flaw>) -> Decisions {
+        Decisions { flaw, known: RefCell::default() }
+    }
+
     pub(super) fn of(
         &self,
         round: &Round,
@@ -60,9 +66,9 @@ impl Decisions {
         answers: &Answers,
     ) -> Rc<[Rc<Decision>]> {
         let situation = Situation { raising, grants, answers: answers.clone() };
-        let mut known = self.0.borrow_mut();
+        let mut known = self.known.borrow_mut();
         let decisions = known.entry(situation).or_insert_with_key(|situation| {
-            let mut found = Found::default();
+            let mut found = Found { flaw: self.flaw, ..Found::default() };
             found.look(round, Vec::new(), situation, situation.grants);
             found.decisions.into()
         });
@@ -72,6 +78,7 @@ impl Decisions {
 
 #[derive(Default)]
 struct Found {
+    flaw: Option<Flaw>,
     decisions: Vec<Rc<Decision>>,
     /// What has been heard, in whatever order, without a decision.
     undecided: HashSet<[Option<Option<Answer>>; NODES]>,
@@ -94,10 +101,10 @@ impl Found {
                 heard.push((n, first));
                 // It comes again, and whatever else came from this node comes after it.
                 let more = [first].into_iter().chain(answers.iter().copied().map(Some));
-                let mut step = feed(round.clone(), n, first, &mut grants[n]);
+                let mut step = self.feed(round.clone(), n, first, &mut grants[n]);
                 for answer in more {
                     let Step::Wait(round) = step else { break };
-                    step = feed(round, n, answer, &mut grants[n]);
+                    step = self.feed(round, n, answer, &mut grants[n]);
                 }
                 match step {
                     Step::Wait(round) => {
@@ -142,28 +149,47 @@ impl Found {
             self.decisions.push(Rc::new(Decision { heard, grants, end }));
         }
     }
+
+    fn feed(&self, round: Round, n: usize, answer: Option<Answer>, grant: &mut Grant) -> Step {
+        let vote = match answer {
+            None => {
+                if *grant == Grant::None {
+                    *grant = Grant::Late;
+                }
+                Vote::Late
+            }
+            Some(Answer::Granted(fence)) => {
+                if *grant == Grant::None {
+                    *grant = Grant::Counts(fence, false);
+                }
+                Vote::Granted { fence: fence.into() }
+            }
+            Some(Answer::Raised(fence)) => {
+                *grant = Grant::Counts(fence, true);
+                Vote::Raised
+            }
+        };
+        heard(round, n, vote, self.flaw)
+    }
 }
 
-fn feed(round: Round, n: usize, answer: Option<Answer>, grant: &mut Grant) -> Step {
-    let vote = match answer {
-        None => {
-            if *grant == Grant::None {
-                *grant = Grant::Late;
-            }
-            Vote::Late
-        }
-        Some(Answer::Granted(fence)) => {
-            if *grant == Grant::None {
-                *grant = Grant::Counts(fence, false);
-            }
-            Vote::Granted { fence: fence.into() }
-        }
-        Some(Answer::Raised(fence)) => {
-            *grant = Grant::Counts(fence, true);
+/// What the round makes of a vote, or of what is wrong on purpose.
+fn heard(mut round: Round, n: usize, vote: Vote, flaw: Option<Flaw>) -> Step {
+    let granted = |fence| Step::Done(Verdict::Granted { fence, sent: Moment::ZERO });
+    let vote = match vote {
+        Vote::Granted { .. } if flaw == Some(Flaw::CountsLateGrants) && round.is_late(n) => {
+            round.count_late(n);
             Vote::Raised
         }
+        vote => vote,
     };
-    round.heard(n, vote, Moment::ZERO)
+    match (round.heard(n, vote, Moment::ZERO), flaw) {
+        (Step::Raise { fence, .. }, Some(Flaw::TakesTheLargestGrant)) => granted(fence),
+        (Step::Wait(round), Some(Flaw::MajorityOfTheGranted)) => {
+            round.fence_of_the_granted().map_or(Step::Wait(round), granted)
+        }
+        (step, _) => step,
+    }
 }
 
 /// Fresh rounds of an attempt that nobody has answered yet.

@@ -130,7 +130,7 @@ impl World {
     /// What came of it, or what it broke; `None` if the step changes nothing.
     pub(super) fn apply(&mut self, step: &Step, setup: &Setup) -> Result<Option<Event>, Broken> {
         match *step {
-            Step::Start(c) => self.start(usize::from(c), setup),
+            Step::Start(c) => self.start(usize::from(c)),
             Step::Carry { attempt, kind, node, again, expires } => {
                 let n = usize::from(node);
                 if expires {
@@ -188,11 +188,11 @@ impl World {
         self.nodes.iter().all(|node| node.is_held_by(by))
     }
 
-    fn start(&mut self, c: usize, setup: &Setup) {
+    fn start(&mut self, c: usize) {
         let client = &mut self.clients[c];
         client.floor = self.successes.iter().map(|success| success.fence).max().unwrap_or(0);
         client.post.push(Post { takes: [Letter::Sent; NODES], ..Post::default() });
-        client.task = Task::Trying(round().wrong(setup.mutant()));
+        client.task = Task::Trying(round());
     }
 
     /// Whether that changed anything.

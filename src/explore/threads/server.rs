@@ -2,19 +2,22 @@
 //! What it may do by chance: refuse a request, cut a wake-up connection, refuse to open one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 
+use super::Flaw;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::keeper::Keeper;
 use crate::store::{
     Abilities, Answer, Failure, Lane, Listener, Look, Notice, Outcome, Place, Reply, Request,
     ServerId, Store, Teller,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
+use crate::wait::Room;
 
 /// So long that nothing ends by itself while the threads meet.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
@@ -143,6 +146,8 @@ fn server_time() -> u64 {
 
 /// The wake-up connection of one client, both ends of it.
 pub(super) struct Inbox {
+    /// Whose it is.
+    keeper: OnceLock<Weak<Keeper>>,
     line: Mutex<Line>,
     changed: Condvar,
 }
@@ -172,6 +177,18 @@ impl Inbox {
             self.changed.notify_all();
         }
         line.open
+    }
+
+    pub(super) fn belongs_to(&self, keeper: &Arc<Keeper>) {
+        let _ = self.keeper.set(Arc::downgrade(keeper));
+    }
+
+    /// Spoils something in the room of those who read it.
+    fn spoil(&self, spoils: impl FnOnce(&Room)) {
+        let keeper = self.keeper.get().and_then(Weak::upgrade);
+        if let Some(core) = keeper.as_ref().and_then(|keeper| keeper.core().ok()) {
+            spoils(&core.room);
+        }
     }
 
     pub(super) fn cut(&self) {
@@ -211,12 +228,20 @@ pub(super) struct Link {
     pub(super) trouble: bool,
     /// Whoever asks again about "a" is answered when this client has had a turn on "b".
     pub(super) slow: Option<Arc<Served>>,
+    pub(super) flaw: Option<Flaw>,
 }
 
 impl Link {
     pub(super) fn new(server: &Arc<Server>) -> Link {
-        let inbox = Inbox { line: Mutex::default(), changed: Condvar::default() };
-        Link { server: Arc::clone(server), inbox: Arc::new(inbox), trouble: false, slow: None }
+        let inbox =
+            Inbox { keeper: OnceLock::new(), line: Mutex::default(), changed: Condvar::default() };
+        Link {
+            server: Arc::clone(server),
+            inbox: Arc::new(inbox),
+            trouble: false,
+            slow: None,
+            flaw: None,
+        }
     }
 
     /// This client must not listen.
@@ -292,6 +317,10 @@ impl Store for Link {
     }
 
     fn listener(&self) -> Option<&dyn Listener> {
+        if self.flaw == Some(Flaw::WakesOnlySleepers) {
+            // Asked for by a thread that is about to sleep.
+            self.inbox.spoil(Room::forget_wake_ups);
+        }
         Some(self)
     }
 }
@@ -319,6 +348,9 @@ impl Listener for Link {
             return Err(Error::bare(ErrorKind::NoAnswer));
         }
         (line.open, line.cut) = (true, false);
+        if self.flaw == Some(Flaw::HidesCuts) {
+            return Err(Error::bare(ErrorKind::NoAnswer));
+        }
         Ok(ServerId::default())
     }
 
@@ -330,6 +362,9 @@ impl Listener for Link {
             if line.closed || line.cut || !line.open {
                 line.open = false;
                 line.notices.clear();
+                if self.flaw == Some(Flaw::HidesCuts) {
+                    break Ok(Vec::new());
+                }
                 break Err(Error::bare(ErrorKind::Refused));
             }
             let now = Moment::now();
@@ -343,6 +378,17 @@ impl Listener for Link {
             line = self.inbox.changed.wait_for(line, until.since(now));
         };
         line.listeners -= 1;
+        drop(line);
+        let is_news = heard.as_ref().is_ok_and(|notices| !notices.is_empty());
+        match self.flaw {
+            Some(Flaw::LeavesAfterNews) if is_news => {
+                self.inbox.spoil(Room::forget_who_could_listen);
+            }
+            Some(Flaw::LeavesInSilence) if !is_news => {
+                self.inbox.spoil(Room::forget_who_could_listen);
+            }
+            _ => {}
+        }
         heard
     }
 

@@ -69,7 +69,7 @@ pub(super) struct Found {
 pub(super) fn breadth_first(setup: &Setup, most: usize) -> Result<Seen, Found> {
     let mut seen = Seen::default();
     let mut known = HashSet::new();
-    let decisions = Decisions::default();
+    let decisions = Decisions::new(setup.flaw);
     let mut parents: Vec<(u32, Step)> = vec![(0, Step::Start(0))];
     let mut level = vec![(World::new(setup), 0u32)];
     while !level.is_empty() && known.len() < most {

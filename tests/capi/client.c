@@ -113,15 +113,12 @@ static void a_server_is_reached_by_a_unix_socket_and_with_a_password(void)
 
 static void a_client_can_be_opened_before_its_server(void)
 {
-    char url[64], options[64];
     leasehold_client *client;
-    int port = free_port();
-    snprintf(url, sizeof url, "redis://127.0.0.1:%d", port);
-    EXPECT(LEASEHOLD_OK, leasehold_client_open(url, LEASEHOLD_NUL, &client, &problem));
+    struct server *server = server_start(NULL);
+    server_kill(server);
+    EXPECT(LEASEHOLD_OK, leasehold_client_open(server->url, LEASEHOLD_NUL, &client, &problem));
     EXPECT(LEASEHOLD_ERR_REFUSED, leasehold_client_ping(client, &problem));
-    /* The later of two ports on its command line counts. */
-    snprintf(options, sizeof options, "--port %d", port);
-    struct server *server = server_start(options);
+    server_restart(server);
     EXPECT(LEASEHOLD_OK, leasehold_client_ping(client, &problem));
     give_back(take_name(client, "n"));
     leasehold_client_free(client);

@@ -171,7 +171,7 @@ static struct server *silent;
 static void exit_from_a_silent_server(struct hands *with)
 {
     (void)with;
-    kill(silent->pid, SIGSTOP);
+    server_pause(silent);
     pause_ms(20); /* for the others to have requests under way */
     exit(7);
 }

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,8 @@ from server import Server
 import leasehold
 
 os.environ.pop("LEASEHOLD_URL", None)
+# A test run in the background of a script ignores Ctrl-C, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 _numbers = itertools.count()
 
 

@@ -1,15 +1,13 @@
 """A redis-server of a test's own, on a free port of this machine."""
 
 import os
-import shutil
-import signal
 import socket
 import subprocess
-import tempfile
-import time
-from typing import List, Optional
+from pathlib import Path
+from typing import Optional
 
-PROGRAM = os.environ.get("REDIS_SERVER", "redis-server")
+#: Starts servers.
+KIT = os.environ.get("LEASEHOLD_KIT") or str(Path(__file__).parents[3] / "tests/kit/run")
 
 
 def exchange(port: int, *words: str, timeout: float = 5.0) -> bytes:
@@ -23,38 +21,34 @@ def exchange(port: int, *words: str, timeout: float = 5.0) -> bytes:
 
 
 class Server:
-    def __init__(self, *options: str) -> None:
-        self.options = options
-        self.folder = tempfile.mkdtemp(prefix="leasehold-python-")
-        self.process: Optional["subprocess.Popen[bytes]"] = None
-        self.port = 0
-        for _ in range(20):
-            if self._start():
-                return
-        raise RuntimeError(f"{PROGRAM} did not start")
+    """Started by the kit, and ended when this process ends."""
 
-    def _start(self) -> bool:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        command: List[str] = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1"]
-        command += ["--save", "", "--appendonly", "no", "--dir", self.folder, *self.options]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    def __init__(self, *options: str) -> None:
+        self._kit = subprocess.Popen(
+            [KIT, "redis", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        until = time.monotonic() + 20
-        while time.monotonic() < until and self.process.poll() is None:
-            try:
-                if exchange(self.port, "PING").startswith((b"+PONG", b"-NOAUTH")):
-                    return True
-            except OSError:
-                time.sleep(0.02)
-        self.stop()
-        return False
+        _, ports = self._line().split()
+        self.port = int(ports.split("=")[1])
+
+    def _line(self) -> str:
+        assert self._kit.stdout is not None
+        line = self._kit.stdout.readline()
+        assert line, "the kit's program has ended"
+        return line.strip()
+
+    def _tell(self, word: str) -> None:
+        assert self._kit.stdin is not None
+        print(word, file=self._kit.stdin, flush=True)
+        assert self._line() == "ok"
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the server itself."""
+        return int(self.call("INFO", "server").split(b"process_id:")[1].split()[0])
 
     def call(self, *words: str) -> bytes:
         return exchange(self.port, *words)
@@ -67,16 +61,11 @@ class Server:
         return int(self.call("PTTL", key)[1:])
 
     def fall_asleep(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        self._tell("pause")
 
     def wake_up(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+        self._tell("resume")
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._kit.poll() is None:
+            self._kit.communicate("stop\n")

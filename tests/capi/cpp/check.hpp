@@ -79,8 +79,11 @@ public:
     void go_on();
 
 private:
-    std::string socket_;
-    pid_t process_;
+    void tell(const std::string &word);
+
+    pid_t kit_;
+    int channel_ = -1;
+    int port_ = 0;
 };
 
 /** The server that the tests share. */

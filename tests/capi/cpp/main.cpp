@@ -14,11 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,50 +102,73 @@ std::string unused_name() {
     return "name-" + std::to_string(++names);
 }
 
-redis::redis() : socket_{scratch() + "/" + unused_name()}, process_{fork()} {
-    if (process_ == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        const int nothing = open("/dev/null", O_RDWR);
-        dup2(nothing, STDOUT_FILENO);
-        dup2(nothing, STDERR_FILENO);
-        const char *program = std::getenv("REDIS_SERVER");
-        if (program == nullptr) program = "redis-server";
-        execlp(program, program, "--port", "0", "--unixsocket", socket_.c_str(), "--save", "",
-               "--dir", "/tmp", static_cast<char *>(nullptr));
+namespace {
+
+/** A line of what comes from a socket, without its end. */
+std::string line_from(int socket) {
+    std::string line;
+    for (char c = 0; read(socket, &c, 1) == 1 && c != '\n';)
+        if (c != '\r') line += c;
+    return line;
+}
+
+void send_line(int socket, const std::string &line) {
+    const std::string whole = line + "\r\n";
+    EQUAL(send(socket, whole.data(), whole.size(), MSG_NOSIGNAL), static_cast<ssize_t>(whole.size()));
+}
+
+} // namespace
+
+redis::redis() {
+    int ends[2];
+    EQUAL(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const char *kit = std::getenv("LEASEHOLD_KIT");
+    if (kit == nullptr) throw std::runtime_error{"LEASEHOLD_KIT does not name the kit's program"};
+    kit_ = fork();
+    if (kit_ == 0) {
+        dup2(ends[1], STDIN_FILENO);
+        dup2(ends[1], STDOUT_FILENO);
+        execl(kit, kit, "redis", static_cast<char *>(nullptr));
         _exit(127);
     }
-    EVENTUALLY(waitpid(process_, nullptr, WNOHANG) != 0 || ask("PING") == "+PONG");
-    EQUAL(ask("PING"), "+PONG");
+    close(ends[1]);
+    channel_ = ends[0];
+    const std::string line = line_from(channel_);
+    EQUAL(std::sscanf(line.c_str(), "url=%*s ports=%d", &port_), 1);
 }
 
 redis::~redis() {
-    kill(process_, SIGKILL);
-    waitpid(process_, nullptr, 0);
+    // Not only by the end of the channel, which a forked child may still have open.
+    kill(kit_, SIGKILL);
+    waitpid(kit_, nullptr, 0);
+    close(channel_);
 }
 
 std::string redis::url(const std::string &parameters) const {
-    return "unix://" + socket_ + parameters;
+    return "redis://127.0.0.1:" + std::to_string(port_) + parameters;
 }
 
 std::string redis::ask(const std::string &command) const {
-    const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, socket_.c_str(), sizeof address.sun_path - 1);
-    std::string answer;
-    if (connect(connection, reinterpret_cast<sockaddr *>(&address), sizeof address) == 0) {
-        const std::string line = command + "\r\n";
-        if (write(connection, line.data(), line.size()) == static_cast<ssize_t>(line.size())) {
-            for (char c = 0; read(connection, &c, 1) == 1 && c != '\r';) answer += c;
-        }
-    }
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EQUAL(connect(connection, reinterpret_cast<sockaddr *>(&address), sizeof address), 0);
+    send_line(connection, command);
+    std::string answer = line_from(connection);
     close(connection);
     return answer;
 }
 
-void redis::stop() { kill(process_, SIGSTOP); }
+void redis::tell(const std::string &word) {
+    send_line(channel_, word);
+    EQUAL(line_from(channel_), "ok");
+}
 
-void redis::go_on() { kill(process_, SIGCONT); }
+void redis::stop() { tell("pause"); }
+
+void redis::go_on() { tell("resume"); }
 
 redis &server() {
     if (!shared_server) shared_server = std::make_unique<redis>();

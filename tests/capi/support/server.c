@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -27,109 +26,28 @@ static struct sockaddr_in loopback(int port)
     return address;
 }
 
-int free_port(void)
+/* The kit's program, with its standard input and output at the other end of `channel`. */
+static _Noreturn void become_kit(char *options, int channel)
 {
-    struct sockaddr_in address = loopback(0);
-    socklen_t size = sizeof address;
-    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK_INT(0, bind(descriptor, (struct sockaddr *)&address, size));
-    CHECK_INT(0, getsockname(descriptor, (struct sockaddr *)&address, &size));
-    close(descriptor);
-    return ntohs(address.sin_port);
-}
-
-static _Noreturn void become_server(struct server *server, char *options)
-{
-    static char port[16];
-    snprintf(port, sizeof port, "%d", server->port);
-    const char *program = getenv("REDIS_SERVER");
-    if (!program) program = "redis-server";
-    char *words[48] = {(char *)program, "--port",       port, "--bind", "127.0.0.1", "--dir",
-                       server->folder,  "--save",       "",   "--appendonly", "no"};
-    int count = 11;
+    const char *kit = getenv("LEASEHOLD_KIT");
+    if (!kit) FAIL("LEASEHOLD_KIT does not name the kit's program");
+    char *words[48] = {(char *)kit, "redis"};
+    int count = 2;
     for (char *word = strtok(options, " "); word; word = strtok(NULL, " ")) words[count++] = word;
     end_with_parent();
     alarm(0);
-    char log[256];
-    snprintf(log, sizeof log, "%s/log", server->folder);
-    int descriptor = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(descriptor, STDOUT_FILENO);
-    dup2(descriptor, STDERR_FILENO);
-    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-    execvp(program, words);
-    fprintf(stderr, "%s: %s\n", program, strerror(errno));
+    dup2(channel, STDIN_FILENO);
+    dup2(channel, STDOUT_FILENO);
+    execv(kit, words);
+    fprintf(stderr, "%s: %s\n", kit, strerror(errno));
     _exit(127);
 }
 
-static bool log_says(const struct server *server, const char *piece)
+/* A read that takes longer fails. */
+static void be_patient(int descriptor)
 {
-    static char text[65536];
-    char path[256];
-    snprintf(path, sizeof path, "%s/log", server->folder);
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return false;
-    ssize_t length = read(descriptor, text, sizeof text - 1);
-    close(descriptor);
-    text[length > 0 ? length : 0] = 0;
-    return strstr(text, piece) != NULL;
-}
-
-/* False if the port had been taken by somebody else. */
-static bool launch(struct server *server, const char *options)
-{
-    char copy[1024];
-    snprintf(copy, sizeof copy, "%s", options ? options : "");
-    server->pid = fork();
-    if (server->pid == 0) become_server(server, copy);
-    int64_t end = now_us() + LIMIT_MS * INT64_C(1000);
-    for (;;) {
-        bool ended = waitpid(server->pid, NULL, WNOHANG) == server->pid;
-        if (ended && log_says(server, "Address already in use")) return false;
-        if (ended || now_us() > end) FAIL("no redis-server: see %s/log", server->folder);
-        /* Only our own server's log says that it is our own server which answers there. */
-        if (log_says(server, "Ready to accept connections")) return true;
-        pause_ms(2);
-    }
-}
-
-struct server *server_start(const char *options)
-{
-    struct server *server = calloc(1, sizeof *server);
-    CHECK(server);
-    new_folder(server->folder, sizeof server->folder);
-    const char *password = options ? strstr(options, "--requirepass ") : NULL;
-    if (password) sscanf(password, "--requirepass %31s", server->password);
-    do {
-        server->port = free_port();
-    } while (!launch(server, options));
-    snprintf(server->url, sizeof server->url, "redis://127.0.0.1:%d", server->port);
-    return server;
-}
-
-void server_kill(struct server *server)
-{
-    if (server->pid <= 0) return;
-    kill(server->pid, SIGKILL);
-    waitpid(server->pid, NULL, 0);
-    server->pid = 0;
-}
-
-void server_end(struct server *server)
-{
-    server_kill(server);
-    free(server);
-}
-
-void server_pause(struct server *server)
-{
-    int status;
-    kill(server->pid, SIGSTOP);
-    CHECK(waitpid(server->pid, &status, WUNTRACED) == server->pid && WIFSTOPPED(status));
-}
-
-void server_resume(struct server *server)
-{
-    kill(server->pid, SIGCONT);
+    struct timeval patience = {LIMIT_MS / 1000, 0};
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 }
 
 static void send_all(int descriptor, const char *bytes, size_t length)
@@ -154,6 +72,77 @@ static char *receive(int descriptor, char *answer, size_t room, long length)
     FAIL("a server gave no answer");
 }
 
+/* One line of the kit's program. */
+static void hear(struct server *server, char *line, size_t room)
+{
+    size_t have = 0;
+    while (have < room && recv(server->channel, line + have, 1, 0) == 1)
+        if (line[have++] == '\n') {
+            line[have - 1] = 0;
+            return;
+        }
+    FAIL("the kit's program ended, or says nothing");
+}
+
+static void tell(struct server *server, const char *word)
+{
+    char answer[256];
+    send_all(server->channel, word, strlen(word));
+    send_all(server->channel, "\n", 1);
+    hear(server, answer, sizeof answer);
+    CHECK_TEXT("ok", answer);
+}
+
+struct server *server_start(const char *options)
+{
+    struct server *server = calloc(1, sizeof *server);
+    char copy[1024], line[256];
+    int ends[2];
+    CHECK(server);
+    snprintf(copy, sizeof copy, "%s", options ? options : "");
+    const char *password = strstr(copy, "--requirepass ");
+    if (password) sscanf(password, "--requirepass %31s", server->password);
+    CHECK_INT(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+    server->pid = fork();
+    if (server->pid == 0) become_kit(copy, ends[1]);
+    close(ends[1]);
+    server->channel = ends[0];
+    be_patient(server->channel);
+    hear(server, line, sizeof line);
+    if (sscanf(line, "url=%63s ports=%d", server->url, &server->port) != 2)
+        FAIL("the kit's program says '%s'", line);
+    return server;
+}
+
+void server_end(struct server *server)
+{
+    /* Not only by the end of the channel, which a forked child may still have open. */
+    send_all(server->channel, "stop\n", 5);
+    CHECK_INT(0, exit_code_of(server->pid));
+    close(server->channel);
+    free(server);
+}
+
+void server_pause(struct server *server)
+{
+    tell(server, "pause");
+}
+
+void server_resume(struct server *server)
+{
+    tell(server, "resume");
+}
+
+void server_kill(struct server *server)
+{
+    tell(server, "kill");
+}
+
+void server_restart(struct server *server)
+{
+    tell(server, "restart");
+}
+
 const char *server_ask(struct server *server, const char *format, ...)
 {
     static _Thread_local char answer[4096];
@@ -164,8 +153,7 @@ const char *server_ask(struct server *server, const char *format, ...)
     va_end(arguments);
 
     int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct timeval patience = {LIMIT_MS / 1000, 0};
-    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    be_patient(descriptor);
     struct sockaddr_in address = loopback(server->port);
     if (connect(descriptor, (struct sockaddr *)&address, sizeof address) != 0)
         FAIL("connecting to a server: %s", strerror(errno));

@@ -1,21 +1,18 @@
 /*
- * Private redis-servers on free ports of 127.0.0.1. REDIS_SERVER may name another program than the
- * redis-server in PATH. They end with the test that started them.
+ * Private redis-servers on free ports of 127.0.0.1, started by the kit's program, which LEASEHOLD_KIT
+ * names. They end with the test that started them.
  */
 
 #ifndef SERVER_H
 #define SERVER_H
 
 struct server {
-    int pid;
+    int pid; /* of the kit's program, which is told by `channel` what to do with its server */
+    int channel;
     int port;
-    char folder[200];
     char url[64];
     char password[32];
 };
-
-/* A port that nobody listens on, at this moment. */
-int free_port(void);
 
 /* Starts one. `options` are words of its command line, separated by single spaces, or NULL. */
 struct server *server_start(const char *options);
@@ -27,8 +24,9 @@ void server_end(struct server *server);
 void server_pause(struct server *server);
 void server_resume(struct server *server);
 
-/* SIGKILL: connecting is refused from now on. */
+/* SIGKILL: connecting is refused until it is restarted, empty. */
 void server_kill(struct server *server);
+void server_restart(struct server *server);
 
 /*
  * One command as typed into redis-cli, with its rules for quoting, and its answer in one line:

@@ -15,6 +15,7 @@ pub mod history;
 mod link;
 mod namespace;
 mod process;
+pub mod program;
 mod proxy;
 mod sentinel;
 mod server;

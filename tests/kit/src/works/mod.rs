@@ -3,4 +3,5 @@
 mod faults;
 mod groups;
 pub(crate) mod processes;
+mod program;
 mod proxy;

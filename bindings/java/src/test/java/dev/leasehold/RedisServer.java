@@ -1,28 +1,39 @@
 package dev.leasehold;
 
+import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
 import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
 /** A private redis-server on a free port of the loopback interface. */
 final class RedisServer implements AutoCloseable {
+    /** Starts servers, and ends them when this process ends. */
+    private static final String KIT = System.getenv().getOrDefault("LEASEHOLD_KIT", "../../tests/kit/run");
+
     private static RedisServer shared;
 
-    private final Process process;
+    private final Process kit;
+    private final BufferedReader answers;
     private final int port;
 
-    private RedisServer(Process process, int port) {
-        this.process = process;
-        this.port = port;
+    private RedisServer(String... options) throws IOException {
+        List<String> command = new ArrayList<>(List.of(KIT, "redis"));
+        command.addAll(List.of(options));
+        kit = new ProcessBuilder(command)
+                .redirectError(ProcessBuilder.Redirect.INHERIT)
+                .start();
+        answers = new BufferedReader(new InputStreamReader(kit.getInputStream(), StandardCharsets.UTF_8));
+        String line = answers.readLine();
+        if (line == null) {
+            throw new IOException("the kit's program has ended");
+        }
+        port = Integer.parseInt(line.substring(line.lastIndexOf('=') + 1));
     }
 
     /** One for all tests that do not disturb it. */
@@ -35,42 +46,18 @@ final class RedisServer implements AutoCloseable {
 
     static RedisServer start(String... options) {
         try {
-            // A free port can be taken by somebody else before the server has it.
-            for (int i = 0; i < 20; i++) {
-                RedisServer server = launch(freePort(), options);
-                if (server != null) {
-                    return server;
-                }
-            }
+            return new RedisServer(options);
         } catch (IOException e) {
-            throw new UncheckedIOException("redis-server is needed for the tests", e);
+            throw new UncheckedIOException("the kit starts no Redis", e);
         }
-        throw new IllegalStateException("no port stayed free for long enough, or redis-server does not start");
     }
 
-    private static RedisServer launch(int port, String... options) throws IOException {
-        Path folder = Files.createTempDirectory("leasehold-redis-");
-        String program = System.getenv().getOrDefault("REDIS_SERVER", "redis-server");
-        List<String> command = new ArrayList<>(List.of(program, "--port", "" + port, "--bind", "127.0.0.1"));
-        command.addAll(List.of("--save", "", "--appendonly", "no", "--dir", folder.toString()));
-        command.addAll(List.of(options));
-        Process process = new ProcessBuilder(command)
-                .redirectErrorStream(true)
-                .redirectOutput(ProcessBuilder.Redirect.DISCARD)
-                .start();
-        // Also when the JVM of the tests is told to end.
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            process.destroyForcibly();
-            folder.toFile().delete();
-        }));
-        var server = new RedisServer(process, port);
-        Eventually.holds(Duration.ofSeconds(20), () -> !process.isAlive() || server.answers());
-        return process.isAlive() ? server : null;
-    }
-
-    static int freePort() throws IOException {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
+    private void tell(String word) throws IOException {
+        kit.getOutputStream().write((word + "\n").getBytes(StandardCharsets.UTF_8));
+        kit.getOutputStream().flush();
+        String answer = answers.readLine();
+        if (!"ok".equals(answer)) {
+            throw new IOException(word + ": " + answer);
         }
     }
 
@@ -102,26 +89,22 @@ final class RedisServer implements AutoCloseable {
         return line.toString();
     }
 
-    private boolean answers() {
-        try {
-            return command("PING").equals("+PONG") || command("PING").startsWith("-NOAUTH");
-        } catch (UncheckedIOException e) {
-            return false;
-        }
-    }
-
     boolean exists(String key) {
         return command("EXISTS", key).equals(":1");
     }
 
     /** Stops the process, so that it does not answer any more, or lets it go on. */
-    void stop(boolean stopped) throws IOException, InterruptedException {
-        String signal = stopped ? "-STOP" : "-CONT";
-        new ProcessBuilder("kill", signal, "" + process.pid()).start().waitFor();
+    void stop(boolean stopped) throws IOException {
+        tell(stopped ? "pause" : "resume");
+    }
+
+    /** Nobody listens at its port from now on. */
+    void kill() throws IOException {
+        tell("kill");
     }
 
     @Override
     public void close() {
-        process.destroyForcibly();
+        kit.destroyForcibly();
     }
 }

@@ -62,8 +62,9 @@ class RedisStoreTest extends StoreContract {
 
     @Test
     void nobodyThereIsAnErrorThatSaysSo() throws Exception {
-        String url = "redis://127.0.0.1:" + RedisServer.freePort();
-        try (var client = LeaseholdClient.connect(url)) {
+        try (var server = RedisServer.start();
+                var client = LeaseholdClient.connect(server.url())) {
+            server.kill();
             var refused = assertThrows(LeaseholdException.class, client::ping);
             assertEquals(Status.REFUSED, refused.status());
             assertTrue(refused.isRetriable());

@@ -1,7 +1,6 @@
 //! How the command ends: exit codes as sysexits(3), shells and flock(1) have them, and what is
 //! said on standard error.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -11,13 +10,13 @@ use leasehold::{Error, ErrorKind};
 /// The command line or a URL is wrong.
 pub(crate) const USAGE: u8 = 64;
 /// The store, or something that this process needs, is not to be had.
-pub(crate) const UNAVAILABLE: u8 = 69;
+const UNAVAILABLE: u8 = 69;
 /// The lease was lost, so the command was stopped or ran without protection at its end.
 pub(crate) const LOST: u8 = 75;
 /// The command was found and cannot be executed.
-pub(crate) const NOT_EXECUTABLE: u8 = 126;
+const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
-pub(crate) const NOT_FOUND: u8 = 127;
+const NOT_FOUND: u8 = 127;
 
 /// Why nothing was done: the exit code and a sentence.
 #[derive(Debug)]
@@ -40,29 +39,7 @@ fn of_kind(kind: ErrorKind) -> u8 {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::unavailable(error.to_string())
-    }
-}
-
-impl From<nix::Error> for Failure {
-    fn from(error: nix::Error) -> Failure {
-        io::Error::from(error).into()
-    }
-}
-
 impl Failure {
-    pub(crate) fn unavailable(message: impl Into<String>) -> Failure {
-        Failure { code: UNAVAILABLE, message: message.into() }
-    }
-
     /// The operating system refused something.
     pub(crate) fn system(what: &str, error: impl Into<io::Error>) -> Failure {
         Failure { code: UNAVAILABLE, message: format!("{what}: {}", error.into()) }
@@ -90,7 +67,7 @@ pub(crate) fn of_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// One line on standard error; an error there is nobody's to hear.
+/// One line on standard error; nobody can be told of an error there.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "leasehold: {message}");
 }

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nobody is left to tell when even this cannot be written.
+            // An error while writing an error has nowhere to go.
             let _ = error.print();
             // Help and version are asked for; everything else is a mistake.
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });

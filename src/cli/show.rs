@@ -34,7 +34,7 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     let shown = args.store.open()?.lock(name).show()?;
     let line = if args.json { machine(name, &shown) } else { human(name, &shown) };
     match writeln!(io::stdout(), "{line}") {
-        // Whoever reads has enough.
+        // The reader has closed the pipe: it has enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => Err(Failure::system("standard output", error)),
         Ok(()) => Ok(0),

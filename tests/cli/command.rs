@@ -42,7 +42,7 @@ fn the_command_gets_nothing_of_cargo() {
         .env("PATH", std::env::var_os("PATH").unwrap())
         .envs([("HOME", "/home/u"), ("CARGO_PKG_NAME", "leasehold"), ("CARGO_PKG_VERSION", "1")])
         .envs([("CARGO_MANIFEST_DIR", "/src"), ("RUST_RECURSION_COUNT", "1")])
-        .envs([("CARGO_HOME", "/home/u/.cargo"), ("RUSTUP_TOOLCHAIN", "stable")])
+        .env("RUSTUP_TOOLCHAIN", "stable")
         .envs([("CARGO_TARGET_DIR", "/mine"), ("LD_LIBRARY_PATH", "/mine")])
         .env("LD_LIBRARY_PATH", format!("{toolchain}/lib:/mine"))
         .env("CARGO", format!("{toolchain}/bin/cargo"));

@@ -100,7 +100,7 @@ impl Child {
     }
 }
 
-/// Whoever started us may ignore SIGCHLD, and then the kernel would throw our child's status away.
+/// Our parent may ignore SIGCHLD, and then the kernel would throw our child's status away.
 fn wait_for_children() -> Result<(), Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: the default action runs no code of ours, and nothing else in this process has set

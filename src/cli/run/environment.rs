@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 type Variables = BTreeMap<OsString, OsString>;
 
-/// What cargo sets for a program that it runs, and rustup for a cargo that it runs.
+/// What cargo sets for a program that it runs, and rustup for a cargo that it runs. (CARGO_HOME
+/// and RUSTUP_HOME say where those are anyway.)
 const ADDED: [&str; 5] = [
     "CARGO",
     "CARGO_MANIFEST_DIR",
@@ -24,65 +25,41 @@ const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
 const TOOLCHAIN_SOURCE: &str = "RUSTUP_TOOLCHAIN_SOURCE";
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
-/// Takes out of the command's environment what cargo and rustup added, if they started us.
+/// Gives the command the variables of this process without what cargo and rustup added.
 pub(super) fn clean(command: &mut Command) {
-    let variables: Variables = env::vars_os().collect();
     let program = env::current_exe().unwrap_or_default();
-    for (name, value) in changes(&variables, &program) {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    command.env_clear().envs(cleaned(env::vars_os().collect(), &program));
 }
 
-/// The variables to set, or to remove where there is no value.
-fn changes(variables: &Variables, program: &Path) -> Vec<(OsString, Option<OsString>)> {
-    let get = |name: &str| variables.get(OsStr::new(name));
-    // Another package's name there: our caller was run by cargo, not we, and these are his.
-    let Some(cargo) = get("CARGO").map(Path::new) else { return Vec::new() };
-    if get("CARGO_PKG_NAME").is_none_or(|name| name != env!("CARGO_PKG_NAME")) {
-        return Vec::new();
+fn cleaned(mut variables: Variables, program: &Path) -> Variables {
+    // With another package's name, cargo ran our caller, and these are the caller's variables.
+    let ours = Some(OsStr::new(env!("CARGO_PKG_NAME")));
+    let Some(cargo) = variables.get(OsStr::new("CARGO")).cloned() else { return variables };
+    if variables.get(OsStr::new("CARGO_PKG_NAME")).map(OsString::as_os_str) != ours {
+        return variables;
     }
-    let mut gone: Vec<OsString> = variables
-        .keys()
-        .filter(|name| {
-            ADDED.iter().any(|added| *name == added)
-                || name.as_bytes().starts_with(ADDED_PREFIX.as_bytes())
-        })
-        .cloned()
-        .collect();
     // rustup says where it has the toolchain from: the user's own variable stays.
-    if get(TOOLCHAIN_SOURCE).is_none_or(|source| source != "env") {
-        gone.push(TOOLCHAIN.into());
+    let is_own = variables.get(OsStr::new(TOOLCHAIN_SOURCE)).is_some_and(|source| source == "env");
+    variables.retain(|name, _| {
+        let is_added = ADDED.iter().any(|added| name == added)
+            || name.as_bytes().starts_with(ADDED_PREFIX.as_bytes())
+            || name == TOOLCHAIN && !is_own;
+        !is_added
+    });
+    if let Some(paths) = variables.remove(OsStr::new(LIBRARIES))
+        && let Some(left) = libraries(&paths, Path::new(&cargo), program)
+    {
+        variables.insert(LIBRARIES.into(), left);
     }
-    // Set by rustup to where they are anyway; anything else is the user's.
-    let home = get("HOME").map(PathBuf::from);
-    for (name, place) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
-        let usual = home.as_ref().map(|home| home.join(place).into_os_string());
-        if get("RUST_RECURSION_COUNT").is_some()
-            && get(name).is_some()
-            && get(name) == usual.as_ref()
-        {
-            gone.push(name.into());
-        }
-    }
-    let mut changes: Vec<_> = gone.into_iter().map(|name| (name, None)).collect();
-    if let Some(paths) = get(LIBRARIES) {
-        changes.push((LIBRARIES.into(), libraries(paths, cargo, program)));
-    }
-    changes
+    variables
 }
 
 /// The search path without the toolchain's libraries and the folder that we were built in.
 fn libraries(paths: &OsStr, cargo: &Path, program: &Path) -> Option<OsString> {
     let toolchain = cargo.ancestors().nth(2).map(|root| root.join("lib"));
-    let built = program.parent();
-    let added = |path: &PathBuf| {
-        toolchain.as_ref().is_some_and(|lib| path.starts_with(lib))
-            || built.is_some_and(|built| path.starts_with(built))
-    };
-    let left: Vec<_> = env::split_paths(paths).filter(|path| !added(path)).collect();
+    let added = [toolchain.as_deref(), program.parent()];
+    let is_added = |path: &Path| added.iter().flatten().any(|added| path.starts_with(added));
+    let left: Vec<_> = env::split_paths(paths).filter(|path| !is_added(path)).collect();
     env::join_paths(left).ok().filter(|left| !left.is_empty())
 }
 
@@ -93,17 +70,9 @@ mod tests {
     const PROGRAM: &str = "/src/leasehold/target/release/leasehold";
 
     fn after(variables: &[(&str, &str)]) -> Vec<String> {
-        let mut variables: Variables =
-            variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        for (name, value) in changes(&variables, Path::new(PROGRAM)) {
-            match value {
-                Some(value) => variables.insert(name, value),
-                None => variables.remove(&name),
-            };
-        }
-        let line =
-            |(name, value): (OsString, OsString)| format!("{}={}", name.display(), value.display());
-        variables.into_iter().map(line).collect()
+        let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let left = cleaned(variables.collect(), Path::new(PROGRAM)).into_iter();
+        left.map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
     }
 
     fn by_cargo<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -134,7 +103,8 @@ mod tests {
 
     #[test]
     fn nothing_of_cargo_and_rustup_is_left() {
-        assert_eq!(after(&by_cargo(&[])), ["HOME=/home/u"]);
+        let homes = ["CARGO_HOME=/home/u/.cargo", "HOME=/home/u", "RUSTUP_HOME=/home/u/.rustup"];
+        assert_eq!(after(&by_cargo(&[])), homes);
     }
 
     #[test]
@@ -156,6 +126,7 @@ mod tests {
                 "CARGO_TARGET_DIR=/tmp/t",
                 "HOME=/home/u",
                 "LD_LIBRARY_PATH=/opt/lib",
+                "RUSTUP_HOME=/home/u/.rustup",
                 "RUSTUP_TOOLCHAIN=nightly"
             ]
         );

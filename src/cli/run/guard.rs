@@ -20,7 +20,7 @@ use super::signals::{self, Signals};
 use super::terminal::Terminal;
 use crate::exit::{plain, say};
 
-/// How often the rest of a group is looked for whose leader has ended.
+/// How often the group is looked at when its leader has ended and others of it have not.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What guards a command.
@@ -54,7 +54,7 @@ impl Limits {
 }
 
 /// How a guarded command ended.
-pub(super) struct Ended {
+pub(super) struct Finished {
     pub(super) status: ExitStatus,
     /// It was told to end, because of the lease.
     pub(super) told: bool,
@@ -72,13 +72,13 @@ struct Running<'a> {
     passed_on: bool,
     interrupted: bool,
     status: Option<ExitStatus>,
-    /// What is being said.
+    /// Threads that write a message.
     telling: Vec<JoinHandle<()>>,
 }
 
 impl Guard<'_> {
     /// Returns when the command has ended; on an error it may still run.
-    pub(super) fn watch(self, child: &mut Child) -> io::Result<Ended> {
+    pub(super) fn watch(self, child: &mut Child) -> io::Result<Finished> {
         // This clock goes on while the machine is suspended, as the lease does.
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
@@ -93,9 +93,9 @@ impl Guard<'_> {
             telling: Vec::new(),
         };
         loop {
-            if let Some(ended) = running.ended() {
+            if let Some(finished) = running.finished() {
                 running.finish_telling();
-                return Ok(ended);
+                return Ok(finished);
             }
             running.look_at_lease();
             alarm.set(
@@ -163,11 +163,11 @@ impl Running<'_> {
     }
 
     /// Once the command was told to end, the whole group has to.
-    fn ended(&self) -> Option<Ended> {
+    fn finished(&self) -> Option<Finished> {
         let told = self.told.is_some();
         let over = !told || self.killed || !self.child.group_lives();
         let interrupted = self.interrupted;
-        self.status.filter(|_| over).map(|status| Ended { status, told, interrupted })
+        self.status.filter(|_| over).map(|status| Finished { status, told, interrupted })
     }
 
     /// How long there is nothing to do unless something happens.
@@ -233,8 +233,7 @@ impl Running<'_> {
     }
 
     /// The command was stopped, by ^Z or because it wants the terminal: then so are we, and the
-    /// shell can continue both. Without a terminal there is no such shell, and the lease is held
-    /// on.
+    /// shell can continue both. Without a terminal no shell could, and the lease stays held.
     fn child_stopped(&mut self, signal: Signal) {
         let Some(terminal) = self.guard.terminal else { return };
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);

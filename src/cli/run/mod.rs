@@ -4,9 +4,9 @@ mod child;
 mod clock;
 mod environment;
 mod guard;
+mod progress;
 mod signals;
 mod terminal;
-mod waiting;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -20,10 +20,10 @@ use crate::exit::{self, Failure, LOST, plain, say};
 use crate::store::Store;
 use child::Child;
 use clock::now;
-use guard::{Ended, Guard, Limits};
+use guard::{Finished, Guard, Limits};
+use progress::Progress;
 use signals::Signals;
 use terminal::Terminal;
-use waiting::Line;
 
 /// Run a command while holding a lock
 #[derive(clap::Args)]
@@ -91,9 +91,9 @@ pub(crate) struct Args {
     store: Store,
     /// Leave the lock taken until this long after it was taken
     ///
-    /// Whoever finds it taken has nothing to wait for: without --wait this gives
-    /// up at once. A command that fails has used up the interval too; one that
-    /// cannot be started has not. It is the ttl as well, so 100ms to 24h
+    /// Where it is taken there is nothing to wait for: without --wait, leasehold
+    /// gives up at once. A command that fails has used up the interval too; one
+    /// that cannot be started has not. It is the ttl as well, so 100ms to 24h
     /// and not longer than the store's max_ttl.
     #[arg(
         long,
@@ -128,33 +128,26 @@ fn span(text: &str) -> Result<Duration, String> {
     if bare { duration(&format!("{text}s")) } else { duration(text) }
 }
 
-/// How the lock is waited for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wait {
-    Not,
-    For(Duration),
-    Forever,
-}
-
-/// What came of asking for the lock.
-enum Taken {
-    Lease(Lease),
-    Busy,
-    Interrupted(Signal),
-}
-
 impl Args {
     fn ttl(&self) -> Duration {
         self.once_per.unwrap_or(self.ttl)
     }
 
-    fn wait(&self) -> Wait {
-        match self.wait {
-            Some(limit) => Wait::For(limit),
-            None if self.no_wait || self.once_per.is_some() => Wait::Not,
-            None => Wait::Forever,
-        }
+    /// How long the lock is waited for; zero is one try, and nothing is no limit.
+    fn patience(&self) -> Option<Duration> {
+        let tries_once = self.no_wait || self.once_per.is_some();
+        self.wait.or(tries_once.then_some(Duration::ZERO))
     }
+}
+
+/// How all of it ends.
+enum End {
+    Exit(u8),
+    /// ^C ended the wait; our whole job got it.
+    InterruptedWait,
+    /// ^C ended the command, which was in the foreground. Without us, the script or the pipeline
+    /// that we are part of would have got it too.
+    InterruptedCommand,
 }
 
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
@@ -162,32 +155,16 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     let signals = Signals::watch().map_err(|error| Failure::system("signals", error))?;
     let client = args.store.open()?;
     let terminal = Terminal::open();
-    let result = run(args, &client, &signals, terminal.as_ref());
+    let end = run(args, &client, &signals, terminal.as_ref());
     // Sends what is still owed to the store; it can only say that it had been closed already.
     let _ = client.close();
-    let Outcome { code, interrupted } = result?;
-    if interrupted == Some(Interrupted::Command) {
-        signals::interrupt_job();
+    match end? {
+        End::Exit(code) => return Ok(code),
+        End::InterruptedWait => {}
+        End::InterruptedCommand => signals::interrupt_job(),
     }
-    if interrupted.is_some() {
-        signals::end_interrupted();
-    }
-    Ok(code)
-}
-
-struct Outcome {
-    code: u8,
-    interrupted: Option<Interrupted>,
-}
-
-/// What ^C has ended, and so who got it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Interrupted {
-    /// Our whole job waited and got it.
-    Wait,
-    /// Only the command, which was in the foreground. Without us, the script or the pipeline that
-    /// we are part of would have got it too.
-    Command,
+    signals::end_interrupted();
+    Ok(exit::of_signal(Signal::SIGINT as i32))
 }
 
 fn run(
@@ -195,66 +172,73 @@ fn run(
     client: &Client,
     signals: &Signals,
     terminal: Option<&Terminal>,
-) -> Result<Outcome, Failure> {
+) -> Result<End, Failure> {
     let events = client.events()?;
     let lock = client.lock(args.name.as_bytes()).ttl(args.ttl()).renew(true).no_max_hold();
-    let lock = lock.turn(args.turn);
-    let lease = match take(&lock, args.wait(), client.store(), signals)? {
+    let lease = match take(&lock.turn(args.turn), args.patience(), client.store(), signals)? {
         Taken::Lease(lease) => lease,
         Taken::Busy => {
-            // As quiet as flock(1) in a script; somebody who waited at a terminal wonders why.
+            // As quiet as flock(1) in a script; a user who waited at a terminal wonders why.
             if !args.no_wait && io::stderr().is_terminal() {
-                say(&format!("{} is taken", plain(lock.name())));
+                say(&format!("{} is taken", plain(args.name.as_bytes())));
             }
-            return Ok(Outcome { code: args.conflict_exit_code, interrupted: None });
+            return Ok(End::Exit(args.conflict_exit_code));
         }
-        Taken::Interrupted(signal) => {
-            let typed = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_ours);
-            return Ok(Outcome {
-                code: exit::of_signal(signal as i32),
-                interrupted: typed.then_some(Interrupted::Wait),
-            });
+        Taken::Ended(Signal::SIGINT) if terminal.is_some_and(Terminal::is_ours) => {
+            return Ok(End::InterruptedWait);
         }
+        Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal as i32))),
     };
     let taken = now();
-    let ended = guarded(args, &lease, &events, signals, terminal)?;
+    let finished = guarded(args, &lease, &events, signals, terminal)?;
     let over = match args.once_per {
         Some(interval) => leave_taken(lease, (taken + interval).saturating_sub(now())),
         None => lease.release(),
     };
-    let mut lost = ended.told;
+    let mut lost = finished.told;
     if let Err(error) = over {
-        // Whoever told the command to end has said why.
-        if !ended.told {
+        // The guard that told the command to end has said why.
+        if !finished.told {
             say(&error.to_string());
         }
         lost |= error.kind() == ErrorKind::Lost;
     }
-    if lost {
-        return Ok(Outcome { code: LOST, interrupted: None });
-    }
-    let interrupted = ended.interrupted.then_some(Interrupted::Command);
-    Ok(Outcome { code: exit::of_status(ended.status), interrupted })
+    Ok(match finished {
+        _ if lost => End::Exit(LOST),
+        Finished { interrupted: true, .. } => End::InterruptedCommand,
+        Finished { status, .. } => End::Exit(exit::of_status(status)),
+    })
 }
 
-fn take(lock: &Lock, wait: Wait, store: &str, signals: &Signals) -> Result<Taken, Error> {
-    let lock = match wait {
-        Wait::Not => {
-            return Ok(lock.try_acquire()?.map_or(Taken::Busy, Taken::Lease));
-        }
-        Wait::For(limit) => lock.clone().wait(limit),
-        Wait::Forever => lock.clone().wait_forever(),
+/// What came of asking for the lock.
+enum Taken {
+    Lease(Lease),
+    Busy,
+    /// A signal ended the wait.
+    Ended(Signal),
+}
+
+fn take(
+    lock: &Lock,
+    patience: Option<Duration>,
+    store: &str,
+    signals: &Signals,
+) -> Result<Taken, Error> {
+    let lock = match patience {
+        Some(Duration::ZERO) => return Ok(lock.try_acquire()?.map_or(Taken::Busy, Taken::Lease)),
+        Some(limit) => lock.clone().wait(limit),
+        None => lock.clone().wait_forever(),
     };
-    let line = Line::start(&lock, store);
+    let progress = Progress::start(&lock, store);
     let mut ended_by = None;
     let result = lock.acquire_unless(|| {
-        ended_by = ended_by.or_else(|| end_of_wait(signals, &line));
+        ended_by = ended_by.or_else(|| end_of_wait(signals, &progress));
         ended_by.is_some()
     });
     match (result, ended_by) {
         (Ok(lease), _) => relied_on(lease).map(Taken::Lease),
         (Err(error), Some(signal)) if error.kind() == ErrorKind::Interrupted => {
-            Ok(Taken::Interrupted(signal))
+            Ok(Taken::Ended(signal))
         }
         (Err(error), _) if error.kind() == ErrorKind::Timeout => Ok(Taken::Busy),
         (Err(error), _) => Err(error),
@@ -272,13 +256,10 @@ fn relied_on(lease: Lease) -> Result<Lease, Error> {
 }
 
 /// Does what the signals say that have arrived during a wait, up to one that ends it.
-fn end_of_wait(signals: &Signals, line: &Line) -> Option<Signal> {
+fn end_of_wait(signals: &Signals, progress: &Progress) -> Option<Signal> {
     while let Some(signal) = signals.read() {
         match signal {
-            Signal::SIGTSTP => {
-                line.hide();
-                signals::suspend();
-            }
+            Signal::SIGTSTP => progress.hide_during(signals::suspend),
             Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
             signal => return Some(signal),
         }
@@ -293,7 +274,7 @@ fn guarded(
     events: &Events,
     signals: &Signals,
     terminal: Option<&Terminal>,
-) -> Result<Ended, Failure> {
+) -> Result<Finished, Failure> {
     let variables = [
         ("LEASEHOLD_NAME", args.name.clone()),
         ("LEASEHOLD_FENCE", lease.fence().to_string().into()),
@@ -330,25 +311,25 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct Run {
         #[command(flatten)]
         args: Args,
     }
 
     fn parse(words: &[&str]) -> Result<Args, clap::Error> {
-        Line::try_parse_from(["run"].iter().chain(words)).map(|line| line.args)
+        Run::try_parse_from(["run"].iter().chain(words)).map(|run| run.args)
     }
 
     #[test]
     fn it_waits_as_it_was_told() {
-        let wait =
-            |words: &[&str]| parse(&[words, &["name", "--", "true"]].concat()).unwrap().wait();
-        assert_eq!(wait(&[]), Wait::Forever);
-        assert_eq!(wait(&["-n"]), Wait::Not);
-        assert_eq!(wait(&["-w", "1.5"]), Wait::For(Duration::from_millis(1500)));
-        assert_eq!(wait(&["--wait=5m"]), Wait::For(Duration::from_secs(300)));
-        assert_eq!(wait(&["--once-per", "1h"]), Wait::Not);
-        assert_eq!(wait(&["--once-per", "1h", "-w0"]), Wait::For(Duration::ZERO));
+        let patience =
+            |words: &[&str]| parse(&[words, &["name", "--", "true"]].concat()).unwrap().patience();
+        assert_eq!(patience(&[]), None);
+        assert_eq!(patience(&["-n"]), Some(Duration::ZERO));
+        assert_eq!(patience(&["-w", "1.5"]), Some(Duration::from_millis(1500)));
+        assert_eq!(patience(&["--wait=5m"]), Some(Duration::from_secs(300)));
+        assert_eq!(patience(&["--once-per", "1h"]), Some(Duration::ZERO));
+        assert_eq!(patience(&["--once-per", "1h", "-w5"]), Some(Duration::from_secs(5)));
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Signals {
     pub(super) fn watch() -> Result<Signals, Errno> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = ignored(&status);
-        // What whoever started us wants ignored (nohup, a shell's background job) stays ignored.
+        // What our parent wants ignored (nohup, a shell with a background job) stays ignored.
         let watched: SigSet = WATCHED
             .into_iter()
             .filter(|signal| *signal == Signal::SIGCHLD || !is_in(ignored, *signal))

@@ -1,4 +1,4 @@
-//! Whose the terminal is: what a shell does with the foreground, for one command.
+//! Who has the foreground of the terminal: what a shell does for its jobs, for one command.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -58,7 +58,7 @@ impl Terminal {
         self.give(self.ours);
     }
 
-    /// Undoes what a command did to the terminal that was killed before it could do so itself.
+    /// Undoes what a command did to the terminal and, killed, could not undo itself.
     pub(super) fn restore(&self) {
         if let Some(modes) = &self.modes {
             let _ = tcsetattr(&self.tty, SetArg::TCSADRAIN, modes);

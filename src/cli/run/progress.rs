@@ -1,7 +1,7 @@
-//! The line that a wait shows on a terminal.
+//! What a wait shows on a terminal: one line.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,106 +18,66 @@ const FIRST: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// One line on standard error while this lives, if that is a terminal.
-pub(super) struct Line(Option<Arc<Shared>>);
+pub(super) struct Progress(Option<Drawn>);
 
-#[derive(Default)]
-struct Shared {
-    screen: Mutex<Screen>,
-    ended: Condvar,
+struct Drawn {
+    line: ProgressBar,
+    /// Dropped with this, which ends the thread that draws.
+    _alive: Sender<()>,
 }
 
-impl Shared {
-    fn screen(&self) -> MutexGuard<'_, Screen> {
-        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Default)]
-struct Screen {
-    bar: Option<ProgressBar>,
-    over: bool,
-}
-
-impl Line {
-    pub(super) fn start(lock: &Lock, store: &str) -> Line {
+impl Progress {
+    pub(super) fn start(lock: &Lock, store: &str) -> Progress {
         if !io::IsTerminal::is_terminal(&io::stderr()) {
-            return Line(None);
+            return Progress(None);
         }
-        let shared = Arc::new(Shared::default());
-        let (lock, store, theirs) = (lock.clone(), store.to_owned(), Arc::clone(&shared));
-        let drawing = move || draw(&lock, &store, &theirs);
+        let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        // The style is a constant that can be read; one that could not would be the default.
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+            line.set_style(style);
+        }
+        let (_alive, dropped) = mpsc::channel();
+        let (lock, store, theirs) = (lock.clone(), store.to_owned(), line.clone());
+        let drawing = move || draw(&lock, &store, &theirs, &dropped);
         // A thread, because asking may take as long as the store likes. The wait itself is worth
         // more than its line, so one that cannot be started is no error.
         let started = thread::Builder::new().name("leasehold-line".to_owned()).spawn(drawing);
-        Line(started.is_ok().then_some(shared))
+        Progress(started.is_ok().then_some(Drawn { line, _alive }))
     }
 
-    /// Clears the line until it is drawn again.
-    pub(super) fn hide(&self) {
-        if let Some(shared) = &self.0 {
-            shared.screen().clear();
-        }
-    }
-}
-
-/// Clears the line. Does not wait for the thread, which may be asking; it draws nothing any more.
-impl Drop for Line {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.0 {
-            let mut screen = shared.screen();
-            screen.over = true;
-            screen.clear();
-            shared.ended.notify_all();
-        }
-    }
-}
-
-impl Screen {
-    fn clear(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-
-    fn show(&mut self, text: String) {
-        let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            // The style is a constant that can be read; one that could not would be the default.
-            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-                bar.set_style(style);
+    /// Clears the line while something else has the terminal; it is drawn again at the next look.
+    pub(super) fn hide_during(&self, other: impl FnOnce()) {
+        match &self.0 {
+            Some(drawn) => {
+                drawn.line.set_message("");
+                drawn.line.suspend(other);
             }
-            bar
-        });
-        bar.set_message(text);
+            None => other(),
+        }
     }
 }
 
-fn draw(lock: &Lock, store: &str, shared: &Shared) {
+/// Does not wait for the thread, which may be asking; a finished line is not drawn any more.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(drawn) = &self.0 {
+            drawn.line.finish_and_clear();
+        }
+    }
+}
+
+fn draw(lock: &Lock, store: &str, line: &ProgressBar, dropped: &Receiver<()>) {
     let start = Instant::now();
     let name = plain(lock.name());
     let place = shortened(store, std::env::var("HOME").ok().as_deref());
-    let mut next = start + FIRST;
-    loop {
-        let mut screen = shared.screen();
-        while !screen.over && Instant::now() < next {
-            let left = next.saturating_duration_since(Instant::now());
-            let waited = shared.ended.wait_timeout(screen, left);
-            screen = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        if screen.over {
-            return;
-        }
-        drop(screen);
+    let mut pause = FIRST;
+    while dropped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         let shown = lock.show();
-        let mut screen = shared.screen();
-        if screen.over {
-            return;
-        }
         // In the background the line would run into what the user types.
         if tcgetpgrp(io::stderr()) == Ok(getpgrp()) {
-            screen.show(text(&name, start.elapsed(), &place, shown));
+            line.set_message(text(&name, start.elapsed(), &place, shown));
         }
-        next = Instant::now() + AGAIN;
+        pause = AGAIN;
     }
 }
 

@@ -9,7 +9,8 @@ use redis::Value;
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
 use self::resolver::Resolver;
-use super::dialect::guard::{RunId, guarded_by_others};
+use super::dialect::RunId;
+use super::dialect::guard::guarded_by_others;
 use super::dialect::keys::MARKER;
 use super::fault;
 #[cfg(feature = "tls")]

@@ -76,7 +76,7 @@ impl RedisStore {
                 guard,
                 copies,
             }),
-            listener: listener::Listener::new(way.places(&config.prefix), config.io_timeout)?,
+            listener: listener::Listener::new(way.endpoints(&config.prefix), config.io_timeout)?,
         });
         let gives = Arc::clone(&voice) as Arc<dyn Gives>;
         let route = way.route(Pools::new(config.pool), &config.prefix, gives, guard)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::dial::{Dialer, Greeting};
 use super::dialect::guard::Guard;
-use super::listener::{OnePlace, Places};
+use super::listener::{Endpoints, OneEndpoint};
 use super::pool::Pools;
 use super::route::Route;
 use super::route::cluster::Cluster;
@@ -42,9 +42,9 @@ impl Way {
     }
 
     /// Which of them wakes the waiters for a name.
-    pub(super) fn places(&self, prefix: &[u8]) -> Box<dyn Places> {
+    pub(super) fn endpoints(&self, prefix: &[u8]) -> Box<dyn Endpoints> {
         match self {
-            Way::One(target) => Box::new(OnePlace(Arc::clone(target))),
+            Way::One(target) => Box::new(OneEndpoint(Arc::clone(target))),
             Way::Cluster { whereabouts, .. } => Box::new(ByOwner::new(prefix, whereabouts)),
         }
     }

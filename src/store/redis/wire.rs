@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::dialect::guard::RunId;
+use super::dialect::RunId;
 use super::fault;
 use super::frame::{self, LONGEST, Progress};
 use super::owing::Account;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::guard::RunId;
 use super::keys::Keys;
 use super::script::Script;
 use super::{Copies, Format};
@@ -27,6 +26,9 @@ pub(in crate::store::redis) struct Call {
     /// WAIT stands behind it, and its reply comes behind the script's.
     pub(in crate::store::redis) is_awaited: bool,
 }
+
+/// What a server calls itself from its start to its end.
+pub(in crate::store::redis) type RunId = [u8; 40];
 
 /// Digits of a run id.
 const RUN: usize = size_of::<RunId>();

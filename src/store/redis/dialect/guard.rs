@@ -12,9 +12,6 @@ use crate::store::millis;
 static INIT: Script = script!("guard.lua", "init.lua").guarded();
 static BEGIN: Script = script!("guard.lua", "begin.lua").guarded();
 
-/// What a server calls itself from its start to its end.
-pub(in crate::store::redis) type RunId = [u8; 40];
-
 /// How the servers of a store are guarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::store::redis) struct Guard {

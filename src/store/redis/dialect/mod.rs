@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-pub(super) use self::batch::{Batch, Call};
+pub(super) use self::batch::{Batch, Call, RunId};
 use self::batch::{Decimal, Packer};
 use self::guard::{Guard, Refusal};
 pub(super) use self::script::Script;

@@ -3,7 +3,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::line::QUIET;
+use super::subscription::QUIET;
 use super::*;
 use crate::config::{Config, StoreConfig};
 use crate::store::redis::dial::Greeting;
@@ -27,8 +27,8 @@ fn soon(span: Duration) -> Moment {
 fn listener(url: &str) -> Arc<Listener> {
     let config = Config::from_url(url).unwrap();
     let StoreConfig::Redis(redis) = &config.store else { panic!("{url} is no server") };
-    let places = Way::new(redis, Greeting::default()).unwrap().places(b"");
-    Arc::new(Listener::new(places, config.io_timeout).unwrap())
+    let endpoints = Way::new(redis, Greeting::default()).unwrap().endpoints(b"");
+    Arc::new(Listener::new(endpoints, config.io_timeout).unwrap())
 }
 
 fn opened(url: &str) -> Arc<Listener> {
@@ -70,9 +70,9 @@ impl Listener {
     }
 
     fn rest_until(&self, moment: Moment) {
-        let mut board = self.board.lock();
-        assert_eq!(board.resting.len(), 1);
-        board.resting.values_mut().for_each(|resting| resting.0 = moment);
+        let mut state = self.state.lock();
+        assert_eq!(state.resting.len(), 1);
+        state.resting.values_mut().for_each(|resting| resting.0 = moment);
     }
 
     fn text(&self) -> &str {
@@ -87,10 +87,10 @@ impl Listener {
         assert_eq!(self.numbers(deadline.moment()).unwrap_err().kind(), ErrorKind::Closed);
     }
 
-    fn with_line<T>(&self, act: impl FnOnce(&mut Line) -> T) -> T {
-        let mut lines = self.lines.enter_now().unwrap();
-        self.welcome(&mut lines).unwrap();
-        act(&mut lines[0])
+    fn with_subscription<T>(&self, act: impl FnOnce(&mut Subscription) -> T) -> T {
+        let mut subscriptions = self.subscriptions.enter_now().unwrap();
+        self.take_all_in(&mut subscriptions).unwrap();
+        act(&mut subscriptions[0])
     }
 }
 
@@ -191,7 +191,7 @@ fn of_two_that_listen_one_waits_for_its_time() {
     let listener = opened(&server.url());
     thread::scope(|scope| {
         let first = scope.spawn(|| listener.expect([1]));
-        eventually(LIMIT, || listener.lines.enter_now().is_none());
+        eventually(LIMIT, || listener.subscriptions.enter_now().is_none());
         let watch = Stopwatch::start();
         assert!(listener.numbers(soon(ms(50))).unwrap().is_empty());
         watch.assert_at_least(ms(50));
@@ -252,7 +252,9 @@ fn a_server_that_does_not_answer_a_ping_is_given_up() {
     unless_starved(ms(10), || {
         let server = Server::start();
         let listener = opened(&format!("{}?io_timeout=100ms", server.url()));
-        listener.with_line(|line| line.alive = Moment::now().minus(QUIET - ms(50)));
+        listener.with_subscription(|subscription| {
+            subscription.alive = Moment::now().minus(QUIET - ms(50))
+        });
         server.stop();
         let watch = Stopwatch::start();
         let error = loop {
@@ -282,10 +284,12 @@ fn a_server_that_answers_a_ping_is_not_asked_again() {
     for user in ["", "mute:p@"] {
         let listener = opened(&format!("redis://{user}127.0.0.1:{}?io_timeout=1m", server.port()));
         let before = Moment::now();
-        listener.with_line(|line| line.alive = before.minus(QUIET));
+        listener.with_subscription(|subscription| subscription.alive = before.minus(QUIET));
         eventually(LIMIT, || {
             assert!(listener.numbers(soon(ms(10))).unwrap().is_empty());
-            listener.with_line(|line| line.alive > before && line.asked.is_none())
+            listener.with_subscription(|subscription| {
+                subscription.alive > before && subscription.asked.is_none()
+            })
         });
     }
 }
@@ -294,14 +298,14 @@ fn a_server_that_answers_a_ping_is_not_asked_again() {
 fn an_answer_that_came_while_nobody_listened_counts() {
     let server = Server::start();
     let listener = opened(&server.url());
-    listener.with_line(|line| {
-        line.ping(LIMIT).unwrap();
-        line.asked = Some(Moment::ZERO);
+    listener.with_subscription(|subscription| {
+        subscription.ping(LIMIT).unwrap();
+        subscription.asked = Some(Moment::ZERO);
     });
     // By then the server has answered what came before.
     publish(&server, &listener, "1");
     listener.expect([1]);
-    listener.with_line(|line| assert!(line.asked.is_none()));
+    listener.with_subscription(|subscription| assert!(subscription.asked.is_none()));
 }
 
 #[test]
@@ -317,7 +321,7 @@ fn closing_ends_a_hear_at_once_and_for_good() {
             let listener = opened(&url);
             thread::scope(|scope| {
                 let hears = scope.spawn(|| listener.numbers(Moment::NEVER));
-                eventually(LIMIT, || listener.lines.enter_now().is_none());
+                eventually(LIMIT, || listener.subscriptions.enter_now().is_none());
                 let watch = Stopwatch::start();
                 listener.close();
                 assert_eq!(hears.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
@@ -329,7 +333,7 @@ fn closing_ends_a_hear_at_once_and_for_good() {
         }
         let idle = opened(&server.url());
         idle.close();
-        assert!(idle.lines.enter_now().unwrap().is_empty());
+        assert!(idle.subscriptions.enter_now().unwrap().is_empty());
         idle.assert_closed();
         let never_opened = listener(&server.url());
         never_opened.close();
@@ -351,7 +355,7 @@ fn closing_ends_an_open_at_once() {
             let listener = listener(&url);
             thread::scope(|scope| {
                 let opens = scope.spawn(|| listener.open(NAME, Deadline::after(LIMIT)));
-                eventually(LIMIT, || listener.board.lock().opening.is_some());
+                eventually(LIMIT, || listener.state.lock().opening.is_some());
                 let watch = Stopwatch::start();
                 listener.close();
                 assert_eq!(opens.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{url}");
@@ -412,7 +416,7 @@ fn a_silent_server_is_left_alone_for_as_long_as_it_was_waited_for() {
     let open = |span| listener.open(NAME, Deadline::after(span));
     let began = Moment::now();
     assert_eq!(open(ms(100)).unwrap_err().kind(), ErrorKind::NoAnswer);
-    let (until, took) = (listener.board.lock().resting[&0].0, Moment::now().since(began));
+    let (until, took) = (listener.state.lock().resting[&0].0, Moment::now().since(began));
     assert!(until >= began.plus(ms(200)) && until <= Moment::now().plus(took));
     server.cont();
     listener.rest_until(Moment::NEVER);
@@ -450,13 +454,13 @@ impl Target for Nowhere {
     }
 }
 
-/// A line, and the server's end of it.
-fn pair() -> (Line, socket2::Socket) {
+/// A subscription, and the server's end of it.
+fn pair() -> (Subscription, socket2::Socket) {
     let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
     let (ours, theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
     let socket = Socket::new(ours, Deadline::after(LIMIT));
     let wire = Wire::new(Stream::Plain(socket), ServerId::default());
-    (Line::new(0, wire, Arc::new(Nowhere)), theirs)
+    (Subscription::new(0, wire, Arc::new(Nowhere)), theirs)
 }
 
 /// What may come, whole and in pieces.
@@ -485,19 +489,19 @@ proptest! {
     fn no_bytes_are_a_panic(
         pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 1..12),
     ) {
-        let (mut line, theirs) = pair();
+        let (mut subscription, theirs) = pair();
         prop_assert!(theirs.send(&pieces.concat()).is_ok());
         drop(theirs);
         let heard = Cell::new(0);
-        let hear = |payload: &[u8]| {
+        let mut hear = |payload: &[u8]| {
             heard.set(heard.get() + 1);
             read(payload).is_some()
         };
         // The end of the stream is an error at the latest.
-        while let Ok(due) = line.tend(Moment::NEVER, LIMIT, &hear) {
+        while let Ok(due) = subscription.tend(Moment::NEVER, LIMIT, &mut hear) {
             prop_assert!(heard.get() <= pieces.len());
-            line.changes.clear();
-            line.wait(due);
+            subscription.changes.clear();
+            subscription.wait(due);
         }
     }
 }

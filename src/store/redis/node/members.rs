@@ -11,7 +11,7 @@ use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
 use crate::store::redis::dialect::{Copies, Format};
-use crate::store::redis::listener::{self, Place, Places};
+use crate::store::redis::listener::{self, Endpoint, Endpoints};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::single::Gives;
 use crate::store::redis::way::Way;
@@ -32,8 +32,9 @@ impl Members {
         let greeting = Greeting { run_id: true, ..Greeting::default() };
         let ways = members.iter().map(|member| Way::new(member, greeting));
         let ways = ways.collect::<Result<Vec<_>, _>>()?;
-        let places = Box::new(Ways(ways.iter().map(|way| way.places(&config.prefix)).collect()));
-        let listener = Arc::new(listener::Listener::new(places, config.io_timeout)?);
+        let endpoints =
+            Box::new(ByMember(ways.iter().map(|way| way.endpoints(&config.prefix)).collect()));
+        let listener = Arc::new(listener::Listener::new(endpoints, config.io_timeout)?);
         let pools = Pools::new(config.pool);
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
@@ -73,24 +74,24 @@ impl Members {
     }
 }
 
-/// The places of each member. A name is told here with its member before it.
-struct Ways(Vec<Box<dyn Places>>);
+/// The endpoints of each member. A name is told here with its member before it.
+struct ByMember(Vec<Box<dyn Endpoints>>);
 
 pub(super) fn at(member: u8, name: &[u8]) -> Vec<u8> {
     [&[member], name].concat()
 }
 
-impl Places for Ways {
-    fn place(&self, name: &[u8]) -> Result<Place, Error> {
+impl Endpoints for ByMember {
+    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
         let (member, name) = name.split_first().unwrap_or((&0, b""));
-        let places = self.0.get(usize::from(*member));
-        let place = places.ok_or_else(|| Error::bare(ErrorKind::Protocol))?.place(name)?;
-        Ok(Place { key: place.key << 8 | u32::from(*member), ..place })
+        let endpoints = self.0.get(usize::from(*member));
+        let found = endpoints.ok_or_else(|| Error::bare(ErrorKind::Protocol))?.endpoint(name)?;
+        Ok(Endpoint { key: found.key << 8 | u32::from(*member), ..found })
     }
 
-    fn seek(&self, name: &[u8], deadline: Deadline) -> Result<(), Error> {
+    fn find(&self, name: &[u8], deadline: Deadline) -> Result<(), Error> {
         let (member, name) = name.split_first().unwrap_or((&0, b""));
-        self.0.get(usize::from(*member)).map_or(Ok(()), |places| places.seek(name, deadline))
+        self.0.get(usize::from(*member)).map_or(Ok(()), |endpoints| endpoints.find(name, deadline))
     }
 
     fn is_one(&self) -> bool {

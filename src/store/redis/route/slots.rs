@@ -15,7 +15,7 @@ use redis::Value;
 use super::super::dial::{Dialer, Show};
 use super::super::dialect::keys::SLOTS;
 use super::super::fault;
-use super::super::listener::Place;
+use super::super::listener::Endpoint;
 use super::super::pool::Pools;
 use super::super::target::{Fixed, Target};
 use super::super::wire::Wire;
@@ -112,9 +112,9 @@ impl Map {
     }
 
     /// Where the waiters for names in a slot are told.
-    pub(super) fn place(&self, slot: u16) -> Result<Place, Error> {
+    pub(super) fn endpoint(&self, slot: u16) -> Result<Endpoint, Error> {
         let node = self.owner(slot)?;
-        Ok(Place { key: node.key, target: Arc::clone(&node.target) })
+        Ok(Endpoint { key: node.key, target: Arc::clone(&node.target) })
     }
 
     pub(super) fn doubt(&self) -> &Doubt {

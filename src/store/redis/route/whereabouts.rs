@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::super::dialect::keys::slot;
-use super::super::listener::{Place, Places};
+use super::super::listener::{Endpoint, Endpoints};
 use super::slots::Map;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
@@ -29,12 +29,12 @@ impl ByOwner {
     }
 }
 
-impl Places for ByOwner {
-    fn place(&self, name: &[u8]) -> Result<Place, Error> {
-        self.map()?.place(slot_of(&self.prefix, name))
+impl Endpoints for ByOwner {
+    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
+        self.map()?.endpoint(slot_of(&self.prefix, name))
     }
 
-    fn seek(&self, _name: &[u8], deadline: Deadline) -> Result<(), Error> {
+    fn find(&self, _name: &[u8], deadline: Deadline) -> Result<(), Error> {
         self.map()?.freshen(deadline)
     }
 

@@ -16,15 +16,14 @@ use crate::store::redis::target::{Target, next_server};
 use crate::store::redis::wire::{AT_ONCE, Wire};
 use crate::store::redis::{fault, frame};
 
-/// After so much silence the server is asked whether it is there. A waiter that is not told has
-/// its slow check, half a minute apart; this notices a dead connection long before, at a cost that
-/// nobody sees.
+/// After so much silence the server is asked whether it is there: a dead connection is noticed
+/// long before the slow check of a waiter that is not told, half a minute apart.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-pub(super) struct Line {
-    /// Of its place.
+pub(super) struct Subscription {
+    /// Of its endpoint.
     pub(super) key: u32,
     pub(super) wire: Wire,
     target: Arc<dyn Target>,
@@ -57,10 +56,10 @@ pub(super) enum Change {
     Refused(Error),
 }
 
-impl Line {
-    pub(super) fn new(key: u32, wire: Wire, target: Arc<dyn Target>) -> Line {
+impl Subscription {
+    pub(super) fn new(key: u32, wire: Wire, target: Arc<dyn Target>) -> Subscription {
         let now = Moment::now();
-        Line {
+        Subscription {
             key,
             wire,
             target,
@@ -77,7 +76,7 @@ impl Line {
     }
 
     /// Subscribes to the channel of one more slot.
-    pub(super) fn wish(&mut self, slot: u16, channel: &[u8], patience: Duration) {
+    pub(super) fn want(&mut self, slot: u16, channel: &[u8], patience: Duration) {
         let subscribe = redis::cmd("SSUBSCRIBE").arg(channel).get_packed_command();
         match self.wire.send(&subscribe, Deadline::after(patience)) {
             Ok(()) => self.awaited.push_back(Some(slot)),
@@ -90,17 +89,17 @@ impl Line {
         self.broken.is_none().then(|| self.wire.fd())
     }
 
-    /// Sorts what has come, and sees to it that the server is there. Tells when it has to do so
-    /// again. What lies in the socket is read too, once, if the time for which we listen is over.
+    /// Takes in what has come, and checks that the server is there. Tells when to do it again. Once
+    /// the time for which we listen is over, it also reads what lies in the socket.
     pub(super) fn tend(
         &mut self,
         until: Moment,
         patience: Duration,
         hear: Hear<'_>,
     ) -> Result<Moment, Error> {
-        let mut has_glanced = false;
+        let mut has_read = false;
         loop {
-            if self.sort(hear)? || !self.changes.is_empty() {
+            if self.take_in(hear)? || !self.changes.is_empty() {
                 return Ok(Moment::now());
             }
             if let Some(error) = self.broken.take() {
@@ -116,7 +115,7 @@ impl Line {
             if now < due && now < until {
                 return Ok(due.min(watch));
             }
-            if !std::mem::replace(&mut has_glanced, true) && self.glance()? {
+            if !std::mem::replace(&mut has_read, true) && self.glance()? {
                 // It may have lain there since long before the server went away: no sign of life.
             } else if now < due {
                 return Ok(due.min(watch));
@@ -167,7 +166,7 @@ impl Line {
         self.target.doubt(&self.wire);
     }
 
-    /// What came before it is sorted first.
+    /// What came before the error is taken in first.
     fn breaks(&mut self, error: Error) {
         self.target.doubt(&self.wire);
         self.broken = Some(error);
@@ -177,9 +176,9 @@ impl Line {
         (self.alive, self.asked) = (Moment::now(), None);
     }
 
-    /// What has come whole: what we are told, what becomes of channels, and answers to PING. Whether
-    /// we were told anything.
-    fn sort(&mut self, hear: Hear<'_>) -> Result<bool, Error> {
+    /// Takes in what has come whole: messages, what becomes of channels, answers to PING. Whether
+    /// there was a message that says anything.
+    fn take_in(&mut self, hear: Hear<'_>) -> Result<bool, Error> {
         let (mut answered, mut told) = (false, false);
         let (awaited, changes) = (&mut self.awaited, &mut self.changes);
         self.wire.each_whole(|reply| {
@@ -216,8 +215,7 @@ impl Line {
     }
 }
 
-/// What a server says instead of opening a channel. Where the slot is elsewhere, it is to be looked
-/// for there.
+/// What a server says instead of opening a channel.
 fn error(reply: &[u8]) -> Error {
     match frame::value(reply) {
         Ok(Value::ServerError(error)) => refusal(&error),

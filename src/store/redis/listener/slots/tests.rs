@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use super::super::line::QUIET;
-use super::super::{Place, Places};
+use super::super::subscription::QUIET;
+use super::super::{Endpoint, Endpoints};
 use super::*;
 use crate::store::Notice;
 use crate::store::redis::dial::Show;
@@ -49,11 +49,11 @@ impl Fake {
 /// The first digit of a name is its server, and the second one its slot.
 struct Digits([Arc<Fake>; 2]);
 
-impl Places for Digits {
-    fn place(&self, name: &[u8]) -> Result<Place, Error> {
+impl Endpoints for Digits {
+    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
         let key = name[0] - b'0';
         let target: Arc<dyn Target> = Arc::clone(&self.0[usize::from(key)]) as Arc<dyn Target>;
-        Ok(Place { key: key.into(), target })
+        Ok(Endpoint { key: key.into(), target })
     }
 
     fn slot(&self, name: &[u8]) -> Option<u16> {
@@ -91,7 +91,7 @@ fn a_server_that_is_slow_to_open_a_channel_keeps_no_notice_of_another_one() {
         let opens = scope.spawn(|| listener.open(b"02", Deadline::after(LIMIT)));
         silent.was_asked(&["SSUBSCRIBE"]);
         other.says(NOTICE);
-        eventually(LIMIT, || listener.board.lock().early.len() == 1);
+        eventually(LIMIT, || listener.state.lock().unheard.len() == 1);
         scope.spawn(|| {
             let until = Moment::now().plus(LIMIT);
             while let Ok(heard) = listener.hear(until, &read)
@@ -113,18 +113,18 @@ fn a_server_that_is_slow_to_open_a_channel_keeps_no_notice_of_another_one() {
 #[test]
 fn an_error_that_answers_a_ping_refuses_no_channel() {
     let (listener, [server, _]) = listener();
-    let mut lines = listener.lines.enter_now().unwrap();
-    listener.take_in(&mut lines).unwrap();
-    let line = &mut lines[0];
-    line.alive = Moment::now().minus(QUIET);
-    line.tend(Moment::NEVER, LIMIT, &|_| false).unwrap();
-    line.wish(2, b"c", LIMIT);
+    let mut subscriptions = listener.subscriptions.enter_now().unwrap();
+    listener.take_in(&mut subscriptions).unwrap();
+    let subscription = &mut subscriptions[0];
+    subscription.alive = Moment::now().minus(QUIET);
+    subscription.tend(Moment::NEVER, LIMIT, &mut |_| false).unwrap();
+    subscription.want(2, b"c", LIMIT);
     server.was_asked(&["PING", "SSUBSCRIBE"]);
     let mut refused = || {
         server.says(b"-NOPERM this user may not\r\n");
-        line.look();
-        line.tend(Moment::NEVER, LIMIT, &|_| false).unwrap();
-        let changes = std::mem::take(&mut line.changes);
+        subscription.look();
+        subscription.tend(Moment::NEVER, LIMIT, &mut |_| false).unwrap();
+        let changes = std::mem::take(&mut subscription.changes);
         changes.iter().any(|(_, change)| matches!(change, Change::Refused(_)))
     };
     assert!(!refused());

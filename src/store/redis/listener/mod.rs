@@ -1,0 +1,435 @@
+//! Where this client is told that a lock is its own.
+//!
+//! A subscription is a RESP2 pub/sub connection, never of the pool. There is one to each server on
+//! which this client has waiters, and its channels are this client's alone. No thread stands behind
+//! it: a waiting thread reads all sockets, so that a notice costs no switch from thread to thread.
+//! The listener knows no topology: [`Endpoints`] tell it which server it is for a name.
+//!
+//! A client has one channel. In a Cluster it has one for each slot with a waiter: such a channel
+//! is heard on the server that has the slot, and ends when the slot moves. Servers before 7.0 have
+//! only the one channel, and each of them repeats there what was published on any other: what it
+//! says is then only a reason to ask.
+
+mod slots;
+mod state;
+mod subscription;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::Value;
+
+use self::state::{Open, State};
+use self::subscription::Subscription;
+use super::fault;
+use super::poll::{self, Bell};
+use super::target::Target;
+use super::wire::Wire;
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Notice, REFUSED, ServerId, Teller};
+use crate::sync::{Condvar, Mutex, Turnstile};
+use crate::token::Token;
+
+const CHANNEL: &str = "leasehold:wake:";
+
+/// After a connection could not be made.
+const LEAST_REST: Duration = Duration::from_millis(100);
+
+/// What the payload of a message says; `None` if it is no notice.
+pub(super) type ReadNotice<'a> = &'a dyn Fn(&[u8]) -> Option<Notice>;
+
+/// Takes the payload of a message; whether it says anything.
+type Hear<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
+
+/// Which server wakes the waiters for a name.
+pub(super) trait Endpoints: Send + Sync {
+    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error>;
+
+    /// Finds them, where they are not known yet.
+    fn find(&self, _name: &[u8], _deadline: Deadline) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// In which slot the name lies, in a Cluster.
+    fn slot(&self, _name: &[u8]) -> Option<u16> {
+        None
+    }
+
+    /// No server repeats what was published on another one.
+    fn are_apart(&self) -> bool {
+        true
+    }
+
+    /// The same one for every name, always.
+    fn is_one(&self) -> bool;
+}
+
+/// One server on which waiters are told.
+pub(super) struct Endpoint {
+    /// The same for as long as the client lives.
+    pub(super) key: u32,
+    pub(super) target: Arc<dyn Target>,
+}
+
+/// All names are told of by one server.
+pub(super) struct OneEndpoint(pub(super) Arc<dyn Target>);
+
+impl Endpoints for OneEndpoint {
+    fn endpoint(&self, _name: &[u8]) -> Result<Endpoint, Error> {
+        Ok(Endpoint { key: 0, target: Arc::clone(&self.0) })
+    }
+
+    fn is_one(&self) -> bool {
+        true
+    }
+}
+
+pub(super) struct Listener {
+    endpoints: Box<dyn Endpoints>,
+    io_timeout: Duration,
+    channel: String,
+    /// The thread that listens has them.
+    subscriptions: Turnstile<Vec<Subscription>>,
+    /// Whether there ever was one.
+    known: AtomicBool,
+    /// A server has no channels that belong to slots, so the one channel serves for all names.
+    is_plain: AtomicBool,
+    state: Mutex<State>,
+    /// Wakes threads that wait for the channel of a slot.
+    changed: Condvar,
+    /// Wakes the thread that listens, where it may listen to several subscriptions.
+    bell: Bell,
+}
+
+impl Listener {
+    /// Does not connect.
+    pub(super) fn new(
+        endpoints: Box<dyn Endpoints>,
+        io_timeout: Duration,
+    ) -> Result<Listener, Error> {
+        Ok(Listener {
+            bell: Bell::new(!endpoints.is_one())?,
+            endpoints,
+            io_timeout,
+            channel: format!("{CHANNEL}{}", Token::random()?),
+            subscriptions: Turnstile::default(),
+            known: AtomicBool::new(false),
+            is_plain: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::default(),
+        })
+    }
+
+    /// Where notices for this client are to be published about a name.
+    pub(super) fn channel(&self, name: &[u8]) -> Cow<'_, [u8]> {
+        match self.slot(name) {
+            None => Cow::Borrowed(self.channel.as_bytes()),
+            Some(slot) => Cow::Owned(self.channel_of(slot)),
+        }
+    }
+
+    /// Where names lie in slots, and servers have channels there.
+    fn slot(&self, name: &[u8]) -> Option<u16> {
+        if self.is_plain.load(Ordering::Acquire) {
+            return None;
+        }
+        self.endpoints.slot(name)
+    }
+
+    /// Whether notices about a name reach us, as far as anybody knows.
+    pub(super) fn are_open(&self, name: &[u8]) -> bool {
+        let (endpoint, slot) = (self.endpoints.endpoint(name), self.slot(name));
+        endpoint.is_ok_and(|endpoint| self.state.lock().server(endpoint.key, slot).is_some())
+    }
+
+    pub(super) fn are_any_open(&self) -> bool {
+        !self.state.lock().open.is_empty()
+    }
+
+    /// Whether this client may stand in a queue: only then have some been open.
+    pub(super) fn are_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// Connects and subscribes, and has that acknowledged. An error that is not retriable means
+    /// that this server does not let us listen.
+    pub(super) fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
+        self.endpoints.find(name, deadline)?;
+        let (endpoint, slot) = (self.endpoints.endpoint(name)?, self.slot(name));
+        let (key, state) = (endpoint.key, self.state.lock());
+        if let Some(server) = state.server(key, slot) {
+            return Ok(server);
+        }
+        if let Some(error) = state.rests(key) {
+            return Err(error.clone());
+        }
+        drop(state);
+        let began = Moment::now();
+        let opened = self.open_at(endpoint, slot, name, deadline);
+        let mut state = self.state.lock();
+        let rest = match &opened {
+            Err(error) if !error.is_retriable() => REFUSED,
+            // The slot is on another server, or another thread was faster.
+            Err(error) if error.kind() == ErrorKind::Unavailable => Duration::ZERO,
+            // As long as the attempt took: half of the time is for other names and servers. Not
+            // longer than a request may take: the machine may have slept meanwhile.
+            Err(_) => Moment::now().since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
+            Ok(_) => Duration::ZERO,
+        };
+        state.resting.remove(&key);
+        if let Err(error) = &opened
+            && !rest.is_zero()
+        {
+            state.resting.insert(key, (Moment::now().plus(rest), error.clone()));
+        }
+        opened
+    }
+
+    /// Whether the server that tells of this name is left alone for a while.
+    pub(super) fn are_resting(&self, name: &[u8]) -> bool {
+        let endpoint = self.endpoints.endpoint(name);
+        endpoint.is_ok_and(|endpoint| self.state.lock().rests(endpoint.key).is_some())
+    }
+
+    fn open_at(
+        &self,
+        Endpoint { key, target }: Endpoint,
+        slot: Option<u16>,
+        name: &[u8],
+        deadline: Deadline,
+    ) -> Result<ServerId, Error> {
+        {
+            let mut state = self.state.lock();
+            if let (Some(slot), Some(Open { slots: Some(_), .. })) = (slot, state.open.get(&key)) {
+                state.refused.remove(&(key, slot));
+                state.wanted.push((key, slot));
+                drop(state);
+                return self.await_channel(key, slot, deadline);
+            }
+        }
+        let made = self.subscribe(key, slot, target, deadline);
+        let mut state = self.state.lock();
+        let socket = state.opening.take();
+        if state.closed {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        let subscription = made?;
+        let server = subscription.wire.server;
+        let State { open, made, .. } = &mut *state;
+        if let Entry::Vacant(endpoint) = open.entry(key) {
+            let slots = slot.filter(|_| subscription.is_sharded).map(|slot| [slot].into());
+            endpoint.insert(Open { server, socket, slots });
+            made.push(subscription);
+            self.known.store(true, Ordering::Release);
+        } else if state.server(key, self.slot(name)).is_none() {
+            // Another thread has made one meanwhile, for another slot.
+            return Err(Error::new(ErrorKind::Unavailable, "another channel was opened first"));
+        }
+        drop(state);
+        self.bell.ring();
+        Ok(server)
+    }
+
+    fn subscribe(
+        &self,
+        key: u32,
+        slot: Option<u16>,
+        target: Arc<dyn Target>,
+        deadline: Deadline,
+    ) -> Result<Subscription, Error> {
+        let mut wire = target.dial(deadline, &|socket| self.keep_handle(socket))?;
+        if let Some(slot) = slot
+            && self.subscribe_sharded(&mut wire, slot, &*target, deadline)?
+        {
+            let mut subscription = Subscription::new(key, wire, target);
+            subscription.is_sharded = true;
+            return Ok(subscription);
+        }
+        match ask(&mut wire, "SUBSCRIBE", self.channel.as_bytes(), deadline)? {
+            Value::ServerError(error) => Err(fault::server(&error)),
+            said if is_push(&said, b"subscribe") => Ok(Subscription::new(key, wire, target)),
+            _ => Err(Error::new(ErrorKind::Protocol, "SUBSCRIBE was answered by something else")),
+        }
+    }
+
+    fn keep_handle(&self, socket: &socket2::Socket) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        state.opening = Some(socket.try_clone()?);
+        Ok(())
+    }
+
+    /// The notices that come by `until`; returns as soon as there is one. What lies there already
+    /// is heard even if that moment has passed. After an error there is a connection less.
+    pub(super) fn hear(
+        &self,
+        until: Moment,
+        read: ReadNotice<'_>,
+    ) -> Result<Vec<(Teller, Notice)>, Error> {
+        let Some(mut subscriptions) = self.subscriptions.enter(Deadline::at(until)) else {
+            // Another thread listens.
+            return Ok(Vec::new());
+        };
+        loop {
+            self.take_all_in(&mut subscriptions)?;
+            let mut notices = Vec::new();
+            let mut hear = |by: Teller, payload: &[u8]| {
+                let notice = read(payload).map(|notice| (by, notice));
+                let says = notice.is_some();
+                notices.extend(notice);
+                says
+            };
+            let unheard = std::mem::take(&mut self.state.lock().unheard);
+            let has_some =
+                unheard.into_iter().fold(false, |some, (by, text)| hear(by, &text) | some);
+            let until = if has_some { Moment::ZERO } else { until };
+            let is_over = Moment::now() >= until;
+            let wake = self.tend(&mut subscriptions, until, &mut hear).min(until);
+            if !notices.is_empty() {
+                return Ok(notices);
+            }
+            if self.state.lock().ended.is_some() {
+                continue;
+            }
+            if is_over {
+                return Ok(notices);
+            }
+            self.wait(&mut subscriptions, wake);
+        }
+    }
+
+    /// Reads what has come on the subscriptions, and checks that their servers are there. Tells when
+    /// to do it again.
+    fn tend(
+        &self,
+        subscriptions: &mut Vec<Subscription>,
+        until: Moment,
+        hear: &mut dyn FnMut(Teller, &[u8]) -> bool,
+    ) -> Moment {
+        let mut wake = Moment::NEVER;
+        subscriptions.retain_mut(|subscription| {
+            // What servers repeat is not dated by the clock of the one that repeats it.
+            let dated = self.endpoints.are_apart() || subscription.is_sharded;
+            let server = if dated { subscription.wire.server } else { subscription.nobody };
+            let by = Teller { server, since: subscription.opened };
+            let tended =
+                subscription.tend(until, self.io_timeout, &mut |payload| hear(by, payload));
+            self.note_changes(subscription);
+            match tended {
+                Ok(due) => {
+                    wake = wake.min(due);
+                    true
+                }
+                Err(error) => {
+                    self.ended(subscription, error);
+                    false
+                }
+            }
+        });
+        wake
+    }
+
+    /// Takes in subscriptions that were made meanwhile, and asks for channels that are wanted.
+    fn take_in(&self, subscriptions: &mut Vec<Subscription>) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        if state.closed {
+            subscriptions.clear();
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        subscriptions.append(&mut state.made);
+        let wanted = std::mem::take(&mut state.wanted);
+        drop(state);
+        self.ask_for(subscriptions, wanted);
+        Ok(())
+    }
+
+    /// The same; an error where a subscription has ended since the last call, or there is none.
+    fn take_all_in(&self, subscriptions: &mut Vec<Subscription>) -> Result<(), Error> {
+        self.take_in(subscriptions)?;
+        if let Some(error) = self.state.lock().ended.take() {
+            return Err(error);
+        }
+        if subscriptions.is_empty() {
+            return Err(Error::new(ErrorKind::Refused, "nobody is connected to hear wake-ups"));
+        }
+        Ok(())
+    }
+
+    /// Until something comes on one of the subscriptions, or the bell rings.
+    fn wait(&self, subscriptions: &mut [Subscription], wake: Moment) {
+        match subscriptions {
+            [subscription] if self.endpoints.is_one() => subscription.wait(wake),
+            subscriptions => {
+                let fds: Vec<_> = subscriptions
+                    .iter()
+                    .filter_map(Subscription::fd)
+                    .chain(self.bell.fd())
+                    .collect();
+                // TLS may have decrypted what is left, of which the socket tells nothing.
+                let has_more = subscriptions.iter().any(|subscription| subscription.has_more);
+                poll::readable(&fds, if has_more { Moment::ZERO } else { wake });
+                self.bell.silence();
+                subscriptions.iter_mut().for_each(Subscription::look);
+            }
+        }
+    }
+
+    /// A subscription has ended, with this error.
+    fn ended(&self, subscription: &Subscription, error: Error) {
+        let mut state = self.state.lock();
+        state.open.remove(&subscription.key);
+        if !error.is_retriable() {
+            state.resting.insert(subscription.key, (Moment::now().plus(REFUSED), error.clone()));
+        }
+        state.ended = Some(error);
+        self.changed.notify_all();
+    }
+
+    /// For good: every later call says so, and so does one that hears, or connects, at once. (One
+    /// that looks up a host's name does by its deadline.)
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.made.clear();
+        state.resting.clear();
+        let sockets = std::mem::take(&mut state.open).into_values().map(|open| open.socket);
+        for socket in sockets.chain([state.opening.take()]).flatten() {
+            // It fails where the server was faster.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.bell.ring();
+        // A thread that reads them now drops them.
+        if let Some(mut subscriptions) = self.subscriptions.enter_now() {
+            subscriptions.clear();
+        }
+    }
+}
+
+/// Sends a command with one argument and reads the answer.
+fn ask(
+    wire: &mut Wire,
+    command: &str,
+    argument: &[u8],
+    deadline: Deadline,
+) -> Result<Value, Error> {
+    let bytes = redis::cmd(command).arg(argument).get_packed_command();
+    wire.send(&bytes, deadline).map_err(|(_, error)| fault::io(command, &error))?;
+    wire.receive(deadline)
+}
+
+fn is_push(said: &Value, kind: &[u8]) -> bool {
+    matches!(said, Value::Array(said)
+        if matches!(said.first(), Some(Value::BulkString(first)) if first == kind))
+}

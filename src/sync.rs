@@ -119,13 +119,13 @@ impl Drop for Permit<'_> {
 /// A value for one caller at a time.
 pub(crate) struct Turnstile<T> {
     entrance: Permits,
-    /// Locked by the owner of the permit only, so nobody waits for it.
-    value: Mutex<T>,
+    /// Locked by the owner of the permit only. Nobody sleeps on it, so it may be parking_lot's.
+    value: parking_lot::Mutex<T>,
 }
 
 impl<T> Turnstile<T> {
     pub(crate) fn new(value: T) -> Turnstile<T> {
-        Turnstile { entrance: Permits::new(1), value: Mutex::new(value) }
+        Turnstile { entrance: Permits::new(1), value: parking_lot::Mutex::new(value) }
     }
 
     /// `None` if somebody else had the value until then.
@@ -149,7 +149,7 @@ impl<T: Default> Default for Turnstile<T> {
 /// The value, until this is dropped.
 pub(crate) struct TurnstileGuard<'a, T> {
     // Dropped in this order: first the value is free, then the next one is let in.
-    value: MutexGuard<'a, T>,
+    value: parking_lot::MutexGuard<'a, T>,
     _permit: Permit<'a>,
 }
 

@@ -32,10 +32,10 @@ fn web() -> Result<(), Box<dyn Error>> {
     let lease = lock.clone().ttl(Duration::from_secs(10)).try_acquire()?.ok_or("taken")?;
     println!("web:    took {name}, with fence {}", lease.fence());
     let (token, fence) = lease.detach()?;
-    let held = lock.show()?.holder.ok_or("detaching has released the lock")?;
+    let held = lock.inspect()?.holder.ok_or("detaching has released the lock")?;
     println!("web:    let go of it; it stays taken for {:.1?}. The request is answered.", held.ttl);
     assert_eq!(run_worker(&name, token, fence)?, Some(0));
-    assert!(lock.show()?.holder.is_none());
+    assert!(lock.inspect()?.holder.is_none());
     println!("web:    the worker has released it\n");
 
     // The ttl covers the time in the queue. A job that lies there for longer comes too late.

@@ -109,7 +109,7 @@ fn everywhere(nodes: &mut [Node], what: &str) -> Result<Vec<u64>, Box<dyn Error>
 fn wait_until_free(job: &str) -> Result<(), Box<dyn Error>> {
     let lock = Client::from_env()?.lock(job);
     let start = Instant::now();
-    while lock.show()?.holder.is_some() {
+    while lock.inspect()?.holder.is_some() {
         if start.elapsed() > INTERVAL * 5 {
             return Err("the interval does not end".into());
         }

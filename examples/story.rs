@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(till.charged, 30);
 
     drop(second);
-    assert!(stock.show()?.holder.is_none());
+    assert!(stock.inspect()?.holder.is_none());
     println!("His lease goes out of scope, and the lock is free.");
     Ok(())
 }

@@ -131,10 +131,10 @@ typedef struct leasehold_lease leasehold_lease;
 typedef struct leasehold_lock leasehold_lock;
 
 /**
- * What was to be seen of a lock, from leasehold_lock_show(). It does not change any more. Free it
- * with leasehold_shown_free().
+ * Who had a lock when leasehold_lock_inspect() asked. It does not change any more. Free it with
+ * leasehold_lock_state_free().
  */
-typedef struct leasehold_shown leasehold_shown;
+typedef struct leasehold_lock_state leasehold_lock_state;
 
 #ifdef __cplusplus
 extern "C" {
@@ -493,8 +493,8 @@ void leasehold_client_free(leasehold_client *client);
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
-/** How a wait gets its turn. */
-typedef int32_t leasehold_turn;
+/** How a wait for a lock goes. */
+typedef int32_t leasehold_wait_mode;
 
 /**
  * Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
@@ -509,14 +509,14 @@ typedef int (*leasehold_interrupt_fn)(void *user_data);
  * In a queue where the store has one, in the order of coming; where the server refuses what that
  * needs (the right to subscribe to a channel), by asking again and again.
  */
-#define LEASEHOLD_TURN_AUTO 0
+#define LEASEHOLD_WAIT_MODE_AUTO 0
 /** In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs. */
-#define LEASEHOLD_TURN_QUEUE 1
+#define LEASEHOLD_WAIT_MODE_QUEUE 1
 /**
  * By asking again and again, in no order: for names that are shared with other libraries, whose
- * releases tell nobody. Whoever spins stands behind all who queue for the name.
+ * releases tell nobody. A thread that spins comes after all who queue for the name.
  */
-#define LEASEHOLD_TURN_SPIN 2
+#define LEASEHOLD_WAIT_MODE_SPIN 2
 
 /**
  * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h, or
@@ -546,9 +546,10 @@ leasehold_status leasehold_lock_set_wait_ms(leasehold_lock *lock, int64_t wait_m
 leasehold_status leasehold_lock_set_io_timeout_ms(leasehold_lock *lock, int64_t most_ms);
 
 /**
- * Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
- * default. Whichever of this and the time comes first ends the wait. Such a wait asks again
- * and again, and does not queue. Any thread; returns as leasehold_lock_set_ttl_ms().
+ * Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no limit
+ * by default. Whichever of this and the time comes first ends the wait. In another mode than
+ * LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread; returns
+ * as leasehold_lock_set_ttl_ms().
  */
 leasehold_status leasehold_lock_set_attempts(leasehold_lock *lock, uint32_t most);
 
@@ -567,18 +568,18 @@ leasehold_status leasehold_lock_set_renew(leasehold_lock *lock, bool renew);
 leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t most_ms);
 
 /**
- * Sets how a wait gets its turn: one of the LEASEHOLD_TURN_ constants, LEASEHOLD_TURN_AUTO by
+ * Sets how a wait goes: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
  * default. Any thread; returns as leasehold_lock_set_ttl_ms(), LEASEHOLD_ERR_BAD_ARGUMENT also for
- * a turn that there is not.
+ * a mode that there is not.
  */
-leasehold_status leasehold_lock_set_turn(leasehold_lock *lock, leasehold_turn turn);
+leasehold_status leasehold_lock_set_wait_mode(leasehold_lock *lock, leasehold_wait_mode mode);
 
 /**
- * Sets how a wait asks again that does not stand in a queue (see leasehold_lock_set_turn()):
- * `spins` more times at once, then after pauses of random length, the first one up to `first_ms`
- * and the others up to twice as much each time, none longer than `longest_ms`. By default 3, 1 and
- * LEASEHOLD_FOREVER, which is what suits the store (64 ms on Redis). Pauses of zero are refused
- * when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
+ * Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
+ * length, the first one up to `first_ms` and the others up to twice as much each time, none longer
+ * than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
+ * Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
+ * LEASEHOLD_WAIT_MODE_SPIN. Any thread; returns as leasehold_lock_set_ttl_ms().
  */
 leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
                                                uint32_t spins,
@@ -670,12 +671,12 @@ leasehold_status leasehold_lock_attach(leasehold_lock *lock,
 /**
  * Looks who has the lock, without touching it.
  *
- * Writes `*shown` on success; free it with leasehold_shown_free(). Any thread. Errors: what kept
+ * Writes `*state` on success; free it with leasehold_lock_state_free(). Any thread. Errors: what kept
  * the store from answering, by io_timeout.
  */
-leasehold_status leasehold_lock_show(leasehold_lock *lock,
-                                     leasehold_shown **shown,
-                                     leasehold_error **error);
+leasehold_status leasehold_lock_inspect(leasehold_lock *lock,
+                                        leasehold_lock_state **state,
+                                        leasehold_error **error);
 
 /**
  * Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within
@@ -684,38 +685,36 @@ leasehold_status leasehold_lock_show(leasehold_lock *lock,
  */
 void leasehold_lock_free(leasehold_lock *lock);
 
-/* ---- What is to be seen of a lock ------------------------------------------------------------ */
-
 /** Whether somebody had the lock; false for a wrong handle. Any thread. */
-bool leasehold_shown_is_held(const leasehold_shown *shown);
+bool leasehold_lock_state_is_held(const leasehold_lock_state *state);
 
 /**
  * The first digits of the holder's token: enough to tell holders apart, too few to release with.
- * Empty when the lock was free. Borrowed: it is valid until `shown` is freed. Never NULL. Any
+ * Empty when the lock was free. Borrowed: it is valid until `state` is freed. Never NULL. Any
  * thread.
  */
-const char *leasehold_shown_token_prefix(const leasehold_shown *shown);
+const char *leasehold_lock_state_token_prefix(const leasehold_lock_state *state);
 
 /**
  * In how many milliseconds the lock would be free if nobody renewed it; 0 when it was free. Any
  * thread.
  */
-int64_t leasehold_shown_ttl_ms(const leasehold_shown *shown);
+int64_t leasehold_lock_state_ttl_ms(const leasehold_lock_state *state);
 
 /**
  * The holder's fence; 0 when the lock was free, or another program holds it without a fence. Any
  * thread.
  */
-uint64_t leasehold_shown_fence(const leasehold_shown *shown);
+uint64_t leasehold_lock_state_fence(const leasehold_lock_state *state);
 
 /** The last fence that was given out; 0 where the store does not know it any more. Any thread. */
-uint64_t leasehold_shown_last_fence(const leasehold_shown *shown);
+uint64_t leasehold_lock_state_last_fence(const leasehold_lock_state *state);
 
 /**
- * Frees what was shown, and its strings. Does nothing for NULL, and for a handle that is wrong.
+ * Frees a lock state and its strings. Does nothing for NULL, and for a handle that is wrong.
  * Any thread.
  */
-void leasehold_shown_free(leasehold_shown *shown);
+void leasehold_lock_state_free(leasehold_lock_state *state);
 
 /* ---- Leases ---------------------------------------------------------------------------------- */
 

@@ -262,8 +262,8 @@ private:
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
-/** What was to be seen of a lock. */
-struct shown {
+/** Who had a lock when lock::inspect() asked. */
+struct lock_state {
     bool held;
     std::string token_prefix;      /**< Enough to tell holders apart, too little to release with. */
     std::chrono::milliseconds ttl; /**< The lock would be free then if nobody renewed it. */
@@ -271,14 +271,14 @@ struct shown {
     std::uint64_t last_fence;      /**< The last one given out; 0 where it is not known any more. */
 };
 
-/** How a wait gets its turn. */
-enum class turn : leasehold_turn {
+/** How a wait for a lock goes. */
+enum class wait_mode : leasehold_wait_mode {
     /** In a queue where the store has one, else by asking again and again. */
-    automatic = LEASEHOLD_TURN_AUTO,
+    automatic = LEASEHOLD_WAIT_MODE_AUTO,
     /** In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs. */
-    queue = LEASEHOLD_TURN_QUEUE,
+    queue = LEASEHOLD_WAIT_MODE_QUEUE,
     /** By asking again and again: for names that are shared with other libraries. */
-    spin = LEASEHOLD_TURN_SPIN,
+    spin = LEASEHOLD_WAIT_MODE_SPIN,
 };
 
 /**
@@ -302,15 +302,15 @@ public:
     /** How long the store may take to answer when this lock is taken: by default the client's
      * io_timeout, 1 s. While it is silent, so long take try_acquire() and shorter waits. */
     lock &io_timeout(time_span most) &;
-    /** How often a wait asks at most: no limit by default. Such a wait does not queue. */
+    /** How often a wait that spins asks at most: no limit by default. Other modes refuse it. */
     lock &attempts(std::uint32_t most) &;
     /** Whether leases are renewed: yes by default, where the ttl is at least 100 ms. */
     lock &renew(bool yes) &;
     /** How long a living holder may keep a renewed lease: 1 h by default. */
     lock &max_hold(time_span most) &;
-    /** How a wait gets its turn: in a queue where the store has one, by default. */
-    lock &turn(leasehold::turn how) &;
-    /** How a wait without a queue asks again; leasehold_lock_set_backoff_ms() explains it. */
+    /** How a wait goes: in a queue where the store has one, by default. */
+    lock &wait_mode(leasehold::wait_mode how) &;
+    /** How a wait that spins asks again; see leasehold_lock_set_backoff_ms(). Other modes refuse it. */
     lock &backoff(std::uint32_t spins, time_span first, time_span longest = forever) &;
 
     lock ttl(time_span span) && { return std::move(ttl(span)); }
@@ -319,7 +319,7 @@ public:
     lock attempts(std::uint32_t most) && { return std::move(attempts(most)); }
     lock renew(bool yes) && { return std::move(renew(yes)); }
     lock max_hold(time_span most) && { return std::move(max_hold(most)); }
-    lock turn(leasehold::turn how) && { return std::move(turn(how)); }
+    lock wait_mode(leasehold::wait_mode how) && { return std::move(wait_mode(how)); }
     lock backoff(std::uint32_t spins, time_span first, time_span longest = forever) && {
         return std::move(backoff(spins, first, longest));
     }
@@ -358,7 +358,7 @@ public:
     [[nodiscard]] lease attach(std::string_view token, std::uint64_t fence) const;
 
     /** Looks who has the lock, without touching it. */
-    shown show() const;
+    lock_state inspect() const;
 
 private:
     explicit lock(leasehold_lock *handle) noexcept : owner{handle} {}
@@ -537,7 +537,7 @@ public:
     bool is_valid() const noexcept;
     /** For how long the calling thread may rely on its lease; 0 if it has none. */
     std::chrono::milliseconds remaining() const noexcept;
-    /** What it takes; for its name() and show(). */
+    /** What it takes; for its name() and inspect(). */
     const leasehold::lock &options() const noexcept { return options_; }
 
 private:
@@ -833,8 +833,8 @@ inline lock &lock::max_hold(time_span most) & {
     return set("max_hold", leasehold_lock_set_max_hold_ms(handle(), most.ms()));
 }
 
-inline lock &lock::turn(leasehold::turn how) & {
-    return set("turn", leasehold_lock_set_turn(handle(), static_cast<leasehold_turn>(how)));
+inline lock &lock::wait_mode(leasehold::wait_mode how) & {
+    return set("wait_mode", leasehold_lock_set_wait_mode(handle(), static_cast<leasehold_wait_mode>(how)));
 }
 
 inline lock &lock::backoff(std::uint32_t spins, time_span first, time_span longest) & {
@@ -877,12 +877,12 @@ inline lease lock::attach(std::string_view token, std::uint64_t fence) const {
                                                        token.data(), token.size(), fence));
 }
 
-inline shown lock::show() const {
-    const std::unique_ptr<leasehold_shown, detail::freeing<leasehold_shown_free>> seen{
-        detail::get<leasehold_shown *>(leasehold_lock_show, handle())};
-    return {leasehold_shown_is_held(seen.get()), leasehold_shown_token_prefix(seen.get()),
-            std::chrono::milliseconds{leasehold_shown_ttl_ms(seen.get())},
-            leasehold_shown_fence(seen.get()), leasehold_shown_last_fence(seen.get())};
+inline lock_state lock::inspect() const {
+    const std::unique_ptr<leasehold_lock_state, detail::freeing<leasehold_lock_state_free>> seen{
+        detail::get<leasehold_lock_state *>(leasehold_lock_inspect, handle())};
+    return {leasehold_lock_state_is_held(seen.get()), leasehold_lock_state_token_prefix(seen.get()),
+            std::chrono::milliseconds{leasehold_lock_state_ttl_ms(seen.get())},
+            leasehold_lock_state_fence(seen.get()), leasehold_lock_state_last_fence(seen.get())};
 }
 
 /* ---- lease ---- */

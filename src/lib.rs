@@ -50,7 +50,7 @@
 //! # How waiting goes
 //!
 //! Waiters stand in a fair queue: a release hands the lock to the first of them, with a new fence, and
-//! wakes nobody else; the threads of a process pass turns on without asking the store. [`Turn`] has
+//! wakes nobody else; the threads of a process pass turns on without asking the store. [`WaitMode`] has
 //! the other ways; `docs/using.md` explains this one.
 //!
 //! # When something fails
@@ -103,7 +103,7 @@ pub use config::{
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 pub use lease::Lease;
-pub use lock::{Holder, Lock, Shown, Turn};
+pub use lock::{Holder, Lock, LockState, WaitMode};
 pub use metrics::Counters;
 pub use token::Token;
 pub use wait::Backoff;

@@ -102,11 +102,11 @@ int main(void)
 
     /* Freeing releases too, and tells nobody how it went. */
     leasehold_lease_free(second);
-    leasehold_shown *shown;
-    status = leasehold_lock_show(stock, &shown, &error);
+    leasehold_lock_state *state;
+    status = leasehold_lock_inspect(stock, &state, &error);
     need(status == LEASEHOLD_OK, "look who has the lock", error);
-    need(!leasehold_shown_is_held(shown), "find the lock free", NULL);
-    leasehold_shown_free(shown);
+    need(!leasehold_lock_state_is_held(state), "find the lock free", NULL);
+    leasehold_lock_state_free(state);
     printf("He frees his lease, and the lock is free.\n");
 
     leasehold_lock_free(elsewhere);

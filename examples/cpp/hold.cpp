@@ -85,7 +85,7 @@ static void one_lock(const leasehold::client &client) {
     std::cout << "A charge of ours that was on its way all the time is refused.\n";
 
     held.release()->release(); // as unlock(), but throws if it was lost
-    expect(!stock.options().show().held, "it is still held");
+    expect(!stock.options().inspect().held, "it is still held");
     std::cout << "He gives it back in the way that would have told of a loss.\n";
 }
 

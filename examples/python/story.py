@@ -58,7 +58,7 @@ def main() -> None:
             raise AssertionError("the till took an old fence")
         except ValueError as refused:
             print(f"A charge of ours that was on its way all the time: {refused}.")
-    assert till.charged == 30 and not stock.show().held
+    assert till.charged == 30 and not stock.inspect().held
     print("His block ends, and the lock is free.")
 
 

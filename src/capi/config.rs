@@ -1,11 +1,12 @@
 //! How a client is set up.
 
 use std::ffi::c_char;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::boundary::{self, Failure, put, wanted};
 use super::bytes::{Lent, bytes, span, text};
 use super::error::leasehold_error;
-use super::settings::Refusals;
+use super::settings::Settings;
 use super::status::{LEASEHOLD_ERR_SEALED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::Config;
@@ -17,15 +18,10 @@ use crate::sync::Mutex;
 pub struct leasehold_config(());
 
 pub(super) struct ConfigObject {
-    settings: Mutex<Settings>,
-    store: Lent,
-}
-
-struct Settings {
-    config: Config,
-    refusals: Refusals,
+    settings: Mutex<Settings<Config>>,
     /// A client has been opened with it.
-    sealed: bool,
+    sealed: AtomicBool,
+    store: Lent,
 }
 
 impl Handled for ConfigObject {
@@ -36,34 +32,35 @@ impl Handled for ConfigObject {
 impl ConfigObject {
     fn new(config: Config) -> ConfigObject {
         let store = Lent::new(config.display_store());
-        let settings = Settings { config, refusals: Refusals::default(), sealed: false };
-        ConfigObject { settings: Mutex::new(settings), store }
+        let settings = Mutex::new(Settings::new(config));
+        ConfigObject { settings, sealed: AtomicBool::new(false), store }
     }
 
     /// The settings, for opening a client.
     pub(super) fn read(&self) -> Result<Config, Failure> {
-        let settings = self.settings.lock();
-        settings.refusals.check()?;
-        Ok(settings.config.clone())
+        self.settings.lock().read()
     }
 
     pub(super) fn seal(&self) {
-        self.settings.lock().sealed = true;
+        self.sealed.store(true, Ordering::Release);
     }
+}
 
-    fn set(
-        &self,
-        what: &'static str,
-        set: impl FnOnce(&'static str, Config) -> Result<Config, Failure>,
-    ) -> Result<leasehold_status, Failure> {
-        let mut settings = self.settings.lock();
-        if settings.sealed {
+/// Runs the body of a setter.
+fn set(
+    config: *mut leasehold_config,
+    what: &'static str,
+    change: impl FnOnce(&'static str, Config) -> Result<Config, Failure>,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        let object = table::get::<ConfigObject>(config)?;
+        let mut settings = object.settings.lock();
+        if object.sealed.load(Ordering::Acquire) {
             return Err(Failure::new(LEASEHOLD_ERR_SEALED, ""));
         }
-        let config = settings.config.clone();
-        settings.config = settings.refusals.note(what, |what| set(what, config))?;
+        settings.set(what, change)?;
         Ok(LEASEHOLD_OK)
-    }
+    })
 }
 
 /// Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
@@ -144,11 +141,9 @@ pub unsafe extern "C" fn leasehold_config_set_prefix(
     prefix: *const c_char,
     prefix_length: usize,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<ConfigObject>(config)?.set("prefix", |what, config| {
-            // SAFETY: the header asks for bytes of that length.
-            Ok(config.prefix(unsafe { bytes(what, prefix, prefix_length, MAX_NAME)? }))
-        })
+    set(config, "prefix", |what, config| {
+        // SAFETY: the header asks for bytes of that length.
+        Ok(config.prefix(unsafe { bytes(what, prefix, prefix_length, MAX_NAME)? }))
     })
 }
 
@@ -159,10 +154,7 @@ pub unsafe extern "C" fn leasehold_config_set_io_timeout_ms(
     config: *mut leasehold_config,
     timeout_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<ConfigObject>(config)?
-            .set("io_timeout", |what, config| Ok(config.io_timeout(span(what, timeout_ms)?)))
-    })
+    set(config, "io_timeout", |what, config| Ok(config.io_timeout(span(what, timeout_ms)?)))
 }
 
 /// Sets how many requests may be under way at once: 8 by default, from 1 to 1024. Any thread;
@@ -172,9 +164,7 @@ pub unsafe extern "C" fn leasehold_config_set_pool(
     config: *mut leasehold_config,
     connections: u32,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<ConfigObject>(config)?.set("pool", |_, config| Ok(config.pool(connections)))
-    })
+    set(config, "pool", |_, config| Ok(config.pool(connections)))
 }
 
 /// Sets how long closing a client goes on releasing leases: 1000 ms by default, an hour at most.
@@ -184,10 +174,7 @@ pub unsafe extern "C" fn leasehold_config_set_close_timeout_ms(
     config: *mut leasehold_config,
     timeout_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<ConfigObject>(config)?
-            .set("close_timeout", |what, config| Ok(config.close_timeout(span(what, timeout_ms)?)))
-    })
+    set(config, "close_timeout", |what, config| Ok(config.close_timeout(span(what, timeout_ms)?)))
 }
 
 /// Sets how long a lock that was handed to a waiter stays with it before it must have answered:
@@ -198,10 +185,7 @@ pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
     config: *mut leasehold_config,
     window_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<ConfigObject>(config)?
-            .set("claim_window", |what, config| Ok(config.claim_window(span(what, window_ms)?)))
-    })
+    set(config, "claim_window", |what, config| Ok(config.claim_window(span(what, window_ms)?)))
 }
 
 /// The store as people may see it, without user and password. Borrowed: it is valid until the

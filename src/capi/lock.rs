@@ -7,28 +7,28 @@ use super::boundary::{self, Failure, put, wanted};
 use super::bytes::{Lent, bad, limit, span, text};
 use super::error::leasehold_error;
 use super::lease::{LeaseObject, leasehold_lease};
-use super::settings::Refusals;
-use super::shown::{ShownObject, leasehold_shown};
+use super::lock_state::{LockStateObject, leasehold_lock_state};
+use super::settings::Settings;
 use super::status::{LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
 use crate::sync::Mutex;
-use crate::{Backoff, ErrorKind, Lock, Token, Turn};
+use crate::{Backoff, ErrorKind, Lock, Token, WaitMode};
 
 /// A lock that can be taken: a name and options. It holds nothing itself, any number of threads
 /// may use it at once, and any number of leases can come from it. Free it with
 /// leasehold_lock_free().
 pub struct leasehold_lock(());
 
-/// How a wait gets its turn.
-pub type leasehold_turn = i32;
+/// How a wait for a lock goes.
+pub type leasehold_wait_mode = i32;
 /// In a queue where the store has one, in the order of coming; where the server refuses what that
 /// needs (the right to subscribe to a channel), by asking again and again.
-pub const LEASEHOLD_TURN_AUTO: leasehold_turn = 0;
+pub const LEASEHOLD_WAIT_MODE_AUTO: leasehold_wait_mode = 0;
 /// In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs.
-pub const LEASEHOLD_TURN_QUEUE: leasehold_turn = 1;
+pub const LEASEHOLD_WAIT_MODE_QUEUE: leasehold_wait_mode = 1;
 /// By asking again and again, in no order: for names that are shared with other libraries, whose
-/// releases tell nobody. Whoever spins stands behind all who queue for the name.
-pub const LEASEHOLD_TURN_SPIN: leasehold_turn = 2;
+/// releases tell nobody. A thread that spins comes after all who queue for the name.
+pub const LEASEHOLD_WAIT_MODE_SPIN: leasehold_wait_mode = 2;
 
 /// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
 /// the library held: other than zero ends the wait. It may call this library. While it runs, the
@@ -36,14 +36,17 @@ pub const LEASEHOLD_TURN_SPIN: leasehold_turn = 2;
 pub type leasehold_interrupt_fn = Option<unsafe extern "C" fn(user_data: *mut c_void) -> c_int>;
 
 pub(super) struct LockObject {
-    settings: Mutex<Settings>,
+    settings: Mutex<Settings<Options>>,
     name: Lent,
     freed: AtomicBool,
 }
 
-struct Settings {
+#[derive(Clone)]
+struct Options {
     lock: Lock,
-    refusals: Refusals,
+    wait_mode: WaitMode,
+    attempts: Option<u32>,
+    backoff: Option<Backoff>,
 }
 
 impl Handled for LockObject {
@@ -54,26 +57,27 @@ impl Handled for LockObject {
 impl LockObject {
     pub(super) fn new(lock: Lock) -> LockObject {
         let name = Lent::new(lock.name());
-        let settings = Settings { lock, refusals: Refusals::default() };
-        LockObject { settings: Mutex::new(settings), name, freed: AtomicBool::new(false) }
+        let options = Options { lock, wait_mode: WaitMode::Auto, attempts: None, backoff: None };
+        let settings = Mutex::new(Settings::new(options));
+        LockObject { settings, name, freed: AtomicBool::new(false) }
     }
 
     /// The lock with its options as they are now.
     fn read(&self) -> Result<Lock, Failure> {
-        let settings = self.settings.lock();
-        settings.refusals.check()?;
-        Ok(settings.lock.clone())
-    }
-
-    fn set(
-        &self,
-        what: &'static str,
-        set: impl FnOnce(&'static str, Lock) -> Result<Lock, Failure>,
-    ) -> Result<leasehold_status, Failure> {
-        let mut settings = self.settings.lock();
-        let lock = settings.lock.clone();
-        settings.lock = settings.refusals.note(what, |what| set(what, lock))?;
-        Ok(LEASEHOLD_OK)
+        let Options { lock, wait_mode, attempts, backoff } = self.settings.lock().read()?;
+        let is_spinning = matches!(wait_mode, WaitMode::Spin(_));
+        // Refused here and not by a setter: setters may be called in any order.
+        if !is_spinning && (attempts.is_some() || backoff.is_some()) {
+            return Err(bad("attempts and backoff are for the wait mode 'spin'"));
+        }
+        if !is_spinning {
+            return Ok(lock.wait_mode(wait_mode));
+        }
+        let backoff = backoff.unwrap_or_default();
+        Ok(lock.wait_mode(WaitMode::Spin(match attempts {
+            Some(most) => backoff.attempts(most),
+            None => backoff,
+        })))
     }
 
     fn acquire(&self, lock: &Lock, mut stop: impl FnMut() -> bool) -> Result<LeaseObject, Failure> {
@@ -86,6 +90,27 @@ impl LockObject {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Runs the body of a setter.
+fn set(
+    lock: *mut leasehold_lock,
+    what: &'static str,
+    change: impl FnOnce(&'static str, Options) -> Result<Options, Failure>,
+) -> leasehold_status {
+    boundary::call(std::ptr::null_mut(), || {
+        table::get::<LockObject>(lock)?.settings.lock().set(what, change)?;
+        Ok(LEASEHOLD_OK)
+    })
+}
+
+/// The same for an option that the Rust lock has a setter for.
+fn set_lock(
+    lock: *mut leasehold_lock,
+    what: &'static str,
+    change: impl FnOnce(&'static str, Lock) -> Result<Lock, Failure>,
+) -> leasehold_status {
+    set(lock, what, |what, options| Ok(Options { lock: change(what, options.lock)?, ..options }))
 }
 
 /// How C's functions to interrupt with are asked.
@@ -111,9 +136,7 @@ pub unsafe extern "C" fn leasehold_lock_set_ttl_ms(
     lock: *mut leasehold_lock,
     ttl_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.set("ttl", |what, lock| Ok(lock.ttl(span(what, ttl_ms)?)))
-    })
+    set_lock(lock, "ttl", |what, lock| Ok(lock.ttl(span(what, ttl_ms)?)))
 }
 
 /// Sets how long leasehold_lock_acquire() waits: 60000 ms by default; 0 tries once,
@@ -123,9 +146,7 @@ pub unsafe extern "C" fn leasehold_lock_set_wait_ms(
     lock: *mut leasehold_lock,
     wait_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.set("wait", |what, lock| waiting(lock, what, wait_ms))
-    })
+    set_lock(lock, "wait", |what, lock| waiting(lock, what, wait_ms))
 }
 
 fn waiting(lock: Lock, what: &str, wait_ms: i64) -> Result<Lock, Failure> {
@@ -145,23 +166,19 @@ pub unsafe extern "C" fn leasehold_lock_set_io_timeout_ms(
     lock: *mut leasehold_lock,
     most_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?
-            .set("io_timeout", |what, lock| Ok(lock.io_timeout(span(what, most_ms)?)))
-    })
+    set_lock(lock, "io_timeout", |what, lock| Ok(lock.io_timeout(span(what, most_ms)?)))
 }
 
-/// Sets how often a wait asks for the lock at most: 1 is the least, and there is no limit by
-/// default. Whichever of this and the time comes first ends the wait. Such a wait asks again
-/// and again, and does not queue. Any thread; returns as leasehold_lock_set_ttl_ms().
+/// Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no limit
+/// by default. Whichever of this and the time comes first ends the wait. In another mode than
+/// LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread; returns
+/// as leasehold_lock_set_ttl_ms().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_attempts(
     lock: *mut leasehold_lock,
     most: u32,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.set("attempts", |_, lock| Ok(lock.attempts(most)))
-    })
+    set(lock, "attempts", |_, options| Ok(Options { attempts: Some(most), ..options }))
 }
 
 /// Sets whether leases are renewed in the background. By default they are where the ttl is at least
@@ -172,9 +189,7 @@ pub unsafe extern "C" fn leasehold_lock_set_renew(
     lock: *mut leasehold_lock,
     renew: bool,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.set("renew", |_, lock| Ok(lock.renew(renew)))
-    })
+    set_lock(lock, "renew", |_, lock| Ok(lock.renew(renew)))
 }
 
 /// Sets how long a living holder may keep a renewed lease: 3600000 ms by default;
@@ -185,41 +200,38 @@ pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
     lock: *mut leasehold_lock,
     most_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.set("max_hold", |what, lock| {
-            Ok(match limit(what, most_ms)? {
-                Some(most) => lock.max_hold(most),
-                None => lock.no_max_hold(),
-            })
+    set_lock(lock, "max_hold", |what, lock| {
+        Ok(match limit(what, most_ms)? {
+            Some(most) => lock.max_hold(most),
+            None => lock.no_max_hold(),
         })
     })
 }
 
-/// Sets how a wait gets its turn: one of the LEASEHOLD_TURN_ constants, LEASEHOLD_TURN_AUTO by
+/// Sets how a wait goes: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
 /// default. Any thread; returns as leasehold_lock_set_ttl_ms(), LEASEHOLD_ERR_BAD_ARGUMENT also for
-/// a turn that there is not.
+/// a mode that there is not.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn leasehold_lock_set_turn(
+pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
     lock: *mut leasehold_lock,
-    turn: leasehold_turn,
+    mode: leasehold_wait_mode,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.set("turn", |_, lock| {
-            Ok(lock.turn(match turn {
-                LEASEHOLD_TURN_AUTO => Turn::Auto,
-                LEASEHOLD_TURN_QUEUE => Turn::Queue,
-                LEASEHOLD_TURN_SPIN => Turn::Spin,
-                _ => return Err(bad(format!("there is no turn {turn}"))),
-            }))
-        })
+    set(lock, "wait_mode", |_, options| {
+        let wait_mode = match mode {
+            LEASEHOLD_WAIT_MODE_AUTO => WaitMode::Auto,
+            LEASEHOLD_WAIT_MODE_QUEUE => WaitMode::Queue,
+            LEASEHOLD_WAIT_MODE_SPIN => WaitMode::Spin(Backoff::default()),
+            _ => return Err(bad(format!("there is no wait mode {mode}"))),
+        };
+        Ok(Options { wait_mode, ..options })
     })
 }
 
-/// Sets how a wait asks again that does not stand in a queue (see leasehold_lock_set_turn()):
-/// `spins` more times at once, then after pauses of random length, the first one up to `first_ms`
-/// and the others up to twice as much each time, none longer than `longest_ms`. By default 3, 1 and
-/// LEASEHOLD_FOREVER, which is what suits the store (64 ms on Redis). Pauses of zero are refused
-/// when the lock is taken. Any thread; returns as leasehold_lock_set_ttl_ms().
+/// Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
+/// length, the first one up to `first_ms` and the others up to twice as much each time, none longer
+/// than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
+/// Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
+/// LEASEHOLD_WAIT_MODE_SPIN. Any thread; returns as leasehold_lock_set_ttl_ms().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
     lock: *mut leasehold_lock,
@@ -227,14 +239,11 @@ pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
     first_ms: i64,
     longest_ms: i64,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.set("backoff", |what, lock| {
-            let backoff = Backoff::default().spins(spins).first(span(what, first_ms)?);
-            Ok(lock.backoff(match limit(what, longest_ms)? {
-                Some(longest) => backoff.longest(longest),
-                None => backoff,
-            }))
-        })
+    set(lock, "backoff", |what, options| {
+        let backoff = Backoff::default().spins(spins).first(span(what, first_ms)?);
+        let longest = limit(what, longest_ms)?;
+        let backoff = longest.map_or(backoff, |longest| backoff.longest(longest));
+        Ok(Options { backoff: Some(backoff), ..options })
     })
 }
 
@@ -391,21 +400,21 @@ pub unsafe extern "C" fn leasehold_lock_attach(
 
 /// Looks who has the lock, without touching it.
 ///
-/// Writes `*shown` on success; free it with leasehold_shown_free(). Any thread. Errors: what kept
+/// Writes `*state` on success; free it with leasehold_lock_state_free(). Any thread. Errors: what kept
 /// the store from answering, by io_timeout.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn leasehold_lock_show(
+pub unsafe extern "C" fn leasehold_lock_inspect(
     lock: *mut leasehold_lock,
-    shown: *mut *mut leasehold_shown,
+    state: *mut *mut leasehold_lock_state,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        wanted("shown", shown)?;
-        // Options do not matter for looking, refused ones neither.
-        let lock = table::get::<LockObject>(lock)?.settings.lock().lock.clone();
-        let handle = table::open(ShownObject::new(&lock.show()?))?;
+        wanted("state", state)?;
+        // No option matters for looking, so none that was refused is in the way.
+        let lock = table::get::<LockObject>(lock)?.settings.lock().accepted().lock.clone();
+        let handle = table::open(LockStateObject::new(&lock.inspect()?))?;
         // SAFETY: the header asks for room for a handle.
-        unsafe { put(shown, handle) };
+        unsafe { put(state, handle) };
         Ok(LEASEHOLD_OK)
     })
 }

@@ -31,8 +31,8 @@ pub mod event;
 pub mod events;
 pub mod lease;
 pub mod lock;
+pub mod lock_state;
 pub mod log;
-pub mod shown;
 pub mod status;
 pub mod version;
 

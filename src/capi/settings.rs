@@ -1,25 +1,46 @@
-//! Settings that were refused.
+//! Settings that C makes one by one, and those that were refused.
 
 use super::boundary::Failure;
 
-/// Remembers which settings were refused. Many programs do not look at what a setter says; what
-/// they have set up is then refused when it is used, instead of doing something else than they
-/// asked for. Setting the same thing well makes up for it.
-#[derive(Clone, Default)]
-pub(super) struct Refusals(Vec<(&'static str, Failure)>);
+/// Many programs do not look at the status of a setter. A setting that was refused is therefore
+/// refused again when the settings are used, until it is set well: nothing is done otherwise than
+/// the program asked for.
+pub(super) struct Settings<T> {
+    settings: T,
+    refused: Vec<(&'static str, Failure)>,
+}
 
-impl Refusals {
-    /// What became of setting something; `what` names the setting.
-    pub(super) fn note<T>(
-        &mut self,
-        what: &'static str,
-        set: impl FnOnce(&'static str) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.0.retain(|(refused, _)| *refused != what);
-        set(what).inspect_err(|failure| self.0.push((what, failure.clone())))
+impl<T: Clone> Settings<T> {
+    pub(super) fn new(settings: T) -> Settings<T> {
+        Settings { settings, refused: Vec::new() }
     }
 
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        self.0.first().map_or(Ok(()), |(_, failure)| Err(failure.clone()))
+    /// Changes the setting that `what` names.
+    pub(super) fn set(
+        &mut self,
+        what: &'static str,
+        set: impl FnOnce(&'static str, T) -> Result<T, Failure>,
+    ) -> Result<(), Failure> {
+        self.refused.retain(|(refused, _)| *refused != what);
+        match set(what, self.settings.clone()) {
+            Ok(settings) => self.settings = settings,
+            Err(failure) => {
+                self.refused.push((what, failure.clone()));
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&self) -> Result<T, Failure> {
+        match self.refused.first() {
+            None => Ok(self.settings.clone()),
+            Some((_, failure)) => Err(failure.clone()),
+        }
+    }
+
+    /// The settings that were not refused.
+    pub(super) fn accepted(&self) -> &T {
+        &self.settings
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use leasehold::{Holder, Shown};
+use leasehold::{Holder, LockState};
 use serde_json::json;
 
 use crate::exit::{Failure, plain};
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     let name = args.name.as_bytes();
-    let shown = args.store.open()?.lock(name).show()?;
+    let shown = args.store.open()?.lock(name).inspect()?;
     let line = if args.json { machine(name, &shown) } else { human(name, &shown) };
     match writeln!(io::stdout(), "{line}") {
         // The reader has closed the pipe: it has enough.
@@ -41,7 +41,7 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     }
 }
 
-fn machine(name: &[u8], shown: &Shown) -> String {
+fn machine(name: &[u8], shown: &LockState) -> String {
     let holder = shown.holder.as_ref();
     json!({
         "name": String::from_utf8_lossy(name),
@@ -54,7 +54,7 @@ fn machine(name: &[u8], shown: &Shown) -> String {
     .to_string()
 }
 
-fn human(name: &[u8], shown: &Shown) -> String {
+fn human(name: &[u8], shown: &LockState) -> String {
     let name = plain(name);
     match (&shown.holder, shown.last_fence) {
         (Some(holder), _) => {

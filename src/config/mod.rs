@@ -69,6 +69,7 @@ pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
+#[must_use]
 pub struct Config {
     pub(crate) store: StoreConfig,
     pub(crate) prefix: Vec<u8>,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::queued::Bounds;
-use super::{Lock, Options, Turn};
+use super::{Lock, WaitMode};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
@@ -103,7 +103,8 @@ impl<'a> Attempts<'a> {
         wait: Option<Duration>,
         mut check: Option<Check<'_>>,
     ) -> Result<Lease, Error> {
-        let Options { attempts, turn, .. } = self.lock.options;
+        let mode = self.lock.options.wait_mode;
+        let attempts = mode.backoff().attempts;
         let limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
         self.limit = limit;
         let first_answer = self.first_answer_by();
@@ -111,8 +112,7 @@ impl<'a> Attempts<'a> {
         let once = wait == Some(Duration::ZERO) || attempts == Some(1);
         let (mut tries, mut may_deadlock) = (0u32, wait.is_none() && attempts.is_none());
         let (mut pace, mut round_trip) = (self.pace(), Duration::ZERO);
-        // Whoever counts how often he asks wants to ask.
-        let queues = turn != Turn::Spin && attempts.is_none() && !once;
+        let queues = !matches!(mode, WaitMode::Spin(_)) && !once;
         let mut in_line = queues && self.starts_in_line();
         loop {
             if in_line {
@@ -338,8 +338,8 @@ impl<'a> Attempts<'a> {
 
     pub(super) fn pace(&self) -> Pace {
         let Abilities { longest_pause, place_kept, .. } = self.core.store.abilities();
-        let backoff = place_kept
-            .map_or(self.lock.options.backoff, |kept| self.lock.options.backoff.at_most(kept));
+        let backoff = self.lock.options.wait_mode.backoff();
+        let backoff = place_kept.map_or(backoff, |kept| backoff.at_most(kept));
         Pace::new(backoff, longest_pause, Jitter::seeded(self.token.seed()))
     }
 

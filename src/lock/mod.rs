@@ -2,13 +2,13 @@
 
 mod attempt;
 mod queued;
-mod turn;
+mod wait_mode;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::attempt::Attempts;
-pub use self::turn::Turn;
+pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::{
     DEFAULT_MAX_HOLD, DEFAULT_TTL, DEFAULT_WAIT, MAX_FENCE, MIN_RENEWED_TTL, check_io_timeout,
@@ -20,7 +20,7 @@ use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::store::{Identity, Look};
 use crate::token::Token;
-use crate::wait::{Backoff, Check};
+use crate::wait::Check;
 
 /// A lock that can be taken: a name and options. Making one, cloning one and sharing one between
 /// threads cost nothing and hold nothing; from [`Client::lock`](crate::Client::lock).
@@ -43,6 +43,7 @@ use crate::wait::{Backoff, Check};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone)]
+#[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock {
     keeper: Arc<Keeper>,
     name: Arc<[u8]>,
@@ -55,18 +56,16 @@ struct Options {
     wait: Option<Duration>,
     /// None: the client's.
     io_timeout: Option<Duration>,
-    attempts: Option<u32>,
     /// None: as the ttl allows.
     renew: Option<bool>,
     max_hold: Option<Duration>,
-    backoff: Backoff,
-    turn: Turn,
+    wait_mode: WaitMode,
 }
 
-/// What is to be seen of a lock, from [`Lock::show`].
+/// Who has a lock, from [`Lock::inspect`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Shown {
+pub struct LockState {
     /// Who has it; `None` when it is free.
     pub holder: Option<Holder>,
     /// The last fence given out, where the store still knows it.
@@ -91,11 +90,9 @@ impl Lock {
             ttl: DEFAULT_TTL.min(keeper.max_ttl()),
             wait: Some(DEFAULT_WAIT),
             io_timeout: None,
-            attempts: None,
             renew: None,
             max_hold: Some(DEFAULT_MAX_HOLD),
-            backoff: Backoff::default(),
-            turn: Turn::Auto,
+            wait_mode: WaitMode::Auto,
         };
         Lock { keeper, name: Arc::from(name), options }
     }
@@ -129,13 +126,6 @@ impl Lock {
         self
     }
 
-    /// How often a wait asks for the lock at most; no limit by default. Whichever of this and the
-    /// time comes first ends the wait. Such a wait asks again and again, and does not queue.
-    pub fn attempts(mut self, most: u32) -> Lock {
-        self.options.attempts = Some(most);
-        self
-    }
-
     /// Whether leases are renewed in the background. By default they are where the ttl is at
     /// least 100 ms; without renewal the ttl is the limit.
     pub fn renew(mut self, renew: bool) -> Lock {
@@ -155,15 +145,9 @@ impl Lock {
         self
     }
 
-    /// How a wait asks again that does not stand in a queue (see [`turn`](Lock::turn)).
-    pub fn backoff(mut self, backoff: Backoff) -> Lock {
-        self.options.backoff = backoff;
-        self
-    }
-
-    /// How a wait gets its turn: in a fair queue where the store has one, by default.
-    pub fn turn(mut self, turn: Turn) -> Lock {
-        self.options.turn = turn;
+    /// How a wait goes: in a fair queue where the store has one, by default.
+    pub fn wait_mode(mut self, mode: WaitMode) -> Lock {
+        self.options.wait_mode = mode;
         self
     }
 
@@ -250,7 +234,7 @@ impl Lock {
     ///
     /// # Errors
     /// As for [`try_acquire`](Lock::try_acquire).
-    pub fn show(&self) -> Result<Shown, Error> {
+    pub fn inspect(&self) -> Result<LockState, Error> {
         let core = self.keeper.core()?;
         self.check_name()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
@@ -262,7 +246,7 @@ impl Lock {
             ttl: held.ttl,
             fence: held.fence,
         });
-        Ok(Shown { holder, last_fence })
+        Ok(LockState { holder, last_fence })
     }
 
     fn acquire_within(
@@ -271,9 +255,6 @@ impl Lock {
         check: Option<Check<'_>>,
     ) -> Result<Lease, Error> {
         let terms = self.check()?;
-        if self.options.attempts == Some(0) {
-            return Err(bad("no attempts: 1 is the least".to_owned()));
-        }
         self.named(Attempts::new(self, terms)?.wait(wait, check))
     }
 
@@ -293,11 +274,11 @@ impl Lock {
     /// Everything that can be refused before anything is sent.
     fn check(&self) -> Result<Terms, Error> {
         self.keeper.core()?;
-        let Options { ttl, io_timeout, renew, max_hold, backoff, .. } = self.options;
+        let Options { ttl, io_timeout, renew, max_hold, wait_mode, .. } = self.options;
         self.check_name()?;
         let max_ttl = self.keeper.max_ttl();
         check_ttl(ttl, max_ttl)?;
-        backoff.check()?;
+        wait_mode.backoff().check()?;
         io_timeout.map_or(Ok(()), check_io_timeout)?;
         if renew == Some(true) && ttl < MIN_RENEWED_TTL {
             return Err(bad(format!(

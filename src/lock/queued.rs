@@ -269,7 +269,7 @@ impl Waiting<'_, '_> {
         let core = self.attempts.core;
         if let Some(listener) = core.store.listener() {
             seat.open(listener, self.open_by(bounds));
-            if self.attempts.lock.options.turn == super::Turn::Queue
+            if self.attempts.lock.options.wait_mode == super::WaitMode::Queue
                 && !listener.are_open(&self.attempts.lock.name)
                 && let Some(error) = core.room.refusal(&self.attempts.lock.name)
             {

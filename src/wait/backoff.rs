@@ -6,8 +6,9 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::jitter::Jitter;
 
-/// How a wait asks again that does not stand in a queue: a few times at once, then after pauses that grow, each of a random
-/// length up to its limit, so that waiters do not come in step.
+/// How a wait that spins asks again: a few times at once, then after pauses that grow, each of a
+/// random length up to its limit, so that waiters do not come in step. For
+/// [`WaitMode::Spin`](crate::WaitMode::Spin).
 ///
 /// No pause goes past the moment when the lock can be free by its ttl.
 ///
@@ -18,16 +19,18 @@ use crate::jitter::Jitter;
 /// let gentle = Backoff::default().spins(0).first(Duration::from_millis(20)).longest(Duration::from_secs(1));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[must_use]
 pub struct Backoff {
     spins: u32,
     first: Duration,
     longest: Option<Duration>,
+    pub(crate) attempts: Option<u32>,
 }
 
 /// Three tries at once, then up to 1 ms, 2 ms, 4 ms and so on, to what suits the store.
 impl Default for Backoff {
     fn default() -> Backoff {
-        Backoff { spins: 3, first: Duration::from_millis(1), longest: None }
+        Backoff { spins: 3, first: Duration::from_millis(1), longest: None, attempts: None }
     }
 }
 
@@ -51,6 +54,13 @@ impl Backoff {
         self
     }
 
+    /// How often a wait asks at most; no limit by default. Whichever of this and the time comes
+    /// first ends the wait.
+    pub fn attempts(mut self, most: u32) -> Backoff {
+        self.attempts = Some(most);
+        self
+    }
+
     /// The same with no pause longer than `limit`.
     pub(crate) fn at_most(mut self, limit: Duration) -> Backoff {
         self.longest = self.longest.map(|longest| longest.min(limit));
@@ -61,6 +71,9 @@ impl Backoff {
         if self.first.is_zero() || self.longest.is_some_and(|longest| longest.is_zero()) {
             // It would ask the store as fast as the network carries, for the whole wait.
             return Err(Error::new(ErrorKind::BadArgument, "a backoff pauses for more than zero"));
+        }
+        if self.attempts == Some(0) {
+            return Err(Error::new(ErrorKind::BadArgument, "no attempts: 1 is the least"));
         }
         Ok(())
     }

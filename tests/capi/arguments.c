@@ -262,7 +262,7 @@ static void c11_null_for_an_output_is_refused_before_anything_is_done(struct sto
     EXPECT(bad, leasehold_lock_acquire(lock, NULL, &problem));
     EXPECT(bad, leasehold_lock_acquire_within(lock, 10, NULL, NULL, NULL, &problem));
     EXPECT(bad, leasehold_lock_attach(lock, TOKEN, 32, 1, NULL, &problem));
-    EXPECT(bad, leasehold_lock_show(lock, NULL, &problem));
+    EXPECT(bad, leasehold_lock_inspect(lock, NULL, &problem));
     EXPECT(bad, leasehold_events_next(events, 0, NULL, &problem));
     EXPECT(bad, leasehold_duration_parse("1s", 2, NULL, &problem));
 

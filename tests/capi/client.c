@@ -131,39 +131,39 @@ static void what_is_shown_of_a_lock(struct store *store)
 {
     leasehold_client *client = open_client(store->url), *onlooker = open_client(store->url);
     leasehold_lock *lock = make_lock(onlooker, "n");
-    leasehold_shown *shown;
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
-    CHECK(!leasehold_shown_is_held(shown));
-    CHECK_TEXT("", leasehold_shown_token_prefix(shown));
-    CHECK_INT(0, leasehold_shown_ttl_ms(shown));
-    CHECK_INT(0, leasehold_shown_fence(shown));
-    CHECK_INT(0, leasehold_shown_last_fence(shown));
-    leasehold_shown_free(shown);
+    leasehold_lock_state *state;
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+    CHECK(!leasehold_lock_state_is_held(state));
+    CHECK_TEXT("", leasehold_lock_state_token_prefix(state));
+    CHECK_INT(0, leasehold_lock_state_ttl_ms(state));
+    CHECK_INT(0, leasehold_lock_state_fence(state));
+    CHECK_INT(0, leasehold_lock_state_last_fence(state));
+    leasehold_lock_state_free(state);
 
     leasehold_lease *lease = take_name_for(client, "n", 40000);
     uint64_t fence = leasehold_lease_fence(lease);
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
     give_back(lease);
     /* It does not change any more. */
-    CHECK(leasehold_shown_is_held(shown));
-    CHECK(leasehold_shown_ttl_ms(shown) > 0 && leasehold_shown_ttl_ms(shown) <= 40000);
-    CHECK_INT(fence, leasehold_shown_fence(shown));
-    CHECK_INT(fence, leasehold_shown_last_fence(shown));
-    leasehold_shown_free(shown);
+    CHECK(leasehold_lock_state_is_held(state));
+    CHECK(leasehold_lock_state_ttl_ms(state) > 0 && leasehold_lock_state_ttl_ms(state) <= 40000);
+    CHECK_INT(fence, leasehold_lock_state_fence(state));
+    CHECK_INT(fence, leasehold_lock_state_last_fence(state));
+    leasehold_lock_state_free(state);
 
     lease = take_name(client, "n");
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
-    const char *prefix = leasehold_shown_token_prefix(shown);
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+    const char *prefix = leasehold_lock_state_token_prefix(state);
     CHECK(strlen(prefix) >= 4 && strlen(prefix) <= 16);
     CHECK(strncmp(leasehold_lease_token(lease), prefix, strlen(prefix)) == 0);
     fence = leasehold_lease_fence(lease);
     give_back(lease);
-    leasehold_shown_free(shown);
+    leasehold_lock_state_free(state);
 
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
-    CHECK(!leasehold_shown_is_held(shown));
-    CHECK_INT(fence, leasehold_shown_last_fence(shown));
-    leasehold_shown_free(shown);
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+    CHECK(!leasehold_lock_state_is_held(state));
+    CHECK_INT(fence, leasehold_lock_state_last_fence(state));
+    leasehold_lock_state_free(state);
     leasehold_lock_free(lock);
     leasehold_client_free(client);
     leasehold_client_free(onlooker);
@@ -173,15 +173,15 @@ static void what_is_shown_of_a_lock_that_another_program_holds(struct store *sto
 {
     leasehold_client *client = open_client(store->url);
     leasehold_lock *lock = make_lock(client, "n");
-    leasehold_shown *shown;
+    leasehold_lock_state *state;
     leasehold_lease *lease;
     server_ask(store->server, "SET n somebody PX 50000");
     EXPECT(LEASEHOLD_BUSY, leasehold_lock_try_acquire(lock, &lease, &problem));
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
-    CHECK(leasehold_shown_is_held(shown));
-    CHECK_INT(0, leasehold_shown_fence(shown));
-    CHECK(leasehold_shown_ttl_ms(shown) > 0);
-    leasehold_shown_free(shown);
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+    CHECK(leasehold_lock_state_is_held(state));
+    CHECK_INT(0, leasehold_lock_state_fence(state));
+    CHECK(leasehold_lock_state_ttl_ms(state) > 0);
+    leasehold_lock_state_free(state);
     leasehold_lock_free(lock);
     leasehold_client_free(client);
 }

@@ -197,7 +197,7 @@ static void c14_every_call_after_close_says_closed(struct store *store)
     leasehold_lease *lease = take(lock), *other = take_name(client, "other"), *more = UNTOUCHED;
     leasehold_lease *third = take_name(client, "third"), *fourth = take_name(client, "fourth");
     leasehold_events *events = subscribe(client), *more_events = UNTOUCHED;
-    leasehold_shown *shown = UNTOUCHED;
+    leasehold_lock_state *state = UNTOUCHED;
     leasehold_event *event = UNTOUCHED;
     const leasehold_status closed = LEASEHOLD_ERR_CLOSED;
     uint64_t fence = leasehold_lease_fence(lease);
@@ -218,13 +218,13 @@ static void c14_every_call_after_close_says_closed(struct store *store)
     EXPECT(closed, leasehold_lock_acquire_unless(lock, NULL, NULL, &more, &problem));
     EXPECT(closed, leasehold_lock_acquire_within(lock, 0, NULL, NULL, &more, &problem));
     EXPECT(closed, leasehold_lock_attach(lock, TOKEN, 32, 1, &more, &problem));
-    EXPECT(closed, leasehold_lock_show(lock, &shown, &problem));
+    EXPECT(closed, leasehold_lock_inspect(lock, &state, &problem));
     EXPECT(closed, leasehold_events_next(events, LEASEHOLD_FOREVER, &event, &problem));
     EXPECT(closed, leasehold_lease_extend(lease, &problem));
     EXPECT(closed, leasehold_lease_extend_for_ms(lease, 1000, &problem));
     EXPECT(closed, leasehold_lease_release(lease, &problem));
     EXPECT(closed, leasehold_lease_let_expire_in_ms(other, 1000, &problem));
-    CHECK(more == UNTOUCHED && more_events == UNTOUCHED && shown == UNTOUCHED);
+    CHECK(more == UNTOUCHED && more_events == UNTOUCHED && state == UNTOUCHED);
     CHECK(event == UNTOUCHED);
     /* Closing has released them: nothing is left to let expire, or to hand on. */
     EXPECT(closed, leasehold_lease_let_expire(third, &problem));
@@ -301,7 +301,7 @@ FREES(config)
 FREES(client)
 FREES(lock)
 FREES(lease)
-FREES(shown)
+FREES(state)
 FREES(events)
 FREES(event)
 FREES(error)
@@ -324,7 +324,7 @@ static void handles_are_freed_in_any_order_on_any_thread(struct store *store)
         leasehold_config *config;
         leasehold_client *client;
         leasehold_error *error;
-        leasehold_shown *shown;
+        leasehold_lock_state *state;
         EXPECT(LEASEHOLD_OK,
                leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
         EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
@@ -333,11 +333,11 @@ static void handles_are_freed_in_any_order_on_any_thread(struct store *store)
         leasehold_lease *lost = take_to_lose(client, "lost", 5);
         leasehold_event *event = next_event(events);
         leasehold_lease *lease = take(lock);
-        EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+        EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
         CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &error));
         struct handle handles[] = {{free_config, config}, {free_client, client},
                                    {free_lock, lock},     {free_lease, lease},
-                                   {free_lease, lost},    {free_shown, shown},
+                                   {free_lease, lost},    {free_state, state},
                                    {free_events, events}, {free_event, event},
                                    {free_error, error}};
         const int many = sizeof handles / sizeof *handles;

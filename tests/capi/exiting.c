@@ -152,16 +152,16 @@ static void c14_what_was_held_is_free_by_its_ttl(struct store *store)
 {
     ends(store, call_exit, 1);
     leasehold_client *client = open_client(store->url);
-    leasehold_shown *shown;
+    leasehold_lock_state *state;
     leasehold_lock *lock = make_lock(client, "n:0");
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
-    CHECK(leasehold_shown_is_held(shown));
-    uint64_t fence = leasehold_shown_fence(shown);
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+    CHECK(leasehold_lock_state_is_held(state));
+    uint64_t fence = leasehold_lock_state_fence(state);
     EVENTUALLY(!is_held(client, "n:0"));
     leasehold_lease *lease = take(lock);
     CHECK(leasehold_lease_fence(lease) > fence);
     give_back(lease);
-    leasehold_shown_free(shown);
+    leasehold_lock_state_free(state);
     leasehold_lock_free(lock);
     leasehold_client_free(client);
 }

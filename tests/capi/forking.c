@@ -15,7 +15,7 @@ struct inherited {
     leasehold_client *client;
     leasehold_lock *lock;
     leasehold_lease *lease;
-    leasehold_shown *shown;
+    leasehold_lock_state *state;
     leasehold_events *events;
     leasehold_event *event;
     leasehold_error *error;
@@ -33,7 +33,7 @@ static struct inherited make_all(struct store *store)
     all.event = next_event(all.events);
     leasehold_lease_free(lost);
     all.lease = take(all.lock);
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(all.lock, &all.shown, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(all.lock, &all.state, &problem));
     CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &all.error));
     return all;
 }
@@ -43,7 +43,7 @@ static void free_all(struct inherited all)
     leasehold_error_free(all.error);
     leasehold_event_free(all.event);
     leasehold_events_free(all.events);
-    leasehold_shown_free(all.shown);
+    leasehold_lock_state_free(all.state);
     leasehold_lease_free(all.lease);
     leasehold_lock_free(all.lock);
     leasehold_client_free(all.client);
@@ -57,7 +57,7 @@ static void misuse(struct inherited all)
     leasehold_client *client = UNTOUCHED;
     leasehold_lock *lock = UNTOUCHED;
     leasehold_lease *lease = UNTOUCHED;
-    leasehold_shown *shown = UNTOUCHED;
+    leasehold_lock_state *state = UNTOUCHED;
     leasehold_events *events = UNTOUCHED;
     leasehold_event *event = UNTOUCHED;
     uint64_t counted = 77;
@@ -90,7 +90,7 @@ static void misuse(struct inherited all)
     CHECK_STATUS(forked, leasehold_lock_set_attempts(all.lock, 1));
     CHECK_STATUS(forked, leasehold_lock_set_renew(all.lock, false));
     CHECK_STATUS(forked, leasehold_lock_set_max_hold_ms(all.lock, 1000));
-    CHECK_STATUS(forked, leasehold_lock_set_turn(all.lock, LEASEHOLD_TURN_SPIN));
+    CHECK_STATUS(forked, leasehold_lock_set_wait_mode(all.lock, LEASEHOLD_WAIT_MODE_SPIN));
     CHECK_STATUS(forked, leasehold_lock_set_backoff_ms(all.lock, 1, 1, 1));
     CHECK_TEXT("", leasehold_lock_name(all.lock, &length));
     EXPECT(forked, leasehold_lock_try_acquire(all.lock, &lease, &problem));
@@ -98,13 +98,13 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_lock_acquire_unless(all.lock, NULL, NULL, &lease, &problem));
     EXPECT(forked, leasehold_lock_acquire_within(all.lock, 0, NULL, NULL, &lease, &problem));
     EXPECT(forked, leasehold_lock_attach(all.lock, TOKEN, 32, 1, &lease, &problem));
-    EXPECT(forked, leasehold_lock_show(all.lock, &shown, &problem));
+    EXPECT(forked, leasehold_lock_inspect(all.lock, &state, &problem));
 
-    CHECK(!leasehold_shown_is_held(all.shown));
-    CHECK_TEXT("", leasehold_shown_token_prefix(all.shown));
-    CHECK_INT(0, leasehold_shown_ttl_ms(all.shown));
-    CHECK_INT(0, leasehold_shown_fence(all.shown));
-    CHECK_INT(0, leasehold_shown_last_fence(all.shown));
+    CHECK(!leasehold_lock_state_is_held(all.state));
+    CHECK_TEXT("", leasehold_lock_state_token_prefix(all.state));
+    CHECK_INT(0, leasehold_lock_state_ttl_ms(all.state));
+    CHECK_INT(0, leasehold_lock_state_fence(all.state));
+    CHECK_INT(0, leasehold_lock_state_last_fence(all.state));
 
     CHECK_INT(0, leasehold_lease_fence(all.lease));
     CHECK_TEXT("", leasehold_lease_token(all.lease));
@@ -128,7 +128,7 @@ static void misuse(struct inherited all)
     CHECK_TEXT("", leasehold_event_name(all.event, &length));
     CHECK_INT(0, leasehold_event_fence(all.event));
 
-    CHECK(client == UNTOUCHED && lock == UNTOUCHED && lease == UNTOUCHED && shown == UNTOUCHED);
+    CHECK(client == UNTOUCHED && lock == UNTOUCHED && lease == UNTOUCHED && state == UNTOUCHED);
     CHECK(events == UNTOUCHED && event == UNTOUCHED && counted == 77 && length == 0);
     free_all(all);
     /* That did nothing: they are still the parent's. */
@@ -175,7 +175,7 @@ static void lost_nothing(struct inherited all, size_t handles)
 {
     CHECK_INT(handles, leasehold_handle_count());
     CHECK(leasehold_lease_is_valid(all.lease));
-    CHECK_INT(leasehold_lease_fence(all.lease), leasehold_shown_fence(all.shown));
+    CHECK_INT(leasehold_lease_fence(all.lease), leasehold_lock_state_fence(all.state));
     EXPECT(LEASEHOLD_OK, leasehold_lease_extend(all.lease, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_client_ping(all.client, &problem));
     CHECK_TEXT("lost", leasehold_event_name(all.event, NULL));

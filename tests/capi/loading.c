@@ -112,7 +112,7 @@ static void use(void *handle, const char *url)
     FUNCTION(leasehold_status, leasehold_lock_set_ttl_ms, leasehold_lock *, int64_t);
     FUNCTION(leasehold_status, leasehold_lock_acquire_within, leasehold_lock *, int64_t,
              leasehold_interrupt_fn, void *, leasehold_lease **, leasehold_error **);
-    FUNCTION(leasehold_status, leasehold_lock_show, leasehold_lock *, leasehold_shown **,
+    FUNCTION(leasehold_status, leasehold_lock_inspect, leasehold_lock *, leasehold_lock_state **,
              leasehold_error **);
     FUNCTION(leasehold_status, leasehold_lease_release, leasehold_lease *, leasehold_error **);
     FUNCTION(leasehold_status, leasehold_events_next, leasehold_events *, int64_t,
@@ -120,7 +120,7 @@ static void use(void *handle, const char *url)
     FUNCTION(void, leasehold_client_free, leasehold_client *);
     FUNCTION(void, leasehold_lock_free, leasehold_lock *);
     FUNCTION(void, leasehold_lease_free, leasehold_lease *);
-    FUNCTION(void, leasehold_shown_free, leasehold_shown *);
+    FUNCTION(void, leasehold_lock_state_free, leasehold_lock_state *);
     FUNCTION(void, leasehold_events_free, leasehold_events *);
     FUNCTION(void, leasehold_event_free, leasehold_event *);
     FUNCTION(void, leasehold_error_free, leasehold_error *);
@@ -129,7 +129,7 @@ static void use(void *handle, const char *url)
     leasehold_client *client;
     leasehold_lock *lock;
     leasehold_lease *held, *lost;
-    leasehold_shown *shown;
+    leasehold_lock_state *state;
     leasehold_events *events;
     leasehold_event *event;
     leasehold_error *error;
@@ -139,7 +139,7 @@ static void use(void *handle, const char *url)
     CHECK_INT(0, leasehold_lock_acquire_within(lock, LIMIT_MS, NULL, NULL, &held, NULL));
     CHECK_INT(LEASEHOLD_TIMEOUT,
               leasehold_lock_acquire_within(lock, 2, NULL, NULL, &lost, NULL));
-    CHECK_INT(0, leasehold_lock_show(lock, &shown, NULL));
+    CHECK_INT(0, leasehold_lock_inspect(lock, &state, NULL));
     CHECK_INT(0, leasehold_lease_release(held, NULL));
     CHECK_INT(LEASEHOLD_NOT_HELD, leasehold_lease_release(held, &error));
     leasehold_lease_free(held);
@@ -152,7 +152,7 @@ static void use(void *handle, const char *url)
     leasehold_lock_free(lock);
     leasehold_lease_free(held);
     leasehold_lease_free(lost);
-    leasehold_shown_free(shown);
+    leasehold_lock_state_free(state);
     leasehold_events_free(events);
     leasehold_event_free(event);
     leasehold_error_free(error);

@@ -207,9 +207,9 @@ static void refuses(leasehold_client *client, leasehold_lock *lock, const char *
            leasehold_lock_attach(lock, token, 32, 1, &lease, &problem));
     CHECK(lease == UNTOUCHED);
     CHECK_INT(0, count(client, LEASEHOLD_COUNTER_ATTEMPTS));
-    leasehold_shown *shown;
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
-    leasehold_shown_free(shown);
+    leasehold_lock_state *state;
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+    leasehold_lock_state_free(state);
 }
 
 static void an_option_that_can_never_work_is_refused_until_it_is_made_well(struct store *store)
@@ -240,12 +240,15 @@ static void an_option_that_can_never_work_is_refused_until_it_is_made_well(struc
     refuses(client, lock, "max_hold");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_max_hold_ms(lock, 3600 * 1000));
 
-    const leasehold_turn bad_turns[] = {-1, LEASEHOLD_TURN_SPIN + 1, INT32_MAX};
-    for (size_t i = 0; i < sizeof bad_turns / sizeof *bad_turns; i++) {
-        CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_turn(lock, bad_turns[i]));
-        refuses(client, lock, "turn");
+    const leasehold_wait_mode bad_modes[] = {-1, LEASEHOLD_WAIT_MODE_SPIN + 1, INT32_MAX};
+    for (size_t i = 0; i < sizeof bad_modes / sizeof *bad_modes; i++) {
+        CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_wait_mode(lock, bad_modes[i]));
+        refuses(client, lock, "wait mode");
     }
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_turn(lock, LEASEHOLD_TURN_SPIN));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(lock, LEASEHOLD_WAIT_MODE_QUEUE));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_attempts(lock, 1));
+    refuses(client, lock, "'spin'");
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(lock, LEASEHOLD_WAIT_MODE_SPIN));
 
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_backoff_ms(lock, 3, -1, 10));
     refuses(client, lock, "backoff");

@@ -214,7 +214,7 @@ static void every_type_of_handle_is_counted_until_it_is_freed(struct store *stor
     leasehold_client *client;
     leasehold_lock *lock;
     leasehold_lease *lease, *lost;
-    leasehold_shown *shown;
+    leasehold_lock_state *state;
     leasehold_events *events;
     leasehold_event *event;
     leasehold_error *error;
@@ -227,7 +227,7 @@ static void every_type_of_handle_is_counted_until_it_is_freed(struct store *stor
     CHECK_INT(3, leasehold_handle_count());
     CHECK(leasehold_lock_try_acquire(lock, &lease, NULL) == LEASEHOLD_OK);
     CHECK_INT(4, leasehold_handle_count());
-    CHECK(leasehold_lock_show(lock, &shown, NULL) == LEASEHOLD_OK);
+    CHECK(leasehold_lock_inspect(lock, &state, NULL) == LEASEHOLD_OK);
     CHECK_INT(5, leasehold_handle_count());
     CHECK(leasehold_client_events(client, &events, NULL) == LEASEHOLD_OK);
     CHECK_INT(6, leasehold_handle_count());
@@ -251,7 +251,7 @@ static void every_type_of_handle_is_counted_until_it_is_freed(struct store *stor
     CHECK_INT(6, leasehold_handle_count());
     leasehold_events_free(events);
     CHECK_INT(5, leasehold_handle_count());
-    leasehold_shown_free(shown);
+    leasehold_lock_state_free(state);
     CHECK_INT(4, leasehold_handle_count());
     leasehold_lease_free(lease);
     CHECK_INT(3, leasehold_handle_count());

@@ -75,7 +75,7 @@ static void a_wait_asks_as_often_as_its_attempts_say(struct store *store)
 {
     struct pair pair = make_pair(store);
     leasehold_lease *lease;
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_turn(pair.lock, LEASEHOLD_TURN_SPIN));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(pair.lock, LEASEHOLD_WAIT_MODE_SPIN));
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_attempts(pair.lock, 7));
     EXPECT(LEASEHOLD_TIMEOUT, leasehold_lock_acquire_within(pair.lock, LEASEHOLD_FOREVER, NULL,
                                                             NULL, &lease, &problem));
@@ -89,7 +89,7 @@ static void a_backoff_says_how_often_a_wait_asks(struct store *store)
 {
     struct pair pair = make_pair(store);
     leasehold_lease *lease;
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_turn(pair.lock, LEASEHOLD_TURN_SPIN));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(pair.lock, LEASEHOLD_WAIT_MODE_SPIN));
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_backoff_ms(pair.lock, 0, 40, 40));
     EXPECT(LEASEHOLD_TIMEOUT,
            leasehold_lock_acquire_within(pair.lock, 300, NULL, NULL, &lease, &problem));
@@ -115,11 +115,11 @@ static void *wait_for_ever(void *with)
 
 static void a_waiter_gets_the_lock_that_is_released(struct store *store)
 {
-    const leasehold_turn turns[] = {LEASEHOLD_TURN_AUTO, LEASEHOLD_TURN_QUEUE, LEASEHOLD_TURN_SPIN};
-    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+    const leasehold_wait_mode modes[] = {LEASEHOLD_WAIT_MODE_AUTO, LEASEHOLD_WAIT_MODE_QUEUE, LEASEHOLD_WAIT_MODE_SPIN};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         struct pair pair = make_pair(store);
         uint64_t fence = leasehold_lease_fence(pair.held);
-        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_turn(pair.lock, turns[i]));
+        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(pair.lock, modes[i]));
         pthread_t waiter = begin(wait_for_ever, pair.lock);
         EVENTUALLY(count(pair.waiter, LEASEHOLD_COUNTER_BUSY) >= WAITS);
         EXPECT(LEASEHOLD_OK, leasehold_lease_release(pair.held, &problem));

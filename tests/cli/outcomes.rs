@@ -28,7 +28,7 @@ fn the_second_waits_or_is_turned_away() {
 
     for turn in ["auto", "queue", "spin"] {
         let mut first = start(run(&server, &[], "n", &HOLD));
-        let mut second = Started::new(run(&server, &["--turn", turn], "n", &["echo", "mine"]));
+        let mut second = Started::new(run(&server, &["--wait-mode", turn], "n", &["echo", "mine"]));
         until_it_asks(&server);
         assert!(second.process.try_wait().is_none());
         first.end_input();
@@ -44,7 +44,7 @@ fn without_the_right_to_subscribe_only_a_queue_is_refused() {
     let server = Server::start();
     server.cmd(&["ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "-subscribe"]);
     let url = format!("redis://mute:secret@127.0.0.1:{}", server.port());
-    let mute = |turn| leasehold(&url, ["run", "--turn", turn, "n", "--", "echo", "mine"]);
+    let mute = |turn| leasehold(&url, ["run", "--wait-mode", turn, "n", "--", "echo", "mine"]);
     let mut first = start(run(&server, &[], "n", &HOLD));
     let refused = mute("queue").output().unwrap();
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
@@ -74,7 +74,7 @@ fn mistakes_are_64_and_trouble_with_the_store_is_69() {
         &["run", "-n", "-w", "1s", "n", "--", "true"][..],
         &["run", "-w", "soon", "n", "--", "true"],
         &["run", "-E", "256", "n", "--", "true"],
-        &["run", "--turn", "left", "n", "--", "true"],
+        &["run", "--wait-mode", "left", "n", "--", "true"],
         &["run", "n"],
         &["run", "", "--", "true"],
         &["run", "--ttl", "50ms", "n", "--", "true"],

@@ -270,7 +270,7 @@ fn a_wait_shows_one_line_and_clears_it() {
     shell.line("leasehold run --ttl 6s n -- sleep 100 &");
     eventually(LIMIT, || is_held(&server, "n"));
     // A key that is deleted by hand wakes nobody: who spins notices it.
-    shell.line("leasehold run --turn spin n -- echo ra''n");
+    shell.line("leasehold run --wait-mode spin n -- echo ra''n");
     shell.sees("waiting ");
     let line = shell.sees("held by ");
     assert!(line.contains(" for n, ") && line.contains("s left, in redis://127.0.0.1:"), "{line}");

@@ -32,7 +32,7 @@ fn assert_in_time(client: &Client, kinds: &[ErrorKind]) {
         ("acquire", &|| lock.acquire_timeout(IO).map(drop)),
         ("a short acquire", &|| lock.acquire_timeout(ms(20)).map(drop)),
         ("a wait of zero", &|| lock.acquire_timeout(ms(0)).map(drop)),
-        ("show", &|| lock.show().map(drop)),
+        ("show", &|| lock.inspect().map(drop)),
         ("ping", &|| client.ping()),
     ];
     for (name, call) in calls {

@@ -193,7 +193,7 @@ fn c7_a_reply_without_end_is_an_error_on_every_connection() {
             let lease = client.lock(&what).try_acquire().unwrap().unwrap();
             for (word, name, call) in [
                 ("EVALSHA", "a take", &|| client.lock("lock").try_acquire().map(drop) as _),
-                ("EVALSHA", "a look", &|| client.lock("lock").show().map(drop)),
+                ("EVALSHA", "a look", &|| client.lock("lock").inspect().map(drop)),
                 ("EVALSHA", "an extension", &|| lease.extend()),
                 ("PING", "a ping", &|| client.ping()),
                 ("INFO", "a greeting", &|| guarded.ping()),

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use kit::*;
-use leasehold::{Client, Error, ErrorKind, Lock, Turn};
+use leasehold::{Client, Error, ErrorKind, Lock, WaitMode};
 use redis::Value;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ fn c13_a_user_with_exactly_the_commands_that_are_named_can_do_everything() {
     let lease = lock.try_acquire().unwrap().unwrap();
     assert!(lock.try_acquire().unwrap().is_none());
     lease.extend().unwrap();
-    assert!(lock.show().unwrap().holder.is_some());
+    assert!(lock.inspect().unwrap().holder.is_some());
     lease.release().unwrap();
 }
 
@@ -167,7 +167,7 @@ fn assert_documented_rights_are_enough(server: &Server) {
             [&holder, &waiter].map(|client| client.lock("stock:sku-17").ttl(LIMIT));
         let lease = held.acquire().unwrap();
         lease.extend().unwrap();
-        let in_line = wanted.clone().turn(Turn::Queue);
+        let in_line = wanted.clone().wait_mode(WaitMode::Queue);
         assert_eq!(in_line.acquire_timeout(ms(300)).unwrap_err().kind(), queueing, "{lines}");
         let fence = lease.fence();
         std::thread::scope(|scope| {
@@ -215,7 +215,7 @@ fn c13_a_key_of_another_type_or_without_ttl_is_refused_and_stays_as_it_was() {
         assert_eq!(server.cmd(&["DUMP", "lock"]), dumped, "{words:?}");
         assert_eq!(server.cmd(&["PTTL", "lock"]), Value::Int(-1));
         assert_eq!(server.cmd(&["DBSIZE"]), Value::Int(1), "no side key beside {words:?}");
-        assert_eq!(lock.show().unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(lock.inspect().unwrap_err().kind(), ErrorKind::WrongType);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kit::*;
-use leasehold::{Backoff, Client, ErrorKind, Lease, Turn};
+use leasehold::{Backoff, Client, ErrorKind, Lease, WaitMode};
 use redis::Value;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -202,8 +202,12 @@ fn c6_a_wait_goes_on_after_an_unknown_outcome() {
         let lease = std::thread::scope(|scope| {
             // Less than twice the io_timeout: the try that fails must not be taken for a measure of
             // how long the last one will need.
-            let call =
-                scope.spawn(|| client.lock("lock").turn(Turn::Spin).acquire_timeout(ms(900)));
+            let call = scope.spawn(|| {
+                client
+                    .lock("lock")
+                    .wait_mode(WaitMode::Spin(Backoff::default()))
+                    .acquire_timeout(ms(900))
+            });
             eventually(LIMIT, || client.counters().busy > 0);
             proxy.set(Mode::SwallowReplies);
             eventually(LIMIT, || {
@@ -232,7 +236,7 @@ fn c6_a_wait_with_many_unknown_outcomes_does_not_give_all_of_them_for_ever() {
     let client = open(&server, &proxy, "");
     let rival = Client::open(&server.url()).unwrap();
     let held = rival.lock("lock").try_acquire().unwrap().unwrap();
-    let lock = client.lock("lock").turn(Turn::Spin);
+    let lock = client.lock("lock").wait_mode(WaitMode::Spin(Backoff::default()));
     std::thread::scope(|scope| {
         let call = scope.spawn(|| lock.acquire_timeout(LIMIT).map(drop).unwrap());
         for unknown in 1..=20 {
@@ -282,8 +286,8 @@ fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
         }
     });
     let client = Client::open(&url).unwrap();
-    let backoff = Backoff::default().longest(ms(2));
-    let lock = client.lock("lock").ttl(Duration::from_secs(60)).backoff(backoff);
+    let spin = WaitMode::Spin(Backoff::default().longest(ms(2)));
+    let lock = client.lock("lock").ttl(Duration::from_secs(60)).wait_mode(spin);
     assert!(lock.try_acquire().unwrap().is_none());
     let ended = lock.wait(LIMIT * 6).acquire_unless(|| client.counters().unknown > 100);
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Interrupted);

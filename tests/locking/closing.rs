@@ -53,7 +53,7 @@ fn c14_every_call_after_close_says_closed(store: &Store) {
     assert_eq!(kind(lock.try_acquire()), ErrorKind::Closed);
     assert_eq!(kind(lock.acquire()), ErrorKind::Closed);
     assert_eq!(kind(clone.lock("m").acquire_timeout(ms(1))), ErrorKind::Closed);
-    assert_eq!(kind(lock.show()), ErrorKind::Closed);
+    assert_eq!(kind(lock.inspect()), ErrorKind::Closed);
     assert_eq!(kind(lock.attach(lease.token(), lease.fence())), ErrorKind::Closed);
     assert_eq!(kind(client.ping()), ErrorKind::Closed);
     assert_eq!(kind(client.events()), ErrorKind::Closed);

@@ -2,7 +2,7 @@
 
 use crate::stores::{LIMIT, Store, in_time_on_each_store, ms, on_each_store, open, secs};
 use kit::{End, Mode, Proxy, Server, eventually};
-use leasehold::{Client, Counters, ErrorKind};
+use leasehold::{Backoff, Client, Counters, ErrorKind, WaitMode};
 
 on_each_store!(
     tries_grants_and_refusals_are_counted,
@@ -32,7 +32,8 @@ fn tries_grants_and_refusals_are_counted(store: &Store) {
     assert_eq!(asked(&two, Counters::default()), (1, 0, 1, 0));
 
     let before = two.counters();
-    let error = two.lock("n").attempts(3).acquire().unwrap_err();
+    let three_times = WaitMode::Spin(Backoff::default().attempts(3));
+    let error = two.lock("n").wait_mode(three_times).acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert_eq!(asked(&two, before), (3, 0, 3, 1));
 

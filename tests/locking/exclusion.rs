@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::stores::{LIMIT, Store, ms, on_each_store};
 use kit::history::{judge, now};
 use kit::{Hold, Server, Wrong};
-use leasehold::{Backoff, Client};
+use leasehold::Client;
 use nix::fcntl::{Flock, FlockArg};
 
 on_each_store!(
@@ -65,8 +65,7 @@ struct Report {
 fn contend(client: &Client, register: &Path, span: Duration) -> Report {
     const TTL: Duration = ms(40);
     let register = Register::open(register);
-    let backoff = Backoff::default().longest(ms(5));
-    let lock = client.lock("contended").ttl(TTL).wait(LIMIT).backoff(backoff);
+    let lock = client.lock("contended").ttl(TTL).wait(LIMIT);
     let (start, mut report) = (now(), Report::default());
     // A busy machine may not give everybody a turn in this time.
     while now() - start < span || report.turns.len() < 8 {

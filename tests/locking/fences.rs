@@ -34,9 +34,9 @@ fn c2_fence_grows_across_release_drop_expiry_and_clients(store: &Store) {
 
 fn c2_fence_counts_for_each_name_alone_and_is_shown(store: &Store) {
     let client = store.client();
-    assert_eq!(client.lock("a").show().unwrap().last_fence, None);
+    assert_eq!(client.lock("a").inspect().unwrap().last_fence, None);
     let a = client.lock("a").acquire().unwrap();
-    let seen = client.lock("a").show().unwrap();
+    let seen = client.lock("a").inspect().unwrap();
     assert_eq!(seen.last_fence, Some(a.fence()));
     let holder = seen.holder.unwrap();
     assert_eq!(holder.fence, Some(a.fence()));
@@ -44,9 +44,9 @@ fn c2_fence_counts_for_each_name_alone_and_is_shown(store: &Store) {
     assert!(holder.ttl <= secs(30) && holder.ttl > secs(20), "{:?}", holder.ttl);
     let fence = a.fence();
     a.release().unwrap();
-    let seen = client.lock("a").show().unwrap();
+    let seen = client.lock("a").inspect().unwrap();
     assert_eq!((seen.holder, seen.last_fence), (None, Some(fence)));
-    assert_eq!(client.lock("b").show().unwrap().last_fence, None);
+    assert_eq!(client.lock("b").inspect().unwrap().last_fence, None);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn misuse(Inherited { client, lock, lease, other, attached, events }: Inherited)
     assert_eq!(kind(lock.acquire()), ErrorKind::Forked);
     assert_eq!(kind(lock.clone().wait_forever().acquire_unless(|| false)), ErrorKind::Forked);
     assert_eq!(kind(client.lock("another").acquire()), ErrorKind::Forked);
-    assert_eq!(kind(lock.show()), ErrorKind::Forked);
+    assert_eq!(kind(lock.inspect()), ErrorKind::Forked);
     assert_eq!(kind(lock.attach(lease.token(), lease.fence())), ErrorKind::Forked);
     assert_eq!(kind(lease.extend()), ErrorKind::Forked);
     assert_eq!(kind(lease.release()), ErrorKind::Forked);

@@ -64,7 +64,7 @@ fn the_reply_is_read_before_its_connection_is_used_again() {
     let lease = take(&client, "other");
     lease.extend().unwrap();
     drop(lease);
-    assert_eq!(client.lock("n").show().unwrap().last_fence, Some(fence));
+    assert_eq!(client.lock("n").inspect().unwrap().last_fence, Some(fence));
     let lease = take(&client, "n");
     assert!(lease.fence() > fence);
     drop(lease);

@@ -35,7 +35,7 @@ fn every_name_can_be_taken_shown_and_released(store: &Store) {
         let lease = client.lock(&name).try_acquire().unwrap().expect("nobody else is here");
         prop_assert_eq!(lease.name(), &name[..]);
         prop_assert!(client.lock(&name).try_acquire().unwrap().is_none());
-        let shown = client.lock(&name).show().unwrap();
+        let shown = client.lock(&name).inspect().unwrap();
         prop_assert_eq!(shown.last_fence, Some(lease.fence()));
         prop_assert_eq!(shown.holder.unwrap().fence, Some(lease.fence()));
         lease.extend().unwrap();
@@ -56,7 +56,7 @@ fn two_names_never_share_a_lock(store: &Store) {
         let second = client.lock(&two).try_acquire().unwrap().expect("another lock");
         let fences = [first.fence(), second.fence()];
         for (name, fence) in [&one, &two].into_iter().zip(fences) {
-            prop_assert_eq!(client.lock(name).show().unwrap().last_fence, Some(fence));
+            prop_assert_eq!(client.lock(name).inspect().unwrap().last_fence, Some(fence));
         }
         first.release().unwrap();
         prop_assert!(holder(&client, &two).is_some());
@@ -80,7 +80,7 @@ fn a_name_has_64_kib_at_most_and_a_byte_at_least(store: &Store) {
             lock.try_acquire().err(),
             lock.acquire().err(),
             lock.attach(token, 1).err(),
-            lock.show().err(),
+            lock.inspect().err(),
         ];
         for error in refused {
             assert_eq!(error.unwrap().kind(), ErrorKind::BadArgument);
@@ -162,7 +162,7 @@ fn c13_a_name_that_is_in_use_is_named() {
     let _: () = redis::cmd("SET").arg(NAME).arg("text").query(&mut connection).unwrap();
     assert_named(lock.try_acquire(), ErrorKind::WrongType);
     assert_named(lock.acquire(), ErrorKind::WrongType);
-    assert_named(lock.show(), ErrorKind::WrongType);
+    assert_named(lock.inspect(), ErrorKind::WrongType);
 }
 
 #[test]

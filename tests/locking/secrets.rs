@@ -53,7 +53,7 @@ fn everything_goes_well(server: &Server) {
     let (lock, events) = (client.lock("n"), client.events().unwrap());
     let lease = lock.acquire().unwrap();
     hear(format!("{client:?} {} {lock:?} {lease:?} {events:?}", client.store()));
-    hear(format!("{:?} {:?}", lock.show().unwrap(), client.counters()));
+    hear(format!("{:?} {:?}", lock.inspect().unwrap(), client.counters()));
     assert_eq!(hear_error(lock.acquire_timeout(ms(10))), ErrorKind::Timeout);
     server.cmd(&["DEL", "n"]);
     assert_eq!(hear_error(lease.release()), ErrorKind::Lost);

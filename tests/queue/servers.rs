@@ -10,7 +10,7 @@ use crate::queueing::{
 };
 use crate::stores::{LIMIT, STALL, holder, ms, open, secs};
 use kit::{Child, Mode, Proxy, Server, eventually, unless_starved};
-use leasehold::{Client, ErrorKind};
+use leasehold::{Backoff, Client, ErrorKind, WaitMode};
 
 fn crowds(server: &Server, processes: u64, numbers: [u64; 3]) -> Vec<Child> {
     let crowds: Vec<_> = (0..processes).map(|_| start_crowd(server, numbers)).collect();
@@ -163,7 +163,7 @@ fn all_who_insist_on_a_queue_that_is_refused_are_told() {
     let server = Server::start();
     let _held = open(&server.url()).lock(NAME).acquire().unwrap();
     let poor = client_without(&server, "subscribe");
-    let lock = poor.lock(NAME).turn(leasehold::Turn::Queue).wait_forever();
+    let lock = poor.lock(NAME).wait_mode(WaitMode::Queue).wait_forever();
     std::thread::scope(|scope| {
         let waiters: Vec<_> = (0..4).map(|_| scope.spawn(|| kind(lock.acquire()))).collect();
         for waiter in waiters {
@@ -192,12 +192,12 @@ fn who_may_not_subscribe_asks_again_and_again_and_says_so_once() {
         }
         assert_eq!(WARNINGS.load(Ordering::Relaxed), 1);
         let _held = holder.lock(NAME).acquire().unwrap();
-        let queue = poor.lock(NAME).turn(leasehold::Turn::Queue).wait(LIMIT);
+        let queue = poor.lock(NAME).wait_mode(WaitMode::Queue).wait(LIMIT);
         let start = Instant::now();
         assert_eq!(kind(queue.acquire()), ErrorKind::Permission);
         assert!(start.elapsed() < LIMIT / 2);
         // Nobody who may listen is kept from it.
-        let spin = poor.lock(NAME).turn(leasehold::Turn::Spin);
+        let spin = poor.lock(NAME).wait_mode(WaitMode::Spin(Backoff::default()));
         assert_eq!(kind(spin.acquire_timeout(ms(100))), ErrorKind::Timeout);
         eventually_queued(&server, 0);
         assert_all_keys_end(&server);

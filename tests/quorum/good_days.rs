@@ -82,7 +82,7 @@ fn c2_fences_grow_although_the_nodes_remember_different_ones() {
     let known = fences(&quorum);
     let as_far = known.iter().filter(|fence| **fence >= lease.fence()).count();
     assert!(as_far >= 3, "{known:?}");
-    assert_eq!(clients[0].lock("n").show().unwrap().holder.unwrap().fence, Some(lease.fence()));
+    assert_eq!(clients[0].lock("n").inspect().unwrap().holder.unwrap().fence, Some(lease.fence()));
     let mut last = lease.fence();
     assert!(u128::from(last) > now + 180_000_000, "{last}");
     lease.release().unwrap();
@@ -124,7 +124,7 @@ fn c5_a_lease_is_extended_shortened_and_handed_on_where_most_nodes_have_it() {
 fn a_holder_is_shown_who_has_most_nodes_and_no_other() {
     let quorum = Quorum::start(3);
     let client = quorum.client();
-    let shown = || client.lock("n").show().unwrap();
+    let shown = || client.lock("n").inspect().unwrap();
     assert_eq!((shown().holder, shown().last_fence), (None, None));
     let lease = taken(&client, "n");
     let holder = shown().holder.unwrap();

@@ -60,7 +60,7 @@ fn names_of_every_shape_lie_in_one_slot_and_work() {
         let lock = client.lock(name).wait(secs(20));
         let first = lock.try_acquire().unwrap().unwrap();
         assert!(lock.try_acquire().unwrap().is_none());
-        assert!(lock.show().unwrap().holder.is_some());
+        assert!(lock.inspect().unwrap().holder.is_some());
         first.extend().unwrap();
         let fence = first.fence();
         first.release().unwrap();

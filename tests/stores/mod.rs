@@ -78,7 +78,7 @@ pub fn open(url: &str) -> Client {
 
 /// What somebody sees who only looks.
 pub fn holder(client: &Client, name: impl AsRef<[u8]>) -> Option<Holder> {
-    client.lock(name).show().unwrap().holder
+    client.lock(name).inspect().unwrap().holder
 }
 
 #[track_caller]

@@ -24,7 +24,7 @@ _TYPES: Dict[str, Any] = {
     "size_t": ctypes.c_size_t,
     "leasehold_status": ctypes.c_int32,
     "leasehold_counter": ctypes.c_int32,
-    "leasehold_turn": ctypes.c_int32,
+    "leasehold_wait_mode": ctypes.c_int32,
     "leasehold_log_level": ctypes.c_int32,
     "leasehold_interrupt_fn": _abi.INTERRUPT,
     "leasehold_log_fn": _abi.LOG,
@@ -96,9 +96,9 @@ def test_counters_are_in_the_order_of_their_numbers() -> None:
     assert sorted(numbers.values()) == list(range(1, len(numbers) + 1))
 
 
-def test_turns_are_in_the_order_of_their_numbers() -> None:
-    numbers = _constants("TURN_")
-    assert {f"TURN_{turn.upper()}": number for number, turn in enumerate(_lock.TURNS)} == numbers
+def test_wait_modes_are_in_the_order_of_their_numbers() -> None:
+    numbers = _constants("WAIT_MODE_")
+    assert {f"WAIT_MODE_{mode.upper()}": number for number, mode in enumerate(_lock.WAIT_MODES)} == numbers
 
 
 def test_the_version_of_the_interface_is_the_headers() -> None:

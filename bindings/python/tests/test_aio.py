@@ -45,11 +45,11 @@ def test_async_with(client: leasehold.Client, other: leasehold.Client, name: str
             assert lease.valid and other.lock(name).try_acquire() is None
             with pytest.raises(leasehold.WouldDeadlock, match="this task"):
                 await lock.__aenter__()
-        assert not lease.valid and not lock.show().held
+        assert not lease.valid and not lock.inspect().held
         with pytest.raises(ZeroDivisionError):
             async with lock:
                 1 / 0
-        assert not lock.show().held
+        assert not lock.inspect().held
 
     play(story())
 
@@ -134,7 +134,7 @@ def test_a_cancelled_wait_is_over_when_the_task_is(client: leasehold.Client, nam
                 asked = client.counters().attempts
                 await asyncio.sleep(0.15)
                 assert client.counters().attempts == asked
-        assert not lock.show().held
+        assert not lock.inspect().held
 
     play(story())
 
@@ -188,7 +188,7 @@ def test_a_release_is_finished_though_the_task_is_cancelled(
             if lease.valid:
                 assert delay == 0.0  # It was cancelled before it began.
                 await aio.release(lease)
-            assert not lock.show().held
+            assert not lock.inspect().held
 
     play(story())
 
@@ -289,4 +289,4 @@ def test_ctrl_c_ends_a_program_that_waits(
         child.send_signal(signal.SIGINT)
         assert child.stdout.readline() == "interrupted\n" and child.wait(20) == 0
         assert time.monotonic() - start < 5
-    assert not redis_client.lock(name).show().held
+    assert not redis_client.lock(name).inspect().held

@@ -17,8 +17,8 @@ def test_a_lost_lease_runs_out_by_its_ttl(
     lease = client.lock(name, ttl=1).acquire()
     assert lease.valid
     del lease
-    shown = other.lock(name).show()
-    assert shown.held
+    state = other.lock(name).inspect()
+    assert state.held
     # Nobody renews it, so this is less than the ttl and goes on falling.
     other.lock(name).acquire(wait=20).release()
     assert client.counters().renewed == 0
@@ -34,8 +34,8 @@ def test_a_lease_lost_right_after_it_was_handed_over_runs_out_by_its_ttl(
         held.release()
         fence = waiter.result()
         # Its client claims it for its whole ttl all the same, and then leaves it.
-        until(lambda: (other.lock(name).show().ttl or 0) > 20)
-        assert other.lock(name).show().fence == fence
+        until(lambda: (other.lock(name).inspect().ttl or 0) > 20)
+        assert other.lock(name).inspect().fence == fence
         assert redis_client.counters().renewed == 0
 
 
@@ -49,7 +49,7 @@ def test_a_cycle_of_garbage(url: str, other: leasehold.Client, name: str) -> Non
     node.me, node.kept = node, [client, client.lock(name), client.lock(name, ttl=1).acquire()]
     del node, client
     gc.collect()
-    assert other.lock(name).show().held
+    assert other.lock(name).inspect().held
     other.lock(name).acquire(wait=20).release()
 
 
@@ -65,7 +65,7 @@ def test_a_with_block_keeps_its_lease(url: str, other: leasehold.Client, name: s
     with leasehold.connect(url).lock(name):
         gc.collect()
         assert other.lock(name).try_acquire() is None
-    assert not other.lock(name).show().held
+    assert not other.lock(name).inspect().held
 
 
 @pytest.mark.parametrize("times", [1000])

@@ -37,13 +37,13 @@ def test_with_a_with_statement(
     with client.lock(name, ttl=10, wait=5) as lease:
         assert lease.name == name and lease.fence > 0 and len(lease.token) == 32
         assert other.lock(name).try_acquire() is None
-    assert not other.lock(name).show().held
+    assert not other.lock(name).inspect().held
 
 
 def test_a_lease_is_a_context_too(client: leasehold.Client, name: str) -> None:
     with client.lock(name).acquire(wait=1) as lease:
         assert lease.valid
-    assert not client.lock(name).show().held
+    assert not client.lock(name).inspect().held
 
 
 def test_the_exception_of_the_block_comes_through(client: leasehold.Client, name: str) -> None:
@@ -51,7 +51,7 @@ def test_the_exception_of_the_block_comes_through(client: leasehold.Client, name
     with pytest.raises(ZeroDivisionError):
         with lock:
             1 / 0
-    assert not lock.show().held
+    assert not lock.inspect().held
 
 
 def test_nesting_on_one_lock_is_refused_at_once(client: leasehold.Client, name: str) -> None:
@@ -59,7 +59,7 @@ def test_nesting_on_one_lock_is_refused_at_once(client: leasehold.Client, name: 
     with lock:
         with pytest.raises(leasehold.WouldDeadlock, match="this thread"):
             lock.__enter__()
-        assert lock.show().held
+        assert lock.inspect().held
     with lock:
         pass
 
@@ -100,21 +100,21 @@ def test_waiting_ends_with_a_timeout(
         with pytest.raises(leasehold.Timeout):
             other.lock(name).acquire(wait=0)
         with pytest.raises(leasehold.Timeout):
-            other.lock(name, attempts=2, turn="spin").acquire(wait=math.inf)
+            other.lock(name, attempts=2, wait_mode="spin").acquire(wait=math.inf)
         with pytest.raises(leasehold.Timeout):
             other.lock(name, wait=timedelta(milliseconds=20)).__enter__()
 
 
-def test_a_wait_gets_its_turn_as_it_says(
+def test_a_wait_gets_the_lock_in_every_mode(
     client: leasehold.Client, other: leasehold.Client, name: str
 ) -> None:
-    turns: "list[leasehold.Turn]" = ["auto", "queue", "spin"]
-    for turn in turns:
+    modes: "list[leasehold.WaitMode]" = ["auto", "queue", "spin"]
+    for mode in modes:
         lease = client.lock(name).acquire()
         with ThreadPoolExecutor() as threads:
-            later = threads.submit(other.lock(name, turn=turn).acquire)
+            later = threads.submit(other.lock(name, wait_mode=mode).acquire)
             with pytest.raises(leasehold.Timeout):
-                other.lock(name, turn=turn).acquire(wait=0.1)
+                other.lock(name, wait_mode=mode).acquire(wait=0.1)
             lease.release()
             assert later.result().fence > lease.fence
             later.result().release()
@@ -167,7 +167,7 @@ def test_letting_it_expire(
     lease.let_expire(after=0.2)
     assert not lease.valid
     assert other.lock(name).try_acquire() is None
-    until(lambda: not other.lock(name).show().held)
+    until(lambda: not other.lock(name).inspect().held)
     lease = client.lock(name).acquire()
     with pytest.raises(leasehold.BadArgument):
         lease.let_expire(after=10**6)
@@ -182,7 +182,7 @@ def test_handing_on(client: leasehold.Client, other: leasehold.Client, name: str
     lease.extend()
     assert lease.valid and lease.fence == fence and lease.token != token
     lease.release()
-    assert not client.lock(name).show().held
+    assert not client.lock(name).inspect().held
     for bad in [("0" * 31, 1), ("0" * 32, 0), ("0" * 32, 2**53)]:
         with pytest.raises(leasehold.BadArgument):
             other.lock(name).attach(*bad)
@@ -190,11 +190,11 @@ def test_handing_on(client: leasehold.Client, other: leasehold.Client, name: str
 
 def test_showing(client: leasehold.Client, name: str) -> None:
     lock = client.lock(name, ttl=10)
-    assert lock.show() == leasehold.Shown(False, "", 0, None, None)
+    assert lock.inspect() == leasehold.LockState(False, "", 0, None, None)
     with lock as lease:
-        shown = lock.show()
-        assert shown.held and shown.fence == shown.last_fence == lease.fence
-        assert lease.token.startswith(shown.token_prefix) and 5 < shown.ttl <= 10
+        state = lock.inspect()
+        assert state.held and state.fence == state.last_fence == lease.fence
+        assert lease.token.startswith(state.token_prefix) and 5 < state.ttl <= 10
 
 
 @pytest.mark.parametrize("text", [b"\x00\xff\x80 binary", "größe:{tag}", b"plain", "\udcff"])
@@ -243,14 +243,16 @@ def test_a_client_is_not_made_by_hand() -> None:
 def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     lock: Any = client.lock
     options: Any
-    for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}, {"turn": ""}]:
+    for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}, {"wait_mode": ""}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options)
     wrong = [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}]
-    for options in [*wrong, {"attempts": 0}, {"io_timeout": 0}]:
+    spin = {"wait_mode": "spin", "attempts": 0}
+    not_spin = [{"attempts": 2}, {"backoff": leasehold.Backoff(), "wait_mode": "queue"}]
+    for options in [*wrong, spin, *not_spin, {"io_timeout": 0}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options).acquire()
-    for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}, {"turn": 2}]:
+    for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}, {"wait_mode": 2}]:
         with pytest.raises(TypeError):
             lock("x", **options)
     with pytest.raises(TypeError):
@@ -294,7 +296,7 @@ def test_closing(client: leasehold.Client, other: leasehold.Client, name: str) -
     client.close()
     client.close()
     assert not lease.valid
-    assert not other.lock(name).show().held
+    assert not other.lock(name).inspect().held
     calls: "list[Callable[[], Any]]" = [client.ping, client.lock(name).acquire, lease.release]
     for call in calls:
         with pytest.raises(leasehold.Closed):
@@ -344,7 +346,7 @@ def test_no_handle_is_left(url: str, name: str) -> None:
             pass
     with client.events() as events:
         events.next(wait=0)
-    client.lock(name).show()
+    client.lock(name).inspect()
     for _ in range(3):
         with pytest.raises(leasehold.BadArgument):
             client.lock("").acquire()

@@ -70,7 +70,7 @@ def test_a_child_owns_nothing_and_can_open_its_own(server: Server, name: str) ->
 
         assert in_child(child) == 0
         assert lease.valid
-    assert not lock.show().held
+    assert not lock.inspect().held
     client.close()
 
 
@@ -231,7 +231,7 @@ def test_another_thread_may_release(client: leasehold.Client, name: str) -> None
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(failures) == 7 and not client.lock(name).show().held
+    assert len(failures) == 7 and not client.lock(name).inspect().held
 
 
 def test_closing_wakes_those_who_wait(server: Server, name: str, until: Until) -> None:
@@ -306,7 +306,7 @@ def test_the_end_of_the_interpreter(
     else:
         assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)
     # It asks nobody: the ttl frees what was held.
-    assert redis_client.lock(name).show().held
+    assert redis_client.lock(name).inspect().held
 
 
 def test_the_end_while_the_server_sleeps(run: Run, own_server: Server, name: str) -> None:

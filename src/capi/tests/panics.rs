@@ -13,8 +13,8 @@ use crate::capi::event::*;
 use crate::capi::events::*;
 use crate::capi::lease::*;
 use crate::capi::lock::*;
+use crate::capi::lock_state::*;
 use crate::capi::log::*;
-use crate::capi::shown::*;
 use crate::capi::status::*;
 
 thread_local! {
@@ -211,7 +211,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
             => free!(leasehold_lease_free)),
         call!(leasehold_lock_attach, (other, start(token), token.len(), 7), null_mut()
             => free!(leasehold_lease_free)),
-        call!(leasehold_lock_show, (lock), null_mut() => free!(leasehold_shown_free)),
+        call!(leasehold_lock_inspect, (lock), null_mut() => free!(leasehold_lock_state_free)),
         call!(leasehold_lease_extend, (lease)),
         call!(leasehold_lease_extend_for_ms, (lease, 60_000)),
         call!(leasehold_lease_release, taken: world.taken() => leasehold_lease_free, (taken)),
@@ -256,7 +256,7 @@ fn c11_a_thousand_panics_are_a_thousand_error_codes() {
 fn c11_plain_values_are_neutral_when_there_is_a_panic() {
     let world = World::new();
     let (event, config) = (world.event(), world.config());
-    let shown = made(|out, error| unsafe { leasehold_lock_show(world.lock, out, error) });
+    let state = made(|out, error| unsafe { leasehold_lock_inspect(world.lock, out, error) });
     let mut error = null_mut();
     let mut length = 77;
     let lengths = &raw mut length;
@@ -280,10 +280,10 @@ fn c11_plain_values_are_neutral_when_there_is_a_panic() {
         leasehold_lease_fence(world.lease) == 0;
         leasehold_lease_remaining_ms(world.lease) == 0;
         leasehold_lease_is_valid(world.lease) == false;
-        leasehold_shown_is_held(shown) == false;
-        leasehold_shown_ttl_ms(shown) == 0;
-        leasehold_shown_fence(shown) == 0;
-        leasehold_shown_last_fence(shown) == 0;
+        leasehold_lock_state_is_held(state) == false;
+        leasehold_lock_state_ttl_ms(state) == 0;
+        leasehold_lock_state_fence(state) == 0;
+        leasehold_lock_state_last_fence(state) == 0;
         leasehold_event_kind(event) == LEASEHOLD_EVENT_NONE;
         leasehold_event_reason(event) == LEASEHOLD_LOSS_NONE;
         leasehold_event_fence(event) == 0;
@@ -304,7 +304,7 @@ fn c11_plain_values_are_neutral_when_there_is_a_panic() {
         leasehold_lease_name(world.lease, lengths);
         leasehold_lock_name(world.lock, lengths);
         leasehold_event_name(event, lengths);
-        leasehold_shown_token_prefix(shown);
+        leasehold_lock_state_token_prefix(state);
         leasehold_client_store(world.client);
         leasehold_config_store(config);
         leasehold_error_message(error);

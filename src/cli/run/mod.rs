@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, Turn, parse_duration};
+use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, WaitMode, parse_duration};
 use nix::sys::signal::Signal;
 
 use crate::exit::{self, Failure, LOST, plain, say};
@@ -70,8 +70,8 @@ pub(crate) struct Args {
     /// hands it on. auto asks again and again only where the server refuses what
     /// the queue needs; queue fails there. spin always asks again and again:
     /// for names that are shared with programs of other libraries.
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = turn, verbatim_doc_comment)]
-    turn: Turn,
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = wait_mode, verbatim_doc_comment)]
+    wait_mode: WaitMode,
     /// Exit status when the lock is taken
     #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
     conflict_exit_code: u8,
@@ -118,7 +118,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.detail().to_owned())
 }
 
-fn turn(text: &str) -> Result<Turn, String> {
+fn wait_mode(text: &str) -> Result<WaitMode, String> {
     text.parse().map_err(|error: Error| error.detail().to_owned())
 }
 
@@ -175,20 +175,21 @@ fn run(
 ) -> Result<End, Failure> {
     let events = client.events()?;
     let lock = client.lock(args.name.as_bytes()).ttl(args.ttl()).renew(true).no_max_hold();
-    let lease = match take(&lock.turn(args.turn), args.patience(), client.store(), signals)? {
-        Taken::Lease(lease) => lease,
-        Taken::Busy => {
-            // As quiet as flock(1) in a script; a user who waited at a terminal wonders why.
-            if !args.no_wait && io::stderr().is_terminal() {
-                say(&format!("{} is taken", plain(args.name.as_bytes())));
+    let lease =
+        match take(&lock.wait_mode(args.wait_mode), args.patience(), client.store(), signals)? {
+            Taken::Lease(lease) => lease,
+            Taken::Busy => {
+                // As quiet as flock(1) in a script; a user who waited at a terminal wonders why.
+                if !args.no_wait && io::stderr().is_terminal() {
+                    say(&format!("{} is taken", plain(args.name.as_bytes())));
+                }
+                return Ok(End::Exit(args.conflict_exit_code));
             }
-            return Ok(End::Exit(args.conflict_exit_code));
-        }
-        Taken::Ended(Signal::SIGINT) if terminal.is_some_and(Terminal::is_ours) => {
-            return Ok(End::InterruptedWait);
-        }
-        Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal as i32))),
-    };
+            Taken::Ended(Signal::SIGINT) if terminal.is_some_and(Terminal::is_ours) => {
+                return Ok(End::InterruptedWait);
+            }
+            Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal as i32))),
+        };
     let taken = now();
     let finished = guarded(args, &lease, &events, signals, terminal)?;
     let over = match args.once_per {
@@ -309,6 +310,7 @@ fn leave_taken(lease: Lease, left: Duration) -> Result<(), Error> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use leasehold::Backoff;
 
     #[derive(Parser)]
     struct Run {
@@ -333,11 +335,11 @@ mod tests {
     }
 
     #[test]
-    fn it_gets_its_turn_as_it_was_told() {
-        let turn = |words: &[&str]| parse(&[words, &["name", "true"]].concat()).unwrap().turn;
-        assert_eq!(turn(&[]), Turn::Auto);
-        assert_eq!(turn(&["--turn", "queue"]), Turn::Queue);
-        assert_eq!(turn(&["--turn=spin"]), Turn::Spin);
+    fn it_waits_in_the_mode_that_it_was_told() {
+        let mode = |words: &[&str]| parse(&[words, &["name", "true"]].concat()).unwrap().wait_mode;
+        assert_eq!(mode(&[]), WaitMode::Auto);
+        assert_eq!(mode(&["--wait-mode", "queue"]), WaitMode::Queue);
+        assert_eq!(mode(&["--wait-mode=spin"]), WaitMode::Spin(Backoff::default()));
     }
 
     #[test]
@@ -357,7 +359,7 @@ mod tests {
             &["-w", "-1s", "n", "--", "true"],
             &["-w", "soon", "n", "--", "true"],
             &["-E", "256", "n", "--", "true"],
-            &["--turn", "left", "n", "--", "true"],
+            &["--wait-mode", "left", "n", "--", "true"],
             &["--ttl", "1s", "--once-per", "1h", "n", "--", "true"],
             &["n"],
             &["n", "--"],

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leasehold::{Error, Lock, Shown};
+use leasehold::{Error, Lock, LockState};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
 use crate::exit::plain;
@@ -72,7 +72,7 @@ fn draw(lock: &Lock, store: &str, line: &ProgressBar, dropped: &Receiver<()>) {
     let place = shortened(store, std::env::var("HOME").ok().as_deref());
     let mut pause = FIRST;
     while dropped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-        let shown = lock.show();
+        let shown = lock.inspect();
         // In the background the line would run into what the user types.
         if tcgetpgrp(io::stderr()) == Ok(getpgrp()) {
             line.set_message(text(&name, start.elapsed(), &place, shown));
@@ -82,10 +82,10 @@ fn draw(lock: &Lock, store: &str, line: &ProgressBar, dropped: &Receiver<()>) {
 }
 
 /// A narrow terminal cuts the end off, so what changes comes first.
-fn text(name: &str, waited: Duration, place: &str, shown: Result<Shown, Error>) -> String {
+fn text(name: &str, waited: Duration, place: &str, shown: Result<LockState, Error>) -> String {
     let start = format!("waiting {} for {name}", seconds(waited));
     match shown {
-        Ok(Shown { holder: Some(holder), .. }) => {
+        Ok(LockState { holder: Some(holder), .. }) => {
             let left = seconds(holder.ttl);
             format!("{start}, {left} left, in {place}, held by {}", who(&holder))
         }

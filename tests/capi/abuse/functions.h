@@ -48,7 +48,7 @@
     FUNCTION(STATUS, lock_set_attempts, LOCK, NONE, NO, (HANDLE, COUNT))                           \
     FUNCTION(STATUS, lock_set_renew, LOCK, NONE, NO, (HANDLE, COUNT))                              \
     FUNCTION(STATUS, lock_set_max_hold_ms, LOCK, NONE, NO, (HANDLE, MS))                           \
-    FUNCTION(STATUS, lock_set_turn, LOCK, NONE, NO, (HANDLE, NUMBER_IN))                           \
+    FUNCTION(STATUS, lock_set_wait_mode, LOCK, NONE, NO, (HANDLE, NUMBER_IN))                      \
     FUNCTION(STATUS, lock_set_backoff_ms, LOCK, NONE, NO, (HANDLE, COUNT, MS, MORE_MS))            \
     FUNCTION(TEXT, lock_name, LOCK, LENGTH, NO, (HANDLE, OUTPUT))                                  \
     FUNCTION(STATUS, lock_try_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
@@ -58,14 +58,14 @@
     FUNCTION(STATUS, lock_acquire_within, LOCK, LEASE, NO,                                         \
              (HANDLE, MS, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                \
     FUNCTION(STATUS, lock_attach, LOCK, LEASE, TOKEN, (HANDLE, BYTES, FENCE, OUTPUT, ERROR_OUT))   \
-    FUNCTION(STATUS, lock_show, LOCK, SHOWN, NO, (HANDLE, OUTPUT, ERROR_OUT))                      \
+    FUNCTION(STATUS, lock_inspect, LOCK, LOCK_STATE, NO, (HANDLE, OUTPUT, ERROR_OUT))              \
     FUNCTION(NOTHING, lock_free, LOCK, NONE, NO, (HANDLE))                                         \
-    FUNCTION(NUMBER, shown_is_held, SHOWN, NONE, NO, (HANDLE))                                     \
-    FUNCTION(TEXT, shown_token_prefix, SHOWN, NONE, NO, (HANDLE))                                  \
-    FUNCTION(NUMBER, shown_ttl_ms, SHOWN, NONE, NO, (HANDLE))                                      \
-    FUNCTION(NUMBER, shown_fence, SHOWN, NONE, NO, (HANDLE))                                       \
-    FUNCTION(NUMBER, shown_last_fence, SHOWN, NONE, NO, (HANDLE))                                  \
-    FUNCTION(NOTHING, shown_free, SHOWN, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NUMBER, lock_state_is_held, LOCK_STATE, NONE, NO, (HANDLE))                           \
+    FUNCTION(TEXT, lock_state_token_prefix, LOCK_STATE, NONE, NO, (HANDLE))                        \
+    FUNCTION(NUMBER, lock_state_ttl_ms, LOCK_STATE, NONE, NO, (HANDLE))                            \
+    FUNCTION(NUMBER, lock_state_fence, LOCK_STATE, NONE, NO, (HANDLE))                             \
+    FUNCTION(NUMBER, lock_state_last_fence, LOCK_STATE, NONE, NO, (HANDLE))                        \
+    FUNCTION(NOTHING, lock_state_free, LOCK_STATE, NONE, NO, (HANDLE))                             \
     FUNCTION(NUMBER, lease_fence, LEASE, NONE, NO, (HANDLE))                                       \
     FUNCTION(TEXT, lease_token, LEASE, NONE, NO, (HANDLE))                                         \
     FUNCTION(TEXT, lease_name, LEASE, LENGTH, NO, (HANDLE, OUTPUT))                                \
@@ -95,7 +95,7 @@
     FUNCTION(NUMBER, handle_count, NONE, NONE, NO, ())
 
 /* What a function takes or gives. Those before NONE are handles. */
-enum type { ERROR, CONFIG, CLIENT, LOCK, SHOWN, LEASE, EVENTS, EVENT, NONE, PLAIN, LENGTH };
+enum type { ERROR, CONFIG, CLIENT, LOCK, LOCK_STATE, LEASE, EVENTS, EVENT, NONE, PLAIN, LENGTH };
 #define TYPES NONE
 
 enum result { STATUS, NUMBER, TEXT, NOTHING };

@@ -257,14 +257,14 @@ static const struct {
     {"lock_set_io_timeout_ms", 20},
     {"lock_set_renew", 20},         {"lock_set_max_hold_ms", 20},   {"lock_set_backoff_ms", 20},
     {"lock_try_acquire", 150},      {"lock_acquire", 30},           {"lock_acquire_within", 30},
-    {"lock_acquire_unless", 30},    {"lock_attach", 20},            {"lock_show", 10},
+    {"lock_acquire_unless", 30},    {"lock_attach", 20},            {"lock_inspect", 10},
     {"lock_free", 10},              {"lease_extend", 30},           {"lease_extend_for_ms", 30},
     {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
     {"lease_detach", 10},           {"lease_free", 30},             {"lease_abandon", 10},
     {"events_next", 60},
     {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
     {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},
-    {"log_set", 20},                {"lock_set_turn", 20},          {"config_set_claim_window_ms", 3},
+    {"log_set", 20},                {"lock_set_wait_mode", 20},     {"config_set_claim_window_ms", 3},
 };
 
 static unsigned weights[128], all_weights;
@@ -294,7 +294,7 @@ static const struct function *maker_of(enum type type)
 {
     static const char *const makers[TYPES] = {
         "duration_parse", "config_from_url",  "client_open",   "client_lock",
-        "lock_show",      "lock_try_acquire", "client_events", "events_next",
+        "lock_inspect",   "lock_try_acquire", "client_events", "events_next",
     };
 
     return function_named(makers[type]);

@@ -79,7 +79,7 @@ void make_world(struct world *world, struct library library, const char *url, co
     status = library.lock_try_acquire(made[LOCK], (leasehold_lease **)&made[LEASE], &error);
     need(world, status == LEASEHOLD_OK, "take a lock", error);
     world->fence = library.lease_fence(made[LEASE]);
-    status = library.lock_show(made[LOCK], (leasehold_shown **)&made[SHOWN], &error);
+    status = library.lock_inspect(made[LOCK], (leasehold_lock_state **)&made[LOCK_STATE], &error);
     need(world, status == LEASEHOLD_OK, "look at a lock", error);
     leasehold_config *none;
     status = library.config_from_url(URL_THAT_IS_NONE, LEASEHOLD_NUL, &none,
@@ -100,8 +100,8 @@ const char *harm_to(const struct world *world)
         return "the client";
     if (strcmp(library->lock_name(made[LOCK], NULL), world->name) != 0)
         return "the lock";
-    if (!library->shown_is_held(made[SHOWN]) || library->shown_fence(made[SHOWN]) != world->fence)
-        return "what was shown";
+    if (!library->lock_state_is_held(made[LOCK_STATE]) || library->lock_state_fence(made[LOCK_STATE]) != world->fence)
+        return "the lock state";
     if (library->lease_fence(made[LEASE]) != world->fence ||
         !library->lease_is_valid(made[LEASE]) ||
         strlen(library->lease_token(made[LEASE])) != 32)
@@ -162,7 +162,7 @@ const char *end_world(struct world *world)
     if (wrong == NULL)
         wrong = use(world);
     library->error_free(made[ERROR]);
-    library->shown_free(made[SHOWN]);
+    library->lock_state_free(made[LOCK_STATE]);
     library->event_free(made[EVENT]);
     library->events_free(made[EVENTS]);
     if (wrong == NULL && fcntl(world->descriptor, F_GETFD) != -1)

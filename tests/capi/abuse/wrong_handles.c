@@ -70,7 +70,7 @@ static void *make(const struct world *world, enum type type)
         [CONFIG] = "config_from_env",
         [CLIENT] = "client_open_config",
         [LOCK] = "client_lock",
-        [SHOWN] = "lock_show",
+        [LOCK_STATE] = "lock_inspect",
         [LEASE] = "lock_attach",
         [EVENTS] = "client_events",
     };

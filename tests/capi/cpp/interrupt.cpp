@@ -131,7 +131,7 @@ TEST(interrupt_may_call_the_library) {
     leasehold::client client{check::server().url()};
     const auto lock = client.lock(unused_name());
     const auto held = lock.acquire();
-    CHECK(!lock.acquire_for(1h, [&] { return lock.show().held; }));
+    CHECK(!lock.acquire_for(1h, [&] { return lock.inspect().held; }));
     // What it throws comes first, whatever else went wrong.
     try {
         static_cast<void>(lock.acquire_for(1h, [&]() -> bool {

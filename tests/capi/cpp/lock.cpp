@@ -79,7 +79,7 @@ TEST_ON_BOTH(wait_ends_by_its_time) {
     CHECK(!lock.wait(0s).acquire());
     CHECK(!lock.acquire_for(0s));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.acquire_for(-1ms));
-    CHECK(!lock.attempts(2).turn(leasehold::turn::spin).acquire_for(1h));
+    CHECK(!lock.attempts(2).wait_mode(leasehold::wait_mode::spin).acquire_for(1h));
 }
 
 TEST_ON_BOTH(wait_ends_with_the_lock) {
@@ -212,21 +212,21 @@ TEST_ON_BOTH(lease_is_handed_on) {
 TEST_ON_BOTH(lock_is_shown) {
     const leasehold::client client{url};
     const auto lock = client.lock(unused_name()).ttl(10s);
-    leasehold::shown shown = lock.show();
-    CHECK(!shown.held && shown.token_prefix.empty() && shown.ttl == 0ms);
-    EQUAL(shown.fence, 0u);
+    leasehold::lock_state state = lock.inspect();
+    CHECK(!state.held && state.token_prefix.empty() && state.ttl == 0ms);
+    EQUAL(state.fence, 0u);
     auto lease = lock.acquire();
-    shown = lock.show();
-    CHECK(shown.held);
-    CHECK(!shown.token_prefix.empty() && shown.token_prefix.size() < 32);
-    EQUAL(lease->token().find(shown.token_prefix), 0u);
-    CHECK(shown.ttl > 5s && shown.ttl <= 10s);
-    EQUAL(shown.fence, lease->fence());
-    EQUAL(shown.last_fence, lease->fence());
+    state = lock.inspect();
+    CHECK(state.held);
+    CHECK(!state.token_prefix.empty() && state.token_prefix.size() < 32);
+    EQUAL(lease->token().find(state.token_prefix), 0u);
+    CHECK(state.ttl > 5s && state.ttl <= 10s);
+    EQUAL(state.fence, lease->fence());
+    EQUAL(state.last_fence, lease->fence());
     CHECK(lease->release() == outcome::done);
-    shown = lock.show();
-    CHECK(!shown.held);
-    EQUAL(shown.last_fence, lease->fence());
+    state = lock.inspect();
+    CHECK(!state.held);
+    EQUAL(state.last_fence, lease->fence());
 }
 
 TEST_ON_BOTH(options_are_set_in_place_and_in_a_chain) {
@@ -237,13 +237,13 @@ TEST_ON_BOTH(options_are_set_in_place_and_in_a_chain) {
                        .attempts(100)
                        .renew(true)
                        .max_hold(400ms)
-                       .turn(leasehold::turn::queue)
+                       .wait_mode(leasehold::wait_mode::spin)
                        .backoff(1, 1ms, 5ms);
     auto lease = chained.acquire();
     EVENTUALLY(!lease->is_valid()); // by max_hold
 
     auto set = client.lock(unused_name());
-    set.ttl(80ms).renew(false).turn(leasehold::turn::spin).backoff(0, 2ms);
+    set.ttl(80ms).renew(false).wait_mode(leasehold::wait_mode::spin).backoff(0, 2ms);
     auto brief = set.acquire();
     EVENTUALLY(!brief->is_valid()); // by its ttl
     CHECK(set.max_hold(leasehold::forever).ttl(1min).acquire_for(20s)->remaining() > 30s);
@@ -256,16 +256,19 @@ TEST(options_that_cannot_be_are_refused) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.wait(-1ns));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.io_timeout(-1h));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.max_hold(-1h));
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.turn(static_cast<leasehold::turn>(77)));
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.wait_mode(static_cast<leasehold::wait_mode>(77)));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.backoff(1, -1ms));
     const auto named = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").ttl(-1s));
     EQUAL(named.detail(), "ttl");
     const auto refused = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT,
                                 client.lock(unused_name()).ttl(48h).try_acquire());
     CHECK(refused.detail().find("ttl") != std::string::npos);
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").attempts(0).acquire());
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").wait_mode(leasehold::wait_mode::spin).attempts(0).acquire());
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").attempts(2).acquire());
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").backoff(1, 1ms).acquire());
     // Setting it well makes up for it.
-    lock.ttl(1s).wait(1s).io_timeout(1s).max_hold(1h).turn(leasehold::turn::automatic).backoff(1, 1ms);
+    lock.ttl(1s).wait(1s).io_timeout(1s).max_hold(1h).wait_mode(leasehold::wait_mode::spin);
+    lock.backoff(1, 1ms);
     CHECK(lock.acquire());
 }
 

@@ -256,7 +256,7 @@ TEST_ON_BOTH(mutex_releases_what_is_left_in_it) {
 TEST_ON_BOTH(lock_waits_without_limit) {
     const leasehold::client client{url};
     const auto name = unused_name();
-    leasehold::mutex mutex{client.lock(name).wait(0s).turn(leasehold::turn::spin)};
+    leasehold::mutex mutex{client.lock(name).wait(0s).wait_mode(leasehold::wait_mode::spin)};
     auto lease = client.lock(name).acquire();
     const auto before = tries(client);
     auto other = std::async(std::launch::async, [&] {
@@ -272,7 +272,7 @@ TEST_ON_BOTH(lock_waits_without_limit) {
 TEST_ON_BOTH(attempts_limit_every_wait) {
     const leasehold::client client{url};
     const auto name = unused_name() + "\x1b\xff";
-    leasehold::mutex mutex{client.lock(name).attempts(2).turn(leasehold::turn::spin)};
+    leasehold::mutex mutex{client.lock(name).attempts(2).wait_mode(leasehold::wait_mode::spin)};
     const auto lease = client.lock(name).acquire();
     const std::string what = THROWS(LEASEHOLD_TIMEOUT, mutex.lock()).what();
     const auto named = "'" + name.substr(0, name.size() - 2) + "\\x1b\xff'";

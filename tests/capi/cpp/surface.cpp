@@ -76,7 +76,7 @@ static_assert(!std::is_constructible_v<leasehold::mutex, leasehold::lock &>);
 
 static_assert(std::is_same_v<std::unique_lock<leasehold::mutex>::mutex_type, leasehold::mutex>);
 static_assert(std::is_copy_constructible_v<leasehold::event>);
-static_assert(std::is_copy_constructible_v<leasehold::shown>);
+static_assert(std::is_copy_constructible_v<leasehold::lock_state>);
 
 } // namespace
 

@@ -19,7 +19,7 @@ struct taken {
     leasehold::client client{server().url()};
     std::string name = unused_name();
     std::optional<leasehold::lease> lease = client.lock(name).acquire();
-    leasehold::mutex mutex{client.lock(name).turn(leasehold::turn::spin)};
+    leasehold::mutex mutex{client.lock(name).wait_mode(leasehold::wait_mode::spin)};
 
     /** Whoever spins asks on and on. */
     std::uint64_t tries() const { return client.counters().attempts; }

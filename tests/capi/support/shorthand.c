@@ -74,36 +74,36 @@ uint64_t count(leasehold_client *client, leasehold_counter counter)
     return counted;
 }
 
-static leasehold_shown *look(leasehold_client *client, const char *name)
+static leasehold_lock_state *look(leasehold_client *client, const char *name)
 {
-    leasehold_shown *shown;
+    leasehold_lock_state *state;
     leasehold_lock *lock = make_lock(client, name);
-    EXPECT(LEASEHOLD_OK, leasehold_lock_show(lock, &shown, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
     leasehold_lock_free(lock);
-    return shown;
+    return state;
 }
 
 bool is_held(leasehold_client *client, const char *name)
 {
-    leasehold_shown *shown = look(client, name);
-    bool held = leasehold_shown_is_held(shown);
-    leasehold_shown_free(shown);
+    leasehold_lock_state *state = look(client, name);
+    bool held = leasehold_lock_state_is_held(state);
+    leasehold_lock_state_free(state);
     return held;
 }
 
 uint64_t holder_fence(leasehold_client *client, const char *name)
 {
-    leasehold_shown *shown = look(client, name);
-    uint64_t fence = leasehold_shown_fence(shown);
-    leasehold_shown_free(shown);
+    leasehold_lock_state *state = look(client, name);
+    uint64_t fence = leasehold_lock_state_fence(state);
+    leasehold_lock_state_free(state);
     return fence;
 }
 
 int64_t holder_ttl(leasehold_client *client, const char *name)
 {
-    leasehold_shown *shown = look(client, name);
-    int64_t ttl = leasehold_shown_ttl_ms(shown);
-    leasehold_shown_free(shown);
+    leasehold_lock_state *state = look(client, name);
+    int64_t ttl = leasehold_lock_state_ttl_ms(state);
+    leasehold_lock_state_free(state);
     return ttl;
 }
 

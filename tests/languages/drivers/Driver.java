@@ -6,7 +6,7 @@ import dev.leasehold.LeaseTimeoutException;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
 import dev.leasehold.NamedLock;
-import dev.leasehold.Turn;
+import dev.leasehold.WaitMode;
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -111,8 +111,8 @@ public final class Driver {
             case "event" -> {
                 return nextEvent();
             }
-            case "show" -> {
-                var seen = LOCKS.get(word[1]).show();
+            case "inspect" -> {
+                var seen = LOCKS.get(word[1]).inspect();
                 return seen.isHeld() ? "held " + seen.fence() : "free";
             }
             case "take_empty_name" -> {
@@ -149,7 +149,7 @@ public final class Driver {
                 case "ttl" -> lock.ttl(ms(value));
                 case "wait" -> lock.waitAtMost(ms(value));
                 case "io_timeout" -> lock.ioTimeout(ms(value));
-                case "turn" -> lock.turn(Turn.valueOf(value.toUpperCase(Locale.ROOT)));
+                case "wait_mode" -> lock.waitMode(WaitMode.valueOf(value.toUpperCase(Locale.ROOT)));
                 case "renew" -> lock.renew(!value.equals("no"));
                 default -> throw new IllegalArgumentException(option);
             };

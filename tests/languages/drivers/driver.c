@@ -84,11 +84,11 @@ static leasehold_status keep(const char *key, leasehold_status status, leasehold
     return status;
 }
 
-static leasehold_turn turn_of(const char *how)
+static leasehold_wait_mode mode_of(const char *how)
 {
     if (strcmp(how, "queue") == 0)
-        return LEASEHOLD_TURN_QUEUE;
-    return strcmp(how, "spin") == 0 ? LEASEHOLD_TURN_SPIN : LEASEHOLD_TURN_AUTO;
+        return LEASEHOLD_WAIT_MODE_QUEUE;
+    return strcmp(how, "spin") == 0 ? LEASEHOLD_WAIT_MODE_SPIN : LEASEHOLD_WAIT_MODE_AUTO;
 }
 
 static leasehold_status make_lock(char **word, int words)
@@ -103,8 +103,8 @@ static leasehold_status make_lock(char **word, int words)
             leasehold_lock_set_wait_ms(*lock, atoll(word[i] + 5));
         else if (strncmp(word[i], "io_timeout=", 11) == 0)
             leasehold_lock_set_io_timeout_ms(*lock, atoll(word[i] + 11));
-        else if (strncmp(word[i], "turn=", 5) == 0)
-            leasehold_lock_set_turn(*lock, turn_of(word[i] + 5));
+        else if (strncmp(word[i], "wait_mode=", 10) == 0)
+            leasehold_lock_set_wait_mode(*lock, mode_of(word[i] + 10));
         else if (strcmp(word[i], "renew=no") == 0)
             leasehold_lock_set_renew(*lock, false);
     }
@@ -142,15 +142,15 @@ static leasehold_status next_event(char *answer)
     return status;
 }
 
-static leasehold_status show(leasehold_lock *lock, char *answer)
+static leasehold_status inspect(leasehold_lock *lock, char *answer)
 {
-    leasehold_shown *shown;
-    leasehold_status status = leasehold_lock_show(lock, &shown, NULL);
+    leasehold_lock_state *state;
+    leasehold_status status = leasehold_lock_inspect(lock, &state, NULL);
     if (status == LEASEHOLD_OK) {
         strcpy(answer, "free");
-        if (leasehold_shown_is_held(shown))
-            sprintf(answer, "held %" PRIu64, leasehold_shown_fence(shown));
-        leasehold_shown_free(shown);
+        if (leasehold_lock_state_is_held(state))
+            sprintf(answer, "held %" PRIu64, leasehold_lock_state_fence(state));
+        leasehold_lock_state_free(state);
     }
     return status;
 }
@@ -256,8 +256,8 @@ static leasehold_status do_it(char **word, int words, char *answer)
         return leasehold_client_events(client, &events, NULL);
     if (is(word, words, "event", 0))
         return next_event(answer);
-    if (is(word, words, "show", 1))
-        return show(*lock_of(word[1]), answer);
+    if (is(word, words, "inspect", 1))
+        return inspect(*lock_of(word[1]), answer);
     if (is(word, words, "take_empty_name", 0))
         return take_name(0);
     if (is(word, words, "take_long_name", 1))

@@ -63,9 +63,9 @@ std::string keep(const std::string &key, std::optional<leasehold::lease> taken,
     return answer;
 }
 
-leasehold::turn turn_of(const std::string &how) {
-    if (how == "queue") return leasehold::turn::queue;
-    return how == "spin" ? leasehold::turn::spin : leasehold::turn::automatic;
+leasehold::wait_mode mode_of(const std::string &how) {
+    if (how == "queue") return leasehold::wait_mode::queue;
+    return how == "spin" ? leasehold::wait_mode::spin : leasehold::wait_mode::automatic;
 }
 
 std::string make_lock(const words &word) {
@@ -76,7 +76,7 @@ std::string make_lock(const words &word) {
         if (option == "ttl") lock.ttl(ms(value));
         if (option == "wait") lock.wait(ms(value));
         if (option == "io_timeout") lock.io_timeout(ms(value));
-        if (option == "turn") lock.turn(turn_of(value));
+        if (option == "wait_mode") lock.wait_mode(mode_of(value));
         if (option == "renew") lock.renew(value != "no");
     }
     locks.insert_or_assign(word[1], std::move(lock));
@@ -136,8 +136,8 @@ std::string do_it(const words &word) {
     if (what == "remaining") return "ok " + std::to_string(lease().remaining().count());
     if (what == "events") return events.emplace(client->events()), "ok";
     if (what == "event") return next_event();
-    if (what == "show") {
-        const auto seen = locks.at(word[1]).show();
+    if (what == "inspect") {
+        const auto seen = locks.at(word[1]).inspect();
         return seen.held ? "held " + std::to_string(seen.fence) : "free";
     }
     if (what == "take_empty_name") return take_name(0);

@@ -39,7 +39,7 @@ def make_lock(key: str, name: bytes, options: "list[str]") -> str:
     times = {word: int(given[word]) / 1000 for word in ("ttl", "wait", "io_timeout") if word in given}
     renew = False if given.get("renew") == "no" else None
     names[key] = name
-    locks[key] = client.lock(name, renew=renew, turn=given.get("turn"), **times)
+    locks[key] = client.lock(name, renew=renew, wait_mode=given.get("wait_mode"), **times)
     return "ok"
 
 
@@ -101,8 +101,8 @@ def do(command: str, *words: str) -> str:
         events = client.events()
     elif command == "event":
         return next_event()
-    elif command == "show":
-        seen = locks[words[0]].show()
+    elif command == "inspect":
+        seen = locks[words[0]].inspect()
         return f"held {seen.fence or 0}" if seen.held else "free"
     elif command == "take_empty_name":
         return take_name(b"")

@@ -95,7 +95,7 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
                     ("ttl", count) => lock.ttl(ms(count)),
                     ("wait", count) => lock.wait(ms(count)),
                     ("io_timeout", count) => lock.io_timeout(ms(count)),
-                    ("turn", how) => lock.turn(how.parse()?),
+                    ("wait_mode", how) => lock.wait_mode(how.parse()?),
                     ("renew", "no") => lock.renew(false),
                     other => panic!("no option: {other:?}"),
                 };
@@ -147,7 +147,7 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
             ok()
         }
         ["event"] => event(things.lock().unwrap().events.as_ref().unwrap()),
-        ["show", lock] => Ok(match lock_of(lock).show()?.holder {
+        ["inspect", lock] => Ok(match lock_of(lock).inspect()?.holder {
             None => "free".to_owned(),
             Some(holder) => format!("held {}", holder.fence.unwrap_or(0)),
         }),

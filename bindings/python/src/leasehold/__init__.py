@@ -45,7 +45,7 @@ from ._errors import (
 )
 from ._events import Event, EventKind, Events, LossReason
 from ._lease import Handover, Lease
-from ._lock import Backoff, Lock, Shown, Turn
+from ._lock import Backoff, Lock, LockState, WaitMode
 
 #: The version of the library, which the package shares.
 __version__: str = _abi.version().decode()
@@ -80,11 +80,11 @@ __all__ = [
     "ReadOnly",
     "Refused",
     "Sealed",
-    "Shown",
+    "LockState",
     "Storage",
     "Timeout",
     "Tls",
-    "Turn",
+    "WaitMode",
     "Unavailable",
     "Unknown",
     "WouldDeadlock",

@@ -70,7 +70,7 @@ lock_set_attempts = _function(c_int32, "lock_set_attempts", c_void_p, c_uint32)
 lock_set_renew = _function(c_int32, "lock_set_renew", c_void_p, c_bool)
 lock_set_io_timeout_ms = _function(c_int32, "lock_set_io_timeout_ms", c_void_p, c_int64)
 lock_set_max_hold_ms = _function(c_int32, "lock_set_max_hold_ms", c_void_p, c_int64)
-lock_set_turn = _function(c_int32, "lock_set_turn", c_void_p, c_int32)
+lock_set_wait_mode = _function(c_int32, "lock_set_wait_mode", c_void_p, c_int32)
 lock_set_backoff_ms = _function(
     c_int32, "lock_set_backoff_ms", c_void_p, c_uint32, c_int64, c_int64
 )
@@ -86,16 +86,16 @@ lock_acquire_within = _function(
 lock_attach = _function(
     c_int32, "lock_attach", c_void_p, c_char_p, c_size_t, c_uint64, c_void_p, c_void_p
 )
-lock_show = _function(c_int32, "lock_show", c_void_p, c_void_p, c_void_p)
+lock_inspect = _function(c_int32, "lock_inspect", c_void_p, c_void_p, c_void_p)
 lock_free = _function(None, "lock_free", c_void_p)
 
 # What is to be seen of a lock
-shown_is_held = _function(c_bool, "shown_is_held", c_void_p)
-shown_token_prefix = _function(c_char_p, "shown_token_prefix", c_void_p)
-shown_ttl_ms = _function(c_int64, "shown_ttl_ms", c_void_p)
-shown_fence = _function(c_uint64, "shown_fence", c_void_p)
-shown_last_fence = _function(c_uint64, "shown_last_fence", c_void_p)
-shown_free = _function(None, "shown_free", c_void_p)
+lock_state_is_held = _function(c_bool, "lock_state_is_held", c_void_p)
+lock_state_token_prefix = _function(c_char_p, "lock_state_token_prefix", c_void_p)
+lock_state_ttl_ms = _function(c_int64, "lock_state_ttl_ms", c_void_p)
+lock_state_fence = _function(c_uint64, "lock_state_fence", c_void_p)
+lock_state_last_fence = _function(c_uint64, "lock_state_last_fence", c_void_p)
+lock_state_free = _function(None, "lock_state_free", c_void_p)
 
 # Leases
 lease_fence = _function(c_uint64, "lease_fence", c_void_p)

@@ -11,7 +11,7 @@ from . import _abi, _interrupts
 from ._errors import OK, bad_argument, failure
 from ._events import Events
 from ._handles import ConfigHandle, EventsHandle, LockHandle
-from ._lock import TURNS, Backoff, Lock, Turn
+from ._lock import WAIT_MODES, Backoff, Lock, WaitMode
 from ._names import Name, encode_name
 from ._time import Seconds, milliseconds
 from ._watcher import Watcher
@@ -84,7 +84,7 @@ class Client:
         attempts: Optional[int] = None,
         renew: Optional[bool] = None,
         max_hold: Optional[Seconds] = None,
-        turn: Optional[Turn] = None,
+        wait_mode: Optional[WaitMode] = None,
         backoff: Optional[Backoff] = None,
     ) -> Lock:
         """A lock on a name: text, or any bytes, 65536 at most. It asks nobody.
@@ -95,23 +95,23 @@ class Client:
         - `io_timeout`: how long the store may take to answer when this lock is taken; by default
           the client's, 1 s. While the store is silent, so long take a try and a shorter wait: with
           0.05, there is an answer or an exception within 50 ms.
-        - `attempts`: how often a wait asks at most; no limit by default. Such a wait asks
-          again and again, and does not queue.
+        - `attempts`: how often a wait with `wait_mode="spin"` asks at most; no limit by default.
+          Other modes refuse it.
         - `renew`: whether leases are renewed in the background. By default they are where the
           ttl is at least 100 ms; without renewal the ttl is the limit.
         - `max_hold`: how long a living holder may keep a renewed lease; 1 h by default,
           `math.inf` has no limit.
-        - `turn`: how a wait gets its turn. "auto", the default: in a queue where the store has
+        - `wait_mode`: how a wait goes. "auto", the default: in a queue where the store has
           one, in the order of coming; where the server refuses what that needs (the right to
           subscribe to a channel), by asking again and again. "queue": in a queue, or `Permission`.
           "spin": by asking again and again, in no order; for names that are shared with other
           libraries, whose releases tell nobody.
-        - `backoff`: how a wait asks again that does not stand in a queue.
+        - `backoff`: how a wait with `wait_mode="spin"` asks again. Other modes refuse it.
 
         Values out of range are refused when the lock is taken.
         """
         text = encode_name(name)
-        options = (text, ttl, wait, io_timeout, attempts, renew, max_hold, turn, backoff)
+        options = (text, ttl, wait, io_timeout, attempts, renew, max_hold, wait_mode, backoff)
         handle = self._locks.get(options)
         if handle is None:
             handle = self._make_lock(*options)
@@ -129,7 +129,7 @@ class Client:
         attempts: Optional[int],
         renew: Optional[bool],
         max_hold: Optional[Seconds],
-        turn: Optional[Turn],
+        wait_mode: Optional[WaitMode],
         backoff: Optional[Backoff],
     ) -> LockHandle:
         handle, error = LockHandle(), c_void_p()
@@ -151,8 +151,8 @@ class Client:
             _check(_abi.lock_set_renew(handle, renew))
         if max_hold is not None:
             _check(_abi.lock_set_max_hold_ms(handle, milliseconds("max_hold", max_hold)))
-        if turn is not None:
-            _check(_abi.lock_set_turn(handle, _turn(turn)))
+        if wait_mode is not None:
+            _check(_abi.lock_set_wait_mode(handle, _wait_mode(wait_mode)))
         if backoff is not None:
             if not isinstance(backoff, Backoff):
                 raise TypeError(f"backoff is {backoff!r}; it is a leasehold.Backoff")
@@ -323,13 +323,13 @@ def _count(what: str, number: int) -> int:
     return number
 
 
-def _turn(turn: str) -> int:
+def _wait_mode(mode: str) -> int:
     """The number that stands for it in C."""
-    if not isinstance(turn, str):
-        raise TypeError(f"turn is a str, not {type(turn).__name__}")
-    if turn not in TURNS:
-        raise bad_argument(f"turn is {turn!r}; it is 'auto', 'queue' or 'spin'")
-    return TURNS.index(turn)
+    if not isinstance(mode, str):
+        raise TypeError(f"wait_mode is a str, not {type(mode).__name__}")
+    if mode not in WAIT_MODES:
+        raise bad_argument(f"wait_mode is {mode!r}; it is 'auto', 'queue' or 'spin'")
+    return WAIT_MODES.index(mode)
 
 
 def _events(client: c_void_p) -> EventsHandle:

@@ -32,9 +32,9 @@ class LockHandle(c_void_p):
     __del__ = _finaliser(_abi.lock_free)
 
 
-class ShownHandle(c_void_p):
+class LockStateHandle(c_void_p):
     __slots__ = ()
-    __del__ = _finaliser(_abi.shown_free)
+    __del__ = _finaliser(_abi.lock_state_free)
 
 
 class EventsHandle(c_void_p):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Literal, NamedTuple, Optional, Type,
 from . import _abi, _errors, _interrupts, _rooms
 from ._errors import BUSY, OK, WouldDeadlock, failure
 from ._events import Event
-from ._handles import LockHandle, ShownHandle
+from ._handles import LockHandle, LockStateHandle
 from ._interrupts import NOTHING, Flag
 from ._lease import Lease
 from ._names import decode_name
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 OnLost = TypeVar("OnLost", bound=Callable[[Event], object])
 
 
-#: How a wait gets its turn.
-Turn = Literal["auto", "queue", "spin"]
+#: How a wait for a lock goes.
+WaitMode = Literal["auto", "queue", "spin"]
 #: In the order of their numbers in C.
-TURNS = get_args(Turn)
+WAIT_MODES = get_args(WaitMode)
 
 
 class Backoff(NamedTuple):
-    """How a wait asks again that does not stand in a queue: `spins` more times at once, then after pauses of random length, the
-    first one up to `first` and the others up to twice as much each time, none longer than
-    `longest`, which is by default what suits the store."""
+    """How a wait with ``wait_mode="spin"`` asks again: `spins` more times at once, then after
+    pauses of random length, the first one up to `first` and the others up to twice as much each
+    time, none longer than `longest`, which is by default what suits the store."""
 
     spins: int = 3
     first: Seconds = 0.001
     longest: Seconds = float("inf")
 
 
-class Shown(NamedTuple):
-    """What was to be seen of a lock."""
+class LockState(NamedTuple):
+    """Who had a lock when `Lock.inspect()` asked."""
 
     held: bool
     #: The first digits of the holder's token; empty when the lock was free.
@@ -197,22 +197,22 @@ class Lock:
         finally:
             del room
 
-    def show(self) -> Shown:
+    def inspect(self) -> LockState:
         """Looks who has the lock, without touching it.
 
-        >>> lock.show().held
+        >>> lock.inspect().held
         False
         """
-        shown, error = ShownHandle(), c_void_p()
-        status = _abi.lock_show(self._handle, byref(shown), byref(error))
+        state, error = LockStateHandle(), c_void_p()
+        status = _abi.lock_inspect(self._handle, byref(state), byref(error))
         if status != OK:
             raise failure(status, error)
-        return Shown(
-            held=_abi.shown_is_held(shown),
-            token_prefix=_abi.shown_token_prefix(shown).decode(),
-            ttl=_abi.shown_ttl_ms(shown) / 1000,
-            fence=_abi.shown_fence(shown) or None,
-            last_fence=_abi.shown_last_fence(shown) or None,
+        return LockState(
+            held=_abi.lock_state_is_held(state),
+            token_prefix=_abi.lock_state_token_prefix(state).decode(),
+            ttl=_abi.lock_state_ttl_ms(state) / 1000,
+            fence=_abi.lock_state_fence(state) or None,
+            last_fence=_abi.lock_state_last_fence(state) or None,
         )
 
     def on_lost(self, callback: OnLost) -> OnLost:

@@ -54,9 +54,9 @@ static void set_renew(JNIEnv *env, jclass native, jlong lock, jboolean renew)
     leasehold_lock_set_renew(HANDLE(leasehold_lock, lock), renew);
 }
 
-static void set_turn(JNIEnv *env, jclass native, jlong lock, jint turn)
+static void set_wait_mode(JNIEnv *env, jclass native, jlong lock, jint mode)
 {
-    leasehold_lock_set_turn(HANDLE(leasehold_lock, lock), turn);
+    leasehold_lock_set_wait_mode(HANDLE(leasehold_lock, lock), mode);
 }
 
 static void set_backoff(JNIEnv *env, jclass native, jlong lock, jint spins, jlong first_ms,
@@ -113,25 +113,25 @@ static jlong attach(JNIEnv *env, jclass native, jlong lock, jbyteArray token, jl
 
 /* The first digits of the holder's token; fills `figures` with whether it is held, the ttl, the
  * fence and the last fence. */
-static jbyteArray show(JNIEnv *env, jclass native, jlong lock, jlongArray figures)
+static jbyteArray inspect(JNIEnv *env, jclass native, jlong lock, jlongArray figures)
 {
-    leasehold_shown *shown;
+    leasehold_lock_state *state;
     leasehold_error *error = NULL;
-    leasehold_status status = leasehold_lock_show(HANDLE(leasehold_lock, lock), &shown, &error);
+    leasehold_status status = leasehold_lock_inspect(HANDLE(leasehold_lock, lock), &state, &error);
 
     if (status != LEASEHOLD_OK) {
         raise_status(env, native, status, error);
         return NULL;
     }
-    const char *prefix = leasehold_shown_token_prefix(shown);
-    const jlong seen[] = {leasehold_shown_is_held(shown), leasehold_shown_ttl_ms(shown),
-                          (jlong)leasehold_shown_fence(shown),
-                          (jlong)leasehold_shown_last_fence(shown)};
+    const char *prefix = leasehold_lock_state_token_prefix(state);
+    const jlong seen[] = {leasehold_lock_state_is_held(state), leasehold_lock_state_ttl_ms(state),
+                          (jlong)leasehold_lock_state_fence(state),
+                          (jlong)leasehold_lock_state_last_fence(state)};
     jbyteArray text = bytes_to_java(env, prefix, strlen(prefix));
 
     if (text != NULL)
         (*env)->SetLongArrayRegion(env, figures, 0, sizeof seen / sizeof *seen, seen);
-    leasehold_shown_free(shown);
+    leasehold_lock_state_free(state);
     return text;
 }
 
@@ -144,12 +144,12 @@ static const JNINativeMethod methods[] = {
     {"setTimes", "(JJJJJ)V", set_times},
     {"setAttempts", "(JI)V", set_attempts},
     {"setRenew", "(JZ)V", set_renew},
-    {"setTurn", "(JI)V", set_turn},
+    {"setWaitMode", "(JI)V", set_wait_mode},
     {"setBackoff", "(JIJJ)V", set_backoff},
     {"tryAcquire", "(J)J", try_acquire},
     {"acquire", "(JJZ)J", acquire},
     {"attach", "(J[BJ)J", attach},
-    {"show", "(J[J)[B", show},
+    {"inspect", "(J[J)[B", inspect},
     {"freeLock", "(J)V", free_lock},
 };
 const struct methods lock_methods = METHODS(methods);

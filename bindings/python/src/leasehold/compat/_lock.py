@@ -10,7 +10,7 @@ from typing import Any, Optional, Tuple, Type, Union
 from .._client import Client
 from .._errors import Error, LeaseLost, Timeout, WrongType
 from .._lease import Lease
-from .._lock import Backoff, Shown
+from .._lock import Backoff, LockState
 from .._lock import Lock as OurLock
 from ._clients import client_of, key_of
 from ._exceptions import LockError, LockNotOwnedError, translated
@@ -179,8 +179,8 @@ class Lock:
 
     def locked(self) -> bool:
         """Whether anybody has the lock."""
-        shown = self._show()
-        return shown is None or shown.held
+        state = self._inspect()
+        return state is None or state.held
 
     def owned(self) -> bool:
         """Whether this object has the lock, as the server sees it."""
@@ -189,16 +189,16 @@ class Lock:
             return False
         if is_foreign(token):
             return bool(theirs_of(self, token).owned())
-        shown = self._show()
-        if shown is None or not shown.held or not token.startswith(shown.token_prefix.encode()):
+        state = self._inspect()
+        if state is None or not state.held or not token.startswith(state.token_prefix.encode()):
             return False
         # The fence of a token from another process is not known here.
-        return grant is None or grant[0] != token or grant[1] == shown.fence
+        return grant is None or grant[0] != token or grant[1] == state.fence
 
-    def _show(self) -> Optional[Shown]:
+    def _inspect(self) -> Optional[LockState]:
         """What is to be seen; None for a key that redis-py has set without a ttl."""
         try:
-            return self._lock().show()
+            return self._lock().inspect()
         except WrongType:
             return None
         except Error as error:
@@ -238,8 +238,8 @@ class Lock:
             return bool(theirs_of(self, token).extend(additional_time, replace_ttl))
         ttl = _cut(additional_time)
         if not replace_ttl:
-            shown = self._show()
-            ttl += shown.ttl if shown is not None else 0
+            state = self._inspect()
+            ttl += state.ttl if state is not None else 0
         return self._set_ttl(token, ttl, "Cannot extend a lock that's no longer owned")
 
     def reacquire(self) -> bool:
@@ -285,7 +285,7 @@ class Lock:
             return lease
         lock = self._lock()
         # The fence of a token from another process is to be seen on the server.
-        fence = grant[1] if known and grant is not None else (lock.show().fence or 1)
+        fence = grant[1] if known and grant is not None else (lock.inspect().fence or 1)
         return lock.attach(token.decode(), fence)
 
     def _error(self, kind: Type[LockError], message: str) -> LockError:
@@ -297,8 +297,8 @@ def _make(client: Client, name: bytes, timeout: Optional[Number], pause: Number)
     # A release by redis-py tells nobody: whoever shares a name with it asks again and again.
     backoff = Backoff(spins=0, first=pause, longest=pause)
     if not timeout:
-        return client.lock(name, max_hold=math.inf, turn="spin", backoff=backoff)
-    return client.lock(name, ttl=_cut(timeout), renew=False, turn="spin", backoff=backoff)
+        return client.lock(name, max_hold=math.inf, wait_mode="spin", backoff=backoff)
+    return client.lock(name, ttl=_cut(timeout), renew=False, wait_mode="spin", backoff=backoff)
 
 
 def _cut(seconds: Number) -> float:

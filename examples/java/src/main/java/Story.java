@@ -65,7 +65,7 @@ public final class Story {
                 System.out.println("A charge of ours that was on its way all the time is refused.");
             }
             need(till.charged == 30);
-            need(!stock.show().isHeld());
+            need(!stock.inspect().isHeld());
             System.out.println("His lease is closed, and the lock is free.");
         }
     }

@@ -4,7 +4,8 @@ import java.time.Duration;
 import java.util.Objects;
 
 /**
- * How a wait asks again that does not stand in a queue (see {@link Turn}): a few times at once, then after pauses of random length, which grow.
+ * How a wait with {@link WaitMode#SPIN} asks again: a few times at once, then after pauses of random
+ * length, which grow.
  *
  * @param spins how many tries follow the first one without a pause; 3 by default
  * @param first the limit of the first pause, which doubles with each one; 1 ms by default

@@ -82,8 +82,9 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how often a wait asks for the lock at most. Whichever of this and the time comes first
-     * ends the wait. Such a wait asks again and again, and does not queue.
+     * Sets how often a wait with {@link WaitMode#SPIN} asks for the lock at most. Whichever of this
+     * and the time comes first ends the wait. In other modes, taking the lock is then
+     * {@link Status#BAD_ARGUMENT}.
      *
      * @param most 1 is the least, and there is no limit by default
      * @return a lock with this option
@@ -126,17 +127,18 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how a wait gets its turn: in a queue where the store has one, by default.
+     * Sets how a wait goes: in a queue where the store has one, by default.
      *
-     * @param turn the way of waiting
+     * @param mode the way of waiting
      * @return a lock with this option
      */
-    public NamedLock turn(Turn turn) {
-        return with(options.withTurn(Objects.requireNonNull(turn, "turn")));
+    public NamedLock waitMode(WaitMode mode) {
+        return with(options.withWaitMode(Objects.requireNonNull(mode, "waitMode")));
     }
 
     /**
-     * Sets how a wait asks again that does not stand in a queue.
+     * Sets how a wait with {@link WaitMode#SPIN} asks again. In other modes, taking the lock is then
+     * {@link Status#BAD_ARGUMENT}.
      *
      * @param backoff how often, and with which pauses
      * @return a lock with this option
@@ -277,11 +279,11 @@ public final class NamedLock {
      * @return what was to be seen
      * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}
      */
-    public LockView show() {
+    public LockState inspect() {
         long[] figures = new long[4];
         try {
-            String prefix = Name.decode(Native.show(open(), figures));
-            return new LockView(
+            String prefix = Name.decode(Native.inspect(open(), figures));
+            return new LockState(
                     figures[0] != 0, prefix, Duration.ofMillis(figures[1]), figures[2], figures[3]);
         } finally {
             Reference.reachabilityFence(this);

@@ -60,7 +60,7 @@ final class Native {
 
     static native void setRenew(long lock, boolean renew);
 
-    static native void setTurn(long lock, int turn);
+    static native void setWaitMode(long lock, int mode);
 
     static native void setBackoff(long lock, int spins, long firstMs, long longestMs);
 
@@ -71,7 +71,7 @@ final class Native {
 
     static native long attach(long lock, byte[] token, long fence);
 
-    static native byte[] show(long lock, long[] figures);
+    static native byte[] inspect(long lock, long[] figures);
 
     static native void freeLock(long lock);
 

@@ -8,42 +8,42 @@ record Options(
         long maxHoldMs,
         Integer attempts,
         Boolean renew,
-        Turn turn,
+        WaitMode waitMode,
         Backoff backoff) {
     static final Options DEFAULT =
             new Options(
                     Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, Native.NOT_SET, null, null, null, null);
 
     Options withTtl(long ms) {
-        return new Options(ms, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, turn, backoff);
+        return new Options(ms, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, waitMode, backoff);
     }
 
     Options withWait(long ms) {
-        return new Options(ttlMs, ms, ioTimeoutMs, maxHoldMs, attempts, renew, turn, backoff);
+        return new Options(ttlMs, ms, ioTimeoutMs, maxHoldMs, attempts, renew, waitMode, backoff);
     }
 
     Options withIoTimeout(long ms) {
-        return new Options(ttlMs, waitMs, ms, maxHoldMs, attempts, renew, turn, backoff);
+        return new Options(ttlMs, waitMs, ms, maxHoldMs, attempts, renew, waitMode, backoff);
     }
 
     Options withMaxHold(long ms) {
-        return new Options(ttlMs, waitMs, ioTimeoutMs, ms, attempts, renew, turn, backoff);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, ms, attempts, renew, waitMode, backoff);
     }
 
     Options withAttempts(int most) {
-        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, most, renew, turn, backoff);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, most, renew, waitMode, backoff);
     }
 
     Options withRenew(boolean on) {
-        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, on, turn, backoff);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, on, waitMode, backoff);
     }
 
-    Options withTurn(Turn way) {
-        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, way, backoff);
+    Options withWaitMode(WaitMode mode) {
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, mode, backoff);
     }
 
     Options withBackoff(Backoff pauses) {
-        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, turn, pauses);
+        return new Options(ttlMs, waitMs, ioTimeoutMs, maxHoldMs, attempts, renew, waitMode, pauses);
     }
 
     /** Gives a native lock these options. */
@@ -57,8 +57,8 @@ record Options(
         if (renew != null) {
             Native.setRenew(lock, renew);
         }
-        if (turn != null) {
-            Native.setTurn(lock, turn.code);
+        if (waitMode != null) {
+            Native.setWaitMode(lock, waitMode.code);
         }
         if (backoff != null) {
             long longest =

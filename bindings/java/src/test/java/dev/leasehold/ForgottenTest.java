@@ -39,7 +39,7 @@ class ForgottenTest {
             long fence = lock.ttl(ofSeconds(30)).acquire().fence();
             // The lease's handle and that of its own lock.
             collect(() -> assertEquals(before, Native.handleCount()));
-            LockView view = lock.show();
+            LockState view = lock.inspect();
             assertTrue(view.isHeld(), "it was released");
             assertEquals(fence, view.fence());
 
@@ -113,7 +113,7 @@ class ForgottenTest {
         var lock = client.lock(name);
         var events = client.events();
         Lease lease = lock.acquire();
-        assertFalse(lock.ttl(ofSeconds(1)).show().ttl().isZero());
+        assertFalse(lock.ttl(ofSeconds(1)).inspect().ttl().isZero());
         lease.close();
         events.close();
         client.close();

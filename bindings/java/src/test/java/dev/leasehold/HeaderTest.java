@@ -77,12 +77,12 @@ class HeaderTest {
     }
 
     @Test
-    void turnsAreTheHeaders() throws IOException {
+    void waitModesAreTheHeaders() throws IOException {
         var found = new TreeMap<String, Integer>();
-        for (Turn turn : Turn.values()) {
-            found.put(turn.name(), turn.code);
+        for (WaitMode mode : WaitMode.values()) {
+            found.put(mode.name(), mode.code);
         }
-        assertEquals(constants("TURN_"), found);
+        assertEquals(constants("WAIT_MODE_"), found);
     }
 
     @Test

@@ -130,7 +130,7 @@ class InterruptTest {
     void lockWaitsOnAndKeepsTheFlag() throws Exception {
         Lease held = holder.lock(name).acquire();
         // Whoever spins asks on and on, and so shows that it waits.
-        LeaseholdLock lock = client.lock(name).turn(Turn.SPIN).asLock();
+        LeaseholdLock lock = client.lock(name).waitMode(WaitMode.SPIN).asLock();
         var task = new FutureTask<>(() -> {
             lock.lock();
             boolean flag = Thread.currentThread().isInterrupted();

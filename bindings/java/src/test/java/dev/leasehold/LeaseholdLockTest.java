@@ -77,7 +77,7 @@ class LeaseholdLockTest {
         onAnotherThread(() -> assertThrows(IllegalMonitorStateException.class, lock::extend));
         lock.extend(ofSeconds(60));
         lock.extend(); // for the 10 s that it was taken with, which makes it no shorter
-        assertTrue(client.lock(name).show().ttl().compareTo(ofSeconds(20)) > 0);
+        assertTrue(client.lock(name).inspect().ttl().compareTo(ofSeconds(20)) > 0);
         redis.command("DEL", name);
         var lost = assertThrows(LeaseLostException.class, lock::extend);
         assertTrue(lost.getMessage().contains("'" + name + "'"), lost.getMessage());
@@ -143,7 +143,7 @@ class LeaseholdLockTest {
         assertThrows(LeaseLostException.class, lock::unlock);
 
         assertTrue(lock.tryLock(1, -1, SECONDS));
-        assertTrue(client.lock(name).show().ttl().compareTo(ofSeconds(20)) > 0);
+        assertTrue(client.lock(name).inspect().ttl().compareTo(ofSeconds(20)) > 0);
         lock.unlock();
         assertThrows(LeaseholdException.class, () -> lock.tryLock(1, -2, SECONDS));
         // A ttl below a millisecond is rounded up, and then refused by its name.

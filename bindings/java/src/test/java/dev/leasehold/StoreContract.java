@@ -80,7 +80,7 @@ abstract class StoreContract {
             assertThrows(LeaseTimeoutException.class, () -> other.lock(name).acquire(ZERO));
             assertThrows(
                     LeaseTimeoutException.class,
-                    () -> other.lock(name).waitForever().attempts(2).turn(Turn.SPIN).acquire());
+                    () -> other.lock(name).waitForever().attempts(2).waitMode(WaitMode.SPIN).acquire());
         }
     }
 
@@ -101,11 +101,11 @@ abstract class StoreContract {
 
     @Test
     void aWaiterGetsTheLockWhenItIsReleased() throws Exception {
-        for (Turn turn : Turn.values()) {
+        for (WaitMode mode : WaitMode.values()) {
             Lease first = lock.acquire();
             long busy = other.counters().busy();
             var waiter = CompletableFuture.supplyAsync(() -> {
-                try (Lease second = other.lock(name).turn(turn).acquire()) {
+                try (Lease second = other.lock(name).waitMode(mode).acquire()) {
                     return second.fence();
                 } catch (Exception e) {
                     throw new AssertionError(e);
@@ -152,7 +152,7 @@ abstract class StoreContract {
         Lease first = brief.acquire();
         Lease second = brief.acquire();
         // Validity ends a little before the store forgets; until then it may still be given back.
-        Eventually.holds(LIMIT, () -> !other.lock(name).show().isHeld());
+        Eventually.holds(LIMIT, () -> !other.lock(name).inspect().isHeld());
         assertFalse(second.isValid());
         assertThrows(LeaseLostException.class, first::release);
         assertThrows(LeaseLostException.class, second::close);
@@ -160,7 +160,7 @@ abstract class StoreContract {
 
         var thrown = assertThrows(IllegalArgumentException.class, () -> {
             try (Lease third = brief.acquire()) {
-                Eventually.holds(LIMIT, () -> !other.lock(name).show().isHeld());
+                Eventually.holds(LIMIT, () -> !other.lock(name).inspect().isHeld());
                 throw new IllegalArgumentException("of the body");
             }
         });
@@ -189,7 +189,7 @@ abstract class StoreContract {
     @Test
     void aLeaseCanBeLeftToExpire() throws Exception {
         lock.acquire().letExpire();
-        assertTrue(lock.show().isHeld());
+        assertTrue(lock.inspect().isHeld());
 
         String another = Names.fresh();
         Lease lease = client.lock(another).acquire();
@@ -197,7 +197,7 @@ abstract class StoreContract {
         assertTrue(lease.isValid());
         lease.letExpireIn(ofMillis(300));
         assertFalse(lease.isValid());
-        assertTrue(client.lock(another).show().isHeld());
+        assertTrue(client.lock(another).inspect().isHeld());
         client.lock(another).acquire().close();
     }
 
@@ -214,7 +214,7 @@ abstract class StoreContract {
             assertEquals(handover.fence(), there.fence());
             assertNotEquals(handover.token(), there.token());
         }
-        assertFalse(lock.show().isHeld());
+        assertFalse(lock.inspect().isHeld());
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attach("xyz", 1)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attach(handover.token(), -1)));
     }
@@ -223,9 +223,9 @@ abstract class StoreContract {
 
     @Test
     void aLockCanBeLookedAt() throws Exception {
-        assertEquals(new LockView(false, "", ZERO, 0, 0), lock.show());
+        assertEquals(new LockState(false, "", ZERO, 0, 0), lock.inspect());
         try (Lease lease = lock.acquire()) {
-            LockView view = other.lock(name).show();
+            LockState view = other.lock(name).inspect();
             assertTrue(view.isHeld());
             assertTrue(lease.token().startsWith(view.tokenPrefix()));
             assertFalse(view.tokenPrefix().isEmpty());
@@ -234,7 +234,7 @@ abstract class StoreContract {
             assertSame(lock, lease.lock());
             assertFalse(lease.toString().contains(lease.token()));
         }
-        assertTrue(lock.show().lastFence() > 0);
+        assertTrue(lock.inspect().lastFence() > 0);
     }
 
     @Test
@@ -292,21 +292,26 @@ abstract class StoreContract {
     @Test
     void badOptionsAreRefused() {
         Duration negative = ofMillis(-1);
+        NamedLock spin = lock.waitMode(WaitMode.SPIN);
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(negative)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.waitAtMost(negative)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ioTimeout(negative)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ioTimeout(ZERO).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.maxHold(negative)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(-1)));
-        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(0).acquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> spin.attempts(0).acquire()));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(2).acquire()));
+        assertEquals(
+                Status.BAD_ARGUMENT,
+                statusOf(() -> lock.backoff(new Backoff(0, ofMillis(1), null)).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ZERO).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofDays(2)).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofMillis(50)).renew(true).tryAcquire()));
         assertEquals(
-                Status.BAD_ARGUMENT, statusOf(() -> lock.backoff(new Backoff(0, ZERO, null)).tryAcquire()));
+                Status.BAD_ARGUMENT, statusOf(() -> spin.backoff(new Backoff(0, ZERO, null)).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> new Backoff(-1, negative, null)));
         assertThrows(NullPointerException.class, () -> lock.ttl(null));
-        assertThrows(NullPointerException.class, () -> lock.turn(null));
+        assertThrows(NullPointerException.class, () -> lock.waitMode(null));
     }
 
     @Test
@@ -318,7 +323,7 @@ abstract class StoreContract {
                 .renew(true)
                 .noMaxHold()
                 .maxHold(ofSeconds(5))
-                .turn(Turn.SPIN)
+                .waitMode(WaitMode.SPIN)
                 .backoff(new Backoff(1, ofMillis(2), ofMillis(20)));
         try (Lease lease = all.acquire()) {
             // max_hold is the shorter one.
@@ -342,11 +347,11 @@ abstract class StoreContract {
         client.close();
         client.close();
         assertFalse(lease.isValid());
-        assertFalse(other.lock(name).show().isHeld());
+        assertFalse(other.lock(name).inspect().isHeld());
         assertEquals(Status.CLOSED, statusOf(() -> lock.tryAcquire()));
         assertEquals(Status.CLOSED, statusOf(() -> lock.acquire()));
         assertEquals(Status.CLOSED, statusOf(() -> unused.tryAcquire()));
-        assertEquals(Status.CLOSED, statusOf(() -> lock.show()));
+        assertEquals(Status.CLOSED, statusOf(() -> lock.inspect()));
         assertEquals(Status.CLOSED, statusOf(client::ping));
         assertEquals(Status.CLOSED, statusOf(client::events));
         assertEquals(Status.CLOSED, statusOf(events::poll));
@@ -374,6 +379,6 @@ abstract class StoreContract {
     void closingInNoTimeAsksNobody() throws Exception {
         assertNotNull(lock.acquire());
         client.close(ZERO);
-        assertTrue(other.lock(name).show().isHeld());
+        assertTrue(other.lock(name).inspect().isHeld());
     }
 }

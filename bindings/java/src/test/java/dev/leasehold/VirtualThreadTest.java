@@ -99,7 +99,7 @@ class VirtualThreadTest {
     void lockWaitsOnAndKeepsTheFlag() throws Exception {
         Lease held = client.lock(name).acquire();
         var task = new FutureTask<>(() -> {
-            client.lock(name).turn(Turn.SPIN).asLock().lock();
+            client.lock(name).waitMode(WaitMode.SPIN).asLock().lock();
             return Thread.currentThread().isInterrupted();
         });
         Thread thread = start(task);
@@ -123,7 +123,7 @@ class VirtualThreadTest {
                 return assertThrows(LeaseTimeoutException.class, () -> client.lock(name)
                         .waitForever()
                         .attempts(2)
-                        .turn(Turn.SPIN)
+                        .waitMode(WaitMode.SPIN)
                         .acquire());
             });
             start(task);

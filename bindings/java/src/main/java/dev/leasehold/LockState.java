@@ -3,7 +3,7 @@ package dev.leasehold;
 import java.time.Duration;
 
 /**
- * What was to be seen of a lock, from {@link NamedLock#show()}.
+ * Who had a lock when {@link NamedLock#inspect()} asked.
  *
  * @param isHeld whether somebody had it
  * @param tokenPrefix the first digits of the holder's token: enough to tell holders apart, too few
@@ -12,4 +12,4 @@ import java.time.Duration;
  * @param fence the holder's fence; 0 when the lock was free, or another program holds it without one
  * @param lastFence the last fence that was given out; 0 where the store does not know it any more
  */
-public record LockView(boolean isHeld, String tokenPrefix, Duration ttl, long fence, long lastFence) {}
+public record LockState(boolean isHeld, String tokenPrefix, Duration ttl, long fence, long lastFence) {}

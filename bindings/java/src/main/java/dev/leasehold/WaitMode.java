@@ -1,7 +1,7 @@
 package dev.leasehold;
 
-/** How a wait gets its turn; see {@link NamedLock#turn(Turn)}. */
-public enum Turn {
+/** How a wait for a lock goes; see {@link NamedLock#waitMode(WaitMode)}. */
+public enum WaitMode {
     /**
      * In a queue where the store has one, in the order of coming; where the server refuses what
      * that needs (the right to subscribe to a channel), by asking again and again.
@@ -11,13 +11,14 @@ public enum Turn {
     QUEUE(1),
     /**
      * By asking again and again, in no order: for names that are shared with other libraries, whose
-     * releases tell nobody. Whoever spins stands behind all who queue for the name.
+     * releases tell nobody. A thread that spins comes after all who
+     * queue for the name.
      */
     SPIN(2);
 
     final int code;
 
-    Turn(int code) {
+    WaitMode(int code) {
         this.code = code;
     }
 }

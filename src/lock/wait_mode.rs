@@ -1,0 +1,56 @@
+//! The ways of waiting for a lock.
+
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind};
+use crate::wait::Backoff;
+
+/// How a wait for a lock goes.
+///
+/// ```
+/// use leasehold::{Backoff, WaitMode};
+///
+/// assert_eq!("queue".parse::<WaitMode>()?, WaitMode::Queue);
+/// let three_times = WaitMode::Spin(Backoff::default().attempts(3));
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum WaitMode {
+    /// In a queue where the store has one, in the order of coming; where the server refuses what
+    /// that needs (the right to subscribe to a channel), by asking again and again.
+    #[default]
+    Auto,
+    /// In a queue; an error where the server refuses what that needs.
+    Queue,
+    /// By asking again and again, each thread for itself and in no order. Right for names that are
+    /// shared with other libraries, whose releases tell nobody. A thread that spins comes after all
+    /// who queue for the name.
+    Spin(Backoff),
+}
+
+impl WaitMode {
+    /// How a wait asks again; the default where it queues.
+    pub(super) fn backoff(self) -> Backoff {
+        match self {
+            WaitMode::Spin(backoff) => backoff,
+            WaitMode::Auto | WaitMode::Queue => Backoff::default(),
+        }
+    }
+}
+
+impl FromStr for WaitMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<WaitMode, Error> {
+        match text {
+            "auto" => Ok(WaitMode::Auto),
+            "queue" => Ok(WaitMode::Queue),
+            "spin" => Ok(WaitMode::Spin(Backoff::default())),
+            _ => Err(Error::new(
+                ErrorKind::BadArgument,
+                "a wait mode is one of 'auto', 'queue' and 'spin'",
+            )),
+        }
+    }
+}

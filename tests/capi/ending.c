@@ -301,7 +301,7 @@ FREES(config)
 FREES(client)
 FREES(lock)
 FREES(lease)
-FREES(state)
+FREES(lock_state)
 FREES(events)
 FREES(event)
 FREES(error)
@@ -337,7 +337,7 @@ static void handles_are_freed_in_any_order_on_any_thread(struct store *store)
         CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &error));
         struct handle handles[] = {{free_config, config}, {free_client, client},
                                    {free_lock, lock},     {free_lease, lease},
-                                   {free_lease, lost},    {free_state, state},
+                                   {free_lease, lost},    {free_lock_state, state},
                                    {free_events, events}, {free_event, event},
                                    {free_error, error}};
         const int many = sizeof handles / sizeof *handles;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::node::Answer;
 use super::setup::{Flaw, NODES};
 use crate::clock::Moment;
-use crate::store::quorum::round::{Round, Step, Verdict, Vote};
+use crate::store::quorum::round::{Round, Said, Step, Vote};
 
 /// What has come back to a client; none of it is ever taken away, since it may come twice.
 pub(super) type Answers = [Vec<Answer>; NODES];
@@ -101,20 +101,21 @@ impl Found {
                 heard.push((n, first));
                 // It comes again, and whatever else came from this node comes after it.
                 let more = [first].into_iter().chain(answers.iter().copied().map(Some));
-                let mut step = self.feed(round.clone(), n, first, &mut grants[n]);
+                let mut round = round.clone();
+                let mut step = self.feed(&mut round, n, first, &mut grants[n]);
                 for answer in more {
-                    let Step::Wait(round) = step else { break };
-                    step = self.feed(round, n, answer, &mut grants[n]);
+                    let Step::Wait = step else { break };
+                    step = self.feed(&mut round, n, answer, &mut grants[n]);
                 }
                 match step {
-                    Step::Wait(round) => {
+                    Step::Wait => {
                         let mut all = [None; NODES];
                         heard.iter().for_each(|(n, answer)| all[*n] = Some(*answer));
                         if self.undecided.insert(all) {
                             self.look(&round, heard, situation, grants);
                         }
                     }
-                    step => self.decided(step, heard, grants),
+                    step => self.decided(step, round, heard, grants),
                 }
             }
         }
@@ -123,50 +124,51 @@ impl Found {
     fn decided(
         &mut self,
         step: Step,
+        round: Round,
         heard: Vec<(usize, Option<Answer>)>,
         mut grants: [Grant; NODES],
     ) {
         let (end, fence) = match step {
-            Step::Raise { round, fence, nodes } => {
+            Step::Raise { fence, nodes } => {
                 for grant in grants.iter_mut().filter(|grant| **grant == Grant::None) {
                     *grant = Grant::Late;
                 }
                 let fence = fence as u8;
                 (End::Raise { round, fence, nodes }, fence)
             }
-            Step::Done(Verdict::Granted { fence, .. }) => {
+            Step::Granted { fence } => {
                 let fence = fence as u8;
                 (End::Success { fence }, fence)
             }
-            Step::Done(Verdict::Refused { give, .. }) => {
+            Step::Refused { give, .. } => {
                 assert_eq!(give.len(), NODES, "a node that was asked is not given");
                 grants = Default::default();
                 (End::Refusal, 0)
             }
-            Step::Wait(_) => return,
+            Step::Wait => return,
         };
         if self.ends.insert((grants, fence)) {
             self.decisions.push(Rc::new(Decision { heard, grants, end }));
         }
     }
 
-    fn feed(&self, round: Round, n: usize, answer: Option<Answer>, grant: &mut Grant) -> Step {
+    fn feed(&self, round: &mut Round, n: usize, answer: Option<Answer>, grant: &mut Grant) -> Step {
         let vote = match answer {
             None => {
                 if *grant == Grant::None {
                     *grant = Grant::Late;
                 }
-                Vote::Late
+                None
             }
             Some(Answer::Granted(fence)) => {
                 if *grant == Grant::None {
                     *grant = Grant::Counts(fence, false);
                 }
-                Vote::Granted { fence: fence.into() }
+                Some(Ok(Said::Granted { fence: fence.into() }))
             }
             Some(Answer::Raised(fence)) => {
                 *grant = Grant::Counts(fence, true);
-                Vote::Raised
+                Some(Ok(Said::Raised))
             }
         };
         heard(round, n, vote, self.flaw)
@@ -174,19 +176,18 @@ impl Found {
 }
 
 /// What the round makes of a vote, or of what is wrong on purpose.
-fn heard(mut round: Round, n: usize, vote: Vote, flaw: Option<Flaw>) -> Step {
-    let granted = |fence| Step::Done(Verdict::Granted { fence, sent: Moment::ZERO });
-    let vote = match vote {
-        Vote::Granted { .. } if flaw == Some(Flaw::CountsLateGrants) && round.is_late(n) => {
-            round.count_late(n);
-            Vote::Raised
-        }
-        vote => vote,
+fn heard(round: &mut Round, n: usize, vote: Vote, flaw: Option<Flaw>) -> Step {
+    let is_granted = matches!(vote, Some(Ok(Said::Granted { .. })));
+    let vote = if is_granted && flaw == Some(Flaw::CountsLateGrants) && round.is_late(n) {
+        round.count_late(n);
+        Some(Ok(Said::Raised))
+    } else {
+        vote
     };
     match (round.heard(n, vote, Moment::ZERO), flaw) {
-        (Step::Raise { fence, .. }, Some(Flaw::TakesTheLargestGrant)) => granted(fence),
-        (Step::Wait(round), Some(Flaw::MajorityOfTheGranted)) => {
-            round.fence_of_the_granted().map_or(Step::Wait(round), granted)
+        (Step::Raise { fence, .. }, Some(Flaw::TakesTheLargestGrant)) => Step::Granted { fence },
+        (Step::Wait, Some(Flaw::MajorityOfTheGranted)) => {
+            round.fence_of_the_granted().map_or(Step::Wait, |fence| Step::Granted { fence })
         }
         (step, _) => step,
     }

@@ -127,8 +127,7 @@ impl Debts {
         if due.is_empty() {
             return;
         }
-        let gives: Vec<_> = due.iter().map(|owed| owed.identity.give()).collect();
-        let sheet = node.pack(due.iter().map(ballot).collect(), gives);
+        let sheet = node.pack(due.iter().map(ballot).collect());
         let told = node.ask(Lane::Keeper, &sheet, deadline);
         let is_done = told.is_ok_and(|mut told| {
             let is_answered = told.is_answered(deadline);
@@ -153,8 +152,8 @@ impl Debts {
 }
 
 fn ballot(owed: &Owed) -> Ballot<'_> {
-    let Identity { name, token, fence, .. } = &owed.identity;
-    node::give_again(name, *token, *fence)
+    let Identity { name, token, fence, ttl } = &owed.identity;
+    node::give_again(name, *token, *fence, *ttl)
 }
 
 #[cfg(test)]

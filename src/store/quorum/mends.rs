@@ -3,19 +3,17 @@
 //! the lease with it. Soon after that is noticed, all nodes are asked again, and where most have the
 //! lease the others are told to store it, too.
 //!
-//! A node that is told when the lease was given up meanwhile would keep it for a ttl. So whoever
-//! gives one up or passes it on looks here once that is done, and what may have been stored is given
-//! up again. Whoever passes one on, or shortens what is left of it, waits first until it is not being
-//! tried.
+//! A node that is told when the lease was given up meanwhile would keep it for a ttl. So when a lease
+//! is given up or passed on, the nodes that were told to store it are told to give it up again. Before
+//! a lease is passed on, or what is left of it is shortened, the caller waits until no mend of it is
+//! under way.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::QuorumStore;
-use super::driver::{Scatter, Share};
-use super::inquiry::Inquiry;
+use super::question::Question;
+use super::scatter::{Scatter, sheets};
 use crate::clock::{Deadline, Moment};
-use crate::store::redis::node::Ballot;
 use crate::store::{Identity, Kept, Lane, Reach, Request};
 use crate::sync::Mutex;
 use crate::token::Token;
@@ -30,62 +28,42 @@ const MOST: usize = 32;
 const LOOK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
-pub(super) struct Mends {
-    /// With none, no mutex is asked for.
-    count: AtomicUsize,
-    list: Mutex<Vec<Mend>>,
-}
+pub(super) struct Mends(Mutex<Vec<Mend>>);
 
 struct Mend {
     token: Token,
     /// When it is tried next; never where every node has it by now, and while it is tried.
     next: Moment,
     pause: Duration,
-    /// When it is thought of no longer.
+    /// When it is forgotten.
     until: Moment,
     is_tried: bool,
     /// It was given up while it was tried.
     is_given: bool,
     /// The nodes that were told to store it.
     told: Vec<usize>,
-    /// Since when all of them have done so.
-    done: Moment,
 }
 
 impl Mends {
     /// A node lacks a lease, or what is taken for one.
-    pub(super) fn note(&self, token: Token, now: Moment, next: Moment) {
-        let mut list = self.list.lock();
+    pub(super) fn note(&self, token: Token, next: Moment) {
+        let mut list = self.0.lock();
         if !list.iter().any(|mend| mend.token == token) {
-            let until = now.plus(SPAN);
-            let ((is_tried, is_given, told), done) = (Default::default(), Moment::NEVER);
-            list.push(Mend { token, next, pause: FIRST, until, is_tried, is_given, told, done });
+            let until = Moment::now().plus(SPAN);
+            let (is_tried, is_given, told) = Default::default();
+            list.push(Mend { token, next, pause: FIRST, until, is_tried, is_given, told });
         }
-        self.count.store(list.len(), Ordering::Release);
     }
 
-    /// The same for one that nobody has tried to mend yet.
-    pub(super) fn note_soon(&self, token: Token) {
-        let now = Moment::now();
-        self.note(token, now, now.plus(FIRST));
-    }
-
+    /// When one is to be tried, or forgotten.
     pub(super) fn due(&self) -> Option<Moment> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        // What is over is cleared away, too.
-        self.list.lock().iter().map(|mend| mend.next.min(mend.until)).min()
+        self.0.lock().iter().map(|mend| mend.next.min(mend.until)).min()
     }
 
     /// Those that are to be tried now.
-    pub(super) fn begin(&self, now: Moment) -> Vec<Token> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return Vec::new();
-        }
-        let mut list = self.list.lock();
+    fn begin(&self, now: Moment) -> Vec<Token> {
+        let mut list = self.0.lock();
         list.retain(|mend| mend.until > now);
-        self.count.store(list.len(), Ordering::Release);
         let due = list.iter_mut().filter(|mend| mend.next <= now).take(MOST);
         due.map(|mend| {
             (mend.next, mend.is_tried) = (Moment::NEVER, true);
@@ -94,81 +72,53 @@ impl Mends {
         .collect()
     }
 
-    /// Before these nodes are told to store it. False where it was given up meanwhile.
-    pub(super) fn tells(&self, token: Token, nodes: &[usize]) -> bool {
-        let mut list = self.list.lock();
-        let Some(mend) = list.iter_mut().find(|mend| mend.token == token) else { return false };
-        if !mend.is_given {
-            mend.told.extend(nodes);
-        }
-        !mend.is_given
+    /// Before a node is told to store it. False where it was given up meanwhile.
+    fn tells(&self, token: Token, node: usize) -> bool {
+        let mut list = self.0.lock();
+        let mend = list.iter_mut().find(|mend| mend.token == token && !mend.is_given);
+        mend.map(|mend| mend.told.push(node)).is_some()
     }
 
-    /// After that. Returns where it has to be given up.
-    pub(super) fn tried(&self, token: Token, is_whole: bool) -> Vec<usize> {
-        let mut list = self.list.lock();
+    /// After that. Returns where it has to be given up. `is_over`: every node has it, or it is
+    /// nobody's any more.
+    fn tried(&self, token: Token, is_over: bool) -> Vec<usize> {
+        let mut list = self.0.lock();
         let Some(at) = list.iter().position(|mend| mend.token == token) else { return Vec::new() };
-        if list[at].is_given {
-            return self.remove(&mut list, at);
-        }
         let (mend, now) = (&mut list[at], Moment::now());
         mend.is_tried = false;
-        if !is_whole {
+        if mend.is_given || (is_over && mend.told.is_empty()) {
+            return list.swap_remove(at).told;
+        }
+        if is_over {
+            // A request that gives it up may have been sent before, and come to its end later.
+            mend.until = now.plus(SPAN);
+        } else {
             mend.next = now.plus(mend.pause);
             mend.pause *= 2;
-        } else if mend.told.is_empty() {
-            self.remove(&mut list, at);
-        } else {
-            // Whoever began to give it up before is done by then.
-            (mend.done, mend.until) = (now, now.plus(SPAN));
         }
         Vec::new()
     }
 
-    /// It is nobody's any more, or about to be given up.
-    pub(super) fn is_over(&self, token: Token) {
-        let mut list = self.list.lock();
-        if let Some(at) = list.iter().position(|mend| mend.token == token) {
-            list[at].is_tried = false;
-            if list[at].told.is_empty() {
-                self.remove(&mut list, at);
-            }
-        }
-    }
-
     fn is_tried(&self, token: Token) -> bool {
-        self.count.load(Ordering::Acquire) > 0
-            && self.list.lock().iter().any(|mend| mend.token == token && mend.is_tried)
+        self.0.lock().iter().any(|mend| mend.token == token && mend.is_tried)
     }
 
-    /// A token was given up on the nodes that could be asked, from `sent` on. Returns where it has to
-    /// be given up once more.
-    pub(super) fn given(&self, token: Token, sent: Moment) -> Vec<usize> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return Vec::new();
-        }
-        let mut list = self.list.lock();
+    /// A token was given up on the nodes that could be asked. Returns where it has to be given up
+    /// again.
+    fn given(&self, token: Token) -> Vec<usize> {
+        let mut list = self.0.lock();
         let Some(at) = list.iter().position(|mend| mend.token == token) else { return Vec::new() };
-        if list[at].is_tried {
-            // Whoever tries it finds that.
-            list[at].is_given = true;
-            return Vec::new();
+        if !list[at].is_tried {
+            return list.swap_remove(at).told;
         }
-        let is_later = list[at].done < sent;
-        let told = self.remove(&mut list, at);
-        if is_later { Vec::new() } else { told }
+        // The thread that tries it gives it up once more after that.
+        list[at].is_given = true;
+        list[at].told.clone()
     }
 
-    /// Nobody is told any more.
+    /// No node is told any more.
     pub(super) fn forget(&self) {
-        self.list.lock().clear();
-        self.count.store(0, Ordering::Release);
-    }
-
-    fn remove(&self, list: &mut Vec<Mend>, at: usize) -> Vec<usize> {
-        let mend = list.swap_remove(at);
-        self.count.store(list.len(), Ordering::Release);
-        mend.told
+        self.0.lock().clear();
     }
 }
 
@@ -187,14 +137,14 @@ impl QuorumStore {
     }
 
     /// Remembers leases that nodes lack, and gives up what such nodes were told of while it was
-    /// released or passed on. For requests that were sent from that moment on.
-    pub(super) fn remember(&self, inquiries: &[Inquiry<'_>], sent: Moment) {
-        let lacking = inquiries.iter().filter_map(Inquiry::lacking);
+    /// released or passed on.
+    pub(super) fn remember(&self, questions: &[Question<'_>]) {
+        let lacking = questions.iter().filter_map(Question::lacking);
         for (token, _) in lacking.filter(|(_, nodes)| !nodes.is_empty()) {
-            self.mends.note_soon(token);
+            self.mends.note(token, Moment::now().plus(FIRST));
         }
-        for (name, token, ttl) in inquiries.iter().filter_map(Inquiry::given) {
-            self.give_again(&self.mends.given(token, sent), (name, token, ttl));
+        for (name, token, ttl) in questions.iter().filter_map(Question::given) {
+            self.give_again(&self.mends.given(token), (name, token, ttl));
         }
     }
 
@@ -215,40 +165,26 @@ impl QuorumStore {
         let leases = held(&tokens);
         let is_held = |token| leases.iter().any(|lease| lease.identity.token == token);
         for token in tokens.into_iter().filter(|token| !is_held(*token)) {
-            self.mends.is_over(token);
+            self.mends.tried(token, true);
         }
-        let (sent, nodes) = (Moment::now(), self.nodes().len());
-        let requests = leases.iter().map(extension);
-        let mut inquiries: Vec<_> =
-            requests.map(|request| Inquiry::new(request, 0, nodes, sent)).collect();
+        let (sent, nodes) = (Moment::now(), self.nodes());
+        let question = |lease| Question::new(extension(lease), 0, nodes.len(), sent);
+        let mut questions: Vec<_> = leases.iter().map(question).collect();
         let scatter = || Scatter { is_patient: true, ..self.scatter(Lane::Keeper, deadline) };
-        let mut shares = self.shares(&inquiries);
-        for (node, share) in self.nodes().iter().zip(&mut shares) {
-            // All that are asked are waited for, and short leases have to be renewed meanwhile.
-            if !node.is_ready() {
-                *share = Share::default();
-            }
-        }
-        scatter().run(shares, &mut inquiries);
+        // All that are asked are waited for, and short leases have to be renewed meanwhile.
+        let asks = sheets(nodes, &questions, |question, node| {
+            nodes[node].is_ready().then(|| question.ballot())
+        });
+        scatter().run(&asks, &mut questions);
         // Only now, and where most have just said that they have it.
-        let mut shares: Vec<_> = self.nodes().iter().map(|_| Share::default()).collect();
-        for (index, (lease, inquiry)) in leases.iter().zip(&inquiries).enumerate() {
-            let Some((token, lacking)) = inquiry.lacking() else { continue };
-            if !self.mends.tells(token, lacking) {
-                continue;
-            }
-            for node in lacking {
-                if let Some(share) = shares.get_mut(*node) {
-                    share.inquiries.push(index);
-                    share.ballots.push(fill(lease));
-                    share.requests.push(inquiry.request());
-                }
-            }
-        }
-        scatter().run(shares, &mut inquiries);
-        for (lease, inquiry) in leases.iter().zip(inquiries) {
+        let fills = sheets(nodes, &questions, |question, node| {
+            let (token, _) = question.lacking()?;
+            question.fill(node).filter(|_| self.mends.tells(token, node))
+        });
+        scatter().run(&fills, &mut questions);
+        for (lease, question) in leases.iter().zip(questions) {
             let Identity { name, token, ttl, .. } = &lease.identity;
-            let told = self.mends.tried(*token, inquiry.stands_on_all());
+            let told = self.mends.tried(*token, question.is_on_all());
             self.give_again(&told, (name, *token, *ttl));
         }
     }
@@ -257,11 +193,6 @@ impl QuorumStore {
 fn extension(Kept { identity, span }: &Kept) -> Request<'_> {
     let Identity { name, token, fence, .. } = identity;
     Request::Extend { name, token: *token, fence: *fence, ttl: *span, reach: Reach::Grow }
-}
-
-fn fill(Kept { identity, span }: &Kept) -> Ballot<'_> {
-    let Identity { name, token, fence, .. } = identity;
-    Ballot::Fill { name, token: *token, fence: *fence, ttl: *span }
 }
 
 // (Beside what explores threads, `[]` has no type of its own.)
@@ -277,7 +208,7 @@ mod tests {
     /// Noted, and begun.
     fn begun() -> Mends {
         let (mends, now) = (Mends::default(), Moment::now());
-        mends.note(token(), now, now);
+        mends.note(token(), now);
         assert_eq!(mends.begin(now), [token()]);
         mends
     }
@@ -290,18 +221,18 @@ mod tests {
         assert_eq!(mends.tried(token(), false), []);
         assert_eq!(mends.begin(Moment::now()), []);
         assert_eq!(mends.begin(soon), [token()]);
-        assert!(mends.tells(token(), &[2]));
+        assert!(mends.tells(token(), 2));
         assert_eq!(mends.tried(token(), true), []);
         assert_eq!(mends.begin(soon), []);
         // An answer that was late tells what was known before.
-        mends.note(token(), soon, soon);
+        mends.note(token(), soon);
         assert_eq!(mends.begin(soon), []);
         assert_eq!(mends.begin(soon.plus(SPAN)), []);
         assert_eq!(mends.due(), None);
 
         let mends = begun();
         assert!(mends.is_tried(token()));
-        mends.is_over(token());
+        assert_eq!(mends.tried(token(), true), []);
         assert!(!mends.is_tried(token()));
         assert_eq!(mends.due(), None);
         let mends = begun();
@@ -313,29 +244,23 @@ mod tests {
     fn what_was_stored_around_a_release_is_given_up_again() {
         // Given before anybody is told,
         let mends = begun();
-        assert_eq!(mends.given(token(), Moment::now()), []);
-        assert!(!mends.tells(token(), &[2]));
+        assert_eq!(mends.given(token()), []);
+        assert!(!mends.tells(token(), 2));
         assert_eq!(mends.tried(token(), false), []);
         assert_eq!(mends.due(), None);
         // while they are,
         let mends = begun();
-        assert!(mends.tells(token(), &[2]));
-        assert_eq!(mends.given(token(), Moment::now()), []);
+        assert!(mends.tells(token(), 2));
+        assert_eq!(mends.given(token()), [2]);
+        assert!(!mends.tells(token(), 1));
         assert_eq!(mends.tried(token(), true), [2]);
         assert_eq!(mends.due(), None);
-        // by one that began before they had done so,
-        let (mends, sent) = (begun(), Moment::now());
-        assert!(mends.tells(token(), &[1, 2]));
-        assert_eq!(mends.tried(token(), true), []);
-        assert_eq!(mends.given(token(), sent), [1, 2]);
-        assert_eq!(mends.due(), None);
-        // or where nobody knows whether they have; but not where that is known.
-        for (is_done, told) in [(false, vec![2]), (true, vec![])] {
+        // or after that, whether they have done so or not.
+        for is_done in [false, true] {
             let mends = begun();
-            assert!(mends.tells(token(), &[2]));
+            assert!(mends.tells(token(), 1) && mends.tells(token(), 2));
             assert_eq!(mends.tried(token(), is_done), []);
-            std::thread::sleep(Duration::from_millis(1));
-            assert_eq!(mends.given(token(), Moment::now()), told);
+            assert_eq!(mends.given(token()), [1, 2]);
             assert_eq!(mends.due(), None);
         }
     }

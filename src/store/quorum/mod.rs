@@ -10,29 +10,29 @@
 //! other, was granted more than the first one's fence, and has a fence that is not less than what
 //! it was granted.
 //!
-//! [`round`] is the algorithm of an attempt, [`tally`] that of an extension and of a give. They send
-//! nothing.
-//! [`driver`] does, [`inquiry`] stands between them, and [`debts`] remembers what could not be sent.
-//! [`mends`] remembers which leases are not on every node. A node that is told of such a one stores it
-//! only if the lock is free there, with its fence, and a node's fences never fall: so the next one that
-//! is granted the lock there gets a larger one, as on the nodes that voted. It is not counted among
-//! those by which the attempt succeeded, nor for the extension that found it missing.
+//! [`round`] is the algorithm of an attempt, [`tally`] that of an extension and of a give. A
+//! [`question`] hands them what the nodes say, and [`scatter`] asks the nodes.
+//!
+//! [`mends`] remembers which leases are not on every node. A node that is told of one stores it only
+//! if the lock is free there, with its fence, and a node's fences never fall: so the next holder there
+//! gets a larger one, as on the nodes that voted. Such a node counts neither among those by which the
+//! attempt succeeded, nor for the extension that found the lease missing.
 
 mod debts;
-mod driver;
-mod inquiry;
 mod mends;
+mod question;
 pub(crate) mod round;
+mod scatter;
 mod tally;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::debts::Debts;
-use self::driver::{Scatter, Share};
-use self::inquiry::Inquiry;
 use self::mends::Mends;
+use self::question::Question;
 use self::round::majority;
+use self::scatter::{Scatter, sheets};
 use super::redis::LONGEST_PAUSE;
 use super::redis::node::{Members, Node};
 use super::{
@@ -92,66 +92,52 @@ impl QuorumStore {
         Scatter { nodes: self.nodes(), lane, deadline, is_patient: false }
     }
 
-    /// What every node is asked first: all of it.
-    fn shares<'r>(&self, inquiries: &[Inquiry<'r>]) -> Vec<Share<'r>> {
-        let share = |_: &Node| Share {
-            inquiries: (0..inquiries.len()).collect(),
-            ballots: inquiries.iter().map(Inquiry::ballot).collect(),
-            requests: inquiries.iter().map(Inquiry::request).collect(),
-        };
-        self.nodes().iter().map(share).collect()
-    }
-
     /// Raises the fences that no majority has granted.
-    fn raise(&self, lane: Lane, inquiries: &mut [Inquiry<'_>], deadline: Deadline) {
-        let mut shares: Vec<_> = self.nodes().iter().map(|_| Share::default()).collect();
-        let mut any = false;
-        for (index, inquiry) in inquiries.iter_mut().enumerate() {
-            any |= inquiry.raise(index, &mut shares);
-        }
-        if any {
-            self.scatter(lane, deadline).run(shares, inquiries);
+    fn raise(&self, lane: Lane, questions: &mut [Question<'_>], deadline: Deadline) {
+        if questions.iter().any(Question::has_raise) {
+            let raises = sheets(self.nodes(), questions, Question::raise);
+            questions.iter_mut().for_each(Question::raises);
+            self.scatter(lane, deadline).run(&raises, questions);
         }
     }
 
     /// Gives up attempts that failed, wherever they may have been granted something, and waits for
     /// no reply: what this client asks next about the name comes behind it.
-    fn clean_up(&self, lane: Lane, asked: &[usize], inquiries: &[Inquiry<'_>], deadline: Deadline) {
-        for (index, node) in self.nodes().iter().enumerate() {
-            let mut share = Share::default();
-            for (_, ballot, request) in inquiries
-                .iter()
-                .flat_map(|inquiry| inquiry.leftover(asked))
-                .filter(|(at, ..)| *at == index)
-            {
-                share.ballots.push(ballot);
-                share.requests.push(request);
-            }
-            if share.ballots.is_empty() {
+    fn clean_up(
+        &self,
+        lane: Lane,
+        asked: &[usize],
+        questions: &[Question<'_>],
+        deadline: Deadline,
+    ) {
+        if !questions.iter().any(Question::has_leftover) {
+            return;
+        }
+        let gives =
+            sheets(self.nodes(), questions, |question, node| question.leftover(node, asked));
+        for (index, (node, (places, sheet))) in self.nodes().iter().zip(&gives).enumerate() {
+            if places.is_empty() {
                 continue;
             }
-            let requests = share.requests.clone();
-            let sheet = node.pack(share.ballots, share.requests);
-            // What takes longer is owed: whoever asked does not wait for it.
-            match node.tell(lane, &sheet, deadline.min(Deadline::after(self.node_timeout))) {
+            // What takes longer is owed: the caller does not wait for it.
+            match node.tell(lane, sheet, deadline.min(Deadline::after(self.node_timeout))) {
                 Ok(told) => {
-                    let said = requests.into_iter().zip(told.leave(false));
+                    let said = sheet.requests.iter().zip(told.leave(false));
                     let failed = said.filter(|(_, said)| said.is_err());
-                    let failed: Vec<_> = failed.map(|(request, _)| request).collect();
+                    let failed: Vec<_> = failed.map(|(request, _)| *request).collect();
                     self.debts.add(index, node, &failed);
                 }
-                Err(_) => self.debts.add(index, node, &requests),
+                Err(_) => self.debts.add(index, node, &sheet.requests),
             }
         }
     }
 
-    /// Gives are owed to those that were left out, since the others sufficed, or that failed.
-    fn catch_up(&self, lane: Lane, inquiries: &[Inquiry<'_>]) {
+    /// Owes gives to the nodes that were left out, since the others sufficed, or that failed.
+    fn catch_up(&self, lane: Lane, questions: &[Question<'_>]) {
         let (nodes, now) = (self.nodes().iter().enumerate(), Moment::now());
         for (index, node) in nodes.filter(|(_, node)| node.kept_until(true) > now) {
-            let untold = inquiries.iter().filter_map(|inquiry| inquiry.untold(index, lane));
-            let untold: Vec<_> = untold.collect();
-            self.debts.add(index, node, &untold);
+            let untold = questions.iter().filter_map(|question| question.untold(index, lane));
+            self.debts.add(index, node, &untold.collect::<Vec<_>>());
         }
     }
 
@@ -213,17 +199,15 @@ impl Store for QuorumStore {
         }
         self.await_mends(requests, deadline);
         let (attempt, sent) = (self.next_attempt(), Moment::now());
-        let nodes = self.nodes().len();
-        let all = requests.iter();
-        let mut inquiries: Vec<_> =
-            all.map(|request| Inquiry::new(*request, attempt, nodes, sent)).collect();
-        let shares = self.shares(&inquiries);
-        let asked = self.scatter(lane, deadline).run(shares, &mut inquiries);
-        self.raise(lane, &mut inquiries, deadline);
-        self.clean_up(lane, &asked, &inquiries, deadline);
-        self.catch_up(lane, &inquiries);
-        self.remember(&inquiries, sent);
-        inquiries.into_iter().map(Inquiry::outcome).collect()
+        let question = |request: &_| Question::new(*request, attempt, self.nodes().len(), sent);
+        let mut questions: Vec<_> = requests.iter().map(question).collect();
+        let asks = sheets(self.nodes(), &questions, |question, _| Some(question.ballot()));
+        let asked = self.scatter(lane, deadline).run(&asks, &mut questions);
+        self.raise(lane, &mut questions, deadline);
+        self.clean_up(lane, &asked, &questions, deadline);
+        self.catch_up(lane, &questions);
+        self.remember(&questions);
+        questions.into_iter().map(Question::outcome).collect()
     }
 
     /// Only what most nodes say is told as so.
@@ -291,8 +275,7 @@ impl Store for QuorumStore {
             }
             self.debts.pay(index, node, deadline.min(Deadline::after(self.node_timeout)));
             for token in node.take_lacking() {
-                let now = Moment::now();
-                self.mends.note(token, now, now);
+                self.mends.note(token, Moment::now());
             }
         }
         if sent_before == Moment::NEVER {

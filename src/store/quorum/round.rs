@@ -1,11 +1,10 @@
 //! One attempt to take a lock on several nodes.
 //!
 //! No I/O, no threads and no clock of its own: what the nodes said goes in, one at a time and in
-//! any order, and what to do comes out. Each step consumes the round, so that nothing can be asked
-//! of one that is decided. Whatever a node says twice counts once.
+//! any order, and what to do comes out. An answer that comes twice counts once.
 //!
-//! A round is decided as soon as nothing that may still come could change its verdict. Feed what
-//! has arrived already before waiting for more; nothing else is gained by waiting.
+//! A round is decided as soon as no answer that may still come could change that. Feed what has
+//! arrived already before waiting for more; nothing else is gained by waiting.
 
 use std::time::Duration;
 
@@ -13,73 +12,53 @@ use crate::clock::Moment;
 use crate::config::drift;
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
+pub(crate) use crate::store::redis::node::Said;
 
 /// One attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
-    seats: Vec<Seat>,
+    nodes: Vec<NodeState>,
     /// Once the others are told to raise: to which fence.
     raised_to: Option<u64>,
-    sent: Moment,
     /// The end of the validity that it would have.
     until: Moment,
     troubles: Vec<Error>,
 }
 
-/// What one node said.
-#[derive(Clone, Debug)]
-pub(crate) enum Vote {
-    /// The key is this attempt's there, under this fence.
-    Granted { fence: u64 },
-    /// Somebody else has it there, for so long at most. `holder` tells holders apart; `rank` stand
-    /// before us in the node's own queue.
-    Busy { free_in: Duration, holder: u64, rank: u32 },
-    /// It lost its data, and grants nothing for so long.
-    Quarantined { left: Duration },
-    /// To a raise: done.
-    Raised,
-    /// To a raise: the key is not this attempt's any more, or a larger fence was stored.
-    NotMine,
-    /// It will not answer in time.
-    Late,
-    /// It did not do it, or nobody knows.
-    Failed(Failure),
-}
+/// What came from one node; `None` if it will not answer in time.
+pub(crate) type Vote = Option<Result<Said, Failure>>;
 
 /// What to do now.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Wait(Round),
+    Wait,
     /// Tell these nodes to raise to this fence, and go on with the round.
     Raise {
-        round: Round,
         fence: u64,
         nodes: Vec<usize>,
     },
-    Done(Verdict),
-}
-
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    /// The lock is ours under this fence. Its validity counts from `sent`, before the first node
-    /// was asked.
-    Granted { fence: u64, sent: Moment },
-    /// It is not, and never will be by this attempt. `give` are the nodes on which the attempt has
-    /// to be given up: all that it was sent to, whether they have answered or not. Of these,
-    /// `busy` have said that another has it, so that the only thing to give up there is a place
-    /// among the waiters.
-    Refused { why: Why, give: Vec<usize>, busy: Vec<usize> },
+    /// The lock is ours under this fence. Its validity counts from before the first node was asked.
+    Granted {
+        fence: u64,
+    },
+    /// It is not ours, and never will be by this attempt, which has to be given up on these nodes:
+    /// all that it was sent to, whether they have answered or not, but for those that said that
+    /// another has it. These have nothing of ours but a place among the waiters.
+    Refused {
+        why: Why,
+        give: Vec<usize>,
+    },
 }
 
 #[derive(Debug)]
 pub(crate) enum Why {
     /// A majority voted, and not for us.
     Busy {
-        /// Before this is over, counted from the first send, no majority is free, unless somebody
+        /// Before this is over, counted from the first send, no majority is free, unless a holder
         /// gives up what he has.
         free_in: Duration,
-        /// Nobody else was seen to have a majority. He may have none, so that those who want the
-        /// lock must ask again, each after a delay of its own.
+        /// Nobody else was seen to have a majority. There may be no holder, so that those who want
+        /// the lock must ask again, each after a delay of its own.
         contested: bool,
         /// How many stand before us on the node where most do.
         rank: u32,
@@ -89,7 +68,7 @@ pub(crate) enum Why {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Seat {
+enum NodeState {
     /// Nothing has come yet.
     Asked,
     Granted(u64),
@@ -111,57 +90,59 @@ enum Seat {
     },
 }
 
+use NodeState::{Asked, Busy, Gone, Granted, Out, Quarantined, Raised, Raising};
+
 impl Round {
     /// An attempt for a lock with this ttl on so many nodes, each of which either is asked, not
-    /// before `sent`, or is said to have [failed](Vote::Failed).
+    /// before `sent`, or is said to have failed.
     pub(crate) fn new(nodes: usize, sent: Moment, ttl: Duration) -> Round {
         Round {
-            seats: vec![Seat::Asked; nodes],
+            nodes: vec![Asked; nodes],
             raised_to: None,
-            sent,
             until: sent.plus(ttl).minus(drift(ttl)),
             troubles: Vec::new(),
         }
     }
 
     /// A node said something, or will not.
-    pub(crate) fn heard(mut self, node: usize, vote: Vote, now: Moment) -> Step {
-        let Some(seat) = self.seats.get(node).copied() else { return Step::Wait(self) };
-        let heard = match (seat, vote) {
-            (Seat::Asked, Vote::Granted { fence }) => Seat::Granted(fence),
-            (Seat::Asked, Vote::Busy { free_in, holder, rank }) => {
-                Seat::Busy { free_in, holder, rank }
+    pub(crate) fn heard(&mut self, node: usize, vote: Vote, now: Moment) -> Step {
+        let Some(state) = self.nodes.get(node).copied() else { return Step::Wait };
+        self.nodes[node] = match (state, vote) {
+            (Asked, Some(Ok(Said::Granted { fence }))) => Granted(fence),
+            (Asked, Some(Ok(Said::Busy { free_in, holder, rank, .. }))) => {
+                Busy { free_in, holder, rank }
             }
-            (Seat::Asked, Vote::Quarantined { left }) => Seat::Quarantined(left),
-            (Seat::Raising, Vote::Raised) => Seat::Raised,
-            // One that has lost its data meanwhile knows nothing of us either.
-            (Seat::Raising, Vote::NotMine | Vote::Quarantined { .. }) => Seat::Gone,
-            (Seat::Asked | Seat::Raising, Vote::Late) => Seat::Out { asked: true },
-            (Seat::Asked | Seat::Raising, Vote::Failed(failure)) => {
+            (Asked, Some(Ok(Said::Quarantined { left }))) => Quarantined(left),
+            (Raising, Some(Ok(Said::Raised))) => Raised,
+            // The key is not this attempt's any more, or a larger fence was stored. A node that has
+            // lost its data meanwhile knows nothing of us either.
+            (Raising, Some(Ok(Said::NotMine | Said::Quarantined { .. }))) => Gone,
+            (Asked | Raising, None) => Out { asked: true },
+            (Asked | Raising, Some(Err(failure))) => {
                 self.troubles.push(failure.error);
-                Seat::Out { asked: seat == Seat::Raising || failure.sent.is_some() }
+                Out { asked: state == Raising || failure.sent.is_some() }
             }
             // Said before, or too late: what came after the largest grant was chosen may be larger.
-            _ => return Step::Wait(self),
+            _ => return Step::Wait,
         };
-        self.seats[node] = heard;
         match self.raised_to {
             None => self.gather(now),
             Some(fence) => self.confirm(fence, now),
         }
     }
 
-    fn gather(self, now: Moment) -> Step {
-        let (granted, pending) = (self.count(Seat::is_granted), self.count(Seat::is_asked));
+    /// How many of those that were asked had no vote.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.count(|state| matches!(state, Quarantined(_)))
+    }
+
+    fn gather(&mut self, now: Moment) -> Step {
+        let (granted, pending) = (self.count(NodeState::is_granted), self.pending());
         if granted < self.majority() {
-            return if granted + pending < self.majority() {
-                self.refuse()
-            } else {
-                Step::Wait(self)
-            };
+            return if granted + pending < self.majority() { self.refuse() } else { Step::Wait };
         }
-        let fence = self.seats.iter().filter_map(Seat::fence).max().unwrap_or(0);
-        let confirmed = self.count(|seat| seat.fence() == Some(fence));
+        let fence = self.nodes.iter().filter_map(NodeState::fence).max().unwrap_or(0);
+        let confirmed = self.count(|state| state.fence() == Some(fence));
         if confirmed >= self.majority() {
             return self.succeed(fence, now);
         }
@@ -170,49 +151,46 @@ impl Round {
         // that, waiting would only make the second round later. Safe is either: all that counts is
         // that nothing is added to the grants of which the largest was chosen.
         if confirmed + pending >= self.majority() {
-            return Step::Wait(self);
+            return Step::Wait;
         }
         self.raise(fence, now)
     }
 
-    fn raise(mut self, fence: u64, now: Moment) -> Step {
+    fn raise(&mut self, fence: u64, now: Moment) -> Step {
         if now >= self.until {
             return self.too_late();
         }
         let mut nodes = Vec::new();
-        for (node, seat) in self.seats.iter_mut().enumerate() {
-            match seat {
-                Seat::Granted(granted) if *granted < fence => {
-                    *seat = Seat::Raising;
+        for (node, state) in self.nodes.iter_mut().enumerate() {
+            match state {
+                Granted(granted) if *granted < fence => {
+                    *state = Raising;
                     nodes.push(node);
                 }
-                Seat::Asked => *seat = Seat::Out { asked: true },
+                Asked => *state = Out { asked: true },
                 _ => {}
             }
         }
         self.raised_to = Some(fence);
-        Step::Raise { round: self, fence, nodes }
+        Step::Raise { fence, nodes }
     }
 
-    fn confirm(self, fence: u64, now: Moment) -> Step {
-        let confirmed = self.count(|seat| matches!(seat, Seat::Granted(_) | Seat::Raised));
+    fn confirm(&self, fence: u64, now: Moment) -> Step {
+        let confirmed = self.count(|state| matches!(state, Granted(_) | Raised));
         if confirmed >= self.majority() {
             self.succeed(fence, now)
-        } else if confirmed + self.count(|seat| *seat == Seat::Raising) < self.majority() {
+        } else if confirmed + self.count(|state| *state == Raising) < self.majority() {
             self.refuse()
         } else {
-            Step::Wait(self)
+            Step::Wait
         }
     }
 
-    fn succeed(self, fence: u64, now: Moment) -> Step {
-        if now >= self.until {
-            return self.too_late();
-        }
-        Step::Done(Verdict::Granted { fence, sent: self.sent })
+    fn succeed(&self, fence: u64, now: Moment) -> Step {
+        if now >= self.until { self.too_late() } else { Step::Granted { fence } }
     }
 
-    fn too_late(self) -> Step {
+    fn too_late(&self) -> Step {
         let error = Error::new(ErrorKind::NoQuorum, "granted too late to rely on it");
         self.refused(Why::NoQuorum(error))
     }
@@ -220,36 +198,31 @@ impl Round {
     /// It cannot succeed any more. Whether the lock is taken or the nodes are down may still hang
     /// on those that have not answered: to the caller that is the difference between "not now" and
     /// an error, and worth the wait.
-    fn refuse(self) -> Step {
-        let (voted, pending) = (self.count(Seat::has_voted), self.count(Seat::is_asked));
+    fn refuse(&self) -> Step {
+        let voted = self.count(NodeState::has_voted);
         if voted >= self.majority() {
-            let why = self.busy();
-            self.refused(why)
-        } else if voted + pending < self.majority() {
-            let error = self.no_quorum(voted);
-            self.refused(Why::NoQuorum(error))
+            self.refused(self.busy())
+        } else if voted + self.pending() < self.majority() {
+            self.refused(Why::NoQuorum(self.no_quorum(voted)))
         } else {
-            Step::Wait(self)
+            Step::Wait
         }
     }
 
-    fn refused(self, why: Why) -> Step {
-        let chosen = |wanted: fn(&Seat) -> bool| {
-            let seats = self.seats.iter().enumerate();
-            seats.filter(|(_, seat)| wanted(seat)).map(|(node, _)| node).collect()
-        };
-        let give = chosen(|seat| *seat != Seat::Out { asked: false });
-        let busy = chosen(|seat| matches!(seat, Seat::Busy { .. }));
-        Step::Done(Verdict::Refused { why, give, busy })
+    fn refused(&self, why: Why) -> Step {
+        let has_ours = |state: &NodeState| !matches!(state, Busy { .. } | Out { asked: false });
+        let states = self.nodes.iter().enumerate();
+        let give = states.filter(|(_, state)| has_ours(state)).map(|(node, _)| node).collect();
+        Step::Refused { why, give }
     }
 
     fn busy(&self) -> Why {
-        let mut free: Vec<_> = self.seats.iter().map(Seat::free_in).collect();
+        let mut free: Vec<_> = self.nodes.iter().map(NodeState::free_in).collect();
         free.sort_unstable();
         let free_in = free.get(self.majority() - 1).copied().unwrap_or(Duration::MAX);
         let holders = || {
-            self.seats.iter().filter_map(|seat| match seat {
-                Seat::Busy { holder, rank, .. } => Some((*holder, *rank)),
+            self.nodes.iter().filter_map(|state| match state {
+                Busy { holder, rank, .. } => Some((*holder, *rank)),
                 _ => None,
             })
         };
@@ -262,61 +235,61 @@ impl Round {
     }
 
     fn no_quorum(&self, voted: usize) -> Error {
-        let left = self.seats.iter().filter_map(|seat| match seat {
-            Seat::Quarantined(left) => Some(*left),
+        let left = self.nodes.iter().filter_map(|state| match state {
+            Quarantined(left) => Some(*left),
             _ => None,
         });
-        let lost = left.clone().count();
         let mut troubles = self.troubles.clone();
         if let Some(longest) = left.max() {
+            let lost = self.quarantined();
             let detail = format!("data was lost on {lost}, which grant nothing for {longest:?}");
             let error = Error::new(ErrorKind::Unavailable, detail);
-            if voted + lost >= majority(self.seats.len()) {
+            if voted + lost >= self.majority() {
                 // They are there, and it is only a matter of time.
                 return error;
             }
             troubles.push(error);
         }
-        too_few(voted, self.seats.len(), &troubles)
+        too_few(voted, self.nodes.len(), &troubles)
     }
 
     fn majority(&self) -> usize {
-        majority(self.seats.len())
+        majority(self.nodes.len())
     }
 
-    fn count(&self, wanted: impl Fn(&Seat) -> bool) -> usize {
-        self.seats.iter().filter(|seat| wanted(seat)).count()
+    fn pending(&self) -> usize {
+        self.count(|state| *state == Asked)
+    }
+
+    fn count(&self, wanted: impl Fn(&NodeState) -> bool) -> usize {
+        self.nodes.iter().filter(|state| wanted(state)).count()
     }
 }
 
-impl Seat {
-    fn is_asked(&self) -> bool {
-        *self == Seat::Asked
-    }
-
+impl NodeState {
     fn is_granted(&self) -> bool {
-        self.fence().is_some() || matches!(self, Seat::Raising | Seat::Raised)
+        matches!(self, Granted(_) | Raising | Raised)
     }
 
     fn fence(&self) -> Option<u64> {
         match self {
-            Seat::Granted(fence) => Some(*fence),
+            Granted(fence) => Some(*fence),
             _ => None,
         }
     }
 
     /// For us or for another.
     fn has_voted(&self) -> bool {
-        self.is_granted() || matches!(self, Seat::Busy { .. } | Seat::Gone)
+        self.is_granted() || matches!(self, Busy { .. } | Gone)
     }
 
     /// What we have there is given up; where nothing is known of a node, it may never be free.
     fn free_in(&self) -> Duration {
         match self {
-            Seat::Granted(_) | Seat::Raising | Seat::Raised | Seat::Gone => Duration::ZERO,
-            Seat::Busy { free_in, .. } => *free_in,
-            Seat::Quarantined(left) => *left,
-            Seat::Asked | Seat::Out { .. } => Duration::MAX,
+            Granted(_) | Raising | Raised | Gone => Duration::ZERO,
+            Busy { free_in, .. } => *free_in,
+            Quarantined(left) => *left,
+            Asked | Out { .. } => Duration::MAX,
         }
     }
 }
@@ -333,7 +306,7 @@ pub(super) fn too_few(voted: usize, nodes: usize, troubles: &[Error]) -> Error {
     if nodes - lasting().count() < majority(nodes)
         && let Some(error) = lasting().next()
     {
-        // Whatever becomes of the others, there will never be a majority.
+        // With these there will never be a majority.
         return error.clone();
     }
     let mut detail = format!("{voted} of {nodes} nodes answered, {} must", majority(nodes));

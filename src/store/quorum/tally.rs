@@ -1,8 +1,9 @@
 //! One extension or one give of a lease on several nodes, counted. Pure, like [`round`](super::round).
 
-use super::round::{majority, too_few};
+use super::round::Said;
+use super::round::{Vote, majority, too_few};
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 
 /// Whether a majority of all nodes had the lease.
@@ -17,27 +18,13 @@ use crate::store::Failure;
 /// release takes for its own doing if the lease's validity had not ended when it began.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
-    said: Vec<Option<Said>>,
+    nodes: Vec<NodeState>,
     sent: Moment,
     troubles: Vec<Error>,
 }
 
-/// What one node said to an extension or to a give.
-#[derive(Clone, Debug)]
-pub(crate) enum Word {
-    /// The lease was there, and it is done.
-    Done,
-    /// It was not.
-    NotMine,
-    /// It will not answer in time.
-    Late,
-    /// It did not do it, or nobody knows.
-    Failed(Failure),
-}
-
 #[derive(Debug)]
-pub(crate) enum Count {
-    Wait(Tally),
+pub(crate) enum Verdict {
     /// A majority did it.
     Done,
     /// The lease was lost: no majority can have had it.
@@ -46,49 +33,60 @@ pub(crate) enum Count {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Said {
+enum NodeState {
+    /// Nothing has come yet.
+    Asked,
     Done,
     NotMine,
-    Out { asked: bool },
+    /// `asked`: it may have done what was asked, or may do it yet.
+    Out {
+        asked: bool,
+    },
 }
 
 impl Tally {
     /// Of so many nodes, none of which was asked before `sent`.
     pub(crate) fn new(nodes: usize, sent: Moment) -> Tally {
-        Tally { said: vec![None; nodes], sent, troubles: Vec::new() }
+        Tally { nodes: vec![NodeState::Asked; nodes], sent, troubles: Vec::new() }
     }
 
-    /// A node said something, or will not.
-    pub(crate) fn heard(mut self, node: usize, word: Word) -> Count {
-        let Some(said @ None) = self.said.get_mut(node) else { return Count::Wait(self) };
-        *said = Some(match word {
-            Word::Done => Said::Done,
-            Word::NotMine => Said::NotMine,
-            Word::Late => Said::Out { asked: true },
-            Word::Failed(failure) => {
-                self.troubles.push(failure.error);
-                Said::Out { asked: failure.sent.is_some() }
+    /// A node said something, or will not. Answers once that decides it.
+    pub(crate) fn heard(&mut self, node: usize, vote: Vote) -> Option<Verdict> {
+        let state = self.nodes.get_mut(node).filter(|state| **state == NodeState::Asked)?;
+        *state = match vote {
+            Some(Ok(Said::Extended | Said::Given)) => NodeState::Done,
+            Some(Ok(Said::Quarantined { left })) => {
+                let detail = format!("it lost its data, and has no vote for {left:?}");
+                self.troubles.push(Error::new(ErrorKind::Unavailable, detail));
+                NodeState::Out { asked: false }
             }
-        });
-        let count = |wanted| self.said.iter().filter(|said| **said == wanted).count();
-        let (done, pending) = (count(Some(Said::Done)), count(None));
-        let not_mine = count(Some(Said::NotMine));
-        let (nodes, majority) = (self.said.len(), majority(self.said.len()));
+            Some(Ok(_)) => NodeState::NotMine,
+            Some(Err(failure)) => {
+                self.troubles.push(failure.error);
+                NodeState::Out { asked: failure.sent.is_some() }
+            }
+            None => NodeState::Out { asked: true },
+        };
+        let count = |wanted| self.nodes.iter().filter(|state| **state == wanted).count();
+        let (done, pending) = (count(NodeState::Done), count(NodeState::Asked));
+        let not_mine = count(NodeState::NotMine);
+        let (nodes, majority) = (self.nodes.len(), majority(self.nodes.len()));
         if done >= majority {
-            Count::Done
-        } else if nodes - not_mine < majority {
-            Count::NotMine
-        } else if done + pending >= majority || nodes - not_mine - pending < majority {
-            Count::Wait(self)
-        } else {
-            let error = too_few(done + not_mine, nodes, &self.troubles);
-            // Some may have done it: then the same request is answered in another way next time.
-            let asked = |said: &Option<Said>| {
-                matches!(said, None | Some(Said::Done | Said::Out { asked: true }))
-            };
-            let sent = self.said.iter().any(asked).then_some(self.sent);
-            Count::Unknown(Failure { error, sent })
+            return Some(Verdict::Done);
         }
+        if nodes - not_mine < majority {
+            return Some(Verdict::NotMine);
+        }
+        if done + pending >= majority || nodes - not_mine - pending < majority {
+            return None;
+        }
+        let error = too_few(done + not_mine, nodes, &self.troubles);
+        // Some may have done it: then the same request is answered in another way next time.
+        let may_have = |state: &NodeState| {
+            !matches!(state, NodeState::NotMine | NodeState::Out { asked: false })
+        };
+        let sent = self.nodes.iter().any(may_have).then_some(self.sent);
+        Some(Verdict::Unknown(Failure { error, sent }))
     }
 }
 

@@ -11,8 +11,9 @@ use redis::Value;
 
 pub(in crate::store) use self::members::Members;
 use super::dialect::guard::Guard;
+pub(in crate::store) use super::dialect::quorum::Ballot;
 use super::dialect::quorum::Quorum;
-pub(in crate::store) use super::dialect::quorum::{Ballot, Said};
+pub(crate) use super::dialect::quorum::Said;
 use super::dialect::{Batch, NO_WAKEUP, Wakeup};
 use super::listener;
 use super::owing::About;
@@ -70,7 +71,7 @@ const MOST_DOUBLINGS: u32 = 5;
 pub(in crate::store) struct Sheet<'a> {
     ballots: Vec<Ballot<'a>>,
     /// The same as the connections know them: what comes behind what.
-    requests: Vec<Request<'a>>,
+    pub(in crate::store) requests: Vec<Request<'a>>,
     batch: Batch,
 }
 
@@ -97,12 +98,9 @@ impl Node {
         self.pace.load(Ordering::Relaxed)
     }
 
-    pub(in crate::store) fn pack<'a>(
-        &self,
-        ballots: Vec<Ballot<'a>>,
-        requests: Vec<Request<'a>>,
-    ) -> Sheet<'a> {
+    pub(in crate::store) fn pack<'a>(&self, ballots: Vec<Ballot<'a>>) -> Sheet<'a> {
         let batch = self.speech.pack(&ballots);
+        let requests = ballots.iter().filter_map(Ballot::request).collect();
         Sheet { ballots, requests, batch }
     }
 
@@ -353,24 +351,21 @@ impl Speech {
     }
 }
 
-/// The ballot for giving up a token: of the attempt under whose fence the lock was held, or of any
-/// where it is given up altogether. (A fence is not less than the attempt that it was granted to,
-/// and a token that was granted one makes no further attempt.)
-pub(in crate::store) fn give(name: &[u8], token: Token, fence: u64) -> Ballot<'_> {
-    let attempt = (fence != 0).then_some(fence);
-    Ballot::Give { name, token, attempt, leaves: true, tells: true }
-}
-
-/// The same once more, later; without a fence, of a token that was given up altogether. Else only an
+/// The ballot for a give that is sent again. Without a fence the token was given up altogether. With one, only an
 /// attempt of it was, and by now it may have made another one and stand among the waiters.
-pub(in crate::store) fn give_again(name: &[u8], token: Token, fence: u64) -> Ballot<'_> {
+pub(in crate::store) fn give_again(
+    name: &[u8],
+    token: Token,
+    fence: u64,
+    ttl: Duration,
+) -> Ballot<'_> {
     let attempt = (fence != 0).then_some(fence);
-    Ballot::Give { name, token, attempt, leaves: attempt.is_none(), tells: true }
+    Ballot::Give { name, token, ttl, attempt, leaves: attempt.is_none(), tells: true }
 }
 
 fn as_give<'a>(request: &Request<'a>) -> Option<Ballot<'a>> {
     match *request {
-        Request::Give { name, token, fence, .. } => Some(give_again(name, token, fence)),
+        Request::Give { name, token, fence, ttl } => Some(give_again(name, token, fence, ttl)),
         _ => None,
     }
 }

@@ -2,61 +2,59 @@ use super::*;
 
 const TTL: Duration = Duration::from_secs(10);
 const SENT: Moment = Moment::from_nanos(1_000_000_000);
+const LATE: Vote = None;
+const RAISED: Vote = Some(Ok(Said::Raised));
 
 /// What follows from votes that come one after the other, up to the one that decides something.
-fn heard(mut round: Round, votes: &[(usize, Vote)]) -> Step {
+fn heard(mut round: Round, votes: &[(usize, Vote)]) -> (Round, Step) {
     for (at, (node, vote)) in votes.iter().enumerate() {
-        match round.heard(*node, vote.clone(), SENT) {
-            Step::Wait(next) => round = next,
-            step => {
-                assert_eq!(at + 1, votes.len(), "decided early: {step:?}");
-                return step;
-            }
+        let step = round.heard(*node, vote.clone(), SENT);
+        if !matches!(step, Step::Wait) {
+            assert_eq!(at + 1, votes.len(), "decided early: {step:?}");
+            return (round, step);
         }
     }
-    Step::Wait(round)
+    (round, Step::Wait)
 }
 
-fn attempt(nodes: usize, votes: &[(usize, Vote)]) -> Step {
+fn attempt(nodes: usize, votes: &[(usize, Vote)]) -> (Round, Step) {
     heard(Round::new(nodes, SENT, TTL), votes)
 }
 
-fn waits(step: Step) -> Round {
+fn waits((round, step): (Round, Step)) -> Round {
+    assert!(matches!(step, Step::Wait), "{step:?}");
+    round
+}
+
+fn raises((round, step): (Round, Step)) -> (Round, u64, Vec<usize>) {
     match step {
-        Step::Wait(round) => round,
+        Step::Raise { fence, nodes } => (round, fence, nodes),
         step => panic!("{step:?}"),
     }
 }
 
-fn raises(step: Step) -> (Round, u64, Vec<usize>) {
+fn fence_of((_, step): (Round, Step)) -> u64 {
     match step {
-        Step::Raise { round, fence, nodes } => (round, fence, nodes),
+        Step::Granted { fence } => fence,
         step => panic!("{step:?}"),
     }
 }
 
-fn fence_of(step: Step) -> u64 {
+fn refused((_, step): (Round, Step)) -> (Why, Vec<usize>) {
     match step {
-        Step::Done(Verdict::Granted { fence, sent: SENT }) => fence,
+        Step::Refused { why, give } => (why, give),
         step => panic!("{step:?}"),
     }
 }
 
-fn refused(step: Step) -> (Why, Vec<usize>, Vec<usize>) {
-    match step {
-        Step::Done(Verdict::Refused { why, give, busy }) => (why, give, busy),
-        step => panic!("{step:?}"),
-    }
-}
-
-fn busy_of(step: Step) -> (Duration, bool, u32) {
+fn busy_of(step: (Round, Step)) -> (Duration, bool, u32) {
     match refused(step).0 {
         Why::Busy { free_in, contested, rank } => (free_in, contested, rank),
         why => panic!("{why:?}"),
     }
 }
 
-fn error_of(step: Step) -> Error {
+fn error_of(step: (Round, Step)) -> Error {
     match refused(step).0 {
         Why::NoQuorum(error) => error,
         why => panic!("{why:?}"),
@@ -64,21 +62,22 @@ fn error_of(step: Step) -> Error {
 }
 
 fn granted(fence: u64) -> Vote {
-    Vote::Granted { fence }
+    Some(Ok(Said::Granted { fence }))
 }
 
 fn busy(secs: u64, holder: u64) -> Vote {
-    Vote::Busy { free_in: Duration::from_secs(secs), holder, rank: secs as u32 }
+    let (free_in, rank) = (Duration::from_secs(secs), secs as u32);
+    Some(Ok(Said::Busy { free_in, rank, ticket: 0, holder, ours: true }))
 }
 
 /// The node refused it: nothing was done there.
 fn no(kind: ErrorKind) -> Vote {
-    Vote::Failed(Failure::not_done(Error::new(kind, "here is why")))
+    Some(Err(Failure::not_done(Error::new(kind, "here is why"))))
 }
 
 /// The connection broke: it may have been done.
 fn cut() -> Vote {
-    Vote::Failed(Failure::unknown(Error::new(ErrorKind::Refused, "reset"), SENT))
+    Some(Err(Failure::unknown(Error::new(ErrorKind::Refused, "reset"), SENT)))
 }
 
 #[test]
@@ -92,22 +91,17 @@ fn one_round_trip_is_enough_where_a_majority_grants_the_same() {
 
 #[test]
 fn dead_and_slow_nodes_are_not_waited_for_when_a_majority_has_granted() {
-    let votes = [
-        (3, no(ErrorKind::Refused)),
-        (0, granted(7)),
-        (4, Vote::Late),
-        (1, granted(7)),
-        (2, granted(7)),
-    ];
+    let votes =
+        [(3, no(ErrorKind::Refused)), (0, granted(7)), (4, LATE), (1, granted(7)), (2, granted(7))];
     assert_eq!(fence_of(attempt(5, &votes)), 7);
 }
 
 #[test]
 fn the_largest_fence_is_raised_where_fewer_than_a_majority_granted_it() {
-    let votes = [(0, granted(5)), (2, granted(7)), (1, Vote::Late)];
+    let votes = [(0, granted(5)), (2, granted(7)), (1, LATE)];
     let (round, fence, nodes) = raises(attempt(3, &votes));
     assert_eq!((fence, nodes), (7, vec![0]));
-    assert_eq!(fence_of(heard(round, &[(0, Vote::Raised)])), 7);
+    assert_eq!(fence_of(heard(round, &[(0, RAISED)])), 7);
 }
 
 #[test]
@@ -131,30 +125,30 @@ fn grants_that_come_after_the_raise_never_count() {
     let votes = [(0, granted(4)), (1, granted(5)), (2, granted(6)), (3, granted(7))];
     let (round, ..) = raises(attempt(5, &votes));
     // Neither a larger one nor one that would confirm the fence.
-    let round = waits(heard(round, &[(4, granted(7)), (4, granted(9)), (0, Vote::Raised)]));
-    assert_eq!(fence_of(heard(round, &[(2, Vote::Raised)])), 7);
+    let round = waits(heard(round, &[(4, granted(7)), (4, granted(9)), (0, RAISED)]));
+    assert_eq!(fence_of(heard(round, &[(2, RAISED)])), 7);
 }
 
 #[test]
 fn an_answer_that_comes_twice_counts_once() {
     let round = waits(attempt(3, &[(0, granted(7)), (0, granted(7)), (0, granted(8))]));
-    let round = waits(heard(round, &[(0, Vote::Late), (0, busy(1, 1)), (9, granted(7))]));
+    let round = waits(heard(round, &[(0, LATE), (0, busy(1, 1)), (9, granted(7))]));
     assert_eq!(fence_of(heard(round, &[(1, granted(7))])), 7);
 
     let votes: Vec<_> = [5, 5, 7, 9].into_iter().map(granted).enumerate().collect();
     let (round, ..) = raises(attempt(5, &votes));
-    let round = waits(heard(round, &[(0, Vote::Raised), (0, Vote::Raised), (0, granted(9))]));
-    assert_eq!(fence_of(heard(round, &[(1, Vote::Raised)])), 9);
+    let round = waits(heard(round, &[(0, RAISED), (0, RAISED), (0, granted(9))]));
+    assert_eq!(fence_of(heard(round, &[(1, RAISED)])), 9);
 }
 
 #[test]
 fn a_raise_that_finds_the_key_gone_does_not_confirm() {
-    let votes = [(0, granted(5)), (1, granted(7)), (2, Vote::Late)];
+    let votes = [(0, granted(5)), (1, granted(7)), (2, LATE)];
     let (round, ..) = raises(attempt(3, &votes));
-    let (why, give, _) = refused(heard(round.clone(), &[(0, Vote::NotMine)]));
+    let (why, give) = refused(heard(round.clone(), &[(0, Some(Ok(Said::NotMine)))]));
     assert!(matches!(why, Why::Busy { contested: true, .. }), "{why:?}");
     assert_eq!(give, [0, 1, 2]);
-    let (why, give, _) = refused(heard(round, &[(0, no(ErrorKind::Unavailable))]));
+    let (why, give) = refused(heard(round, &[(0, no(ErrorKind::Unavailable))]));
     assert!(matches!(why, Why::NoQuorum(_)), "{why:?}");
     assert_eq!(give, [0, 1, 2], "a node that granted is given, whatever became of the raise");
 }
@@ -190,25 +184,20 @@ fn success_that_has_become_impossible_is_told_at_once() {
 
 #[test]
 fn every_node_that_was_asked_is_given_also_those_that_never_answered() {
-    let votes = [
-        (0, granted(7)),
-        (1, no(ErrorKind::Refused)),
-        (2, cut()),
-        (3, busy(9, 1)),
-        (4, Vote::Late),
-    ];
-    let (_, give, busy) = refused(attempt(5, &votes));
-    assert_eq!((give, busy), (vec![0, 2, 3, 4], vec![3]));
+    let votes =
+        [(0, granted(7)), (1, no(ErrorKind::Refused)), (2, cut()), (3, busy(9, 1)), (4, LATE)];
+    // Where another has it, nothing of ours is there but a place among the waiters.
+    assert_eq!(refused(attempt(5, &votes)).1, [0, 2, 4]);
 }
 
 #[test]
 fn too_few_nodes_are_an_error_that_says_how_many_and_why() {
-    let error = error_of(attempt(3, &[(0, Vote::Late), (1, no(ErrorKind::Refused))]));
+    let error = error_of(attempt(3, &[(0, LATE), (1, no(ErrorKind::Refused))]));
     assert_eq!(error.kind(), ErrorKind::NoQuorum);
     assert!(error.detail().contains("0 of 3 nodes answered, 2 must"), "{error}");
     assert!(error.detail().contains("refused: here is why"), "{error}");
 
-    let error = error_of(attempt(3, &[(0, Vote::Late), (1, Vote::Late)]));
+    let error = error_of(attempt(3, &[(0, LATE), (1, LATE)]));
     assert_eq!(error.detail(), "0 of 3 nodes answered, 2 must");
 
     // What two nodes say is said once.
@@ -232,35 +221,37 @@ fn an_error_of_a_majority_that_can_never_pass_is_the_error() {
 
 #[test]
 fn nodes_that_lost_their_data_do_not_vote() {
-    let lost = |secs| Vote::Quarantined { left: Duration::from_secs(secs) };
+    let lost = |secs| Some(Ok(Said::Quarantined { left: Duration::from_secs(secs) }));
     let error = error_of(attempt(3, &[(0, lost(40)), (1, lost(50))]));
     assert_eq!(error.kind(), ErrorKind::Unavailable, "they are there");
-    let fewer = error_of(attempt(3, &[(0, lost(40)), (1, Vote::Late)]));
+    let fewer = error_of(attempt(3, &[(0, lost(40)), (1, LATE)]));
     assert_eq!(fewer.kind(), ErrorKind::NoQuorum);
     assert!(error.detail().contains("lost on 2") && error.detail().contains("50s"), "{error}");
     assert_eq!(fence_of(attempt(3, &[(0, lost(40)), (1, granted(7)), (2, granted(7))])), 7);
     let votes = [(0, lost(3)), (1, granted(7)), (2, busy(9, 1))];
     assert_eq!(busy_of(attempt(3, &votes)).0, Duration::from_secs(3));
     // Nor does one that lost them between its grant and the raise.
-    let (round, ..) = raises(attempt(3, &[(0, granted(7)), (1, granted(5)), (2, Vote::Late)]));
-    let (_, give, _) = refused(round.heard(1, lost(60), SENT));
-    assert_eq!(give, [0, 1, 2]);
+    let (round, ..) = raises(attempt(3, &[(0, granted(7)), (1, granted(5)), (2, LATE)]));
+    assert_eq!(refused(heard(round, &[(1, lost(60))])).1, [0, 1, 2]);
 }
 
 #[test]
 fn c4_validity_counts_from_the_first_send_and_must_not_be_over() {
     let end = SENT.plus(TTL).minus(drift(TTL));
-    let one = || waits(attempt(3, &[(0, granted(7))]));
+    let two_at = |votes: &[(usize, Vote)], (node, vote), now| {
+        let mut round = waits(attempt(3, votes));
+        let step = round.heard(node, vote, now);
+        (round, step)
+    };
     let just_before = end.minus(Duration::from_nanos(1));
-    assert_eq!(fence_of(one().heard(1, granted(7), just_before)), 7);
-    let error = error_of(one().heard(1, granted(7), end));
+    assert_eq!(fence_of(two_at(&[(0, granted(7))], (1, granted(7)), just_before)), 7);
+    let error = error_of(two_at(&[(0, granted(7))], (1, granted(7)), end));
     assert_eq!(
         (error.kind(), error.detail()),
         (ErrorKind::NoQuorum, "granted too late to rely on it")
     );
     // Nor is a second round trip begun for nothing.
-    let one = waits(attempt(3, &[(0, granted(7)), (2, Vote::Late)]));
-    error_of(one.heard(1, granted(8), end));
+    error_of(two_at(&[(0, granted(7)), (2, LATE)], (1, granted(8)), end));
 }
 
 /// For the exploration, which shows that it finds what is wrong.
@@ -268,18 +259,18 @@ fn c4_validity_counts_from_the_first_send_and_must_not_be_over() {
 impl Round {
     /// The round no longer waits for what this node says.
     pub(crate) fn is_late(&self, node: usize) -> bool {
-        matches!(self.seats[node], Seat::Out { .. })
+        matches!(self.nodes[node], Out { .. })
     }
 
     /// It waits for the node as if it had told it to raise.
     pub(crate) fn count_late(&mut self, node: usize) {
-        self.seats[node] = Seat::Raising;
+        self.nodes[node] = Raising;
     }
 
     /// The largest fence so far, if more than half of those that granted anything granted it.
     pub(crate) fn fence_of_the_granted(&self) -> Option<u64> {
-        let fence = self.seats.iter().filter_map(Seat::fence).max()?;
-        let confirmed = self.count(|seat| seat.fence() == Some(fence));
-        (confirmed > self.count(Seat::is_granted) / 2).then_some(fence)
+        let fence = self.nodes.iter().filter_map(NodeState::fence).max()?;
+        let confirmed = self.count(|state| state.fence() == Some(fence));
+        (confirmed > self.count(NodeState::is_granted) / 2).then_some(fence)
     }
 }

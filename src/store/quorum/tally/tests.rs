@@ -3,52 +3,50 @@ use crate::error::ErrorKind;
 
 const SENT: Moment = Moment::from_nanos(5);
 
-/// What the words of the nodes come to, the last one deciding; `None` for a node that says nothing.
-fn count(words: &[Option<Word>]) -> Count {
-    let mut tally = Tally::new(words.len(), SENT);
-    let said = words.iter().enumerate().filter_map(|(node, word)| Some((node, word.clone()?)));
-    let said: Vec<_> = said.collect();
-    for (at, (node, word)) in said.iter().enumerate() {
-        match tally.heard(*node, word.clone()) {
-            Count::Wait(next) => tally = next,
-            count => {
-                assert_eq!(at + 1, said.len(), "decided early: {count:?}");
-                return count;
-            }
+/// What the votes come to, the last one deciding; no vote for a node that has said nothing yet.
+fn count(votes: &[Option<Vote>]) -> Option<Verdict> {
+    let mut tally = Tally::new(votes.len(), SENT);
+    let said = votes.iter().enumerate().filter_map(|(node, vote)| Some((node, vote.clone()?)));
+    let mut said = said.peekable();
+    while let Some((node, vote)) = said.next() {
+        let verdict = tally.heard(node, vote);
+        if verdict.is_some() {
+            assert!(said.peek().is_none(), "decided early: {verdict:?}");
+            return verdict;
         }
     }
-    Count::Wait(tally)
+    None
 }
 
-fn unknown(words: &[Option<Word>]) -> Failure {
-    match count(words) {
-        Count::Unknown(failure) => failure,
-        count => panic!("{count:?}"),
+fn unknown(votes: &[Option<Vote>]) -> Failure {
+    match count(votes) {
+        Some(Verdict::Unknown(failure)) => failure,
+        verdict => panic!("{verdict:?}"),
     }
 }
 
-const DONE: Option<Word> = Some(Word::Done);
-const NOT_MINE: Option<Word> = Some(Word::NotMine);
-const LATE: Option<Word> = Some(Word::Late);
+const DONE: Option<Vote> = Some(Some(Ok(Said::Extended)));
+const NOT_MINE: Option<Vote> = Some(Some(Ok(Said::NotMine)));
+const LATE: Option<Vote> = Some(None);
 
-fn no(kind: ErrorKind) -> Option<Word> {
-    Some(Word::Failed(Failure::not_done(Error::new(kind, "here is why"))))
+fn no(kind: ErrorKind) -> Option<Vote> {
+    Some(Some(Err(Failure::not_done(Error::new(kind, "here is why")))))
 }
 
 #[test]
 fn a_majority_that_did_it_decides_whatever_the_others_say() {
-    assert!(matches!(count(&[DONE]), Count::Done));
-    assert!(matches!(count(&[DONE, None, DONE]), Count::Done));
-    assert!(matches!(count(&[LATE, NOT_MINE, DONE, DONE, DONE]), Count::Done));
-    assert!(matches!(count(&[DONE, DONE, None, None, None]), Count::Wait(_)));
+    assert!(matches!(count(&[DONE]), Some(Verdict::Done)));
+    assert!(matches!(count(&[DONE, None, DONE]), Some(Verdict::Done)));
+    assert!(matches!(count(&[LATE, NOT_MINE, DONE, DONE, DONE]), Some(Verdict::Done)));
+    assert!(count(&[DONE, DONE, None, None, None]).is_none());
 }
 
 #[test]
 fn a_lease_is_lost_when_no_majority_can_have_it() {
-    assert!(matches!(count(&[NOT_MINE]), Count::NotMine));
-    assert!(matches!(count(&[DONE, NOT_MINE, NOT_MINE]), Count::NotMine));
-    assert!(matches!(count(&[LATE, NOT_MINE, None, NOT_MINE, NOT_MINE]), Count::NotMine));
-    assert!(matches!(count(&[DONE, NOT_MINE, None]), Count::Wait(_)));
+    assert!(matches!(count(&[NOT_MINE]), Some(Verdict::NotMine)));
+    assert!(matches!(count(&[DONE, NOT_MINE, NOT_MINE]), Some(Verdict::NotMine)));
+    assert!(matches!(count(&[LATE, NOT_MINE, None, NOT_MINE, NOT_MINE]), Some(Verdict::NotMine)));
+    assert!(count(&[DONE, NOT_MINE, None]).is_none());
 }
 
 #[test]
@@ -75,11 +73,9 @@ fn what_was_done_nowhere_is_said_to_be_so() {
 #[test]
 fn a_node_that_answers_twice_counts_once() {
     let mut tally = Tally::new(3, SENT);
-    for word in [Word::Done, Word::Done, Word::NotMine, Word::Late] {
-        match tally.heard(0, word) {
-            Count::Wait(next) => tally = next,
-            count => panic!("{count:?}"),
-        }
+    for vote in [DONE, DONE, NOT_MINE, LATE].into_iter().flatten() {
+        assert!(tally.heard(0, vote).is_none());
     }
-    assert!(matches!(tally.heard(2, Word::Done), Count::Done));
+    let given = Some(Ok(Said::Given));
+    assert!(matches!(tally.heard(2, given), Some(Verdict::Done)));
 }

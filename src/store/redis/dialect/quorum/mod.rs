@@ -17,7 +17,7 @@ use super::{
 use crate::clock::Moment;
 use crate::config::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Look, Place, Reach, millis};
+use crate::store::{Failure, Look, Place, Reach, Request, millis};
 use crate::token::{HEX, Token};
 
 static TAKE: Script = script!("../guard.lua", "take.lua").guarded().leading(&GIVE);
@@ -45,13 +45,43 @@ pub(in crate::store) enum Ballot<'a> {
     Fill { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
     /// Forget that the lock is `token`'s: by this attempt or an earlier one, or, without any, by
     /// whichever. `leaves`: its place among the waiters as well; `tells`: those who wait are told
-    /// where it made the lock free.
-    Give { name: &'a [u8], token: Token, attempt: Option<u64>, leaves: bool, tells: bool },
+    /// where it made the lock free. `ttl` is what its takes asked for.
+    Give {
+        name: &'a [u8],
+        token: Token,
+        ttl: Duration,
+        attempt: Option<u64>,
+        leaves: bool,
+        tells: bool,
+    },
+}
+
+impl<'a> Ballot<'a> {
+    /// The request that it stands for. A give of a token that leaves the waiters, too, gives up all
+    /// that the token may have.
+    pub(in crate::store) fn request(&self) -> Option<Request<'a>> {
+        match *self {
+            Ballot::Take { name, token, ttl, place, block, .. } => {
+                Some(Request::Take { name, token, ttl, place, block })
+            }
+            Ballot::Extend { name, token, fence, ttl, reach } => {
+                Some(Request::Extend { name, token, fence, ttl, reach })
+            }
+            Ballot::Fill { name, token, fence, ttl } => {
+                Some(Request::Extend { name, token, fence, ttl, reach: Reach::Grow })
+            }
+            Ballot::Give { name, token, ttl, attempt, leaves, .. } => {
+                let fence = attempt.filter(|_| !leaves).unwrap_or(0);
+                Some(Request::Give { name, token, fence, ttl })
+            }
+            Ballot::Raise { .. } => None,
+        }
+    }
 }
 
 /// What a node said to a ballot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store) enum Said {
+pub(crate) enum Said {
     /// To a take: the lock is the attempt's there, under this fence and the rest of its block.
     Granted { fence: u64 },
     /// To a take: it is not, and can be free by its ttl after `free_in`. Where a place was taken,

@@ -144,7 +144,7 @@ fn take(client: u32, place: Place, attempt: u64) -> Ballot<'static> {
 
 /// Leaves, and tells.
 fn give(client: u32, attempt: Option<u64>) -> Ballot<'static> {
-    Ballot::Give { name: NAME, token: token(client), attempt, leaves: true, tells: true }
+    Ballot::Give { name: NAME, token: token(client), ttl: TTL, attempt, leaves: true, tells: true }
 }
 
 #[track_caller]

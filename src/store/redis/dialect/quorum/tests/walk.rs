@@ -192,7 +192,7 @@ impl Walk {
             _ => {
                 let attempt = (self.below(4) > 0).then_some(near);
                 let (leaves, tells) = (self.below(2) == 0, self.below(4) > 0);
-                Ballot::Give { name, token: token_known, attempt, leaves, tells }
+                Ballot::Give { name, token: token_known, ttl: TTL, attempt, leaves, tells }
             }
         };
         let (Ballot::Take { token, .. }

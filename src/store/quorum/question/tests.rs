@@ -1,34 +1,34 @@
 use std::time::Duration;
 
 use super::*;
-use crate::store::Place;
+use crate::error::{Error, ErrorKind};
 
-const GRANTED: Result<Said, Failure> = Ok(Said::Granted { fence: 7 });
+const GRANTED: Vote = Some(Ok(Said::Granted { fence: 7 }));
 
-fn busy() -> Result<Said, Failure> {
-    Ok(Said::Busy { free_in: Duration::ZERO, rank: 0, ticket: 0, holder: 1, ours: true })
+fn busy() -> Vote {
+    Some(Ok(Said::Busy { free_in: Duration::ZERO, rank: 0, ticket: 0, holder: 1, ours: true }))
 }
 
-fn failed(sent: Option<Moment>) -> Result<Said, Failure> {
-    Err(Failure { error: Error::bare(ErrorKind::Refused), sent })
+fn failed(sent: Option<Moment>) -> Vote {
+    Some(Err(Failure { error: Error::bare(ErrorKind::Refused), sent }))
 }
 
 /// Which nodes an attempt is given up on, and whether those who wait there are told; of those that
 /// have said nothing the first ones are late, and the others were not asked.
-fn leftover(nodes: usize, said: Vec<Result<Said, Failure>>, late: usize) -> (Vec<usize>, bool) {
+fn leftover(nodes: usize, said: Vec<Vote>, late: usize) -> (Vec<usize>, bool) {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let (ttl, place) = (Duration::from_secs(1), Place::Try);
     let take = Request::Take { name: b"n", token, ttl, place, block: 1 };
-    let mut inquiry = Inquiry::new(take, 5, nodes, Moment::now());
+    let mut question = Question::new(take, 5, nodes, Moment::now());
     let asked: Vec<_> = (0..said.len() + late).collect();
     for (node, said) in said.into_iter().enumerate() {
-        inquiry.heard(node, said);
+        question.heard(node, said);
     }
-    asked.iter().rev().take(late).for_each(|node| inquiry.is_late(*node));
-    assert!(inquiry.is_settled());
-    let left = inquiry.leftover(&asked).map(|(node, ballot, _)| match ballot {
-        Ballot::Give { leaves: false, tells, .. } => (node, tells),
-        _ => panic!("{ballot:?}"),
+    asked.iter().rev().take(late).for_each(|node| question.heard(*node, None));
+    assert!(question.is_settled());
+    let left = (0..nodes).filter_map(|node| match question.leftover(node, &asked)? {
+        Ballot::Give { leaves: false, tells, .. } => Some((node, tells)),
+        ballot => panic!("{ballot:?}"),
     });
     let (nodes, tells): (_, Vec<_>) = left.unzip();
     (nodes, tells.contains(&true))
@@ -47,7 +47,7 @@ fn those_who_wait_are_told_of_an_attempt_that_may_have_had_most_nodes() {
 fn those_who_split_the_votes_do_not_call_each_other_back() {
     assert_eq!(leftover(3, vec![busy(), busy(), GRANTED], 0), (vec![2], false));
     assert_eq!(leftover(3, vec![busy(), GRANTED, failed(None)], 0), (vec![1], false));
-    let lost = Ok(Said::Quarantined { left: Duration::from_secs(1) });
+    let lost = Some(Ok(Said::Quarantined { left: Duration::from_secs(1) }));
     assert_eq!(leftover(3, vec![busy(), GRANTED, lost], 0), (vec![1, 2], false));
     let split = vec![busy(), busy(), busy(), GRANTED, GRANTED];
     assert_eq!(leftover(5, split, 0), (vec![3, 4], false));

@@ -5,5 +5,6 @@
 -- Sent twice: finds the lease under the other token, and reaches the same expiry, counted from the
 -- second time.
 UPDATE lease SET token = ?5, expiry = max(?6, iif(?7, expiry, 0))
-WHERE name = ?1 AND token IN (?2, ?5) AND boot = ?3 AND expiry > ?4 AND fence = ifnull(?8, fence)
+WHERE name = ?1 AND (token = ?2 OR token = ?5) AND boot = ?3 AND expiry > ?4
+    AND fence = ifnull(?8, fence)
 RETURNING used

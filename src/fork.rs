@@ -35,7 +35,7 @@ impl Birth {
         Birth(generation())
     }
 
-    /// Another one in every process that comes of forking this one; never 0, and small.
+    /// Differs in every process that was forked from this one; small, and never 0.
     #[cfg(feature = "capi")]
     pub(crate) fn number(self) -> u64 {
         self.0
@@ -86,8 +86,8 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// Remembers in which process something was first used that no fork of it may use again, not even
-/// anew, because it keeps hidden state of the process that a child inherits.
+/// Remembers the process that first used a library which keeps hidden state of the process. A
+/// forked child inherits that state, and must not use the library, not even anew.
 pub(crate) struct OneProcess(AtomicU64);
 
 impl OneProcess {

@@ -46,7 +46,8 @@ pub(crate) struct Grant {
     from: Option<Token>,
     /// Nanoseconds of a `Moment`; only written with `state` locked, read without.
     valid_until: AtomicU64,
-    /// How long before that a loss is told, in nanoseconds: less where little is held.
+    /// How long before the end of validity a loss is told, in nanoseconds; less for a short
+    /// validity.
     notice: AtomicU64,
     state: Mutex<State>,
     /// The moments under which the keeper's book has filed the grant; the book's alone.
@@ -67,9 +68,9 @@ struct State {
     /// When the store's side keys were last refreshed; zero while a grant that was handed over is not
     /// claimed.
     refreshed: Moment,
-    /// Nobody has the lease any more: it ends when it is claimed, and nothing is told of it.
+    /// Its lease is gone: the grant ends when it is claimed, and raises no event.
     abandoned: bool,
-    /// Until when the store may keep the lock, as far as anything sent so far can have made it.
+    /// Until when the store may keep the lock, by any request that was sent so far.
     kept_until: Moment,
 }
 
@@ -131,9 +132,9 @@ impl Grant {
         self.from.filter(|_| self.state.lock().phase == Phase::Attached)
     }
 
-    /// Under which tokens the store may have what was handed on and never made ours, and until when
-    /// by the extensions that were tried. The last one is the token that another holder may still
-    /// rely on, if it was never detached.
+    /// The tokens under which the store may have a lock that was handed on and never made ours, and
+    /// until when, by the extensions that were tried. The last is the token of the process that
+    /// took it, which may still rely on it if it was never detached.
     pub(crate) fn handed_on_as(&self, from: Token) -> [(Identity, Moment); 3] {
         let Identity { token, fence, .. } = self.identity;
         let until = self.state.lock().kept_until;
@@ -173,13 +174,13 @@ impl Grant {
         }
     }
 
-    /// It was handed over or on, and no claim of it was answered.
+    /// It was handed over, or handed on by another process, and no claim was answered yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
         let state = self.state.lock();
         state.refreshed == Moment::ZERO || state.phase == Phase::Attached
     }
 
-    /// Goes on with what the turn before it has left at the store.
+    /// Counts what the turn before it has left at the store.
     pub(crate) fn keep_as_long(self, legacy: &Legacy) -> Grant {
         let mut state = self.state.lock();
         state.kept_until = state.kept_until.max(legacy.kept_until);
@@ -196,20 +197,20 @@ impl Grant {
         self.valid_until().since(now)
     }
 
-    /// How long the store has to keep the lock for what is relied on now: never longer than what it
-    /// was asked for. `None` where nothing is.
+    /// How long the store must keep the lock for the validity that is relied on now: never longer
+    /// than it was asked to. `None` where nothing is relied on.
     pub(crate) fn kept_for(&self, now: Moment) -> Option<Duration> {
         let left = self.remaining(now);
         (now < self.lost_at()).then(|| whole_millis(left + drift(left)))
     }
 
     /// When the keeper has to say that the lease is lost if nothing has extended it: a little
-    /// before validity ends, so that whoever is told can still act on it.
+    /// before validity ends, so that the program can still act on it.
     pub(crate) fn lost_at(&self) -> Moment {
         self.valid_until().minus(self.notice())
     }
 
-    /// How much before it falls due a renewal may be made, where others are made anyway.
+    /// How early a renewal may be made, to travel with others that are due.
     pub(crate) fn leeway(&self) -> Duration {
         self.terms.ttl / 100
     }
@@ -218,10 +219,10 @@ impl Grant {
         Duration::from_nanos(self.notice.load(Ordering::Relaxed))
     }
 
-    /// By when a request of the keeper that starts at `now` must be over for the sake of this
-    /// grant, which is lost at `lost_at`. A part of the notice may be used up, so that a crowd of
-    /// grants near their end leaves time for requests. Where the grant is renewed, half of its
-    /// time is kept for another try on another connection, and to warn.
+    /// By when a request of the keeper that starts at `now` must be over, for a grant that is lost
+    /// at `lost_at`. Half of the notice may be used up, so that many grants near their end leave
+    /// time for requests. Where the grant is renewed, half of its time is kept for another try on
+    /// another connection, and to warn.
     pub(crate) fn request_end(&self, lost_at: Moment, now: Moment) -> Moment {
         let told = lost_at.plus(self.notice() / 2);
         if !self.terms.renew {
@@ -321,7 +322,7 @@ impl Grant {
         let most = (ttl / 10).clamp(Duration::from_millis(4), Duration::from_secs(2));
         let span = first.saturating_mul(1 << state.failures.min(8)).min(most);
         state.failures += 1;
-        // A warning does not wait until something is tried again.
+        // A warning does not wait for the next try.
         let warn = !state.warned && self.remaining(now) <= ttl / 3;
         state.next = if warn { now } else { now.plus(pause(span)) };
     }
@@ -389,7 +390,7 @@ fn notice_of(span: Duration) -> u64 {
 }
 
 fn reach(refreshed: Moment, now: Moment) -> Reach {
-    // A machine that started less than an hour ago has claims to make, too.
+    // Zero means that a claim is due, also on a machine that started less than an hour ago.
     let due = refreshed == Moment::ZERO || now.since(refreshed) >= REFRESH;
     if due { Reach::Refresh } else { Reach::Grow }
 }

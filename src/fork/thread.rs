@@ -1,8 +1,8 @@
 //! A thread that ends in a forked child too.
 //!
 //! At the end of each of its threads, `std` takes a mutex of the process for an instant. A child
-//! that was forked in such an instant inherits it locked: its threads never end, and whoever closes
-//! a client waits for ever. What is made with pthread_create copes with forks.
+//! that was forked in such an instant inherits it locked: its threads never end, and closing a
+//! client waits for ever. What is made with pthread_create copes with forks.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};

@@ -77,7 +77,7 @@ impl Grant {
         grant.valid_until.store(until.as_nanos(), Ordering::Release);
         {
             let mut state = grant.state.lock();
-            // The turn before may have been near its max_hold, and not have been renewed for that.
+            // The turn before may have been near its max_hold, and not renewed for that reason.
             let due = until.minus(terms.ttl * 2 / 3).max(now);
             state.next = if terms.renew { legacy.next.min(due) } else { legacy.next };
             state.refreshed = legacy.refreshed;

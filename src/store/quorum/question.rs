@@ -17,11 +17,11 @@ pub(super) struct Question<'r> {
     state: State,
     nodes: usize,
     sent: Moment,
-    /// On so many nodes the token stands among the waiters of a holder who will notify it.
+    /// On how many nodes the token waits behind a holder that will notify it.
     waits_on: usize,
     /// Where an attempt that failed has to be given up.
     leftover: Vec<usize>,
-    /// Those that were asked in vain, since they have no vote.
+    /// Nodes that were asked in vain, since they have no vote.
     quarantined: usize,
     /// Where a give was carried out, or is under way.
     given: Vec<usize>,
@@ -42,7 +42,7 @@ enum State {
 }
 
 impl<'r> Question<'r> {
-    /// To so many nodes, none of which was asked before `sent`.
+    /// To `nodes` nodes, none of which was asked before `sent`.
     pub(super) fn new(request: Request<'r>, attempt: u64, nodes: usize, sent: Moment) -> Self {
         let state = match request {
             Request::Take { ttl, .. } => {
@@ -66,7 +66,7 @@ impl<'r> Question<'r> {
         }
     }
 
-    /// What a node may still say changes nothing, or is not to be waited for now.
+    /// No answer that may still come changes anything, or is to be waited for now.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.state, State::Settled(_)) || self.has_raise()
     }
@@ -149,8 +149,8 @@ impl<'r> Question<'r> {
                     (self.leftover, self.quarantined) = (give, round.quarantined());
                     match why {
                         Why::Busy { free_in, contested, rank } => {
-                            // A holder that has a majority notifies a majority when he gives up the
-                            // lock, and that has a node in common with those where we wait.
+                            // A holder with a majority notifies a majority when it gives up the
+                            // lock, and one of those nodes is one where we wait.
                             let ours = !contested && self.waits_on >= majority(self.nodes);
                             Ok(Reply::Busy { free_in, ticket: ours.into(), rank, ours })
                         }
@@ -191,8 +191,8 @@ impl<'r> Question<'r> {
     }
 
     /// The same give, for a node that was not told of it. A caller that gets no answer asks again,
-    /// but only for a ttl, and places last longer: so the nodes are owed that, too. (Not what a
-    /// caller releases: when he asks again, he must find what he left.)
+    /// but only for a ttl, and places last longer: so the nodes are owed that, too. (Not the lock
+    /// that a caller releases: when it asks again, it must find what it left.)
     pub(super) fn untold(&self, node: usize, lane: Lane) -> Option<Request<'r>> {
         let Request::Give { fence, .. } = self.request else { return None };
         let is_owed = self.is_done() || fence == 0 || lane == Lane::Keeper;

@@ -55,10 +55,10 @@ pub(crate) enum Why {
     /// A majority voted, and not for us.
     Busy {
         /// Before this is over, counted from the first send, no majority is free, unless a holder
-        /// gives up what he has.
+        /// gives the lock up.
         free_in: Duration,
-        /// Nobody else was seen to have a majority. There may be no holder, so that those who want
-        /// the lock must ask again, each after a delay of its own.
+        /// Nobody else was seen to have a majority. There may be no holder, so that every client
+        /// that wants the lock must ask again, each after a delay of its own.
         contested: bool,
         /// How many stand before us on the node where most do.
         rank: u32,
@@ -83,8 +83,8 @@ enum NodeState {
         rank: u32,
     },
     Quarantined(Duration),
-    /// What it has to say does not count any more. `asked`: it may have done what was asked, or may
-    /// do it yet.
+    /// Its answer does not count any more. `asked`: it may have done what was asked, or may do it
+    /// yet.
     Out {
         asked: bool,
     },
@@ -93,7 +93,7 @@ enum NodeState {
 use NodeState::{Asked, Busy, Gone, Granted, Out, Quarantined, Raised, Raising};
 
 impl Round {
-    /// An attempt for a lock with this ttl on so many nodes, each of which either is asked, not
+    /// An attempt for a lock with this ttl on `nodes` nodes, each of which either is asked, not
     /// before `sent`, or is said to have failed.
     pub(crate) fn new(nodes: usize, sent: Moment, ttl: Duration) -> Round {
         Round {
@@ -148,8 +148,8 @@ impl Round {
         }
         // A fence that a majority has granted needs no second round trip. That can still be this
         // one, or a larger one that all the missing nodes grant; if there are too few of them for
-        // that, waiting would only make the second round later. Safe is either: all that counts is
-        // that nothing is added to the grants of which the largest was chosen.
+        // that, waiting would only make the second round later. Either is safe, as long as nothing
+        // is added to the grants of which the largest was chosen.
         if confirmed + pending >= self.majority() {
             return Step::Wait;
         }
@@ -195,9 +195,9 @@ impl Round {
         self.refused(Why::NoQuorum(error))
     }
 
-    /// It cannot succeed any more. Whether the lock is taken or the nodes are down may still hang
-    /// on those that have not answered: to the caller that is the difference between "not now" and
-    /// an error, and worth the wait.
+    /// It cannot succeed any more. Whether the lock is taken or too many nodes are down may depend
+    /// on nodes that have not answered yet. To the caller that is the difference between "not now"
+    /// and an error, and worth the wait.
     fn refuse(&self) -> Step {
         let voted = self.count(NodeState::has_voted);
         if voted >= self.majority() {
@@ -245,7 +245,7 @@ impl Round {
             let detail = format!("data was lost on {lost}, which grant nothing for {longest:?}");
             let error = Error::new(ErrorKind::Unavailable, detail);
             if voted + lost >= self.majority() {
-                // They are there, and it is only a matter of time.
+                // They are up, and will grant when their quarantine is over.
                 return error;
             }
             troubles.push(error);
@@ -283,7 +283,7 @@ impl NodeState {
         self.is_granted() || matches!(self, Busy { .. } | Gone)
     }
 
-    /// What we have there is given up; where nothing is known of a node, it may never be free.
+    /// A lock that is ours there is given up. A node of which nothing is known may never be free.
     fn free_in(&self) -> Duration {
         match self {
             Granted(_) | Raising | Raised | Gone => Duration::ZERO,
@@ -300,7 +300,7 @@ pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// Why so few nodes had anything to say.
+/// Why too few nodes answered.
 pub(super) fn too_few(voted: usize, nodes: usize, troubles: &[Error]) -> Error {
     let lasting = || troubles.iter().filter(|error| !error.is_retriable());
     if nodes - lasting().count() < majority(nodes)

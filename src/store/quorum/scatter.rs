@@ -48,7 +48,8 @@ impl Scatter<'_> {
     /// Asks each node, and tells the questions what they said until all of them are settled. Returns
     /// which nodes were asked.
     pub(super) fn run(&self, sheets: &Sheets<'_>, questions: &mut [Question<'_>]) -> Vec<usize> {
-        // Always in the same order: two that wait for each other's connections would wait in vain.
+        // Always in the same order: two threads that wait for each other's connections would wait
+        // in vain.
         let mut involved: Vec<_> =
             (0..sheets.len()).filter(|at| !sheets[*at].0.is_empty()).collect();
         involved.sort_by_key(|at| self.nodes[*at].is_blocking());
@@ -61,8 +62,8 @@ impl Scatter<'_> {
         // Mostly the first ones have answered by the time that the last one was asked.
         let first_look = self.deadline.min(Deadline::after(FIRST_LOOK));
         self.hear(first_look, sheets, questions, &mut asked);
-        // Those that had trouble before are asked where nothing is decided without them, and where
-        // nobody waits.
+        // Nodes that had trouble before are asked where nothing is decided without them, and where
+        // no caller waits.
         let mut reached = ready;
         if self.lane == Lane::Keeper || !self.is_over(questions) {
             self.send(&others, sheets, questions, &mut asked);

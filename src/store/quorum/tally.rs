@@ -8,14 +8,14 @@ use crate::store::Failure;
 
 /// Whether a majority of all nodes had the lease.
 ///
-/// For an extension that is plain. For a give one might say "given" as soon as one node had it,
-/// since a node that is down, or that never granted it, need not have it. But then a lease that
-/// had run out and that another holds on the other nodes could be called released; and with fewer
-/// than a majority of answers nobody knows whether the lock is free. So both need a majority:
-/// where one had it until now, nobody else can have had the lock meanwhile; where so many had it
-/// not that no majority is left, somebody else can. What lies between is unknown, and is asked
-/// again: the second time the nodes that gave it say that it is not ours any more, which the
-/// release takes for its own doing if the lease's validity had not ended when it began.
+/// For an extension that is plain. A give could count as done as soon as one node had the lease,
+/// since a node that is down, or that never granted it, need not have it. But then a lease that had
+/// run out, and that another client holds on the other nodes, could be called released; and with
+/// fewer answers than a majority nobody knows whether the lock is free. So both need a majority.
+/// Where a majority had the lease until now, no other client can have had the lock meanwhile. Where
+/// no majority can have had it, another can. Between the two the outcome is unknown, and the
+/// request is sent again. The nodes that gave the lease then say that it is not ours any more; the
+/// release takes that for its own doing if the lease's validity had not ended when it began.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     nodes: Vec<NodeState>,
@@ -45,7 +45,7 @@ enum NodeState {
 }
 
 impl Tally {
-    /// Of so many nodes, none of which was asked before `sent`.
+    /// Of `nodes` nodes, none of which was asked before `sent`.
     pub(crate) fn new(nodes: usize, sent: Moment) -> Tally {
         Tally { nodes: vec![NodeState::Asked; nodes], sent, troubles: Vec::new() }
     }

@@ -1,7 +1,7 @@
 //! Where a reply ends in the bytes that have come so far, and what it says.
 //!
 //! The `redis` crate parses what is unusual. Its parser clears 8 KiB before each read, which costs
-//! a lock as much as all the rest of the client does; the two replies of every day, a number and a
+//! a lock as much as all the rest of the client does; the two everyday replies, a number and a
 //! short text, are read here.
 
 use redis::Value;
@@ -9,19 +9,19 @@ use redis::Value;
 use super::fault;
 use crate::error::{Error, ErrorKind};
 
-/// The longest reply that is read. That of a Cluster of 1,000 servers with a map of 1,500 ranges of
-/// slots has half of it; any other that we ask for, much less.
+/// The longest reply that is read. The map of a Cluster with 1,000 servers and 1,500 ranges of
+/// slots has half of that; other replies have much less.
 pub(super) const LONGEST: usize = 1024 * 1024;
 
 /// No reply is shorter.
 const SHORTEST: usize = 3;
 
-/// How much has come of a reply that begins where the bytes do. However they come, each is looked
-/// at once.
+/// How much has come of a reply that begins where the bytes do. Each byte is looked at once,
+/// however they come.
 pub(super) struct Progress {
     /// Up to here there are whole lines and texts. The text that ends here may not have come yet.
     end: usize,
-    /// So many bytes behind that are known not to end a line.
+    /// This many bytes after that are known not to end a line.
     looked: usize,
     /// Replies that are to follow: an array is as many more as it has elements.
     open: usize,

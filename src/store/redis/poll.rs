@@ -18,7 +18,7 @@ pub(super) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
     let millis = left.as_micros().div_ceil(1000);
     let timeout = i32::try_from(millis).ok().and_then(|millis| PollTimeout::try_from(millis).ok());
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-    // After a signal, or with no memory for it, whoever waits looks and comes back.
+    // After a signal, or without memory for it, the caller looks and comes back.
     let _ = nix::poll::poll(&mut fds, timeout.unwrap_or(PollTimeout::ZERO));
 }
 

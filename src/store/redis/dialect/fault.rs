@@ -34,7 +34,7 @@ fn server_kind(code: &str, details: &str) -> ErrorKind {
         ErrorKind::Permission
     } else if says("max number of clients")
         || says("attempted to access a non local key")
-        // Of our own scripts: until one of the clocks is mended.
+        // From our own scripts: one of the clocks is wrong, until somebody sets it.
         || says("clock is more than an hour ahead")
     {
         ErrorKind::Unavailable
@@ -56,7 +56,7 @@ fn by_code(code: &str) -> Option<ErrorKind> {
         "OOM" => ErrorKind::OutOfMemory,
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF"
         | "NOREPLICAS" => ErrorKind::Unavailable,
-        // Loaded and sent once more already: somebody keeps flushing the scripts.
+        // It was loaded and the call sent again already: somebody keeps flushing the scripts.
         "NOSCRIPT" => ErrorKind::Unavailable,
         _ => return None,
     })
@@ -76,7 +76,7 @@ pub(in crate::store::redis) fn io(what: &str, error: &io::Error) -> Error {
     Error::new(kind, format!("{what}: {error}"))
 }
 
-/// A reply that is none.
+/// Bytes that are no reply.
 pub(in crate::store::redis) fn reply(error: &RedisError) -> Error {
     Error::new(ErrorKind::Protocol, format!("the reply cannot be read: {error}"))
 }

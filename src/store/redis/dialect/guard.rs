@@ -82,7 +82,8 @@ impl Guard {
         batch
     }
 
-    /// The first word to a run of a server. None to one of a Cluster, which has too many markers.
+    /// What is sent first to a new run of a server. Nothing in a Cluster, which has too many
+    /// markers.
     pub(in crate::store::redis) fn pack_begin(self) -> Option<Batch> {
         (!self.clustered).then(|| self.pack(&BEGIN, [], &[]))
     }

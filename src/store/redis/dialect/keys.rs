@@ -62,10 +62,10 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &key[open..open + length])
 }
 
-/// Where a server notes which run of it this is.
+/// The key under which a server notes its run.
 pub(in crate::store::redis) const MARKER: &str = "leasehold:marker";
 
-/// The same of a Cluster, where there is one in every slot, so that a script may look at it.
+/// The marker's key; in a Cluster that of a slot, so that a script may read it.
 pub(super) fn write_marker(marker: &mut Vec<u8>, slot: Option<u16>) {
     marker.clear();
     marker.extend_from_slice(MARKER.as_bytes());

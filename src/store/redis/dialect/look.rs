@@ -13,7 +13,7 @@ static LOOK: Script = script!("look.lua");
 /// Which of a side key's numbers is the fence of the lock's holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fence {
-    /// The second one. The first one, the last fence of all, may be one that nobody uses yet.
+    /// The second number: the first, the last fence reserved, may be one that nobody uses yet.
     Second,
     /// The first one.
     Last,

@@ -81,10 +81,10 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Nothing where no replicas are waited for. What is asked may take so long altogether.
+    /// `None` where no replicas are waited for. `timeout` bounds the whole request.
     pub(super) fn wanted(count: u32, timeout: Duration) -> Option<Copies> {
-        // The rest of the time is for the way there and back, and for once more: WAIT also waits
-        // where the call before it did nothing.
+        // The rest is for the way there and back, and for a second try: WAIT also waits where the
+        // call before it did nothing.
         let patience = timeout / 4;
         (count > 0).then_some(Copies { count, patience })
     }
@@ -107,8 +107,8 @@ impl Copies {
     }
 }
 
-/// A token's place in a queue: for how long it would be granted the lock, and where it is told, are
-/// a part of it. Nothing where the client is told nowhere, and so can have none.
+/// A token's member in a queue, with the span that it is granted at first and the channel on which
+/// it is told. Empty where the client has no channel, and so no place.
 fn write_member(member: &mut Vec<u8>, token: &[u8], span: Duration, channel: &[u8]) {
     member.clear();
     if !channel.is_empty() {

@@ -280,7 +280,7 @@ void leasehold_error_free(leasehold_error *error);
  * max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
  * replicas= and guard_data_loss=; those over TLS ca=, cert= and key=, which name PEM files; unix
  * user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
- * quorum, what concerns the client as a whole stands on the last URL, and so does node_timeout=. A
+ * quorum, what concerns the client as a whole stands on the last URL. A
  * user's name, a password or a parameter may hold any character, written as % and two hex digits.
  * max_ttl is the longest ttl that a lock may have: 24 hours by default, and 60 seconds in a quorum
  * and with guard_data_loss=yes.

@@ -95,11 +95,7 @@ mod token;
 mod wait;
 
 pub use client::Client;
-pub use config::{
-    Config, DEFAULT_CLAIM_WINDOW, DEFAULT_CLOSE_TIMEOUT, DEFAULT_GUARDED_MAX_TTL,
-    DEFAULT_IO_TIMEOUT, DEFAULT_MAX_HOLD, DEFAULT_NODE_TIMEOUT, DEFAULT_POOL, DEFAULT_TTL,
-    DEFAULT_WAIT, MAX_FENCE, MAX_NAME, MAX_TTL, MIN_RENEWED_TTL, URL_VARIABLE, parse_duration,
-};
+pub use config::{Config, URL_VARIABLE, defaults, limits, parse_duration};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 pub use lease::Lease;

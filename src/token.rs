@@ -102,7 +102,7 @@ mod tests {
         let mark = token.detached(256);
         assert_eq!(mark.to_string(), "00112233445566778899aabbccddefff");
         assert_eq!((mark.prefix(), mark.detached(256)), (token.prefix(), token));
-        assert!(mark != token.detached(257) && token.detached(crate::MAX_FENCE) != token);
+        assert!(mark != token.detached(257) && token.detached(crate::limits::MAX_FENCE) != token);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::events::{EventsObject, leasehold_events};
 use super::lock::{LockObject, leasehold_lock};
 use super::status::{LEASEHOLD_OK, leasehold_status};
 use super::table::{self, Handled, Kind};
-use crate::config::MAX_NAME;
+use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
 
 /// An open store with its connections and a background thread that renews leases (and, on Redis, an

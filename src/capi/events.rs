@@ -47,7 +47,7 @@ impl EventsObject {
                 return Err(Failure::new(LEASEHOLD_ERR_CLOSED, detail));
             }
             let left = end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()));
-            let event = self.events.next_timeout(left.min(SLICE))?;
+            let event = self.events.recv_timeout(left.min(SLICE))?;
             if event.is_some() || left.is_zero() {
                 return Ok(event);
             }

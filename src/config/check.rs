@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Config, MAX_NAME, MAX_TTL, StoreConfig, bad};
+use super::limits::{MAX_NAME, MAX_TTL, MIN_TTL};
+use super::{Config, StoreConfig, bad};
 use crate::error::Error;
 
-/// The shortest ttl: of less, the margin for drift would leave nothing to rely on.
-const MIN_TTL: Duration = Duration::from_millis(3);
 const IO_TIMEOUT_RANGE: Range<Duration> = (ms(1), ms(3_600_000));
 const CLOSE_TIMEOUT_RANGE: Range<Duration> = (Duration::ZERO, ms(3_600_000));
 const POOL_RANGE: Range<u32> = (1, 1024);
 const CLAIM_WINDOW_RANGE: Range<Duration> = (ms(50), ms(60_000));
 const MAX_TTL_RANGE: Range<Duration> = (ms(1000), MAX_TTL);
-const LEAST_NODE_TIMEOUT: Duration = ms(1);
 /// More replicas than anybody waits for.
 const REPLICAS_RANGE: Range<u32> = (0, 16);
 
@@ -40,8 +38,7 @@ impl Config {
             check_range(what, span, range).map_err(|what| bad(format!("{what}; {said}")))?;
         }
         check_count("pool", self.pool, POOL_RANGE)?;
-        self.check_guard()?;
-        self.check_node_timeout()
+        self.check_guard()
     }
 
     fn check_guard(&self) -> Result<(), Error> {
@@ -57,19 +54,6 @@ impl Config {
             )),
             _ => Ok(()),
         }
-    }
-
-    fn check_node_timeout(&self) -> Result<(), Error> {
-        if !self.is_quorum() {
-            return match self.asked.node_timeout {
-                None => Ok(()),
-                Some(_) => Err(bad(
-                    "node_timeout is for a quorum; a single store has io_timeout".to_owned()
-                )),
-            };
-        }
-        check_range("node_timeout", self.node_timeout, (LEAST_NODE_TIMEOUT, self.io_timeout))
-            .map_err(|what| bad(format!("{what}; it goes from 1ms to io_timeout")))
     }
 }
 

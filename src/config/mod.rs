@@ -1,6 +1,8 @@
 //! Limits, defaults, and how a client is set up. Everything is checked once, before it is used.
 
 mod check;
+pub mod defaults;
+pub mod limits;
 mod redis;
 mod span;
 mod url;
@@ -12,37 +14,9 @@ use crate::error::{Error, ErrorKind};
 
 use check::check_replicas;
 pub(crate) use check::{check_io_timeout, check_name, check_ttl};
+use limits::MAX_TTL;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
-
-/// The longest ttl that any store takes.
-pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest ttl of a store that guards against lost data and sets none: for as long, a server
-/// that came back without its data grants nothing.
-pub const DEFAULT_GUARDED_MAX_TTL: Duration = Duration::from_secs(60);
-/// The ttl of a lock that sets none.
-pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// How long a lock waits that sets nothing else: longer than the default ttl, so that a crashed
-/// holder does not time out its successor.
-pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-/// How long a living holder may keep a renewed lease that sets nothing else.
-pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60 * 60);
-/// Below this ttl there is no time to renew in.
-pub const MIN_RENEWED_TTL: Duration = Duration::from_millis(100);
-/// The longest name, in bytes.
-pub const MAX_NAME: usize = 64 * 1024;
-/// How long a store may take to answer one request.
-pub const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(1);
-/// How many requests of one client may be under way at once.
-pub const DEFAULT_POOL: u32 = 8;
-/// How long [`Client::close`](crate::Client::close) goes on releasing leases.
-pub const DEFAULT_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a lock that was handed to a waiter stays with one that does not answer for it.
-pub const DEFAULT_CLAIM_WINDOW: Duration = Duration::from_secs(1);
-/// How long a quorum waits for one of its servers.
-pub const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(100);
-/// The largest fence: 2^53 - 1, which every language's numbers hold exactly.
-pub const MAX_FENCE: u64 = (1 << 53) - 1;
 
 /// How much of a ttl is never relied on: the clocks of two machines drift apart.
 pub(crate) fn drift(ttl: Duration) -> Duration {
@@ -54,6 +28,9 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
 pub(crate) fn drifted(span: Duration) -> Duration {
     span / 99
 }
+
+/// A server that is alive answers in less, also when it writes to its disk meanwhile.
+const LEAST_NODE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The environment variable that names the store where no URL is given.
 pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
@@ -79,7 +56,6 @@ pub struct Config {
     pub(crate) claim_window: Duration,
     pub(crate) max_ttl: Duration,
     pub(crate) guard_data_loss: bool,
-    pub(crate) node_timeout: Duration,
     asked: Asked,
 }
 
@@ -88,7 +64,6 @@ pub struct Config {
 struct Asked {
     max_ttl: Option<Duration>,
     guard_data_loss: Option<bool>,
-    node_timeout: Option<Duration>,
 }
 
 /// Which store, and how it is reached.
@@ -124,14 +99,14 @@ impl Config {
     /// Before a host stand the credentials of the server that keeps the locks. Sentinels have their
     /// own, and are spoken to over TLS where that server is, unless `sentinel_tls=` (`yes` or `no`)
     /// says otherwise. In a quorum, each URL has its own credentials, `db`, TLS files and `replicas`;
-    /// what concerns the client as a whole stands on the last one, as does `node_timeout=`.
+    /// what concerns the client as a whole stands on the last one.
     ///
     /// A master that fails is left for the one that Sentinels elect, within a second of the election;
     /// calls that meet the failover are tried again by their deadline where that is safe. What the
     /// old master had not passed on yet is lost with it: a lock may then be granted while somebody
     /// still holds it, under a larger fence, and whoever held it is told that it is lost when it is
     /// renewed next. With `replicas=`, a take waits for so many replicas, for a quarter of
-    /// `io_timeout` at most (in a quorum, of `node_timeout`). Where too few acknowledge it, the lock is
+    /// `io_timeout` at most (in a quorum, for a quarter of what it waits for a server). Where too few acknowledge it, the lock is
     /// given back and the error is [`ErrorKind::NotReplicated`]; a call that waits goes on trying, and
     /// gives back at its end what it could not rely on. Extensions do not wait for replicas.
     ///
@@ -181,13 +156,12 @@ impl Config {
         Config {
             store,
             prefix: Vec::new(),
-            io_timeout: DEFAULT_IO_TIMEOUT,
-            pool: DEFAULT_POOL,
-            close_timeout: DEFAULT_CLOSE_TIMEOUT,
-            claim_window: DEFAULT_CLAIM_WINDOW,
+            io_timeout: defaults::IO_TIMEOUT,
+            pool: defaults::POOL,
+            close_timeout: defaults::CLOSE_TIMEOUT,
+            claim_window: defaults::CLAIM_WINDOW,
             max_ttl: MAX_TTL,
             guard_data_loss: false,
-            node_timeout: DEFAULT_NODE_TIMEOUT,
             asked: Asked::default(),
         }
         .settled()
@@ -195,12 +169,16 @@ impl Config {
 
     /// With the defaults that follow from what was asked for.
     fn settled(mut self) -> Config {
-        let Asked { max_ttl, guard_data_loss, node_timeout } = self.asked;
+        let Asked { max_ttl, guard_data_loss } = self.asked;
         self.guard_data_loss = guard_data_loss.unwrap_or(self.is_quorum());
-        let most = if self.guard_data_loss { DEFAULT_GUARDED_MAX_TTL } else { MAX_TTL };
+        let most = if self.guard_data_loss { defaults::GUARDED_MAX_TTL } else { MAX_TTL };
         self.max_ttl = max_ttl.unwrap_or(most);
-        self.node_timeout = node_timeout.unwrap_or(DEFAULT_NODE_TIMEOUT.min(self.io_timeout));
         self
+    }
+
+    /// How long a quorum waits for one of its servers.
+    pub(crate) fn node_timeout(&self) -> Duration {
+        (self.io_timeout / 10).max(LEAST_NODE_TIMEOUT).min(self.io_timeout)
     }
 
     fn is_quorum(&self) -> bool {
@@ -214,10 +192,11 @@ impl Config {
     }
 
     /// How long the store may take to answer one request, connecting included; 1 s by default,
-    /// from 1 ms to 1 h.
+    /// from 1 ms to 1 h. A quorum waits a tenth of it for one of its servers, or 50 ms where that is
+    /// longer, so that a server that is down does not hold up the others.
     pub fn io_timeout(mut self, timeout: Duration) -> Config {
         self.io_timeout = timeout;
-        self.settled()
+        self
     }
 
     /// How many requests may be under way at once; 8 by default, from 1 to 1024. Two more
@@ -260,13 +239,6 @@ impl Config {
     /// [`Client::initialize`]: crate::Client::initialize
     pub fn guard_data_loss(mut self, on: bool) -> Config {
         self.asked.guard_data_loss = Some(on);
-        self.settled()
-    }
-
-    /// How long a quorum waits for one of its servers, so that one that is down does not hold up the
-    /// others: 100 ms by default, from 1 ms to `io_timeout`.
-    pub fn node_timeout(mut self, timeout: Duration) -> Config {
-        self.asked.node_timeout = Some(timeout);
         self.settled()
     }
 

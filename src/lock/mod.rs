@@ -10,10 +10,8 @@ use std::time::Duration;
 use self::attempt::Attempts;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
-use crate::config::{
-    DEFAULT_MAX_HOLD, DEFAULT_TTL, DEFAULT_WAIT, MAX_FENCE, MIN_RENEWED_TTL, check_io_timeout,
-    check_name, check_ttl,
-};
+use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
+use crate::config::{check_io_timeout, check_name, check_ttl, defaults};
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
@@ -87,11 +85,11 @@ pub struct Holder {
 impl Lock {
     pub(crate) fn new(keeper: Arc<Keeper>, name: &[u8]) -> Lock {
         let options = Options {
-            ttl: DEFAULT_TTL.min(keeper.max_ttl()),
-            wait: Some(DEFAULT_WAIT),
+            ttl: defaults::TTL.min(keeper.max_ttl()),
+            wait: Some(defaults::WAIT),
             io_timeout: None,
             renew: None,
-            max_hold: Some(DEFAULT_MAX_HOLD),
+            max_hold: Some(defaults::MAX_HOLD),
             wait_mode: WaitMode::Auto,
         };
         Lock { keeper, name: Arc::from(name), options }

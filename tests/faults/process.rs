@@ -97,7 +97,7 @@ fn alarmed(args: &[String]) {
     }
     assert!(held.is_valid() && client.counters().renewed > 3);
     assert_eq!(client.counters().unknown, 0);
-    assert_eq!(events.try_next().unwrap(), None);
+    assert_eq!(events.try_recv().unwrap(), None);
     held.release().unwrap();
     assert!(ALARMS.load(Ordering::Relaxed) > 1000, "{ALARMS:?}");
     say("done");

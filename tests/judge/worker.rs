@@ -24,10 +24,10 @@ const MOST: Duration = secs(1);
 pub fn play(args: &[String]) {
     let [url, ttl, io_timeout, dir, name, seed] = args else { panic!("{args:?}") };
     let [ttl, io_timeout, seed] = [ttl, io_timeout, seed].map(|text| text.parse().unwrap());
-    let config = Config::from_url(url).unwrap().claim_window(WINDOW).io_timeout(ms(io_timeout));
-    // Nobody who answers at all is too late.
+    // A quorum waits a tenth of it for one of its servers.
     let is_quorum = url.matches("://").count() > 1;
-    let config = if is_quorum { config.node_timeout(ms(io_timeout / 2)) } else { config };
+    let io_timeout = ms(if is_quorum { io_timeout * 4 } else { io_timeout });
+    let config = Config::from_url(url).unwrap().claim_window(WINDOW).io_timeout(io_timeout);
     let client = Client::with_config(config).unwrap();
     let (mut dice, over) = (Dice::new(seed), AtomicBool::new(false));
     std::thread::scope(|scope| {

@@ -188,7 +188,7 @@ fn quitter(args: &[String]) {
     let client = open(&args[0]);
     let events = client.events().unwrap();
     let lease = client.lock("n").ttl(secs(5)).acquire().unwrap();
-    std::thread::spawn(move || events.next());
+    std::thread::spawn(move || events.recv());
     let lock = client.lock("n").wait_forever();
     std::thread::spawn(move || lock.acquire());
     eventually(LIMIT, || client.counters().busy >= 2);
@@ -219,7 +219,7 @@ fn c14_dropping_the_last_handle_sends_nothing() {
     let events = client.events().unwrap();
     let mut watch = server.watch();
     drop(client);
-    assert_eq!(kind(events.next()), ErrorKind::Closed, "the keeper has ended");
+    assert_eq!(kind(events.recv()), ErrorKind::Closed, "the keeper has ended");
     assert_eq!(watch.client_commands(), [""; 0]);
     assert!(holder(&open(&server.url()), "n").is_some(), "what was let expire stays");
 }

@@ -21,7 +21,7 @@ fn c2_fence_grows_across_release_drop_expiry_and_clients(store: &Store) {
         let client = if round % 2 == 0 { &one } else { &two };
         let lease = client.lock("n").ttl(ms(50)).try_acquire().unwrap().expect("free by now");
         assert!(lease.fence() > last, "{} after {last}", lease.fence());
-        assert!(lease.fence() <= leasehold::MAX_FENCE);
+        assert!(lease.fence() <= leasehold::limits::MAX_FENCE);
         last = lease.fence();
         match round % 3 {
             0 => lease.release().unwrap(),
@@ -91,10 +91,10 @@ fn c2_fence_at_the_end_of_its_range_is_refused_and_nothing_touched() {
     let token = "00112233445566778899aabbccddeeff";
     let side = |fence: u64| format!("0 {fence} {fence} {token}");
     let set = |value: &str| server.cmd(&["SET", "leasehold:{n}", value, "PX", "100000"]);
-    set(&side(leasehold::MAX_FENCE - 1));
-    assert_eq!(client.lock("n").acquire().unwrap().fence(), leasehold::MAX_FENCE);
+    set(&side(leasehold::limits::MAX_FENCE - 1));
+    assert_eq!(client.lock("n").acquire().unwrap().fence(), leasehold::limits::MAX_FENCE);
 
-    for stored in [leasehold::MAX_FENCE, leasehold::MAX_FENCE + 1, u64::MAX] {
+    for stored in [leasehold::limits::MAX_FENCE, leasehold::limits::MAX_FENCE + 1, u64::MAX] {
         set(&side(stored));
         let error = client.lock("n").try_acquire().unwrap_err();
         assert!(error.to_string().contains("end of its range"), "{error}");

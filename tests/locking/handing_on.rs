@@ -6,7 +6,8 @@ use crate::stores::{
     LIMIT, Store, eventually_free, holder, in_time_on_each_store, ms, on_each_store, open, secs,
 };
 use kit::{Child, Server, child, eventually};
-use leasehold::{Client, Config, Error, ErrorKind, Lease, MAX_FENCE, Token};
+use leasehold::limits::MAX_FENCE;
+use leasehold::{Client, Config, Error, ErrorKind, Lease, Token};
 
 on_each_store!(
     a_lease_goes_from_one_process_to_another,

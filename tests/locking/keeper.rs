@@ -18,7 +18,7 @@ in_time_on_each_store!(
 );
 
 fn next(events: &Events) -> (EventKind, u64) {
-    let event = events.next_timeout(LIMIT).unwrap().expect("an event comes");
+    let event = events.recv_timeout(LIMIT).unwrap().expect("an event comes");
     (event.kind, event.fence)
 }
 
@@ -65,7 +65,7 @@ fn c9_max_hold_ends_a_lease_after_a_warning(store: &Store) {
     eventually_free(&client, "n");
     watch.assert_at_most(ms(900), ms(100));
     assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(events.try_next().unwrap(), None);
+    assert_eq!(events.try_recv().unwrap(), None);
 }
 
 fn c9_an_extension_never_reaches_beyond_max_hold(store: &Store) {

@@ -101,7 +101,7 @@ fn sleeper(args: &[String]) {
     child::hear().unwrap();
     child::say(&format!("{} {}", one.is_valid(), two.is_valid()));
     child::say(&format!("{:?} {:?}", kind(one.extend()), kind(two.release())));
-    let lost = events.next_timeout(LIMIT).unwrap().unwrap();
+    let lost = events.recv_timeout(LIMIT).unwrap().unwrap();
     child::say(&format!("{}", matches!(lost.kind, EventKind::Lost(_))));
 }
 
@@ -305,7 +305,7 @@ fn a_key_that_was_deleted_by_hand_is_lost_and_the_event_says_why() {
     assert!(lease.is_valid(), "nobody has been asked yet");
     assert_eq!(kind(lease.extend()), ErrorKind::Lost);
     until_invalid(&lease);
-    let event = events.next_timeout(LIMIT).unwrap().unwrap();
+    let event = events.recv_timeout(LIMIT).unwrap().unwrap();
     assert_eq!(event.kind, EventKind::Lost(LossReason::NotHeld));
     assert_eq!(event.fence, lease.fence());
 }

@@ -29,7 +29,7 @@ fn exists(server: &Server, name: &str) -> bool {
 }
 
 fn next(events: &Events) -> Event {
-    events.next_timeout(LIMIT).unwrap().expect("an event comes")
+    events.recv_timeout(LIMIT).unwrap().expect("an event comes")
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn c9_replies_that_do_not_come_keep_nobody_from_telling_what_is_at_risk_and_lost
         while lost < held.len() {
             // One after the other, all the while.
             drop(dropped.pop());
-            let Some(event) = events.next_timeout(ms(20)).unwrap() else { continue };
+            let Some(event) = events.recv_timeout(ms(20)).unwrap() else { continue };
             match event.kind {
                 EventKind::AtRisk => warned.push(event.fence),
                 EventKind::Lost(reason) => {
@@ -220,7 +220,7 @@ fn c9_renewal_goes_on_beside_a_connection_that_went_dead_with_a_release_on_it() 
         assert!(held.is_valid());
         // Nobody waits for that reply for ever.
         eventually(LIMIT, || client.counters().released_late == 1);
-        while let Some(event) = events.try_next().unwrap() {
+        while let Some(event) = events.try_recv().unwrap() {
             assert!(!matches!(event.kind, EventKind::Lost(_)), "{event:?}");
         }
         proxy.set(Mode::Pass);

@@ -2,7 +2,8 @@
 
 use crate::stores::{Store, eventually_free, holder, ms, on_each_store, open, secs};
 use kit::Server;
-use leasehold::{Client, Config, Error, ErrorKind, MAX_NAME};
+use leasehold::limits::MAX_NAME;
+use leasehold::{Client, Config, Error, ErrorKind};
 use proptest::prelude::*;
 use redis::Value;
 

@@ -58,8 +58,8 @@ fn everything_goes_well(server: &Server) {
     server.cmd(&["DEL", "n"]);
     assert_eq!(hear_error(lease.release()), ErrorKind::Lost);
     let late = client.lock("late").ttl(ms(30)).acquire_timeout(LIMIT).unwrap();
-    hear(format!("{:?}", events.next().unwrap()));
-    hear(format!("{:?}", events.next_timeout(Duration::ZERO).unwrap()));
+    hear(format!("{:?}", events.recv().unwrap()));
+    hear(format!("{:?}", events.recv_timeout(Duration::ZERO).unwrap()));
     drop(late);
     client.close().unwrap();
     assert_eq!(hear_error(client.ping()), ErrorKind::Closed);
@@ -118,7 +118,7 @@ fn everything_goes_wrong(server: &Server) {
     let lease = client.lock("renewed").ttl(ms(600)).acquire_timeout(LIMIT).unwrap();
     proxy.set(Mode::SwallowReplies);
     eventually(LIMIT, || client.counters().lost == 1);
-    while let Some(event) = events.try_next().unwrap() {
+    while let Some(event) = events.try_recv().unwrap() {
         hear(format!("{event:?}"));
     }
     hear_error(lease.release());

@@ -103,7 +103,7 @@ impl Ground {
             }
             !valid
         });
-        let event = self.events.next_timeout(LIMIT).unwrap().unwrap();
+        let event = self.events.recv_timeout(LIMIT).unwrap().unwrap();
         assert_eq!(event.kind, EventKind::Lost(LossReason::NotHeld));
         assert_eq!(event.fence, self.lease.fence());
         until

@@ -27,7 +27,7 @@ fn start() -> (Quorum, Client) {
 /// One for which no node that answers is too late.
 fn patient(url: &str) -> Client {
     let config = Config::from_url(url).unwrap();
-    let config = config.io_timeout(secs(10)).node_timeout(secs(2)).close_timeout(secs(10));
+    let config = config.io_timeout(secs(20)).close_timeout(secs(10));
     Client::with_config(config).unwrap()
 }
 

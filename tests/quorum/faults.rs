@@ -93,14 +93,14 @@ fn two_of_five_may_be_down_in_any_way() {
                 last = lease.fence();
                 lease.extend().unwrap();
                 lease.release().unwrap();
-                // Three requests, for each of which nobody is waited for longer than node_timeout.
+                // Three requests, for each of which no server is waited for longer than 100 ms.
                 watch.assert_at_most(ms(3 * 110), ms(60));
             }
             held.extend().unwrap();
             let renewed = client.counters().renewed;
             eventually(LIMIT, || client.counters().renewed > renewed + 2);
             assert!(held.is_valid());
-            assert_eq!(events.try_next().unwrap(), None);
+            assert_eq!(events.try_recv().unwrap(), None);
             held.release().unwrap();
             heal(&mut quorum, fault, &[1, 3]);
             // What they were asked meanwhile is undone, by whom it was asked.
@@ -159,7 +159,7 @@ fn c9_leases_are_at_risk_and_then_lost_while_too_many_are_down() {
             strike(&mut quorum, fault, &[0, 1, 2]);
             std::thread::sleep(ms(20));
             let end = Instant::now() + lease.remaining();
-            let told = || events.next_timeout(LIMIT).unwrap().expect("an event comes").kind;
+            let told = || events.recv_timeout(LIMIT).unwrap().expect("an event comes").kind;
             assert_eq!(told(), EventKind::AtRisk, "{fault:?}");
             assert!(lease.is_valid());
             assert_eq!(told(), EventKind::Lost(LossReason::Expired), "{fault:?}");

@@ -148,13 +148,13 @@ fn no_ttl_outlasts_a_quarantine() {
     assert!(lease.remaining() <= secs(2), "{:?}", lease.remaining());
     assert_eq!(kind(lease.extend_for(secs(3))), ErrorKind::BadArgument);
     // One that was set up otherwise is refused by the nodes, with the reason.
-    let config = quorum.config().max_ttl(secs(10)).io_timeout(secs(10)).node_timeout(secs(5));
+    let config = quorum.config().max_ttl(secs(10)).io_timeout(secs(20));
     let other = Client::with_config(config).unwrap();
     let error = other.lock("m").try_acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument);
     assert!(error.detail().contains("up to 2s"), "{error}");
     // A shorter one does no harm.
-    let config = quorum.config().max_ttl(secs(1)).io_timeout(secs(10)).node_timeout(secs(5));
+    let config = quorum.config().max_ttl(secs(1)).io_timeout(secs(20));
     taken(&Client::with_config(config).unwrap(), "m").release().unwrap();
 }
 

@@ -12,7 +12,7 @@ fn taken(client: &Client, name: &str) -> Lease {
 
 fn client(urls: &[String], more: &str) -> Client {
     let config = Config::from_url(&format!("{}{more}", urls.join(","))).unwrap();
-    Client::with_config(config.io_timeout(secs(10)).node_timeout(secs(2))).unwrap()
+    Client::with_config(config.io_timeout(secs(20))).unwrap()
 }
 
 /// Turns of two clients, one of which waits for the other.

@@ -233,7 +233,7 @@ fn a_lease_that_the_new_master_knows_lives_on_and_another_is_told_lost_in_time()
         strike(&mut group, Fault::StepDown);
         // What the old master did not pass on.
         group.master().cmd(&["DEL", "gone"]);
-        let event = events.next_timeout(LIMIT).unwrap().expect("an event");
+        let event = events.recv_timeout(LIMIT).unwrap().expect("an event");
         assert_eq!(*event.name, *b"gone");
         assert!(matches!(event.kind, EventKind::Lost(_)), "{event:?}");
         assert!(!gone.is_valid());

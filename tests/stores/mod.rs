@@ -7,7 +7,9 @@ mod quorum;
 
 use std::time::Duration;
 
-use leasehold::{Client, Config, DEFAULT_GUARDED_MAX_TTL, Holder, MAX_TTL};
+use leasehold::defaults::GUARDED_MAX_TTL;
+use leasehold::limits::MAX_TTL;
+use leasehold::{Client, Config, Holder};
 use tempfile::TempDir;
 
 pub use self::quorum::{Quorum, QuorumBuilder};
@@ -59,7 +61,7 @@ impl Store {
     pub fn longest_ttl(&self) -> Duration {
         match self {
             Store::Redis(_) | Store::File(_) => MAX_TTL,
-            Store::Quorum(_) => DEFAULT_GUARDED_MAX_TTL,
+            Store::Quorum(_) => GUARDED_MAX_TTL,
         }
     }
 
@@ -70,10 +72,10 @@ impl Store {
 
 /// A client that bears with a store which is given no processor for a while.
 pub fn open(url: &str) -> Client {
-    let config = Config::from_url(url).unwrap().io_timeout(secs(10));
+    // A quorum waits a tenth of it for one of its servers.
     let is_quorum = url.matches("://").count() > 1;
-    let config = if is_quorum { config.node_timeout(secs(5)) } else { config };
-    Client::with_config(config).unwrap()
+    let io_timeout = if is_quorum { secs(20) } else { secs(10) };
+    Client::with_config(Config::from_url(url).unwrap().io_timeout(io_timeout)).unwrap()
 }
 
 /// What somebody sees who only looks.

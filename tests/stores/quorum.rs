@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Config, DEFAULT_GUARDED_MAX_TTL};
+use leasehold::defaults::GUARDED_MAX_TTL;
+use leasehold::{Client, Config};
 use redis::Value;
 
 use super::{LIMIT, open};
@@ -72,7 +73,7 @@ impl Quorum {
             count,
             server: Server::builder(),
             with_proxies: false,
-            max_ttl: DEFAULT_GUARDED_MAX_TTL,
+            max_ttl: GUARDED_MAX_TTL,
             initialized: true,
         }
     }
@@ -88,7 +89,7 @@ impl Quorum {
 
     pub fn url(&self) -> String {
         let query = match self.max_ttl {
-            DEFAULT_GUARDED_MAX_TTL => String::new(),
+            GUARDED_MAX_TTL => String::new(),
             most => format!("?max_ttl={}ms", most.as_millis()),
         };
         self.urls().join(",") + &query

@@ -188,7 +188,7 @@ impl Running<'_> {
 
     fn read_events(&mut self) {
         let fence = self.guard.lease.fence();
-        while let Ok(Some(event)) = self.guard.events.try_next() {
+        while let Ok(Some(event)) = self.guard.events.try_recv() {
             if event.fence == fence && matches!(event.kind, EventKind::Lost(_)) {
                 self.kill();
             }

@@ -9,16 +9,8 @@ use crate::config::{Config, bad, parse_duration};
 use crate::error::Error;
 
 /// What concerns a client as a whole. In a quorum, the last URL has it.
-const CLIENT: [&str; 8] = [
-    "io_timeout",
-    "pool",
-    "close_timeout",
-    "claim_window",
-    "prefix",
-    "max_ttl",
-    "guard_data_loss",
-    "node_timeout",
-];
+const CLIENT: [&str; 7] =
+    ["io_timeout", "pool", "close_timeout", "claim_window", "prefix", "max_ttl", "guard_data_loss"];
 
 /// The parameters, each to be taken once; what is left at the end was not known.
 pub(super) struct Query(Vec<(String, Vec<u8>)>);
@@ -77,12 +69,11 @@ impl Query {
         if let Some(prefix) = self.bytes("prefix") {
             config = config.prefix(prefix);
         }
-        let spans: [(&str, Set); 5] = [
+        let spans: [(&str, Set); 4] = [
             ("io_timeout", Config::io_timeout),
             ("close_timeout", Config::close_timeout),
             ("claim_window", Config::claim_window),
             ("max_ttl", Config::max_ttl),
-            ("node_timeout", Config::node_timeout),
         ];
         for (key, set) in spans {
             if let Some(span) = self.span(key)? {

@@ -1,9 +1,8 @@
 use std::time::Duration;
 
-use crate::config::{
-    Address, Config, DEFAULT_GUARDED_MAX_TTL, DEFAULT_NODE_TIMEOUT, MAX_TTL, RedisConfig, Secret,
-    SentinelConfig, Servers, StoreConfig,
-};
+use crate::config::defaults::GUARDED_MAX_TTL;
+use crate::config::limits::MAX_TTL;
+use crate::config::{Address, Config, RedisConfig, Secret, SentinelConfig, Servers, StoreConfig};
 use crate::error::ErrorKind;
 
 fn redis_of(url: &str) -> RedisConfig {
@@ -124,17 +123,17 @@ fn a_guarded_store_has_a_shorter_longest_ttl() {
     };
     assert_eq!(read("redis://h"), (false, MAX_TTL));
     assert_eq!(read("redis://h?guard_data_loss=no"), (false, MAX_TTL));
-    assert_eq!(read("redis://h?guard_data_loss=yes"), (true, DEFAULT_GUARDED_MAX_TTL));
-    assert_eq!(read("redis+sentinel://h/m?guard_data_loss=yes").1, DEFAULT_GUARDED_MAX_TTL);
+    assert_eq!(read("redis://h?guard_data_loss=yes"), (true, GUARDED_MAX_TTL));
+    assert_eq!(read("redis+sentinel://h/m?guard_data_loss=yes").1, GUARDED_MAX_TTL);
     assert_eq!(read("redis+cluster://h?guard_data_loss=yes&max_ttl=1h").1, MAX_TTL / 24);
     assert_eq!(read("unix:/s?max_ttl=1s"), (false, Duration::from_secs(1)));
-    assert_eq!(read("redis://a,redis://b,redis://c"), (true, DEFAULT_GUARDED_MAX_TTL));
+    assert_eq!(read("redis://a,redis://b,redis://c"), (true, GUARDED_MAX_TTL));
     // Said in code, in any order, as in a URL.
     let hour = Duration::from_secs(3600);
     let config = Config::from_url("redis://h?max_ttl=1h").unwrap().guard_data_loss(true);
     assert_eq!((config.guard_data_loss, config.max_ttl), (true, hour));
     let config = Config::from_url("redis://h").unwrap().guard_data_loss(true);
-    assert_eq!(config.max_ttl, DEFAULT_GUARDED_MAX_TTL);
+    assert_eq!(config.max_ttl, GUARDED_MAX_TTL);
     assert_eq!(config.guard_data_loss(false).max_ttl, MAX_TTL);
 }
 
@@ -143,7 +142,7 @@ fn commas_separate_the_members_of_a_quorum() {
     let members = members_of(
         "redis://:p@a/1?replicas=1,unix:///c?password=x,redis+sentinel://h1,redis:26379/m\
          ?sentinel_password=y,redis+cluster://d,e:7000,redis+unix:/f\
-         ?io_timeout=300ms&node_timeout=30ms&max_ttl=10s&prefix=x,y",
+         ?io_timeout=300ms&max_ttl=10s&prefix=x,y",
     );
     let servers: Vec<_> = members.iter().map(|member| member.servers.clone()).collect();
     assert_eq!(servers[0], Servers::One(tcp("a", 6379)));
@@ -165,9 +164,11 @@ fn the_last_url_of_a_quorum_speaks_for_the_client() {
     assert_eq!(config.io_timeout, Duration::from_millis(50));
     assert_eq!((config.max_ttl, &*config.prefix), (Duration::from_secs(10), &b"p"[..]));
     // Not longer than the whole request may take.
-    assert_eq!(config.node_timeout, Duration::from_millis(50));
+    assert_eq!(config.node_timeout(), Duration::from_millis(50));
     let config = Config::from_urls(["redis://a", "redis://b", "redis://c"]).unwrap();
-    assert_eq!(config.node_timeout, DEFAULT_NODE_TIMEOUT);
+    assert_eq!(config.node_timeout(), Duration::from_millis(100));
+    let slow = config.clone().io_timeout(Duration::from_secs(5));
+    assert_eq!(slow.node_timeout(), Duration::from_millis(500));
     assert_eq!(config.display_store(), "redis://a:6379/0,redis://b:6379/0,redis://c:6379/0");
 
     assert!(Config::from_urls(["redis://a"]).unwrap() == Config::from_url("redis://a").unwrap());
@@ -188,15 +189,13 @@ fn a_quorum_that_is_none_is_refused_with_its_reason() {
     for (urls, reason) in [
         ("redis://a,redis://b,sqlite:file", "URL 3 of 3: a file"),
         ("redis://a?pool=3,redis://b,redis://c", "URL 1 of 3: 'pool' concerns the whole quorum"),
-        ("redis://a,redis://b?node_timeout=9ms,redis://c", "'node_timeout' concerns"),
+        ("redis://a,redis://b?claim_window=90ms,redis://c", "'claim_window' concerns"),
         ("redis://a,redis://b?prefix=x,redis://c", "'prefix' concerns"),
         ("redis://a,redis://b?colour=red,redis://c", "URL 2 of 3: the URL's key 'colour'"),
         ("redis://a,redis://b,redis://c?colour=red", "'colour' is not known"),
         ("redis://a,http://b,redis://c,redis://d", "URL 1 of 3: this URL has one host"),
         ("redis://a,redis:b,redis://c", "URL 2 of 3: after 'redis:'"),
         ("redis://a,redis://b,redis://c?guard_data_loss=no", "always on in a quorum"),
-        ("redis://a,redis://b,redis://c?node_timeout=2s", "from 1ms to io_timeout"),
-        ("redis://a,redis://b,redis://c?node_timeout=0", "from 1ms to io_timeout"),
     ] {
         refused(urls, reason);
     }
@@ -256,7 +255,6 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://h?max_ttl=999ms", "max_ttl is 999ms; it goes from 1s to 24h"),
         ("redis://h?max_ttl=25h", "from 1s to 24h"),
         ("redis://h?guard_data_loss=on", "yes or no"),
-        ("redis://h?node_timeout=10ms", "node_timeout is for a quorum"),
         ("unix:", "no socket path"),
         ("unix://relative/path", "another '/'"),
         ("unix:///s?user=x", "'user' needs"),
@@ -290,7 +288,6 @@ fn a_file_has_nothing_of_a_servers() {
     assert_eq!(config.max_ttl, Duration::from_secs(60));
     refused("sqlite:file?replicas=1", "'replicas' is not known for sqlite");
     refused("sqlite:file?guard_data_loss=yes", "an SQLite file loses nothing");
-    refused("sqlite:file?node_timeout=10ms", "for a quorum");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl QuorumStore {
     pub(crate) fn new(members: &[RedisConfig], config: &Config) -> Result<QuorumStore, Error> {
         Ok(QuorumStore {
             members: Members::new(members, config)?,
-            node_timeout: config.node_timeout,
+            node_timeout: config.node_timeout(),
             entrance: Permits::new(config.pool),
             last_attempt: AtomicU64::new(0),
             debts: Debts::new(members.len()),

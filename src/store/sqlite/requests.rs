@@ -9,7 +9,7 @@ use super::connection::Cause;
 use super::tables::Tables;
 use super::waiters::Waiter;
 use crate::clock::wall_micros;
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Holder, Look, Place, Reach, Reply, Request};
 

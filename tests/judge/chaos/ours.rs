@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Client, Lease, Lock};
 
 use super::crew::Scheme;
-use super::{NAME, NODE_TIMEOUT, ms};
+use super::{NAME, ms};
 use kit::Dice;
 
 /// No node grants for this long after it lost data; no ttl is longer.
@@ -14,8 +14,8 @@ pub const TTL: Duration = ms(500);
 
 pub fn url(ports: &[u16]) -> String {
     let nodes: Vec<_> = ports.iter().map(|port| format!("redis://127.0.0.1:{port}")).collect();
-    let [most, timeout] = [MAX_TTL, NODE_TIMEOUT].map(|span| span.as_millis());
-    format!("{}?max_ttl={most}ms&node_timeout={timeout}ms&io_timeout=300ms", nodes.join(","))
+    // A quorum then waits for one of its servers for NODE_TIMEOUT.
+    format!("{}?max_ttl={}ms&io_timeout=300ms", nodes.join(","), MAX_TTL.as_millis())
 }
 
 pub struct Ours {

@@ -169,7 +169,7 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
 }
 
 fn event(events: &Events) -> Result<String, Error> {
-    let Some(event) = events.next_timeout(Duration::from_secs(20))? else {
+    let Some(event) = events.recv_timeout(Duration::from_secs(20))? else {
         return Ok("timeout".to_owned());
     };
     let fence = event.fence;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Words;
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 use crate::store::Notice;
 
 /// Reads what was published; `None` if that is nothing that a client with this prefix is told.

@@ -39,7 +39,7 @@ impl Members {
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Guard { max_ttl: config.max_ttl, clustered };
-            let copies = Copies::wanted(redis.replicas, config.node_timeout);
+            let copies = Copies::wanted(redis.replicas, config.node_timeout());
             let dialect = Quorum(Format {
                 prefix: config.prefix.clone(),
                 guard: Some(guard),
@@ -65,7 +65,7 @@ impl Members {
         };
         let nodes = ways.into_iter().zip(members).zip(0..).map(node);
         let nodes = nodes.collect::<Result<_, Error>>()?;
-        Ok(Members { nodes, listener, node_timeout: config.node_timeout })
+        Ok(Members { nodes, listener, node_timeout: config.node_timeout() })
     }
 
     fn open_on(&self, name: &[u8]) -> usize {

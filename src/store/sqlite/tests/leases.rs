@@ -1,6 +1,6 @@
 use super::*;
 use crate::clock::{Moment, wall_micros};
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 use crate::error::ErrorKind;
 
 #[test]
@@ -209,7 +209,7 @@ fn names_are_bytes_and_the_prefix_keeps_them_apart() {
     let plain = ground.store();
     let config = Config::new(StoreConfig::Sqlite(ground.path())).io_timeout(PATIENCE).prefix("p:");
     let prefixed = SqliteStore::open(&ground.path(), &config).unwrap();
-    let long = vec![0xff; crate::config::MAX_NAME];
+    let long = vec![0xff; crate::config::limits::MAX_NAME];
     for name in [&b"a"[..], b"a\0", b"a\0b", b"\xff\xfe", b"{a}", b"'; --", &long] {
         fence(plain.try_take(name, token()));
         ticket(plain.try_take(name, token()));

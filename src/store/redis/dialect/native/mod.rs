@@ -15,7 +15,7 @@ use super::{
     unreadable, write_member,
 };
 use crate::clock::Moment;
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 use crate::error::Error;
 use crate::store::{Failure, Look, Place, Reach, Reply, Request, millis};
 use crate::token::HEX;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 use crate::store::{Notice, Place, Reach, Reply, Request, millis};
 use crate::token::Token;
 

@@ -15,7 +15,7 @@ use super::{
     write_member,
 };
 use crate::clock::Moment;
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Look, Place, Reach, Request, millis};
 use crate::token::{HEX, Token};

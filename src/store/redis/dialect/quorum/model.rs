@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Ballot, Said};
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 use crate::store::{Place, Reach, millis};
 use crate::token::Token;
 

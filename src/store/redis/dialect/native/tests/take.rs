@@ -139,7 +139,7 @@ fn as_many_fences_are_reserved_as_are_asked_for() {
 #[test]
 fn a_block_ends_where_the_range_ends() {
     let world = World::new();
-    let last = crate::config::MAX_FENCE - 3;
+    let last = crate::config::limits::MAX_FENCE - 3;
     world.cmd(&["SET", SIDE, &format!("0 {last} {last} {}", token(1)), "PX", "90000"]);
     assert_eq!(granted(world.ask(take(1, Place::Try, 10), 1)), (last + 1, 3));
     world.expire();

@@ -1,7 +1,7 @@
 //! What a node does with a take.
 
 use super::*;
-use crate::config::MAX_FENCE;
+use crate::config::limits::MAX_FENCE;
 
 #[test]
 fn a_fence_is_the_attempt_where_that_is_larger_than_any_before() {

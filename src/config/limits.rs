@@ -1,0 +1,14 @@
+//! What no setting goes beyond.
+
+use std::time::Duration;
+
+/// The longest ttl that any store takes.
+pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// The shortest ttl: of less, the margin for drift would leave nothing to rely on.
+pub const MIN_TTL: Duration = Duration::from_millis(3);
+/// Below this ttl there is no time to renew in.
+pub const MIN_RENEWED_TTL: Duration = Duration::from_millis(100);
+/// The longest name, in bytes.
+pub const MAX_NAME: usize = 64 * 1024;
+/// The largest fence: 2^53 - 1, which every language's numbers hold exactly.
+pub const MAX_FENCE: u64 = (1 << 53) - 1;

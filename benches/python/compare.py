@@ -1,88 +1,80 @@
 """What taking a lock and giving it back costs, beside redis-py's Lock and the bare limit.
 
-    python3 compare.py [--seconds N] [--at-most LIMITS] [--at-least TIMES]
+    tests/kit/run redis -- python3 benches/python/compare.py [--seconds N] [--at-most LIMITS] [--at-least TIMES]
 
-Needs redis-py and a redis-server, which is started for the purpose. Server and client share one
-core, so that the figures show what each client itself costs. The bare limit is a socket, prepared
-bytes and the scripts that Leasehold sends. All of it in one run, in small turns, medians.
-It fails if a cycle of ours takes more than so many limits, or is not at least so many times as fast
-as redis-py's.
+Needs redis-py, and in LEASEHOLD_URL a server on this machine with a port, as the kit starts it.
+Server and client share one core, so that the figures show what each client itself costs. The bare
+limit is a socket, prepared bytes and the scripts that Leasehold sends. All of it in one run, in small
+turns, medians. It fails if a cycle of ours takes more than so many limits, or is not at least so many
+times as fast as redis-py's.
 """
 
 import argparse
 import math
 import os
+import re
 import socket
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Callable, Dict, List
+from typing import Callable, Dict, Iterable, Iterator, List
 
 import redis
 
 import leasehold
 import leasehold.compat
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ROOT / "src/store/redis/dialect/native"
 NAME = "cycle"
 TURN = 50
-
-
-def start_server(core: int) -> "tuple[subprocess.Popen[bytes], int]":
-    """A server on a free port of this machine, kept on one core."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = f"redis-server --port {port} --bind 127.0.0.1 --appendonly no --save".split() + [""]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    os.sched_setaffinity(server.pid, {core})
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            redis.Redis(port=port).ping()
-            return server, port
-        except redis.ConnectionError:
-            time.sleep(0.02)
-    server.kill()
-    raise RuntimeError("the server did not start")
 
 
 def pack(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
 
 
-def bare(port: int) -> Callable[[], None]:
-    """The limit: two scripts over a plain socket, with nothing to think about in between."""
+def bare(port: int, cycle: Callable[[], None]) -> Callable[[], None]:
+    """The limit: the two scripts of a cycle over a plain socket, with nothing to think about."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     send, receive = connection.sendall, connection.recv
+    cycle()  # The server has the scripts from now on.
+    with socket.create_connection(("127.0.0.1", port)) as monitor:
+        monitor.sendall(b"MONITOR\r\n")
+        lines = monitor.makefile("rb")
+        lines.readline()
+        cycle()
+        send(pack(b"ECHO", b"end"))
+        receive(100)
+        # The give is sent under a fence that is not the take's, since that differs each time.
+        take, give = (pack(*words) for words in scripts(lines))
 
-    def load(file: str) -> bytes:
-        source = b"".join((SCRIPTS / part).read_bytes() for part in ("hand_over.lua", file))
-        send(pack(b"SCRIPT", b"LOAD", source))
-        return receive(100).split(b"\r\n")[1]
-
-    token, keys = b"0" * 32, [b"3", b"bare", b"leasehold:{bare}", b"leasehold:queue:{bare}"]
-    take = pack(b"EVALSHA", load("take.lua"), *keys, token, b"30000", b"try", b"1")
-    # Under another fence than it was given, since that differs each time.
-    give = pack(b"EVALSHA", load("give.lua"), *keys, token, b"1", b"")
-
-    def cycle() -> None:
+    def limit() -> None:
         send(take)
         receive(100)
         send(give)
         receive(100)
 
-    return cycle
+    return limit
 
 
-def subjects(port: int) -> Dict[str, Callable[[], None]]:
-    client = leasehold.connect(f"redis://127.0.0.1:{port}")
+def scripts(lines: Iterable[bytes]) -> Iterator[List[bytes]]:
+    """The scripts that clients called, out of lines such as `+1.5 [0 127.0.0.1:50] "GET" "a"`."""
+    for line in lines:
+        words = [
+            word.decode("unicode_escape").encode("latin-1")
+            for word in re.findall(rb'"((?:\\.|[^"\\])*)"', line)
+        ]
+        if words == [b"ECHO", b"end"]:
+            return
+        if words[0].upper() == b"EVALSHA":
+            yield words
+
+
+def subjects(url: str, core: int) -> Dict[str, Callable[[], None]]:
+    theirs = redis.Redis.from_url(url)
+    os.sched_setaffinity(theirs.info("server")["process_id"], {core})
+    client = leasehold.connect(url)
     lock = client.lock(NAME)
-    theirs = redis.Redis(port=port)
     their_lock = theirs.lock(NAME, timeout=30)
     drop_in = leasehold.compat.Lock(client, NAME, timeout=30)
 
@@ -102,7 +94,7 @@ def subjects(port: int) -> Dict[str, Callable[[], None]]:
         drop_in.release()
 
     return {
-        "bare limit": bare(port),
+        "bare limit": bare(theirs.connection_pool.connection_kwargs["port"], ours),
         "acquire and release": ours,
         "with client.lock(...)": with_statement,
         "compat.Lock": compat,
@@ -134,12 +126,7 @@ def main() -> int:
     arguments = parser.parse_args()
     core = max(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})
-    server, port = start_server(core)
-    try:
-        figures = measure(subjects(port), arguments.seconds)
-    finally:
-        server.kill()
-        server.wait()
+    figures = measure(subjects(os.environ["LEASEHOLD_URL"], core), arguments.seconds)
     limit, ours = figures["bare limit"], figures["acquire and release"]
     theirs = figures["redis-py's Lock"]
     for name, figure in figures.items():

@@ -94,7 +94,8 @@ fn between_clients(rows: &[Row]) -> Table {
 fn inside_a_client(rows: &[Row]) -> Table {
     let columns = rows.iter().map(|row| row.waiters.to_string());
     let mut table = Table::new("threads of one client, held for no time", columns);
-    table.row("turn passed on, p50, µs", rows.iter().map(|row| row.middle(|one| one.passed_us)));
+    table.row("hand-over, p50, µs", rows.iter().map(|row| row.middle(|one| one.inside_us)));
+    table.row("  of a turn passed on", rows.iter().map(|row| row.middle(|one| one.passed_us)));
     table.row("turns passed on, %", rows.iter().map(|row| row.middle(|one| one.passed)));
     table.row("commands a grant", rows.iter().map(|row| Some(row.commands / row.granted)));
     table
@@ -117,6 +118,7 @@ struct Row {
 struct Sample {
     p50_rtt: Option<f64>,
     p99_rtt: Option<f64>,
+    inside_us: Option<f64>,
     passed_us: Option<f64>,
     passed: Option<f64>,
     fairness: Option<f64>,
@@ -223,16 +225,19 @@ impl Row {
 
     fn note(&mut self, slice: &Slice, rtt: f64) {
         let mut across = slice.handovers(|went| went == Went::Across);
+        let mut inside = slice.handovers(|went| went != Went::Across);
         let mut passed = slice.handovers(|went| went == Went::Passed);
         let mut all = slice.handovers(|_| true);
         let in_rtt = |nanos: u64| nanos as f64 / rtt;
+        let in_us = |nanos: u64| nanos as f64 / 1e3;
         // What it takes when everybody has one turn.
         let hold = quantile(&mut slice.holds(), 0.5).unwrap_or(0);
         let round = |handover: u64| f64::from(self.waiters) * (hold + handover) as f64;
         self.samples.push(Sample {
             p50_rtt: quantile(&mut across, 0.5).map(in_rtt),
             p99_rtt: quantile(&mut across, 0.99).map(in_rtt),
-            passed_us: quantile(&mut passed, 0.5).map(|nanos| nanos as f64 / 1e3),
+            inside_us: quantile(&mut inside, 0.5).map(in_us),
+            passed_us: quantile(&mut passed, 0.5).map(in_us),
             passed: Some(100.0 * (1.0 - slice.granted() as f64 / slice.count().max(1) as f64)),
             fairness: slice.fairness(self.waiters as usize),
             wait: quantile(&mut slice.waits(), 0.99)

@@ -94,7 +94,7 @@ fn hand_overs_are_measured_between_clients_and_between_threads() {
             assert!(figure.is_some_and(|figure| figure > least), "{row}:\n{}", tables[0].text());
         }
     }
-    assert!(tables[1].figure("turn passed on, p50, µs", 0).is_some_and(|figure| figure > 0.0));
+    assert!(tables[1].figure("hand-over, p50, µs", 0).is_some_and(|figure| figure > 0.0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The threads that wait, in orders that no clock would ever bring about: whole clients, with
 //! everything that waits in them, on a server in memory.
 //!
-//! Run by `RUSTFLAGS='--cfg shuttle' cargo test --lib explored`; an execution in which nobody can
+//! Run by `tests/explore`; an execution in which nobody can
 //! go on is a failure, and no wait of more than a second ends by itself.
 
 mod explored;

@@ -26,7 +26,7 @@ use std::time::Duration;
 use self::dial::Greeting;
 use self::dialect::guard::Guard;
 use self::dialect::native::Native;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 pub(crate) use self::dialect::native::model;
 use self::dialect::{Batch, Copies, Format, NO_WAKEUP, Wakeup, fault};
 use self::owing::About;

@@ -117,6 +117,7 @@ fn look_up(host: String, port: u16) -> Result<Receiver<Found>, Error> {
 }
 
 #[cfg(test)]
+#[cfg(kit)]
 mod tests {
     use std::time::Duration;
 

@@ -14,6 +14,7 @@ mod slots;
 mod state;
 mod subscription;
 #[cfg(test)]
+#[cfg(kit)]
 mod tests;
 
 use std::borrow::Cow;

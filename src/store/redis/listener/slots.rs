@@ -1,6 +1,7 @@
 //! Channels that belong to slots.
 
 #[cfg(test)]
+#[cfg(kit)]
 mod tests;
 
 use std::time::Duration;

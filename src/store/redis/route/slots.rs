@@ -388,4 +388,5 @@ pub(super) fn elsewhere(code: &str, details: &str, asked: &Address) -> Option<El
 }
 
 #[cfg(test)]
+#[cfg(kit)]
 mod tests;

@@ -9,6 +9,7 @@
 mod news;
 mod sentinels;
 #[cfg(test)]
+#[cfg(kit)]
 mod tests;
 
 use std::cell::Cell;

@@ -3,6 +3,7 @@
 #[cfg(test)]
 pub(crate) mod model;
 #[cfg(test)]
+#[cfg(kit)]
 pub(super) mod tests;
 
 use std::time::Duration;

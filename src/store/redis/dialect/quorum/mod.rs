@@ -2,8 +2,10 @@
 //! that it was granted to, and who waits. What the nodes' votes add up to is decided elsewhere.
 
 #[cfg(test)]
+#[cfg(kit)]
 mod model;
 #[cfg(test)]
+#[cfg(kit)]
 mod tests;
 
 use std::time::Duration;

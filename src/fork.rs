@@ -1,7 +1,7 @@
 //! Knowing that this process is a forked child of the one that opened the client.
 //!
 //! A child inherits the sockets, the memory and the locked mutexes of its parent, but none of its
-//! threads. Whatever it did with them would disturb the parent, or hang. So every entry point asks
+//! threads. Any use of them would disturb the parent, or hang. So every entry point asks
 //! [`Birth::check`] before it touches a mutex, and what must not be dropped in a child is an
 //! [`Owned`].
 //!

@@ -128,13 +128,13 @@ impl<T> Turnstile<T> {
         Turnstile { entrance: Permits::new(1), value: parking_lot::Mutex::new(value) }
     }
 
-    /// `None` if somebody else had the value until then.
+    /// `None` if other callers had the value until then.
     pub(crate) fn enter(&self, deadline: Deadline) -> Option<TurnstileGuard<'_, T>> {
         let permit = self.entrance.take(deadline)?;
         Some(TurnstileGuard { value: self.value.lock(), _permit: permit })
     }
 
-    /// `None` if somebody else has the value at this moment.
+    /// `None` if another caller has the value at this moment.
     pub(crate) fn enter_now(&self) -> Option<TurnstileGuard<'_, T>> {
         self.enter(Deadline::at(Moment::ZERO))
     }

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 /// 128 random bits that mark one grant in the store, written as 32 lower-case hex digits. Never
 /// reused.
 ///
-/// Whoever knows a token can release the lock that it marks, so it is handed on
+/// All that know a token can release the lock that it marks, so it is handed on
 /// ([`Lease::detach`](crate::Lease::detach)) and not logged: `Debug` shows its first digits only.
 ///
 /// ```
@@ -40,8 +40,8 @@ impl Token {
         Uuid::from_bytes(self.0).simple().encode_lower(buffer)
     }
 
-    /// What marks a lock that was detached under this fence and not attached yet. Nobody holds it
-    /// under that, and whoever does not know token and fence cannot make it.
+    /// What marks a lock that was detached under this fence and not attached yet. No
+    /// client holds it under that, and only token and fence together make it.
     pub(crate) fn detached(self, fence: u64) -> Token {
         Token((u128::from_be_bytes(self.0) ^ u128::from(fence)).to_be_bytes())
     }

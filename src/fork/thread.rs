@@ -90,7 +90,7 @@ impl Thread {
     #[allow(unsafe_code)]
     pub(crate) fn join(self) {
         let thread = ManuallyDrop::new(self);
-        // SAFETY: nobody has joined or detached it: both take the only `Thread` there is.
+        // SAFETY: it was neither joined nor detached: both take the only `Thread` there is.
         unsafe { libc::pthread_join(thread.0, std::ptr::null_mut()) };
     }
 }

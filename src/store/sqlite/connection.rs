@@ -114,17 +114,13 @@ impl Connection {
 
 /// A transaction under way. Dropped without a commit it leaves nothing behind.
 pub(super) struct Transaction<'a> {
-    connection: TurnstileGuard<'a, rusqlite::Connection>,
+    pub(super) connection: TurnstileGuard<'a, rusqlite::Connection>,
     /// Before it began.
     pub(super) sent: Moment,
     files: &'a Files,
 }
 
 impl Transaction<'_> {
-    pub(super) fn connection(&self) -> &rusqlite::Connection {
-        &self.connection
-    }
-
     /// Nothing counts if the keeper may have seen meanwhile that the file was lost: it does not look
     /// a second time.
     pub(super) fn commit(self) -> Result<(), Failure> {

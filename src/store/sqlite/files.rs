@@ -88,7 +88,7 @@ impl Files {
         self.check_noted()
     }
 
-    /// The same as far as anybody has seen by now, without a look.
+    /// The same by what was seen last, without a look.
     pub(super) fn check_noted(&self) -> Result<(), Error> {
         if !self.lost.load(Ordering::Acquire) {
             return Ok(());

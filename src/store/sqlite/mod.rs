@@ -59,7 +59,7 @@ pub(crate) struct SqliteStore {
 
 enum Current {
     Open(Arc<Opened>),
-    /// Until a request opens the one that is there now.
+    /// Until a request opens the file that is there now.
     Lost,
     /// Nobody watches any more: a late request, such as to give back a lock, opens the file for
     /// itself.
@@ -134,7 +134,7 @@ impl SqliteStore {
             let (Request::Take { name, token, .. }
             | Request::Extend { name, token, .. }
             | Request::Give { name, token, .. }) = *request;
-            let tables = self.tables(transaction.connection(), (name, Some(token)), now);
+            let tables = self.tables(&transaction.connection, (name, Some(token)), now);
             outcomes.push(match tables.answer(request) {
                 Ok(reply) => Ok(answer(reply, transaction.sent)),
                 Err(Cause::Refused(error)) => Err(Failure::not_done(error)),
@@ -165,7 +165,7 @@ impl SqliteStore {
             (Place::Join(_), Some(Waiter { ticket, is_fresh: true })) => ticket.unsigned_abs(),
             (Place::Join(_), _) => {
                 let transaction = opened.quick.begin(deadline).map_err(Failure::not_done)?;
-                let tables = self.tables(transaction.connection(), asks, Moment::now());
+                let tables = self.tables(&transaction.connection, asks, Moment::now());
                 let joined = tables.waiter(place).and_then(|waiter| tables.join(waiter));
                 let ticket = joined.map_err(|error| {
                     Failure::not_done(Cause::Sqlite(error).explain(opened.files.path()))

@@ -23,7 +23,7 @@ const LOCAL_FUSE: &str = "bindfs cryfs encfs exfat ext2 fuse-overlayfs gocryptfs
 pub(super) struct Mount(String);
 
 impl Mount {
-    /// The one that a path is on; `None` if nothing is there.
+    /// The mount that a path is on; `None` if nothing is there.
     pub(super) fn of(path: &Path) -> io::Result<Option<Mount>> {
         // Opened in this way, it can be closed without dropping the locks on the file.
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);

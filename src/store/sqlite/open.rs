@@ -118,8 +118,8 @@ fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Cause
 
 /// Touches the root of every table.
 pub(super) fn probe(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
-    // The marks first, in the same transaction: when a table that somebody made just now is looked
-    // up and the file is locked, SQLite says that there is no such table instead of busy.
+    // The marks first, in the same transaction: when a table that was made just now is looked up
+    // and the file is locked, SQLite says that there is no such table instead of busy.
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
     marks(&transaction)?;
     for table in ["lease", "waiter"] {
@@ -176,7 +176,7 @@ fn create(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// A file or folder that nobody may write to, asked of the mode because root may do it anyway.
+/// A file or folder without any right to write, by its mode, because root may write anyway.
 fn refuse_read_only(path: &Path, mode: u32) -> Result<(), Error> {
     if mode & 0o222 == 0 {
         return Err(Error::new(

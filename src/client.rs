@@ -62,8 +62,9 @@ impl Client {
     /// As for [`open`](Client::open).
     pub fn with_config(config: Config) -> Result<Client, Error> {
         config.check()?;
-        let store = store::open(&config)?;
-        let keeper = Keeper::start(store, &config)?;
+        let outbox = Arc::default();
+        let store = store::open(&config, &outbox)?;
+        let keeper = Keeper::start(store, outbox, &config)?;
         Ok(Client { keeper: Arc::new(keeper), store: config.display_store().into() })
     }
 
@@ -83,9 +84,7 @@ impl Client {
     /// Whatever is in the way, by `io_timeout`.
     pub fn ping(&self) -> Result<(), Error> {
         let core = self.keeper.core()?;
-        let reached = core.store.ping(Deadline::after(self.keeper.io_timeout()));
-        core.look_after();
-        reached
+        core.ping(Deadline::after(self.keeper.io_timeout()))
     }
 
     /// Declares a new deployment whose store guards against lost data (a quorum, or one with

@@ -232,9 +232,7 @@ impl Lease {
     ) -> Outcome {
         let Identity { name, fence, .. } = &self.grant.identity;
         let request = Request::Extend { name, token, fence: *fence, ttl, reach };
-        let outcome = core.store.ask(Lane::Give(deadline.left()), request, deadline);
-        core.look_after();
-        outcome
+        core.ask(Lane::Give(deadline.left()), request, deadline)
     }
 
     fn give(
@@ -251,7 +249,6 @@ impl Lease {
             Ending::Alone => (None, None),
         };
         let released = self.give_up(core, (in_time, take), lane, deadline, again);
-        core.look_after();
         if let Some(until) = owed_until {
             // Not before: the keeper's give would make this release find nothing of its own.
             core.owe(Owed { identity: self.grant.identity.clone(), until });
@@ -271,7 +268,7 @@ impl Lease {
         let mut asked_before = false;
         loop {
             let outcome = match take.take() {
-                None => core.store.ask(lane, identity.give(), deadline),
+                None => core.ask(lane, identity.give(), deadline),
                 Some(take) => self.give_and_take(core, identity.give(), take, lane, deadline),
             };
             let failure = match outcome {
@@ -324,7 +321,7 @@ impl Lease {
         core.metrics.attempts.add_one();
         let stands_first = ask.stands_first() && core.store.listener().is_some();
         let requests = if stands_first { [take, give] } else { [give, take] };
-        let mut outcomes = core.store.run(lane, &requests, deadline);
+        let mut outcomes = core.run(lane, &requests, deadline);
         let mut last = || outcomes.pop().unwrap_or_else(no_reply);
         let (second, first) = (last(), last());
         let (given, taken) = if stands_first { (second, first) } else { (first, second) };

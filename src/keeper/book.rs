@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::Owed;
 use crate::clock::{Deadline, Moment};
 use crate::grant::Grant;
 use crate::store::Kept;
@@ -14,72 +12,24 @@ use crate::token::Token;
 /// Every live grant stands in `ends`, under the moment when its loss must be told, and in `steps`
 /// while something is to be done for it before that. The grant keeps both keys (`filed`), because
 /// its own moments move on while it stands here.
+#[derive(Default)]
 pub(super) struct Book {
     steps: BTreeMap<(Moment, u64), Arc<Grant>>,
     ends: BTreeMap<(Moment, u64), Arc<Grant>>,
-    owed: BTreeMap<(Moment, u64), Debt>,
-    last_debt: u64,
-    /// When what was let go of is to be settled.
-    settle: Moment,
     closing: Option<Deadline>,
-    /// The thread has taken its last gives.
-    settled: bool,
     /// When the store was last found to be another one than before: what it had granted is lost.
     pub(super) lost_at: Moment,
-    /// When the thread will look again by itself.
-    pub(super) asleep_until: Moment,
-    /// Until then it looks often, so that what falls due soon need not wake it each time.
-    pub(super) brisk_until: Moment,
-}
-
-/// A give that is owed, and how often it was tried.
-pub(super) struct Debt {
-    pub(super) owed: Owed,
-    tries: u32,
-}
-
-/// For so long after it had to be woken for what falls due soon, the thread looks often.
-const BRISK: Duration = Duration::from_secs(1);
-impl Debt {
-    /// A give that brought no answer at all is sent again for as long as the store may keep what it
-    /// is for, however little was thought to be needed.
-    pub(super) fn unanswered(&mut self, now: Moment) {
-        if self.tries == 0 {
-            self.owed.until = self.owed.until.max(now.plus(self.owed.identity.ttl));
-        }
-    }
 }
 
 /// So many grants are looked through at once, while nobody else has the book.
 const AT_ONCE: usize = 1000;
-/// Between two tries of a give that nothing has confirmed.
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LONGEST_RETRY: Duration = Duration::from_secs(5);
-
-impl Default for Book {
-    fn default() -> Book {
-        Book {
-            steps: BTreeMap::new(),
-            ends: BTreeMap::new(),
-            owed: BTreeMap::new(),
-            last_debt: 0,
-            settle: Moment::NEVER,
-            closing: None,
-            settled: false,
-            lost_at: Moment::ZERO,
-            asleep_until: Moment::ZERO,
-            brisk_until: Moment::ZERO,
-        }
-    }
-}
-
 impl Book {
-    /// Files a grant under its moments, anew if it stands here already. True if the thread has to
-    /// be woken, since it would look too late.
-    pub(super) fn insert(&mut self, grant: Arc<Grant>) -> bool {
+    /// Files a grant under its moments, anew if it stands here already. Tells when something is to be
+    /// done for it.
+    pub(super) fn insert(&mut self, grant: Arc<Grant>) -> Moment {
         self.remove(&grant);
         if grant.is_over() {
-            return false;
+            return Moment::NEVER;
         }
         let (step, end) = (grant.next(), grant.lost_at());
         *grant.filed.lock() = Some((step, end));
@@ -87,15 +37,7 @@ impl Book {
             self.steps.insert((step, grant.id), Arc::clone(&grant));
         }
         self.ends.insert((end, grant.id), grant);
-        let due = step.min(end);
-        let too_late = due < self.asleep_until;
-        if too_late {
-            let soon = Moment::now().plus(BRISK);
-            if due < soon {
-                self.brisk_until = soon;
-            }
-        }
-        too_late
+        step.min(end)
     }
 
     pub(super) fn remove(&mut self, grant: &Grant) {
@@ -183,70 +125,7 @@ impl Book {
     /// When something is next to be done.
     pub(super) fn next_due(&self) -> Moment {
         let step = self.steps.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);
-        let debt = self.owed.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);
-        step.min(debt).min(self.settle).min(self.next_end())
-    }
-
-    /// Sets when what was let go of is settled, unless that is sooner. True if the thread has to be
-    /// woken.
-    pub(super) fn settle_at(&mut self, at: Moment) -> bool {
-        self.settle = self.settle.min(at);
-        at < self.asleep_until
-    }
-
-    /// Whether it is time to settle. If so, a later time is to be set anew.
-    pub(super) fn take_settling(&mut self, now: Moment) -> bool {
-        let due = self.settle <= now;
-        if due {
-            self.settle = Moment::NEVER;
-        }
-        due
-    }
-
-    pub(super) fn owe(&mut self, owed: Owed, now: Moment) {
-        self.file(Debt { owed, tries: 0 }, now);
-    }
-
-    /// Owes it still, for a later try; unless the store has forgotten it by then.
-    pub(super) fn owe_again(&mut self, mut debt: Debt, now: Moment) {
-        let pause = FIRST_RETRY.saturating_mul(1 << debt.tries.min(10)).min(LONGEST_RETRY);
-        debt.tries += 1;
-        if now < debt.owed.until {
-            // The last try comes when nothing that was delayed can be alive any more.
-            let at = now.plus(pause).min(debt.owed.until);
-            self.file(debt, at);
-        }
-    }
-
-    fn file(&mut self, debt: Debt, at: Moment) {
-        self.last_debt += 1;
-        self.owed.insert((at, self.last_debt), debt);
-    }
-
-    /// Takes out the gives that are due by `now`.
-    pub(super) fn take_owed(&mut self, now: Moment, most: usize) -> Vec<Debt> {
-        let mut debts = Vec::new();
-        while debts.len() < most
-            && let Some(first) = self.owed.first_entry()
-            && first.key().0 <= now
-        {
-            debts.push(first.remove());
-        }
-        debts
-    }
-
-    /// Takes out all gives, the last ones that anybody takes.
-    pub(super) fn settle(&mut self) -> impl Iterator<Item = Debt> {
-        self.settled = true;
-        std::mem::take(&mut self.owed).into_values()
-    }
-
-    pub(super) fn is_settled(&self) -> bool {
-        self.settled
-    }
-
-    pub(super) fn owes_nothing(&self) -> bool {
-        self.owed.is_empty()
+        step.min(self.next_end())
     }
 
     pub(super) fn close(&mut self, deadline: Deadline) {
@@ -266,6 +145,8 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::grant::Terms;
     use crate::store::Identity;

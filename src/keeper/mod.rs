@@ -21,7 +21,8 @@ use crate::fork::{self, Owned, Thread};
 use crate::grant::{Ended, Grant};
 use crate::metrics::Metrics;
 pub(crate) use crate::store::Owed;
-use crate::store::{Identity, Lane, Outcome, Reply, Store};
+use crate::store::outbox::{Concern, Outbox};
+use crate::store::{Identity, Lane, Look, Outcome, Reply, Request, Store, no_reply};
 use crate::sync::{Condvar, Mutex};
 use crate::wait::{Gate, Limits, Owe, Owing, Room, TURNS, look_span};
 
@@ -49,19 +50,22 @@ pub(crate) struct Core {
     io_timeout: Duration,
     max_ttl: Duration,
     prefix: Vec<u8>,
+    outbox: Arc<Outbox>,
     book: Mutex<Book>,
     wake: Condvar,
-    /// The book says when to settle what was let go of.
-    settling: AtomicBool,
+    /// When the thread will look again by itself, in nanoseconds.
+    asleep_until: AtomicU64,
 }
 
 /// How long a waiter that was closed may take to leave.
 const LEAVE_WAIT: Duration = Duration::from_millis(50);
-/// What was let go of is settled after this. Most of it is before, by whoever uses the connection.
-const SETTLE: Duration = Duration::from_millis(50);
 
 impl Keeper {
-    pub(crate) fn start(store: Box<dyn Store>, config: &Config) -> Result<Keeper, Error> {
+    pub(crate) fn start(
+        store: Box<dyn Store>,
+        outbox: Arc<Outbox>,
+        config: &Config,
+    ) -> Result<Keeper, Error> {
         let Config { io_timeout, max_ttl, close_timeout, .. } = *config;
         let (spread, look) = (store.abilities().spread, look_span(config.claim_window));
         let core = Arc::new(Core {
@@ -74,9 +78,10 @@ impl Keeper {
             io_timeout,
             max_ttl,
             prefix: config.prefix.clone(),
+            outbox,
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),
-            settling: AtomicBool::new(false),
+            asleep_until: AtomicU64::new(0),
         });
         let thread = Thread::start(c"leasehold", {
             let core = Arc::clone(&core);
@@ -177,9 +182,9 @@ impl Core {
             }
             return true;
         }
-        if book.insert(Arc::clone(grant)) {
-            self.wake.notify_one();
-        }
+        let due = book.insert(Arc::clone(grant));
+        drop(book);
+        self.wake_by(due);
         true
     }
 
@@ -188,51 +193,100 @@ impl Core {
         self.book.lock().remove(grant);
     }
 
-    /// Leaves a give to the keeper.
-    pub(crate) fn owe(&self, owed: Owed) {
-        let mut book = self.book.lock();
-        book.owe(owed, Moment::now());
-        self.wake.notify_one();
+    /// Asks the store, behind the gives that are owed for the names that are taken, and has the keeper
+    /// look after what is left to do.
+    pub(crate) fn run(
+        &self,
+        lane: Lane,
+        requests: &[Request<'_>],
+        deadline: Deadline,
+    ) -> Vec<Outcome> {
+        let mut owed = Vec::new();
+        if !self.store.sends_owed() {
+            owed = self.outbox.in_front(requests, None, None, deadline);
+        }
+        let outcomes = if owed.is_empty() {
+            self.store.run(lane, requests, deadline)
+        } else {
+            let gives = owed.iter().map(|one| one.identity.give());
+            let all: Vec<_> = gives.chain(requests.iter().copied()).collect();
+            let mut outcomes = self.store.run(lane, &all, deadline);
+            let asked = outcomes.split_off(owed.len().min(outcomes.len()));
+            self.outbox.tried(&owed, &outcomes);
+            asked
+        };
+        self.look_after();
+        outcomes
     }
 
-    /// Gives without waiting for the reply, where the store can do so. What it brings is told by
-    /// [`conclude`](Core::conclude), here or later.
+    pub(crate) fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
+        self.run(lane, &[request], deadline).pop().unwrap_or_else(no_reply)
+    }
+
+    pub(crate) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let looked = self.store.look(name, deadline);
+        self.look_after();
+        looked
+    }
+
+    /// How long the lock of a name stays taken if nobody extends it; zero if it is free.
+    pub(crate) fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let free_in = self.store.free_in(name, deadline);
+        self.look_after();
+        free_in
+    }
+
+    pub(crate) fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        let reached = self.store.ping(deadline);
+        self.look_after();
+        reached
+    }
+
+    /// Leaves a give to the keeper, and tells whether there still is one.
+    pub(crate) fn owe(&self, owed: Owed) -> bool {
+        let now = Moment::now();
+        let is_sent = self.outbox.owe(owed, Concern::Doubt, now);
+        self.wake_by(now);
+        is_sent
+    }
+
+    /// Gives without waiting for the reply, where the store can do so.
     pub(crate) fn let_go(&self, owed: Owed, lane: Lane, deadline: Deadline) {
         match self.store.let_go(&owed, lane, deadline) {
-            Some(outcome) => {
-                self.conclude(owed, outcome);
-                self.look_after();
+            Some(outcome) => self.conclude(owed, outcome),
+            // The client was closed meanwhile and nobody reads any more. What may be sent twice is
+            // now waited for; that it was done already is no news.
+            None if self.outbox.is_over() => {
+                drop(self.store.ask(lane, owed.identity.give(), deadline));
             }
-            None if self.settle_soon() => {}
-            // The client was closed meanwhile and nobody settles any more. What may be sent twice
-            // is now waited for; that it was done already is no news.
-            None => drop(self.store.ask(lane, owed.identity.give(), deadline)),
+            None => {}
         }
+        self.look_after();
     }
 
-    /// Has the keeper look after what was left of the last request, where that may leave something.
-    pub(crate) fn look_after(&self) {
-        if self.store.leaves_debts() {
-            self.settle_soon();
-        }
+    /// Has the keeper look after what was left of a request, where something was.
+    fn look_after(&self) {
+        let owed = if self.outbox.is_empty() { Moment::NEVER } else { self.outbox.due() };
+        self.wake_by(owed.min(self.store.due()));
     }
 
-    /// Has the keeper settle, unless it will anyway. False when it has ended.
+    /// Wakes the thread if it would look later than that.
     ///
-    /// Whoever comes here has let go before, in the store's own order of things, and the keeper
-    /// takes the mark away before it looks there: so either it sees what was let go of, or the mark
-    /// is gone here.
-    fn settle_soon(&self) -> bool {
-        let marked =
-            self.settling.load(Ordering::Acquire) || self.settling.swap(true, Ordering::AcqRel);
-        if marked && !self.gate.is_closed() {
-            return true;
-        }
-        let mut book = self.book.lock();
-        if book.settle_at(Moment::now().plus(SETTLE)) {
+    /// Whoever comes here has written down before what there is to do, and the thread sets its time
+    /// before it looks what that is.
+    fn wake_by(&self, due: Moment) {
+        let due = due.as_nanos();
+        if due < self.asleep_until.load(Ordering::SeqCst)
+            && due < self.asleep_until.fetch_min(due, Ordering::SeqCst)
+        {
+            let _book = self.book.lock();
             self.wake.notify_one();
         }
-        !book.is_settled()
+    }
+
+    /// When something is to be done besides what the book says.
+    fn due(&self) -> Moment {
+        self.outbox.due().min(self.store.due())
     }
 
     /// Tells what became of a give that nobody waited for, and leaves to the keeper what is still
@@ -262,15 +316,12 @@ impl Core {
     /// Leaves a place among the waiters. The keeper does it, or, when it has ended with its client,
     /// this thread: whoever stands behind would be held up.
     pub(crate) fn leave(&self, owed: Owed) {
-        let mut book = self.book.lock();
-        if !book.is_settled() {
-            book.owe(owed, Moment::now());
-            self.wake.notify_one();
+        let identity = owed.identity.clone();
+        if self.owe(owed) {
             return;
         }
-        drop(book);
         let deadline = Deadline::after(LEAVE_WAIT);
-        let left = self.store.ask(Lane::Give(LEAVE_WAIT), owed.identity.give(), deadline);
+        let left = self.store.ask(Lane::Give(LEAVE_WAIT), identity.give(), deadline);
         if let Err(failure) = left {
             log::debug!("a waiter of a closed client did not leave: {}", failure.error);
         }

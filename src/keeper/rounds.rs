@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::book::{Book, Debt};
-use super::{Core, Owed, SETTLE};
+use super::book::Book;
+use super::{Core, Owed};
 use crate::clock::{Deadline, Moment};
 use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
-use crate::store::{Lane, Outcome, Reach, Reply, Request};
+use crate::store::outbox::{Concern, READ_AFTER};
+use crate::store::{Kept, Lane, Outcome, Reach, Reply, Request};
 use crate::sync::MutexGuard;
 use crate::token::Token;
 
@@ -19,10 +20,6 @@ const PIPELINE: usize = 128;
 /// However near the next end is, a request gets this long to be answered; cutting it shorter
 /// would only make the connection unusable.
 const LEAST: Duration = Duration::from_millis(5);
-
-/// How often it looks while it would have to be woken again and again: waking a thread costs whoever
-/// does so more than that.
-const OFTEN: Duration = Duration::from_millis(25);
 
 pub(super) fn run(core: &Core) {
     // A logger of the host's may panic here. Going on without a keeper would grant leases that
@@ -44,6 +41,7 @@ pub(super) fn run(core: &Core) {
             core.metrics.lost.add_one();
             core.raise(&grant.identity, EventKind::Lost(LossReason::NotRenewed));
         }
+        core.outbox.end(true);
         core.hub.close();
         // Last, and caught: it may be the logger that panicked.
         let say = || log::error!("a client's thread has failed; the client is closed");
@@ -54,12 +52,12 @@ pub(super) fn run(core: &Core) {
 
 fn rounds(core: &Core) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
-    let watch_every = core.store.watch_every();
+    let (watch_every, mut noted) = (core.store.watch_every(), 0);
     loop {
         if watch_every.is_some() {
             core.store.watch(&|| lose_all(core));
         }
-        let (due, debts, settling) = {
+        let due = {
             let mut book = core.book.lock();
             loop {
                 if let Some(deadline) = book.closing() {
@@ -70,53 +68,53 @@ fn rounds(core: &Core) {
                 }
                 let now = Moment::now();
                 let due = book.due(now, PIPELINE);
-                let debts = book.take_owed(now, PIPELINE);
-                let settling = book.take_settling(now);
-                if !due.is_empty() || !debts.is_empty() || settling {
-                    book.asleep_until = Moment::ZERO;
-                    break (due, debts, settling);
+                if !due.is_empty() || core.due() <= now {
+                    break due;
                 }
-                book = sleep(core, book, now, watch_every);
+                book = sleep(core, book, now, (watch_every, &mut noted));
                 if watch_every.is_some() {
                     // Not while others wait for the book: a disk may stand still.
-                    break (Vec::new(), Vec::new(), false);
+                    break Vec::new();
                 }
             }
         };
-        let asks = !due.is_empty() || !debts.is_empty();
         tend(core, due, &mut jitter);
-        if !debts.is_empty() {
-            let left = give(core, debts, deadline(core));
-            let (mut book, now) = (core.book.lock(), Moment::now());
-            left.into_iter().for_each(|debt| book.owe_again(debt, now));
-        }
-        if asks {
-            // Nobody else may come by for a long time.
-            core.look_after();
-        }
-        if settling {
-            settle(core);
+        let now = Moment::now();
+        if core.due() <= now {
+            core.store.tend(
+                now.minus(READ_AFTER / 2),
+                &|tokens| held(core, tokens),
+                deadline(core),
+            );
+            core.outbox.were_read(now);
+            pay(core, deadline(core));
         }
     }
 }
 
 fn sleep<'a>(
     core: &Core,
-    mut book: MutexGuard<'a, Book>,
+    book: MutexGuard<'a, Book>,
     now: Moment,
-    watch_every: Option<Duration>,
+    (watch_every, noted): (Option<Duration>, &mut u64),
 ) -> MutexGuard<'a, Book> {
     // This sleep stands still while the machine is suspended, and leases do not: whoever holds
-    // some looks again soon after it woke.
+    // some looks again soon after it woke. And a program that drops one lease after the other need
+    // not wake this thread each time.
+    let before = std::mem::replace(noted, core.outbox.noted());
     let longest = match book.is_empty() {
-        _ if now < book.brisk_until => OFTEN,
+        _ if *noted != before => READ_AFTER,
         true => Duration::from_secs(3600),
         false => Duration::from_secs(1),
     };
     let longest = longest.min(watch_every.unwrap_or(longest));
     let until = book.next_due().min(now.plus(longest));
-    book.asleep_until = until;
-    core.wake.wait_for(book, until.since(now))
+    core.asleep_until.store(until.as_nanos(), Ordering::SeqCst);
+    let until = until.min(core.due());
+    core.asleep_until.fetch_min(until.as_nanos(), Ordering::SeqCst);
+    let book = core.wake.wait_for(book, until.since(now));
+    core.asleep_until.store(0, Ordering::SeqCst);
+    book
 }
 
 /// By when a request of the keeper must be over.
@@ -240,104 +238,56 @@ fn refile(core: &Core, grants: impl IntoIterator<Item = Arc<Grant>>) {
     }
 }
 
-/// Sends gives and returns those that must be sent again: a give that found nothing proves
-/// nothing, since the request that it answers can still be on its way.
-fn give(core: &Core, debts: Vec<Debt>, deadline: Deadline) -> Vec<Debt> {
-    let outcomes = {
-        let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
-        core.store.run(Lane::Keeper, &requests, deadline)
-    };
-    let settled = |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
-    debts
-        .into_iter()
-        .zip(outcomes)
-        .filter(|(_, outcome)| !settled(outcome))
-        .map(|(mut debt, outcome)| {
-            if outcome.is_err() {
-                debt.unanswered(Moment::now());
-            }
-            debt
-        })
-        .collect()
-}
-
-/// Reads the replies to gives that nobody waited for, and comes back for those that are not there
-/// yet. It comes back once more after something was let go of, so that a program that goes on doing
-/// so need not wake this thread each time.
-fn settle(core: &Core) {
-    let again = core.settling.swap(false, Ordering::AcqRel);
-    // A connection in use from cycle to cycle is read by whoever uses it.
-    let before = Moment::now().minus(SETTLE / 2);
-    conclude(core, before, deadline(core));
-    let held = |tokens: &[Token]| {
-        let (mut held, mut behind) = (Vec::new(), Some((Moment::ZERO, 0)));
-        while let Some(last) = behind {
-            behind = core.book.lock().held(tokens, last, &mut held);
-        }
-        held
-    };
-    core.store.mend(&held, deadline(core));
-    let now = Moment::now();
-    let at = match core.store.owed_since().map(|since| since.plus(SETTLE)) {
-        Some(due) if due > now => due,
-        None if !again => return,
-        _ => now.plus(SETTLE),
-    };
-    core.book.lock().settle_at(at);
-}
-
-fn conclude(core: &Core, before: Moment, deadline: Deadline) {
-    for (owed, outcome) in core.store.settle(before, deadline) {
-        core.conclude(owed, outcome);
+/// Which of these tokens are relied on.
+fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
+    let (mut held, mut behind) = (Vec::new(), Some((Moment::ZERO, 0)));
+    while let Some(last) = behind {
+        behind = core.book.lock().held(tokens, last, &mut held);
     }
+    held
+}
+
+/// Sends the gives that are due, and tells what became of those that nobody waits for. False if there
+/// was nothing to send.
+fn pay(core: &Core, deadline: Deadline) -> bool {
+    let due = core.outbox.take_due(Moment::now(), PIPELINE);
+    if !due.is_empty() {
+        let requests: Vec<_> = due.iter().map(|one| one.identity.give()).collect();
+        let outcomes = core.store.run(Lane::Keeper, &requests, deadline);
+        core.outbox.tried(&due, &outcomes);
+    }
+    for late in core.outbox.take_late() {
+        if late.is_unknown {
+            core.metrics.unknown.add_one();
+        }
+        core.tell_late(&late.identity);
+    }
+    !due.is_empty()
 }
 
 /// Makes every lease invalid, then gives all of them and what is owed, until the deadline.
 fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
-    let now = Moment::now();
-    let mut book = Book::default();
+    let (now, outbox) = (Moment::now(), &core.outbox);
+    outbox.close(now);
     for grant in &grants {
         if grant.end(now) != Ended::Before {
             let until = grant.kept_until(now);
-            book.owe(Owed { identity: grant.identity.clone(), until }, now);
+            let owed = Owed { identity: grant.identity.clone(), until };
+            outbox.owe(owed, Concern::Doubt, now);
         }
     }
-    for debt in core.book.lock().settle() {
-        book.owe(debt.owed, now);
-    }
-    // A give that was answered is done with, whatever the answer: there is no time to wait for
-    // delayed requests, and the ttl ends those.
-    let mut unheard = true;
     loop {
-        if unheard {
-            // What fails is owed in the core's own book.
-            conclude(core, Moment::NEVER, request_deadline(core, deadline));
-            unheard = core.store.owed_since().is_some();
-        }
-        let left: Vec<_> = core.book.lock().settle().collect();
-        left.into_iter().for_each(|debt| book.owe(debt.owed, now));
-        if (book.owes_nothing() && !unheard) || deadline.has_passed() {
+        let until = deadline.min(Deadline::after(core.io_timeout));
+        core.store.tend(Moment::NEVER, &|_| Vec::new(), until);
+        let has_paid = pay(core, until);
+        let is_over = deadline.has_passed();
+        if (is_over || core.store.due() == Moment::NEVER) && outbox.end(is_over) {
             break;
         }
-        let debts = book.take_owed(Moment::now(), PIPELINE);
-        if debts.is_empty() {
-            let pause = Duration::from_millis(if unheard { 1 } else { 10 });
-            std::thread::sleep(deadline.left().min(pause));
-            continue;
-        }
-        let requests: Vec<_> = debts.iter().map(|debt| debt.owed.identity.give()).collect();
-        let outcomes = core.store.run(Lane::Keeper, &requests, request_deadline(core, deadline));
-        unheard |= core.store.owed_since().is_some();
-        let now = Moment::now();
-        let unanswered = debts.into_iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err());
-        for (mut debt, _) in unanswered {
-            debt.unanswered(now);
-            book.owe_again(debt, now);
+        if !has_paid {
+            let pause = if outbox.has_unread(Moment::NEVER) { 1 } else { 10 };
+            std::thread::sleep(deadline.left().min(Duration::from_millis(pause)));
         }
     }
     core.hub.close();
-}
-
-fn request_deadline(core: &Core, deadline: Deadline) -> Deadline {
-    deadline.min(Deadline::after(core.io_timeout))
 }

@@ -116,8 +116,7 @@ impl Lease {
         let requests: Vec<_> = all.iter().map(|(identity, _)| request(identity)).collect();
         let mut asked_before = false;
         loop {
-            let outcomes = core.store.run(Lane::Give(deadline.left()), &requests, deadline);
-            core.look_after();
+            let outcomes = core.run(Lane::Give(deadline.left()), &requests, deadline);
             let is_done =
                 |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply != Reply::NotMine);
             if outcomes.iter().any(is_done) {

@@ -13,7 +13,7 @@ use crate::grant::{Grant, Terms};
 use crate::jitter::Jitter;
 use crate::keeper::{Core, Owed};
 use crate::lease::Lease;
-use crate::store::{Abilities, Answer, Failure, Identity, Lane, Place, Reply, Request, no_reply};
+use crate::store::{Abilities, Answer, Failure, Identity, Lane, Place, Reply, Request};
 use crate::token::Token;
 use crate::wait::{Check, Pace, Woken};
 
@@ -26,10 +26,6 @@ pub(super) struct Attempts<'a> {
     pub(super) limit: Moment,
     pub(super) token: Token,
     ticket: u64,
-    /// Tokens of this call that may have taken the lock, unknown to us. The keeper owes their
-    /// giving; the latest are given before the next try too, so that the call does not find itself
-    /// busy.
-    ghosts: Vec<(Token, Moment)>,
     /// The token stands in the store, at the latest until then: among the waiters, or as a holder
     /// that came too late.
     stands: Option<Moment>,
@@ -40,9 +36,6 @@ pub(super) struct Attempts<'a> {
     /// What is wrong with the store, as far as the tries since its last answer tell.
     trouble: Option<Error>,
 }
-
-/// A long outage leaves many; a try does not grow with it.
-const MOST_GHOSTS: usize = 32;
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
 pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
@@ -63,7 +56,6 @@ impl<'a> Attempts<'a> {
             limit: Moment::ZERO,
             token: Token::random()?,
             ticket: 0,
-            ghosts: Vec::new(),
             stands: None,
             answered: false,
             there: false,
@@ -165,24 +157,7 @@ impl<'a> Attempts<'a> {
         let name = &*self.lock.name;
         let ttl = self.terms.first_ttl();
         let take = Request::Take { name, token: self.token, ttl, place, block: 1 };
-        let outcome = if self.ghosts.is_empty() {
-            self.core.store.ask(Lane::Caller, take, deadline)
-        } else {
-            let gives = self.ghosts.iter().map(|(token, _)| Request::Give {
-                name,
-                token: *token,
-                fence: 0,
-                ttl,
-            });
-            let requests: Vec<_> = gives.chain([take]).collect();
-            let mut outcomes = self.core.store.run(Lane::Caller, &requests, deadline);
-            let outcome = outcomes.pop();
-            // An answer is no proof, but enough for this call; the keeper goes on giving.
-            let mut gives = outcomes.into_iter();
-            self.ghosts.retain(|_| gives.next().is_none_or(|outcome| outcome.is_err()));
-            outcome.unwrap_or_else(no_reply)
-        };
-        self.core.look_after();
+        let outcome = self.core.ask(Lane::Caller, take, deadline);
         match outcome {
             Ok(answer) => self.answered(answer, place),
             Err(failure) => {
@@ -230,8 +205,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// A request that may have been carried out leaves a ghost: a token that nobody counts as
-    /// held and that is given until that is confirmed, or a ttl has passed.
+    /// A request that may have been carried out leaves a token that nobody counts as held. It is owed:
+    /// given before the next try, and until that is confirmed, or a ttl has passed.
     fn failed(&mut self, failure: Failure) -> Result<Error, Error> {
         let Some(sent) = failure.sent else { return Ok(self.explain(failure)) };
         if failure.error.kind() != ErrorKind::NotReplicated {
@@ -239,11 +214,6 @@ impl<'a> Attempts<'a> {
         }
         let until = sent.plus(self.terms.ttl);
         self.core.owe(self.owed(until));
-        self.ghosts.retain(|(_, until)| *until > sent);
-        if self.ghosts.len() == MOST_GHOSTS {
-            self.ghosts.remove(0);
-        }
-        self.ghosts.push((self.token, until));
         self.token = Token::random()?;
         self.stands = None;
         Ok(self.explain(failure))

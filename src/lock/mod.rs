@@ -236,8 +236,7 @@ impl Lock {
         let core = self.keeper.core()?;
         self.check_name()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
-        let looked = core.store.look(&self.name, deadline);
-        core.look_after();
+        let looked = core.look(&self.name, deadline);
         let Look { holder, last_fence } = self.named(looked)?;
         let holder = holder.map(|held| Holder {
             token_prefix: held.token_prefix,

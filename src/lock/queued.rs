@@ -127,8 +127,7 @@ impl Attempts<'_> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
         let deadline = self.answer_by(self.limit);
-        let outcome = self.core.store.ask(Lane::Caller, take, deadline);
-        self.core.look_after();
+        let outcome = self.core.ask(Lane::Caller, take, deadline);
         match outcome {
             Ok(answer) => match answer.reply {
                 Reply::Granted { fence, .. } if fence == identity.fence => {
@@ -160,8 +159,7 @@ impl Attempts<'_> {
         };
         let deadline = Deadline::after(self.lock.keeper.io_timeout().min(legacy.remaining(now)));
         let lane = Lane::Give(deadline.left());
-        let outcome = self.core.store.ask(lane, request, deadline);
-        self.core.look_after();
+        let outcome = self.core.ask(lane, request, deadline);
         match outcome {
             Ok(answer) if answer.reply == Reply::Extended => {
                 let grant = Grant::taken(identity.clone(), terms, id, answer.sent, Moment::now());
@@ -179,10 +177,10 @@ impl Attempts<'_> {
         let name = &self.lock.name;
         let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
         let Some(Owe { token, ttl, until }) = give else {
-            return self.core.store.ask(Lane::Caller, take, deadline);
+            return self.core.ask(Lane::Caller, take, deadline);
         };
         let give = Request::Give { name, token, fence: 0, ttl };
-        let mut outcomes = self.core.store.run(Lane::Caller, &[give, take], deadline);
+        let mut outcomes = self.core.run(Lane::Caller, &[give, take], deadline);
         let take = outcomes.pop();
         if until > Moment::now() || !matches!(outcomes.pop(), Some(Ok(_))) {
             self.core.owe_all([(Arc::clone(name), Owe { token, ttl, until })]);
@@ -254,14 +252,13 @@ impl Waiting<'_, '_> {
         let attempts = &mut *self.attempts;
         let (lock, core, since) = (attempts.lock, attempts.core, Moment::now());
         let by = attempts.answer_by(bounds.limit);
-        match core.store.free_in(&lock.name, by) {
+        match core.free_in(&lock.name, by) {
             Ok(free_in) => {
                 attempts.was_answered();
                 core.room.seen(&lock.name, token, since, free_in);
             }
             Err(error) => attempts.note(&error, attempts.is_cut_short(by), by),
         }
-        core.look_after();
     }
 
     fn ask(&mut self, bounds: &mut Bounds<'_>) -> Result<(), Error> {
@@ -282,7 +279,6 @@ impl Waiting<'_, '_> {
         let cut_short = attempts.is_cut_short(by);
         self.is_sent = true;
         let outcome = attempts.ask(&ask, by);
-        core.look_after();
         self.asking = None;
         let now = Moment::now();
         let owing = core.room.answered(&attempts.lock.name, &ask, &outcome, now);

@@ -3,6 +3,7 @@
 //! A store makes one attempt and says honestly how it ended. Trying again, waiting, and cleaning
 //! up after an unknown outcome are decided above, in one place for every store.
 
+pub(crate) mod outbox;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
@@ -11,6 +12,7 @@ pub(crate) mod sqlite;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::outbox::Outbox;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, StoreConfig};
 use crate::error::{Error, ErrorKind};
@@ -46,33 +48,25 @@ pub(crate) trait Store: Send + Sync {
     fn abilities(&self) -> Abilities;
 
     /// Gives up a grant without waiting for the reply, where the store can do so: `None` then, and
-    /// [`settle`](Store::settle) tells what became of it. (The reply is read before anything else
-    /// is answered on that connection, and nobody takes that name on another one before.)
+    /// the outbox hears what became of it.
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
         Some(self.ask(lane, owed.identity.give(), deadline))
     }
 
-    /// Reads the replies that have come to gives that were let go of before a moment, by the
-    /// deadline, and returns every give that has ended since the last call and was not answered
-    /// with [`Reply::Given`]. Never waits for a reply of which nothing has come.
-    fn settle(&self, _sent_before: Moment, _deadline: Deadline) -> Vec<(Owed, Outcome)> {
-        Vec::new()
-    }
-
-    /// Stores leases on servers that lack them, where there are several and it was noticed. `held`
-    /// tells which of these tokens are relied on still.
-    fn mend(&self, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {}
-
-    /// When the oldest give was let go of that [`settle`](Store::settle) has something to do for,
-    /// now or later; where a server is left alone until then, a moment to come.
-    fn owed_since(&self) -> Option<Moment> {
-        None
-    }
-
-    /// Whether what was asked may have left something to [`settle`](Store::settle), without whoever
-    /// asked having let go of anything.
-    fn leaves_debts(&self) -> bool {
+    /// Whether it sends by itself, in front of a take, the gives that its client's outbox has for
+    /// that name.
+    fn sends_owed(&self) -> bool {
         false
+    }
+
+    /// Does what nobody waits for: reads the replies that have come to what was sent before a moment,
+    /// and sees to it that all of several servers have what they should. `held` tells which of these
+    /// tokens are relied on still. Of a client that closes, the moment is [`Moment::NEVER`].
+    fn tend(&self, _before: Moment, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {}
+
+    /// When it is to be [tended](Store::tend) besides what its client's outbox asks for.
+    fn due(&self) -> Moment {
+        Moment::NEVER
     }
 
     /// How often the keeper has to [`watch`](Store::watch), if at all.
@@ -354,9 +348,9 @@ pub(crate) struct Holder {
 }
 
 /// Opens the store that a config names.
-pub(crate) fn open(config: &Config) -> Result<Box<dyn Store>, Error> {
+pub(crate) fn open(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, Error> {
     match &config.store {
-        StoreConfig::Redis(redis) => Ok(Box::new(redis::RedisStore::new(redis, config)?)),
+        StoreConfig::Redis(redis) => Ok(Box::new(redis::RedisStore::new(redis, config, outbox)?)),
         StoreConfig::Quorum(members) => Ok(Box::new(quorum::QuorumStore::new(members, config)?)),
         #[cfg(feature = "sqlite")]
         StoreConfig::Sqlite(path) => Ok(Box::new(sqlite::SqliteStore::open(path, config)?)),

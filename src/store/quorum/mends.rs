@@ -151,7 +151,7 @@ impl QuorumStore {
     fn give_again(&self, nodes: &[usize], (name, token, ttl): (&[u8], Token, Duration)) {
         for index in nodes {
             if let Some(node) = self.nodes().get(*index) {
-                self.debts.add(*index, node, &[Request::Give { name, token, fence: 0, ttl }]);
+                node.owe(&[Request::Give { name, token, fence: 0, ttl }]);
             }
         }
     }

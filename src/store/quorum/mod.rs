@@ -18,26 +18,22 @@
 //! gets a larger one, as on the nodes that voted. Such a node counts neither among those by which the
 //! attempt succeeded, nor for the extension that found the lease missing.
 
-mod debts;
 mod mends;
 mod question;
 pub(crate) mod round;
 mod scatter;
 mod tally;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use self::debts::Debts;
 use self::mends::Mends;
 use self::question::Question;
 use self::round::majority;
 use self::scatter::{Scatter, sheets};
 use super::redis::LONGEST_PAUSE;
 use super::redis::node::{Members, Node};
-use super::{
-    Abilities, Failure, Holder, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store,
-};
+use super::{Abilities, Failure, Holder, Kept, Lane, Listener, Look, Outcome, Request, Store};
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::config::{Config, RedisConfig};
 use crate::error::{Error, ErrorKind};
@@ -59,7 +55,8 @@ pub(crate) struct QuorumStore {
     /// As many as each node has connections for callers.
     entrance: Permits,
     last_attempt: AtomicU64,
-    debts: Debts,
+    /// A node had trouble, and it is time to see whether that is over.
+    tries: AtomicBool,
     mends: Mends,
 }
 
@@ -71,7 +68,7 @@ impl QuorumStore {
             node_timeout: config.node_timeout(),
             entrance: Permits::new(config.pool),
             last_attempt: AtomicU64::new(0),
-            debts: Debts::new(members.len()),
+            tries: AtomicBool::new(false),
             mends: Mends::default(),
         })
     }
@@ -102,7 +99,7 @@ impl QuorumStore {
     }
 
     /// Gives up attempts that failed, wherever they may have been granted something, and waits for
-    /// no reply: what this client asks next about the name comes behind it.
+    /// no reply.
     fn clean_up(
         &self,
         lane: Lane,
@@ -115,7 +112,7 @@ impl QuorumStore {
         }
         let gives =
             sheets(self.nodes(), questions, |question, node| question.leftover(node, asked));
-        for (index, (node, (places, sheet))) in self.nodes().iter().zip(&gives).enumerate() {
+        for (node, (places, sheet)) in self.nodes().iter().zip(&gives) {
             if places.is_empty() {
                 continue;
             }
@@ -125,9 +122,9 @@ impl QuorumStore {
                     let said = sheet.requests.iter().zip(told.leave(false));
                     let failed = said.filter(|(_, said)| said.is_err());
                     let failed: Vec<_> = failed.map(|(request, _)| *request).collect();
-                    self.debts.add(index, node, &failed);
+                    node.owe(&failed);
                 }
-                Err(_) => self.debts.add(index, node, &sheet.requests),
+                Err(_) => node.owe(&sheet.requests),
             }
         }
     }
@@ -137,7 +134,7 @@ impl QuorumStore {
         let (nodes, now) = (self.nodes().iter().enumerate(), Moment::now());
         for (index, node) in nodes.filter(|(_, node)| node.kept_until(true) > now) {
             let untold = questions.iter().filter_map(|question| question.untold(index, lane));
-            self.debts.add(index, node, &untold.collect::<Vec<_>>());
+            node.owe(&untold.collect::<Vec<_>>());
         }
     }
 
@@ -207,6 +204,9 @@ impl Store for QuorumStore {
         self.clean_up(lane, &asked, &questions, deadline);
         self.catch_up(lane, &questions);
         self.remember(&questions);
+        if self.nodes().iter().any(Node::is_to_be_tried) {
+            self.tries.store(true, Ordering::SeqCst);
+        }
         questions.into_iter().map(Question::outcome).collect()
     }
 
@@ -260,42 +260,34 @@ impl Store for QuorumStore {
         }
     }
 
-    fn settle(&self, sent_before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)> {
-        for (index, node) in self.nodes().iter().enumerate() {
-            let by = deadline.min(Deadline::after(self.node_timeout));
-            let left = node.settle(sent_before, by);
-            left.into_iter().for_each(|owed| self.debts.owe(index, node, owed));
-            let is_closing = sent_before == Moment::NEVER;
+    fn tend(&self, before: Moment, held: &dyn Fn(&[Token]) -> Vec<Kept>, deadline: Deadline) {
+        let is_closing = before == Moment::NEVER;
+        let tries = self.tries.swap(false, Ordering::SeqCst) && !is_closing;
+        let by = || deadline.min(Deadline::after(self.node_timeout));
+        for node in self.nodes() {
+            if tries && node.is_to_be_tried() {
+                node.try_again(by());
+            }
             if is_closing {
-                self.debts.forget_places(index, node);
+                node.forget_places();
             }
-            // A client that closes has no use for it.
-            if !is_closing && node.is_to_be_tried() {
-                node.try_again(deadline.min(Deadline::after(self.node_timeout)));
-            }
-            self.debts.pay(index, node, deadline.min(Deadline::after(self.node_timeout)));
+            node.tend(before, by());
             for token in node.take_lacking() {
                 self.mends.note(token, Moment::now());
             }
         }
-        if sent_before == Moment::NEVER {
+        if is_closing {
             self.mends.forget();
         }
-        // The callers were told before, by what most nodes said.
-        Vec::new()
-    }
-
-    fn mend(&self, held: &dyn Fn(&[Token]) -> Vec<Kept>, deadline: Deadline) {
         self.mend_due(held, deadline);
     }
 
-    fn owed_since(&self) -> Option<Moment> {
-        let nodes = self.nodes().iter().filter_map(Node::owed_since);
-        nodes.chain(self.debts.due()).chain(self.mends.due()).min()
-    }
-
-    fn leaves_debts(&self) -> bool {
-        self.owed_since().is_some() || self.nodes().iter().any(Node::is_to_be_tried)
+    fn due(&self) -> Moment {
+        if self.tries.load(Ordering::SeqCst) {
+            return Moment::ZERO;
+        }
+        let nodes = self.nodes().iter().map(Node::due);
+        nodes.chain(self.mends.due()).min().unwrap_or(Moment::NEVER)
     }
 
     fn listener(&self) -> Option<&dyn Listener> {

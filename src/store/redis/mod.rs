@@ -9,7 +9,6 @@ mod executor;
 mod frame;
 mod listener;
 pub(super) mod node;
-mod owing;
 mod poll;
 mod pool;
 mod route;
@@ -17,11 +16,14 @@ mod sentinel;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
+mod unread;
 mod way;
 mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use redis::Value;
 
 use self::dial::Greeting;
 use self::dialect::guard::Guard;
@@ -29,18 +31,20 @@ use self::dialect::native::Native;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) use self::dialect::native::model;
 use self::dialect::{Batch, Copies, Format, NO_WAKEUP, Wakeup, fault};
-use self::owing::About;
 use self::pool::Pools;
 use self::route::Route;
 use self::route::single::{Carried, Gives, Heard};
+use self::unread::About;
 use self::way::Way;
+use super::outbox::Outbox;
 use super::{
-    Abilities, Answer, Lane, Listener, Look, Notice, Outcome, Owed, Request, ServerId, Store,
+    Abilities, Answer, Kept, Lane, Listener, Look, Notice, Outcome, Owed, Request, ServerId, Store,
     Teller, unguarded,
 };
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::{Error, ErrorKind};
+use crate::token::Token;
 
 /// The longest pause of a waiter that asks again and again.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);
@@ -58,7 +62,11 @@ struct Voice {
 }
 
 impl RedisStore {
-    pub(crate) fn new(redis: &RedisConfig, config: &Config) -> Result<RedisStore, Error> {
+    pub(crate) fn new(
+        redis: &RedisConfig,
+        config: &Config,
+        outbox: &Arc<Outbox>,
+    ) -> Result<RedisStore, Error> {
         let clustered = matches!(redis.servers, Servers::Cluster(_));
         let guard = config.guard_data_loss.then_some(Guard { max_ttl: config.max_ttl, clustered });
         let greeting = Greeting {
@@ -79,6 +87,7 @@ impl RedisStore {
             listener: listener::Listener::new(way.endpoints(&config.prefix), config.io_timeout)?,
         });
         let gives = Arc::clone(&voice) as Arc<dyn Gives>;
+        let gives = (gives, Arc::clone(outbox));
         let route = way.route(Pools::new(config.pool), &config.prefix, gives, guard)?;
         Ok(RedisStore { voice, route })
     }
@@ -149,6 +158,10 @@ impl Gives for Voice {
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome {
         self.outcome(give, carried)
     }
+
+    fn lacks_lock(&self, reply: &Value) -> bool {
+        matches!(reply, Value::BulkString(text) if text.starts_with(b"B "))
+    }
 }
 
 impl Store for RedisStore {
@@ -166,18 +179,12 @@ impl Store for RedisStore {
         self.route.let_go(owed, lane, deadline).err().map(Err)
     }
 
-    fn settle(&self, sent_before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)> {
-        self.route.settle(sent_before, deadline)
+    fn sends_owed(&self) -> bool {
+        true
     }
 
-    fn owed_since(&self) -> Option<Moment> {
-        self.route.owed_since()
-    }
-
-    /// Whoever came upon a give that was not done may have sent it again, in vain, while the keeper
-    /// saw nothing of it.
-    fn leaves_debts(&self) -> bool {
-        self.route.owed_since().is_some()
+    fn tend(&self, before: Moment, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {
+        self.route.read_unread(before);
     }
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {

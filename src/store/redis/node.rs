@@ -16,13 +16,16 @@ use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
 use super::dialect::{Batch, NO_WAKEUP, Wakeup};
 use super::listener;
-use super::owing::About;
 use super::poll;
 use super::route::single::{Carried, Gives, Heard};
 use super::route::{Pending, Route};
+use super::unread::About;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Lane, Look, Outcome, Owed, Place, Reply, Request, ServerId};
+use crate::store::outbox::{Concern, Outbox};
+use crate::store::{
+    Answer, Failure, Identity, Lane, Look, Outcome, Owed, Place, Reply, Request, ServerId,
+};
 use crate::sync::Mutex;
 use crate::token::Token;
 
@@ -31,6 +34,8 @@ pub(in crate::store) struct Node {
     shown: String,
     guard: Guard,
     route: Box<dyn Route>,
+    /// Gives that it has not carried out, as far as anybody knows.
+    outbox: Arc<Outbox>,
     speech: Arc<Speech>,
     rest: Mutex<Rest>,
     /// How long it took to answer last, in microseconds: who is fast is heard first.
@@ -64,13 +69,20 @@ struct Rest {
 /// client and not from the others, and one that is gone for good is not thought of for ever.
 const PLACES_KEPT: Duration = Duration::from_secs(3600);
 
+/// Gives in one write.
+const MOST_AT_ONCE: usize = 32;
+/// More are left to the ttl, so that a long outage under load costs no more than this.
+const MOST_OWED: usize = 10_000;
+/// Before a give is sent that could not be.
+const SOON: Duration = Duration::from_millis(100);
+
 const FIRST_REST: Duration = Duration::from_millis(50);
 const MOST_DOUBLINGS: u32 = 5;
 
 /// Ballots for one node, packed.
 pub(in crate::store) struct Sheet<'a> {
     ballots: Vec<Ballot<'a>>,
-    /// The same as the connections know them: what comes behind what.
+    /// The same as the connections know them.
     pub(in crate::store) requests: Vec<Request<'a>>,
     batch: Batch,
 }
@@ -121,7 +133,7 @@ impl Node {
             let resting = "the server could not be reached a moment ago";
             return Err(Failure::not_done(Error::new(ErrorKind::Refused, resting)));
         }
-        let about = About::Ballots(&sheet.requests);
+        let about = About::Requests(&sheet.requests);
         match self.route.start(lane, &sheet.batch, about, deadline) {
             Ok(pending) => {
                 self.keeps(&sheet.ballots);
@@ -186,8 +198,7 @@ impl Node {
         }
     }
 
-    /// The same for what has to reach it in any case: behind requests that it has left unanswered,
-    /// it comes in time.
+    /// The same for what has to reach it in any case, though it has left earlier requests unanswered.
     pub(in crate::store) fn tell<'a>(
         &'a self,
         lane: Lane,
@@ -195,7 +206,7 @@ impl Node {
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
         let begun = Moment::now();
-        let about = About::Ballots(&sheet.requests);
+        let about = About::Requests(&sheet.requests);
         let pending = self.route.start(lane, &sheet.batch, about, deadline)?;
         Ok(Asked { node: self, sheet, pending, begun })
     }
@@ -214,23 +225,59 @@ impl Node {
         rest.times = rest.times.saturating_add(1);
     }
 
-    /// Gives that were left unanswered and may not have been carried out.
-    pub(in crate::store) fn settle(&self, before: Moment, deadline: Deadline) -> Vec<Owed> {
+    /// Owes it gives that could not be sent, or were not carried out.
+    pub(in crate::store) fn owe(&self, gives: &[Request<'_>]) {
+        for give in gives {
+            if let Request::Give { name, token, fence, ttl } = *give
+                && self.outbox.owed() < MOST_OWED
+            {
+                let identity = Identity { name: name.into(), token, fence, ttl };
+                let (now, concern) = (Moment::now(), Concern::Copy);
+                self.outbox.owe(Owed { identity, until: now.plus(ttl) }, concern, now.plus(SOON));
+            }
+        }
+    }
+
+    /// Reads what has come of the replies that nobody waits for, and sends what it is owed.
+    pub(in crate::store) fn tend(&self, before: Moment, deadline: Deadline) {
         if self.route.is_silent() {
             // Its connection will be given up, and the next one is not to be waited for either.
             self.is_unwell();
         }
-        let ended = self.route.settle(before, deadline);
-        ended.into_iter().filter(|(_, outcome)| outcome.is_err()).map(|(owed, _)| owed).collect()
+        self.route.read_unread(before);
+        self.outbox.were_read(Moment::now());
+        // It may have been extended for longer than its takes asked for, or stand in a queue.
+        self.outbox.prolong(|identity| self.kept_until(identity.fence == 0));
+        let due = self.outbox.take_due(Moment::now(), MOST_AT_ONCE);
+        if due.is_empty() {
+            return;
+        }
+        let gives: Vec<_> = due.iter().map(|one| one.identity.give()).collect();
+        let sheet = self.pack(gives.iter().filter_map(as_give).collect());
+        let said = match self.ask(Lane::Keeper, &sheet, deadline) {
+            Ok(asked) => asked.finish(),
+            Err(failure) => vec![Err(failure); due.len()],
+        };
+        let outcomes: Vec<_> = said.into_iter().map(given).collect();
+        self.outbox.tried(&due, &outcomes);
+    }
+
+    /// A client that closes is not heard of any more, so no node takes it for a waiter: where it has
+    /// locked nothing, there is nothing to give up.
+    pub(in crate::store) fn forget_places(&self) {
+        if self.kept_until(false) <= Moment::now() {
+            self.outbox.forget_unsent();
+        }
     }
 
     /// Tokens that do not have the lock here, as it turned out after others had decided.
     pub(in crate::store) fn take_lacking(&self) -> Vec<Token> {
-        self.route.take_lacking()
+        self.outbox.take_lacking()
     }
 
-    pub(in crate::store) fn owed_since(&self) -> Option<Moment> {
-        self.route.owed_since()
+    /// When it is to be tended.
+    pub(in crate::store) fn due(&self) -> Moment {
+        self.outbox.due()
     }
 
     /// Which one it is, without user and password.
@@ -370,6 +417,15 @@ fn as_give<'a>(request: &Request<'a>) -> Option<Ballot<'a>> {
     }
 }
 
+/// What a node said to a give.
+fn given(said: Result<Said, Failure>) -> Outcome {
+    let reply = match said? {
+        Said::Given => Reply::Given,
+        _ => Reply::NotMine,
+    };
+    Ok(Answer { reply, sent: Moment::ZERO, server: 0, by: ServerId::default() })
+}
+
 /// For gives that nobody waits for.
 impl Gives for Speech {
     fn pack(&self, gives: &[Request<'_>]) -> Batch {
@@ -378,15 +434,9 @@ impl Gives for Speech {
     }
 
     fn read(&self, request: &Request<'_>, carried: Carried) -> Outcome {
-        let sent = carried.as_ref().map_or(Moment::ZERO, |heard| heard.sent);
-        let Some(ballot) = as_give(request) else {
-            return Err(Failure::not_done(Error::bare(ErrorKind::Protocol)));
-        };
-        let reply = match self.said(&ballot, carried)? {
-            Said::Given => Reply::Given,
-            _ => Reply::NotMine,
-        };
-        Ok(Answer { reply, sent, server: 0, by: ServerId::default() })
+        let none = || Failure::not_done(Error::bare(ErrorKind::Protocol));
+        let ballot = as_give(request).ok_or_else(none)?;
+        given(self.said(&ballot, carried))
     }
 
     fn lacks_lock(&self, reply: &Value) -> bool {

@@ -21,7 +21,7 @@ use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::fork::OneProcess;
 use crate::store::Lane;
-use crate::sync::{Mutex, MutexGuard, Permit, Permits, Turnstile, TurnstileGuard};
+use crate::sync::{Mutex, Permit, Permits, Turnstile, TurnstileGuard};
 
 /// A place for one connection, empty at first and after every fault.
 #[derive(Default)]
@@ -42,8 +42,7 @@ pub(super) struct Pool {
     entrance: Permits,
     idle: Idle,
     giver: Turnstile<Slot>,
-    /// Only the keeper's thread comes here.
-    keeper: Mutex<Slot>,
+    keeper: Turnstile<Slot>,
 }
 
 /// The callers' slots that are not in use.
@@ -59,8 +58,7 @@ enum Idle {
 pub(super) enum Lent<'a> {
     Pooled { slot: PooledConnection<Slots>, _permit: Permit<'a> },
     Listed { slot: Listed<'a>, _permit: Permit<'a> },
-    Giver(TurnstileGuard<'a, Slot>),
-    Keeper(MutexGuard<'a, Slot>),
+    Reserved(TurnstileGuard<'a, Slot>),
 }
 
 /// A slot of a list; dropping it puts it back.
@@ -113,8 +111,8 @@ impl Pool {
             Lane::Caller => self.take(self.entrance.take(deadline)),
             Lane::Give(_) => self
                 .take(self.entrance.take_now())
-                .or_else(|| self.giver.enter(deadline).map(Lent::Giver)),
-            Lane::Keeper => Some(Lent::Keeper(self.keeper.lock())),
+                .or_else(|| self.giver.enter(deadline).map(Lent::Reserved)),
+            Lane::Keeper => self.keeper.enter(deadline).map(Lent::Reserved),
         };
         lent.ok_or_else(|| {
             let what = match lane {
@@ -133,6 +131,22 @@ impl Pool {
         with: impl FnOnce(&mut Slot) -> T,
     ) -> Result<T, Error> {
         self.lend(lane, deadline).map(|mut slot| with(&mut slot))
+    }
+
+    /// Lends one after the other the slots that nobody uses, for as long as it is told to go on.
+    pub(super) fn each_idle(&self, mut lend: impl FnMut(&mut Slot) -> bool) {
+        let callers = std::iter::from_fn(|| self.take(self.entrance.take_now()));
+        let reserved = [&self.giver, &self.keeper].into_iter().filter_map(Turnstile::enter_now);
+        let mut lent = Vec::new();
+        for mut slot in callers.chain(reserved.map(Lent::Reserved)) {
+            let goes_on = lend(&mut slot);
+            lent.push(slot);
+            if !goes_on {
+                break;
+            }
+        }
+        // The one that was used last is the next to be used.
+        while lent.pop().is_some() {}
     }
 
     /// Lends a slot that has a connection and is not in use, if there is one.
@@ -160,8 +174,7 @@ impl Deref for Lent<'_> {
         match self {
             Lent::Pooled { slot, .. } => slot,
             Lent::Listed { slot, .. } => &slot.slot,
-            Lent::Giver(slot) => slot,
-            Lent::Keeper(slot) => slot,
+            Lent::Reserved(slot) => slot,
         }
     }
 }
@@ -171,8 +184,7 @@ impl DerefMut for Lent<'_> {
         match self {
             Lent::Pooled { slot, .. } => slot,
             Lent::Listed { slot, .. } => &mut slot.slot,
-            Lent::Giver(slot) => slot,
-            Lent::Keeper(slot) => slot,
+            Lent::Reserved(slot) => slot,
         }
     }
 }

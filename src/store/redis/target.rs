@@ -57,6 +57,10 @@ impl Fixed {
         dialer.check(&address)?;
         Ok(Fixed { dialer, address, server: next_server() })
     }
+
+    pub(super) fn server(&self) -> ServerId {
+        self.server
+    }
 }
 
 impl Target for Fixed {

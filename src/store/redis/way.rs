@@ -14,6 +14,7 @@ use super::sentinel::WatchedMaster;
 use super::target::{Fixed, Target};
 use crate::config::{Address, RedisConfig, Servers};
 use crate::error::Error;
+use crate::store::outbox::Outbox;
 
 pub(super) enum Way {
     /// There is one at a time.
@@ -54,16 +55,17 @@ impl Way {
         &self,
         pools: Pools,
         prefix: &[u8],
-        gives: Arc<dyn Gives>,
+        (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
         guard: Option<Guard>,
     ) -> Result<Box<dyn Route>, Error> {
         match self {
             Way::One(target) => {
-                let single = Single::new(Arc::clone(target), &pools, gives)?;
+                let single = Single::new(Arc::clone(target), &pools, gives, outbox)?;
                 Ok(Box::new(single.meeting(guard.and_then(Guard::pack_begin))))
             }
             Way::Cluster { dialer, seeds, whereabouts } => {
-                let cluster = Cluster::new(Arc::clone(dialer), seeds, pools, prefix, gives)?;
+                let dialer = Arc::clone(dialer);
+                let cluster = Cluster::new(dialer, seeds, pools, prefix, gives, outbox)?;
                 cluster.tell(whereabouts);
                 Ok(Box::new(cluster))
             }

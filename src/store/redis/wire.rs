@@ -13,7 +13,7 @@ use redis::Value;
 use super::dialect::RunId;
 use super::fault;
 use super::frame::{self, LONGEST, Progress};
-use super::owing::Account;
+use super::unread::Unread;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
@@ -33,7 +33,7 @@ pub(super) struct Wire {
     /// The server has said that it is not the one to ask.
     pub(super) is_demoted: bool,
     /// The replies that it owes, which come before any other.
-    pub(super) account: Account,
+    pub(super) unread: Unread,
 }
 
 pub(super) enum Stream {
@@ -63,7 +63,7 @@ impl Wire {
             server,
             run: None,
             is_demoted: false,
-            account: Account::default(),
+            unread: Unread::new(server),
         }
     }
 
@@ -238,15 +238,9 @@ impl Wire {
         match self.peek() {
             Ok(0) => true,
             // TLS has messages of its own, such as session tickets.
-            Ok(_) => !encrypted && self.account.owes_nothing(),
+            Ok(_) => !encrypted && self.unread.is_empty(),
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
-    }
-
-    /// Whether there is something to read: a reply, a part of one, or an end.
-    pub(super) fn has_news(&mut self) -> bool {
-        let whole = self.first.length(&self.inbox[..self.filled]);
-        !matches!(whole, Ok(None)) || !self.is_silent()
     }
 
     /// Whether a read of the socket would have to wait.

@@ -15,6 +15,7 @@ pub(in crate::store::redis) struct Batch {
     pub(in crate::store::redis) calls: Vec<Call>,
     /// Where the run id of the server belongs that they are sent to.
     runs: Vec<usize>,
+    is_asking: bool,
 }
 
 /// One call of a script within a batch's bytes.
@@ -40,6 +41,7 @@ impl Batch {
             bytes: Vec::with_capacity(calls * 320),
             calls: Vec::with_capacity(calls),
             runs: Vec::new(),
+            is_asking: false,
         }
     }
 
@@ -111,7 +113,7 @@ impl Batch {
 
     /// Some of the calls of this batch as a batch of their own.
     pub(in crate::store::redis) fn only(&self, indices: &[usize]) -> Batch {
-        let mut batch = Batch::default();
+        let mut batch = Batch { is_asking: self.is_asking, ..Batch::default() };
         indices.iter().for_each(|index| batch.add(self, &self.calls[*index]));
         batch
     }
@@ -146,7 +148,13 @@ impl Batch {
             batch.calls.push(Call { script: call.script, start, end, is_awaited: false });
         }
         batch.add(self, call);
+        batch.is_asking = true;
         batch
+    }
+
+    /// Whether it is for a server that has to be told so before each call.
+    pub(in crate::store::redis) fn is_asking(&self) -> bool {
+        self.is_asking
     }
 
     fn add(&mut self, other: &Batch, call: &Call) {

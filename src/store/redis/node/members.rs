@@ -7,6 +7,7 @@ use super::{Node, Speech};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::{Error, ErrorKind};
+use crate::store::outbox::Outbox;
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
@@ -48,13 +49,16 @@ impl Members {
             });
             let speech = Arc::new(Speech { dialect, listener: Arc::clone(&listener), member });
             let gives = Arc::clone(&speech) as Arc<dyn Gives>;
-            let route = way.route(pools.clone(), &config.prefix, gives, Some(guard))?;
+            let outbox = Arc::<Outbox>::default();
+            let owed = (gives, Arc::clone(&outbox));
+            let route = way.route(pools.clone(), &config.prefix, owed, Some(guard))?;
             let (rest, pace, locked_until, queued_until) = Default::default();
             let (shown, is_blocking) = (redis.display(), clustered);
             Ok(Node {
                 shown,
                 guard,
                 route,
+                outbox,
                 speech,
                 rest,
                 pace,

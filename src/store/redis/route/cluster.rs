@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
@@ -14,11 +15,9 @@ use redis::Value;
 use super::super::dial::Dialer;
 use super::super::dialect::Batch;
 use super::super::dialect::keys::slot;
-use super::super::owing::About;
+use super::super::fault;
 use super::super::pool::Pools;
-use super::errands::{
-    Errands, UNSURE, UnderWay, Unsure, Watched, is_for_later, may_be_done_elsewhere, plain,
-};
+use super::super::unread::About;
 use super::single::{Carried, Gives, Heard, all};
 use super::slots::{Doubt, Elsewhere, Map, Node, elsewhere};
 use super::whereabouts::{Whereabouts, slot_of};
@@ -26,7 +25,8 @@ use super::{Pending, Route};
 use crate::clock::{Deadline, Moment};
 use crate::config::Address;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Lane, Outcome, Owed, Reply, Request};
+use crate::store::outbox::Outbox;
+use crate::store::{Failure, Lane, Outcome, Owed, Request};
 
 /// How often a call is sent on. While a slot changes hands, its servers may point at each other.
 const HOPS: usize = 4;
@@ -38,9 +38,28 @@ const LAST_LOOK: Duration = Duration::from_millis(2);
 pub(in crate::store::redis) struct Cluster {
     map: Arc<Map>,
     gives: Arc<dyn Gives>,
+    outbox: Arc<Outbox>,
     prefix: Vec<u8>,
-    unsure: Arc<Unsure>,
-    errands: Errands,
+}
+
+/// Looks at what is answered to gives that nobody waits for.
+struct Watched {
+    gives: Arc<dyn Gives>,
+    doubt: Doubt,
+}
+
+impl Gives for Watched {
+    fn pack(&self, gives: &[Request<'_>]) -> Batch {
+        self.gives.pack(gives)
+    }
+
+    fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome {
+        self.gives.read(give, plain(carried, &self.doubt))
+    }
+
+    fn lacks_lock(&self, reply: &Value) -> bool {
+        self.gives.lacks_lock(reply)
+    }
 }
 
 /// Some calls of a batch, all for one server.
@@ -60,15 +79,12 @@ impl Cluster {
         pools: Pools,
         prefix: &[u8],
         gives: Arc<dyn Gives>,
+        outbox: Arc<Outbox>,
     ) -> Result<Cluster, Error> {
-        let (unsure, doubt) = (Arc::<Unsure>::default(), Doubt::default());
-        let watched = Arc::new(Watched {
-            gives: Arc::clone(&gives),
-            doubt: Arc::clone(&doubt),
-            unsure: Arc::clone(&unsure),
-        });
-        let map = Arc::new(Map::new(dialer, seeds, pools, watched, doubt)?);
-        Ok(Cluster { map, gives, prefix: prefix.to_vec(), unsure, errands: Errands::default() })
+        let doubt = Doubt::default();
+        let watched = Arc::new(Watched { gives: Arc::clone(&gives), doubt: Arc::clone(&doubt) });
+        let map = Map::new(dialer, seeds, pools, (watched, Arc::clone(&outbox)), doubt)?;
+        Ok(Cluster { map: Arc::new(map), gives, outbox, prefix: prefix.to_vec() })
     }
 
     /// Lets places be told by this one's map.
@@ -95,19 +111,6 @@ impl Cluster {
             }
         }
         let mut onward = Vec::new();
-        for (node, calls) in parts.values_mut() {
-            calls.retain(|call| {
-                let Some(name) = about.sees(*call) else { return true };
-                match self.run_errands(name, Some(node.key), lane, deadline) {
-                    Ok(()) => true,
-                    Err(error) => {
-                        carried[*call] = Err(Failure::not_done(error));
-                        false
-                    }
-                }
-            });
-        }
-        parts.retain(|_, (_, calls)| !calls.is_empty());
         if parts.len() == 1
             && let Some((_, (node, calls))) = parts.first_key_value()
             && calls.len() == batch.calls.len()
@@ -123,9 +126,7 @@ impl Cluster {
             .into_values()
             .map(|(node, calls)| Part {
                 requests: match about {
-                    About::Requests(all) | About::Ballots(all) => {
-                        calls.iter().map(|call| all[*call]).collect()
-                    }
+                    About::Requests(all) => calls.iter().map(|call| all[*call]).collect(),
                     About::Nothing | About::Name(_) => Vec::new(),
                 },
                 batch: batch.only(&calls),
@@ -171,13 +172,10 @@ impl Cluster {
             Err(_) => None,
         };
         let to = match moved {
-            None if about.sees(call).is_some_and(|name| self.has_undone(name)) => {
-                // It went out behind a give that was not done, and comes again behind it.
-                return Sorted::Onward(answer);
-            }
+            // It went out behind a give that was not done, and goes out behind it again.
+            None if self.is_in_vain(about.sees(call), &answer) => return Sorted::Onward(answer),
             None => return Sorted::Done(self.plain(answer)),
             Some(Elsewhere::Moved(slot, to)) => {
-                self.unsure.set();
                 return match self.map.moved(slot, to) {
                     Ok(()) => Sorted::Onward(answer),
                     Err(error) => Sorted::Done(Err(Failure::not_done(error))),
@@ -185,13 +183,7 @@ impl Cluster {
             }
             Some(Elsewhere::Ask(to)) => to,
         };
-        let name = about.sees(call);
-        if let Some(name) = name
-            && let Err(error) = self.run_errands(name, None, lane, deadline)
-        {
-            return Sorted::Done(Err(Failure::not_done(error)));
-        }
-        let about = name.map_or(About::Nothing, About::Name);
+        let about = about.sees(call).map_or(About::Nothing, About::Name);
         Sorted::Done(match self.map.at(to) {
             Ok(node) => {
                 let mut asked = node.single.carry(lane, &batch.asking(call), about, deadline);
@@ -201,61 +193,15 @@ impl Cluster {
         })
     }
 
+    /// Whether a take did not get the lock of this name while a give of it was not done.
+    fn is_in_vain(&self, name: Option<&[u8]>, answer: &Carried) -> bool {
+        let lacks_lock = |heard: &Heard| self.gives.lacks_lock(&heard.value);
+        name.is_some_and(|name| self.outbox.has_undone(name))
+            && answer.as_ref().is_ok_and(lacks_lock)
+    }
+
     fn plain(&self, carried: Carried) -> Carried {
         plain(carried, self.map.doubt())
-    }
-
-    /// Sees to it that gives of a name come before what is about to be sent: those that other servers
-    /// have not answered, and those that were not done. An error where they still are not.
-    fn run_errands(
-        &self,
-        name: &[u8],
-        to: Option<u32>,
-        lane: Lane,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        if !self.is_unsure() {
-            return Ok(());
-        }
-        let nodes = self.map.nodes();
-        for node in nodes.iter().filter(|node| Some(node.key) != to) {
-            node.single.hear_of(name, lane, deadline);
-        }
-        self.errands.wait_for(name, deadline);
-        let undone: Vec<_> =
-            nodes.iter().flat_map(|node| node.single.owing.take_undone(name)).collect();
-        self.give_again(undone, lane, deadline);
-        if self.has_undone(name) {
-            let what = "its own release waits for a slot that moves to another server";
-            return Err(Error::new(ErrorKind::Unavailable, what));
-        }
-        Ok(())
-    }
-
-    fn is_unsure(&self) -> bool {
-        self.unsure.is_set() || Moment::now().since(self.map.changed()) < UNSURE
-    }
-
-    fn has_undone(&self, name: &[u8]) -> bool {
-        let here = |node: &Arc<Node>| node.single.owing.has_undone(name);
-        self.is_unsure() && self.map.nodes().iter().any(here)
-    }
-
-    /// Sends gives once more that were not done. What became of them is told with the others, unless
-    /// they were done now.
-    fn give_again(&self, undone: Vec<Owed>, lane: Lane, deadline: Deadline) {
-        let Some(node) = self.map.nodes().into_iter().next().filter(|_| !undone.is_empty()) else {
-            return;
-        };
-        let requests: Vec<_> = undone.iter().map(|owed| owed.identity.give()).collect();
-        // As nobody's: they have no others to wait for.
-        let carried = self.carry(lane, &self.gives.pack(&requests), About::Nothing, deadline);
-        let outcomes = requests.iter().zip(carried);
-        let outcomes: Vec<_> = outcomes.map(|(give, one)| self.gives.read(give, one)).collect();
-        let ended = undone.into_iter().zip(outcomes);
-        let is_done =
-            |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
-        node.single.owing.end(ended.filter(|(_, outcome)| !is_done(outcome)).collect());
     }
 }
 
@@ -361,31 +307,18 @@ impl Route for Cluster {
         let late = Failure::not_done(Error::new(ErrorKind::NoAnswer, "the deadline had passed"));
         let mut carried = all(batch, &late);
         let mut open: Vec<usize> = (0..batch.calls.len()).collect();
-        let mut answered = BTreeMap::new();
         for _ in 0..HOPS {
             open = self.round(lane, (batch, about), open, &mut carried, deadline);
-            for call in &open {
-                if let Ok(Heard { value, sent, .. }) = &carried[*call]
-                    && !matches!(value, Value::ServerError(_))
-                {
-                    answered.entry(*call).or_insert(*sent);
-                }
-            }
             if open.is_empty() || deadline.has_passed() {
                 break;
             }
         }
         for call in open {
             let answer = self.plain(std::mem::replace(&mut carried[call], Err(late.clone())));
-            // Behind a give that was not done, an answer is none.
-            let unknown = |heard: Heard| Err(Failure::unknown(late.error.clone(), heard.sent));
-            carried[call] = answer.and_then(unknown);
-        }
-        // Once it was carried out, that it could not be asked again does not undo it.
-        for (call, sent) in answered {
-            if let Err(failure) = &mut carried[call] {
-                failure.sent.get_or_insert(sent);
-            }
+            carried[call] = answer.and_then(|_| {
+                let what = "its own release waits for a slot that moves to another server";
+                Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
+            });
         }
         carried
     }
@@ -396,35 +329,8 @@ impl Route for Cluster {
         node.single.let_go(owed, lane, deadline)
     }
 
-    fn settle(&self, before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)> {
-        let nodes = self.map.nodes();
-        self.errands.are(UnderWay::Some);
-        let settle = |node: &Arc<Node>| node.single.settle(before, deadline);
-        let ended: Vec<_> = nodes.iter().flat_map(settle).collect();
-        let (undone, mut ended): (Vec<_>, Vec<_>) =
-            ended.into_iter().partition(|(_, outcome)| may_be_done_elsewhere(outcome));
-        if !undone.is_empty() {
-            let undone: Vec<_> = undone.into_iter().map(|(owed, _)| owed).collect();
-            let names = undone.iter().map(|owed| Arc::clone(&owed.identity.name)).collect();
-            self.errands.are(UnderWay::These(names));
-            self.give_again(undone, Lane::Keeper, deadline);
-            let again = nodes.iter().flat_map(|node| node.single.owing.take_ended());
-            // While a slot moves they stay here, where whoever takes the name looks for them.
-            let (later, over): (Vec<_>, Vec<_>) =
-                again.partition(|(owed, outcome)| is_for_later(owed, outcome));
-            if let Some(node) = nodes.first().filter(|_| !later.is_empty()) {
-                // A slot may take longer to move than doubts about it last.
-                self.unsure.set();
-                node.single.owing.end(later);
-            }
-            ended.extend(over);
-        }
-        self.errands.are(UnderWay::Nothing);
-        ended
-    }
-
-    fn owed_since(&self) -> Option<Moment> {
-        self.map.owed_since()
+    fn read_unread(&self, before: Moment) {
+        self.map.nodes().iter().for_each(|node| node.single.read_unread(before));
     }
 
     /// Where it goes is known only from the answers, so they are here when it returns.
@@ -452,4 +358,21 @@ impl Route for Cluster {
         }
         Ok(())
     }
+}
+
+/// What a server says that does not serve a slot at the moment, so that it is asked again later.
+fn plain(carried: Carried, doubt: &Doubt) -> Carried {
+    let Ok(Heard { value: Value::ServerError(error), .. }) = &carried else { return carried };
+    let (code, details) = (error.code(), error.details().unwrap_or(""));
+    let kind = fault::server(error).kind();
+    if code == "CLUSTERDOWN" {
+        doubt.store(true, Ordering::Release);
+    }
+    let moves = matches!(code, "MOVED" | "ASK") || kind == ErrorKind::ReadOnly;
+    if !moves {
+        return carried;
+    }
+    doubt.store(true, Ordering::Release);
+    let what = format!("the slot is on its way to another server ({code} {details})");
+    Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
 }

@@ -34,7 +34,7 @@ impl Single {
         if *met.lock() == wire.run || guard::is_init(letter.batch) {
             return Ok(());
         }
-        let (mut bytes, loads) = pack_loads([word]);
+        let (mut bytes, loads) = pack_loads(word);
         bytes.extend_from_slice(&word.for_run(wire.run.as_ref())?);
         let sent = wire.send(&bytes, letter.connect_by);
         sent.map_err(|(_, error)| fault::io("the first word", &error))?;

@@ -1,7 +1,6 @@
 //! Moving packed scripts to the right server. Knows no key.
 
 pub(super) mod cluster;
-mod errands;
 mod meeting;
 mod replies;
 pub(super) mod single;
@@ -13,11 +12,10 @@ use std::os::fd::BorrowedFd;
 
 use self::single::Carried;
 use super::dialect::Batch;
-use super::owing::About;
+use super::unread::About;
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
-use crate::store::{Failure, Lane, Outcome, Owed};
-use crate::token::Token;
+use crate::store::{Failure, Lane, Owed};
 
 /// The way to the servers that keep the locks, however many there are.
 pub(super) trait Route: Send + Sync {
@@ -31,20 +29,11 @@ pub(super) trait Route: Send + Sync {
         deadline: Deadline,
     ) -> Vec<Carried>;
 
-    /// Sends a give and leaves its reply to whoever uses that connection next, or settles.
+    /// Sends a give and leaves its reply to whoever uses that connection next: the outbox hears of it.
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure>;
 
-    /// Reads the replies to gives that nobody waits for, as far as they have come.
-    fn settle(&self, before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)>;
-
-    /// Tokens that do not have the lock on the server, as answers say that were read since the last
-    /// call, and for which nobody waited. None where every answer is waited for.
-    fn take_lacking(&self) -> Vec<Token> {
-        Vec::new()
-    }
-
-    /// When the oldest give was sent of which `settle` has not told yet.
-    fn owed_since(&self) -> Option<Moment>;
+    /// Reads what has come of the replies that idle connections owe to what was sent before.
+    fn read_unread(&self, before: Moment);
 
     /// Reaches every server that is needed, with the credentials that were given.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
@@ -79,7 +68,7 @@ pub(super) trait Pending {
     /// All of them, by the deadline of the batch.
     fn finish(self: Box<Self>) -> Vec<Carried>;
 
-    /// Leaves them to whoever uses the connection next. Those to gives are told of by
-    /// [`settle`](Route::settle). All of them are returned instead if they have come already.
+    /// Leaves them to whoever uses the connection next: the outbox hears of them. All of them are
+    /// returned instead if they have come already.
     fn leave(self: Box<Self>) -> Vec<Carried>;
 }

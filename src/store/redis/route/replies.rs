@@ -1,18 +1,18 @@
 //! One server: reading replies, those that a wire owes before one's own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use redis::{ServerErrorKind, Value};
 
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Owed, Reply};
+use crate::store::Failure;
 
 use super::super::dialect::{Batch, Call};
 use super::super::fault;
-use super::super::owing::{About, Debt, Due};
 use super::super::pool::Slot;
 use super::super::sentinel::NEWS_EVERY;
+use super::super::unread::{About, Owing, Subject};
 use super::super::wire::Wire;
 use super::single::{Carried, Heard, Letter, Single, moved};
 
@@ -24,9 +24,8 @@ impl Single {
         calls: &[Call],
         sent: Moment,
         deadline: Deadline,
-        again: Again,
     ) -> Vec<Carried> {
-        self.read_all(slot, (calls.len(), calls), sent, deadline, again)
+        self.read_all(slot, (calls.len(), calls), sent, deadline)
     }
 
     /// The same for as many replies to what is no call of a script.
@@ -37,7 +36,7 @@ impl Single {
         sent: Moment,
         deadline: Deadline,
     ) -> Vec<Carried> {
-        self.read_all(slot, (count, &[]), sent, deadline, Again::Yes)
+        self.read_all(slot, (count, &[]), sent, deadline)
     }
 
     fn read_all(
@@ -46,10 +45,9 @@ impl Single {
         (count, calls): (usize, &[Call]),
         sent: Moment,
         deadline: Deadline,
-        again: Again,
     ) -> Vec<Carried> {
         let mut carried = Vec::with_capacity(count);
-        let mut heard = self.hear(slot, deadline, again);
+        let mut heard = self.hear(slot, deadline);
         while carried.len() < count {
             if let (Ok(()), Some(wire)) = (&heard, &mut slot.wire) {
                 let is_awaited = calls.get(carried.len()).is_some_and(|call| call.is_awaited);
@@ -96,121 +94,49 @@ impl Single {
         }
     }
 
-    /// Reads what the slot's wire owes. What it owes afterwards are gives that were not carried out
-    /// because the server lacks the script, or is no master, if those may be sent again.
-    fn hear(&self, slot: &mut Slot, deadline: Deadline, again: Again) -> Result<(), Error> {
-        let Some(wire) = slot.wire.as_mut().filter(|wire| !wire.account.owes_nothing()) else {
-            return Ok(());
-        };
-        let (mut ended, mut undone) = (Vec::new(), VecDeque::new());
-        while !wire.account.owes_nothing() {
-            let value = match self.receive(wire, deadline) {
-                Ok(value) => value,
-                Err(error) => {
-                    let refused = |owed| (owed, Err(Failure::not_done(error.clone())));
-                    ended.extend(undone.into_iter().filter_map(into_give).map(refused));
-                    self.owing.end(ended);
-                    return Err(error);
-                }
-            };
-            let Some(debt) = wire.account.debts.pop_front() else { break };
-            let answer = Ok(Heard { value, sent: debt.sent, by: wire.server, copies: None });
-            let owed = match debt.due {
-                Due::Give(owed) => owed,
-                due @ (Due::Vote(..) | Due::Other(_)) => {
-                    if lacks_script(&answer) {
-                        self.told.forget();
-                    }
-                    if let (Due::Vote(_, token), Ok(heard)) = (due, &answer)
-                        && self.gives.lacks_lock(&heard.value)
-                    {
-                        self.owing.lacks(token);
-                    }
-                    continue;
-                }
-            };
-            if again == Again::Yes && self.is_undone(&answer) {
-                undone.push_back(Debt { due: Due::Give(owed), ..debt });
-                continue;
+    /// Reads what the slot's wire owes.
+    fn hear(&self, slot: &mut Slot, deadline: Deadline) -> Result<(), Error> {
+        let Some(wire) = &mut slot.wire else { return Ok(()) };
+        while !wire.unread.is_empty() {
+            let value = self.receive(wire, deadline)?;
+            let Some(Owing { subject, sent, .. }) = wire.unread.pop() else { break };
+            let answer = Ok(Heard { value, sent, by: wire.server, copies: None });
+            if lacks_script(&answer) {
+                self.told.forget();
             }
-            let outcome = self.gives.read(&owed.identity.give(), answer);
-            if !matches!(&outcome, Ok(answer) if answer.reply == Reply::Given) {
-                ended.push((owed, outcome));
+            match subject {
+                Subject::Nothing => {}
+                Subject::Vote(token) => {
+                    let lacks = answer.is_ok_and(|heard| self.gives.lacks_lock(&heard.value));
+                    self.outbox.heard(token, wire.unread.on, lacks);
+                }
+                Subject::Give(id, identity) => {
+                    let mut answer = [answer];
+                    self.pass_over_refusals(&mut answer);
+                    let [answer] = answer;
+                    let outcome = self.gives.read(&identity.give(), answer);
+                    self.outbox.answered(id, Some(wire.unread.on), &outcome);
+                }
             }
-        }
-        if undone.is_empty() {
-            self.owing.settled(&wire.account, ended);
-        } else {
-            wire.account.debts = undone;
-            self.owing.end(ended);
         }
         Ok(())
     }
 
-    /// Reads what the slot's wire owes while nothing else is under way on it. If the replies do not
-    /// come by a moment, they may still come later.
-    pub(super) fn settle_slot(
-        &self,
-        slot: &mut Slot,
-        by: Deadline,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let Some(wire) = &mut slot.wire else { return Ok(()) };
-        // Nobody waits any longer for what has not come by now.
-        let overdue = wire.account.is_overdue();
-        let by = if overdue && !wire.has_news() { Deadline::at(Moment::ZERO) } else { by };
-        match self.hear(slot, by, Again::Yes) {
-            Ok(()) => {
-                self.reload(slot, &Batch::default(), About::Nothing, &mut [], deadline);
-                Ok(())
-            }
-            Err(error) => {
-                if error.kind() == ErrorKind::NoAnswer && !overdue {
-                    self.owing.lay_down(slot);
-                } else {
-                    self.discard(slot, &error);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Reads what has come of the replies that a slot's wire owes. Whether all of it was read; if
-    /// not, and more is still owed than may be, the wire lies where it lay.
-    pub(super) fn read_some(
-        &self,
-        slot: &mut Slot,
-        letter: &Letter<'_>,
-        must_be_read: bool,
-    ) -> Result<bool, Error> {
-        let now = Deadline::at(Moment::ZERO);
-        let Some(wire) = &mut slot.wire else { return Ok(true) };
-        // Brings it here from the socket.
-        wire.has_whole(wire.account.debts.len(), now);
-        match self.hear(slot, now, Again::Yes) {
-            Ok(()) => {
-                self.reload(slot, &Batch::default(), About::Nothing, &mut [], letter.deadline);
-                Ok(true)
-            }
-            Err(error) if error.kind() == ErrorKind::NoAnswer => {
-                let owes = slot.wire.as_ref().map_or(0, |wire| wire.account.debts.len());
-                if owes <= letter.most && !must_be_read {
-                    return Ok(false);
-                }
-                self.owing.lay_down(slot);
-                Err(Error::new(ErrorKind::Exhausted, "the server is behind with its replies"))
-            }
-            Err(error) => {
-                self.discard(slot, &error);
-                Err(error)
-            }
+    /// Reads what the slot's wire owes while nothing else is under way on it, as far as it comes by
+    /// a moment. The rest may still come later.
+    pub(super) fn catch_up(&self, slot: &mut Slot, by: Deadline) {
+        let Some(wire) = &mut slot.wire else { return };
+        wire.has_whole(wire.unread.len(), by);
+        match self.hear(slot, Deadline::at(Moment::ZERO)) {
+            Err(error) if error.kind() != ErrorKind::NoAnswer => self.discard(slot, &error),
+            Ok(()) | Err(_) => {}
         }
     }
 
     /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
     /// sends the calls that needed them once more: those were not carried out. The same where the
-    /// server is no master any more, to the one that is. If gives are among them that are owed, what
-    /// looked at the same name behind them does so once more.
+    /// server is no master any more, to the one that is; and for what takes or looks at a name
+    /// behind a give that was not done.
     pub(super) fn reload(
         &self,
         slot: &mut Slot,
@@ -219,38 +145,25 @@ impl Single {
         carried: &mut [Carried],
         deadline: Deadline,
     ) {
-        let mut undone = VecDeque::new();
-        if let Some(wire) = slot.wire.as_mut().filter(|wire| !wire.account.owes_nothing()) {
-            undone = std::mem::take(&mut wire.account.debts);
-        }
-        let is_behind = |name: &[u8]| undone.iter().any(|debt| **debt.due.name() == *name);
-        let is_again = |index: &usize| {
-            self.is_undone(&carried[*index]) || about.sees(*index).is_some_and(is_behind)
-        };
+        let is_behind = |call| about.sees(call).is_some_and(|name| self.outbox.has_undone(name));
+        let is_again = |call: &usize| self.is_undone(&carried[*call]) || is_behind(*call);
         let again: Vec<usize> = (0..carried.len()).filter(is_again).collect();
-        if again.is_empty() && undone.is_empty() {
+        if again.is_empty() {
             return;
         }
         if slot.wire.as_ref().is_some_and(|wire| wire.is_demoted) {
             self.discard(slot, &moved());
         }
-        let give = |debt: &Debt| match &debt.due {
-            Due::Give(owed) => Some(owed.clone()),
-            Due::Vote(..) | Due::Other(_) => None,
-        };
-        let owed: Vec<_> = undone.iter().filter_map(give).collect();
-        let gives: Vec<_> = owed.iter().map(|owed| owed.identity.give()).collect();
-        let (gives, own) = (self.gives.pack(&gives), batch.only(&again));
+        let own = batch.only(&again);
+        let requests: Vec<_> =
+            again.iter().filter_map(|call| about.requests().get(*call).copied()).collect();
+        let about = if requests.is_empty() { about } else { About::Requests(&requests) };
         let sent = self
-            .load(slot, [&gives, &own], deadline)
-            .and_then(|()| self.send(slot, &Letter::more(&gives.and(&own), deadline)));
+            .load(slot, &own, deadline)
+            .and_then(|()| self.send(slot, &Letter::more(&own, about, deadline)));
         match sent {
             Ok(sent) => {
-                if let Some(wire) = &mut slot.wire {
-                    let debts = undone.into_iter().map(|debt| Debt { sent, ..debt });
-                    wire.account.debts.extend(debts);
-                }
-                let answers = self.collect(slot, &own.calls, sent, deadline, Again::No);
+                let answers = self.collect(slot, &own.calls, sent, deadline);
                 for (index, answer) in again.into_iter().zip(answers) {
                     carried[index] = answer;
                 }
@@ -261,12 +174,6 @@ impl Single {
                     if self.is_undone(&carried[index]) || failure.sent.is_some() {
                         carried[index] = Err(failure.clone());
                     }
-                }
-                let failed = |owed| (owed, Err(failure.clone()));
-                let ended = undone.into_iter().filter_map(into_give).map(failed);
-                match &slot.wire {
-                    Some(wire) => self.owing.settled(&wire.account, ended.collect()),
-                    None => self.owing.end(ended.collect()),
                 }
             }
         }
@@ -294,16 +201,11 @@ impl Single {
     }
 
     /// Loads the scripts that these calls need. A failure means that none of them was made.
-    fn load(
-        &self,
-        slot: &mut Slot,
-        batches: [&Batch; 2],
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let (load, count) = pack_loads(batches);
-        let sent = self.send(slot, &Letter::more(&Batch::plain(load), deadline));
+    fn load(&self, slot: &mut Slot, batch: &Batch, deadline: Deadline) -> Result<(), Failure> {
+        let (load, count) = pack_loads(batch);
+        let sent = self.send(slot, &Letter::more(&Batch::plain(load), About::Nothing, deadline));
         let sent = sent.map_err(|failure| Failure::not_done(failure.error))?;
-        for answer in self.read_all(slot, (count, &[]), sent, deadline, Again::No) {
+        for answer in self.read_all(slot, (count, &[]), sent, deadline) {
             match answer {
                 Ok(Heard { value: Value::ServerError(error), .. }) => {
                     return Err(Failure::not_done(fault::server(&error)));
@@ -317,8 +219,8 @@ impl Single {
 }
 
 /// Commands that load the scripts of these calls, and how many they are.
-pub(super) fn pack_loads<const N: usize>(batches: [&Batch; N]) -> (Vec<u8>, usize) {
-    let calls = batches.into_iter().flat_map(|batch| &batch.calls);
+pub(super) fn pack_loads(batch: &Batch) -> (Vec<u8>, usize) {
+    let calls = batch.calls.iter();
     let scripts: BTreeMap<_, _> = calls
         .flat_map(|call| [Some(call.script), call.script.follower])
         .flatten()
@@ -331,13 +233,6 @@ pub(super) fn pack_loads<const N: usize>(batches: [&Batch; N]) -> (Vec<u8>, usiz
     (load, scripts.len())
 }
 
-/// Whether gives that the server lacked the script for may be sent once more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Again {
-    Yes,
-    No,
-}
-
 /// The words of a replica, also of one that is only becoming one.
 fn is_demoted(value: &Value) -> bool {
     match value {
@@ -347,10 +242,6 @@ fn is_demoted(value: &Value) -> bool {
         }
         _ => false,
     }
-}
-
-fn into_give(debt: Debt) -> Option<Owed> {
-    debt.due.give()
 }
 
 pub(super) fn lacks_script(carried: &Carried) -> bool {

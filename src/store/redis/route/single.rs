@@ -7,24 +7,24 @@ use redis::Value;
 
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::store::outbox::{Again, Concern, Outbox};
 use crate::store::{Failure, Lane, Outcome, Owed, Request, ServerId};
 use crate::sync::Mutex;
-use crate::token::Token;
 
 use super::super::dialect::{Batch, Script};
 use super::super::fault;
-use super::super::owing::{About, Debt, Due, Fetched, MOST, Owing};
 use super::super::pool::{Pool, Pools, Slot};
 use super::super::target::Target;
+use super::super::unread::{About, MOST, Subject};
 use super::super::wire::Wire;
 use super::meeting::Meeting;
-use super::replies::{Again, pack_loads};
+use super::replies::pack_loads;
 use super::{Pending, Route};
 
 pub(in crate::store::redis) struct Single {
     pub(super) pool: Pool,
     pub(super) target: Arc<dyn Target>,
-    pub(super) owing: Owing,
+    pub(super) outbox: Arc<Outbox>,
     pub(super) gives: Arc<dyn Gives>,
     pub(super) told: Told,
     pub(super) meeting: Option<Meeting>,
@@ -58,8 +58,7 @@ pub(in crate::store::redis) trait Gives: Send + Sync {
 
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
 
-    /// Whether a reply to a take or an extension, read late, says that the token does not have the
-    /// lock there.
+    /// Whether a reply to a take or an extension says that the token does not have the lock there.
     fn lacks_lock(&self, _reply: &Value) -> bool {
         false
     }
@@ -81,9 +80,8 @@ pub(in crate::store::redis) struct Heard {
 /// Something to be sent, and how.
 pub(super) struct Letter<'a> {
     pub(super) batch: &'a Batch,
-    /// Where it must come behind a give, it goes out on the same wire.
+    /// The gives of names that it takes or looks at go in front of it.
     pub(super) about: About<'a>,
-    pub(super) lane: Lane,
     /// A wire that owes more replies than this has to be read first.
     pub(super) most: usize,
     pub(super) connect_by: Deadline,
@@ -97,14 +95,12 @@ pub(super) struct Letter<'a> {
 
 impl<'a> Letter<'a> {
     /// What still belongs to an earlier one, and goes out where that did.
-    pub(super) fn more(batch: &'a Batch, deadline: Deadline) -> Letter<'a> {
-        let (lane, connect_by) = (Lane::Caller, deadline);
+    pub(super) fn more(batch: &'a Batch, about: About<'a>, deadline: Deadline) -> Letter<'a> {
         Letter {
             batch,
-            about: About::Nothing,
-            lane,
+            about,
             most: usize::MAX,
-            connect_by,
+            connect_by: deadline,
             deadline,
             is_scattered: false,
         }
@@ -116,32 +112,30 @@ impl Single {
         target: Arc<dyn Target>,
         pools: &Pools,
         gives: Arc<dyn Gives>,
+        outbox: Arc<Outbox>,
     ) -> Result<Single, Error> {
-        let (pool, owing) = (pools.make()?, Owing::default());
-        Ok(Single { pool, target, owing, gives, told: Told::default(), meeting: None })
+        let pool = pools.make()?;
+        Ok(Single { pool, target, outbox, gives, told: Told::default(), meeting: None })
     }
 
-    /// The connection for a letter: the one that it must use, else the slot's, else one that lies
-    /// about, else a new one. Also whether it is new.
+    /// The connection for a letter: the slot's, or a new one. Also whether it is new.
     fn ready<'a>(
         &self,
         slot: &'a mut Slot,
         letter: &Letter<'_>,
     ) -> Result<(&'a mut Wire, bool), Error> {
-        loop {
-            let fetched = self.owing.fetch(slot, letter.about, letter.lane, letter.connect_by)?;
-            let Some(wire) = &mut slot.wire else { break };
+        while let Some(wire) = &mut slot.wire {
             if wire.is_demoted || !self.target.is_trusted(wire) {
                 self.discard(slot, &moved());
             } else if wire.is_stale() {
                 let gone = "the server has closed the connection";
                 self.discard(slot, &Error::new(ErrorKind::Refused, gone));
-            } else if fetched == Fetched::ReadFirst || wire.account.debts.len() > letter.most {
-                let must_be_read = fetched == Fetched::ReadFirst;
-                if !letter.is_scattered {
-                    self.settle_slot(slot, letter.connect_by, letter.deadline)?;
-                } else if !self.read_some(slot, letter, must_be_read)? {
-                    break;
+            } else if wire.unread.len() > letter.most {
+                let now = Deadline::at(Moment::ZERO);
+                self.catch_up(slot, if letter.is_scattered { now } else { letter.connect_by });
+                if slot.wire.as_ref().is_some_and(|wire| wire.unread.len() > letter.most) {
+                    let behind = "the server is behind with its replies";
+                    return Err(Error::new(ErrorKind::Exhausted, behind));
                 }
             } else {
                 break;
@@ -149,17 +143,10 @@ impl Single {
         }
         let is_new = slot.wire.is_none();
         if is_new {
-            match self.target.dial(letter.connect_by, &|_| Ok(())) {
-                Ok(mut wire) => {
-                    self.meet(&mut wire, letter)?;
-                    slot.wire = Some(wire);
-                }
-                Err(error) if error.kind() == ErrorKind::Exhausted => {
-                    self.owing.fetch(slot, About::Nothing, Lane::Caller, letter.connect_by)?;
-                    return slot.wire.as_mut().map(|wire| (wire, false)).ok_or(error);
-                }
-                Err(error) => return Err(error),
-            }
+            let mut wire = self.target.dial(letter.connect_by, &|_| Ok(()))?;
+            self.meet(&mut wire, letter)?;
+            wire.unread.outbox = Arc::clone(&self.outbox);
+            slot.wire = Some(wire);
         }
         let none = || Error::bare(ErrorKind::Refused);
         slot.wire.as_mut().map(|wire| (wire, is_new)).ok_or_else(none)
@@ -167,8 +154,9 @@ impl Single {
 
     /// Writes a letter. On an error nothing of it is under way in the slot.
     pub(super) fn send(&self, slot: &mut Slot, letter: &Letter<'_>) -> Result<Moment, Failure> {
+        let Letter { batch, about, deadline, .. } = *letter;
         loop {
-            if letter.deadline.has_passed() {
+            if deadline.has_passed() {
                 let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
                 return Err(Failure::not_done(late));
             }
@@ -177,23 +165,32 @@ impl Single {
                 // Behind it may be a server that was started again.
                 self.told.forget();
             }
-            let mut bytes = letter.batch.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
+            let mut bytes = batch.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
+            let (requests, look, on) = (about.requests(), about.look(), wire.unread.on);
+            let again = self.outbox.in_front(requests, look, Some(on), deadline);
+            let (sent, before) = (Moment::now(), wire.unread.len());
+            if !again.is_empty() {
+                bytes = Cow::Owned(self.put_in_front(wire, again, batch, (sent, deadline))?);
+            }
             let mut loads = 0;
-            if letter.is_scattered && self.told.lacks(letter.batch) {
-                let (mut all, count) = pack_loads([letter.batch]);
+            if letter.is_scattered && self.told.lacks(batch) {
+                let (mut all, count) = pack_loads(batch);
                 all.extend_from_slice(&bytes);
                 (bytes, loads) = (Cow::Owned(all), count);
             }
-            let sent = Moment::now();
-            let Err((count, error)) = wire.send(&bytes, letter.deadline) else {
+            let Err((count, error)) = wire.send(&bytes, deadline) else {
                 if loads > 0 {
-                    self.told.learn(letter.batch);
+                    self.told.learn(batch);
                     // Whoever may not load them may still call them; else the calls say what is wrong.
-                    wire.account.owe_nobody(loads, sent, letter.deadline);
+                    let owed = wire.unread.len() - before;
+                    (0..loads).for_each(|_| wire.unread.insert(owed, (sent, deadline)));
                 }
                 return Ok(sent);
             };
             let error = fault::io("sending", &error);
+            if count == 0 {
+                wire.unread.take_back(wire.unread.len() - before, &error);
+            }
             self.discard(slot, &error);
             if count > 0 {
                 return Err(Failure::unknown(error, sent));
@@ -205,18 +202,46 @@ impl Single {
         }
     }
 
-    /// Reads the reply to a give of a name, if one is owed, by the deadline.
-    pub(super) fn hear_of(&self, name: &[u8], lane: Lane, deadline: Deadline) {
-        if !self.owing.is_for(name) {
+    /// A batch behind gives that are owed, whose replies nobody waits for but to read what follows.
+    fn put_in_front(
+        &self,
+        wire: &mut Wire,
+        again: Vec<Again>,
+        batch: &Batch,
+        when: (Moment, Deadline),
+    ) -> Result<Vec<u8>, Failure> {
+        let requests: Vec<_> = again.iter().map(|again| again.identity.give()).collect();
+        let mut gives = self.gives.pack(&requests);
+        let each = if batch.is_asking() { 3 } else { 1 };
+        if batch.is_asking() {
+            let all = (0..gives.calls.len()).map(|index| gives.asking(index));
+            gives = all.fold(Batch::default(), |all, one| all.and(&one));
+        }
+        for Again { id, identity } in again {
+            (1..each).for_each(|_| wire.unread.push(Subject::Nothing, when));
+            wire.unread.push(Subject::Give(id, identity), when);
+        }
+        let bytes = gives.and(batch);
+        let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
+        Ok(bytes.into_owned())
+    }
+
+    /// Reads what has come of the replies that connections owe which nobody uses, as long as any are
+    /// unread to what was sent until then. One that owes a reply which nobody waits for any longer is
+    /// `given_up`.
+    pub(super) fn read_idle(&self, before: Moment, given_up: bool) {
+        if !self.outbox.has_unread(before) {
             return;
         }
-        // What became of it is told with the give.
-        let _ = self.pool.with(lane, deadline, |slot| {
-            while self.owing.is_for(name) && !deadline.has_passed() {
-                self.owing.fetch(slot, About::Name(name), lane, deadline)?;
-                self.settle_slot(slot, deadline, deadline)?;
+        self.pool.each_idle(|slot| {
+            if slot.wire.as_ref().and_then(|wire| wire.unread.since()).is_some() {
+                self.catch_up(slot, Deadline::at(Moment::ZERO));
+                if given_up && slot.wire.as_ref().is_some_and(|wire| wire.unread.is_overdue()) {
+                    let late = "a reply did not come in time";
+                    self.discard(slot, &Error::new(ErrorKind::NoAnswer, late));
+                }
             }
-            Ok::<(), Error>(())
+            self.outbox.has_unread(before)
         });
     }
 
@@ -224,7 +249,9 @@ impl Single {
     pub(super) fn discard(&self, slot: &mut Slot, error: &Error) {
         if let Some(wire) = slot.wire.take() {
             self.target.doubt(&wire);
-            self.owing.abandon(wire, error);
+            if !wire.unread.is_empty() {
+                log::debug!("a connection that owes replies is given up: {error}");
+            }
         }
     }
 }
@@ -238,21 +265,14 @@ impl Route for Single {
         deadline: Deadline,
     ) -> Vec<Carried> {
         let connect_by = connect_by(lane, deadline);
-        let letter = Letter {
-            batch,
-            about,
-            lane,
-            most: usize::MAX,
-            connect_by,
-            deadline,
-            is_scattered: false,
-        };
+        let letter =
+            Letter { batch, about, most: usize::MAX, connect_by, deadline, is_scattered: false };
         let lend = |slot: &mut Slot| {
             let sent = match self.send(slot, &letter) {
                 Ok(sent) => sent,
                 Err(failure) => return all(batch, &failure),
             };
-            let mut carried = self.collect(slot, &batch.calls, sent, deadline, Again::Yes);
+            let mut carried = self.collect(slot, &batch.calls, sent, deadline);
             self.reload(slot, batch, about, &mut carried, deadline);
             self.pass_over_refusals(&mut carried);
             carried
@@ -271,22 +291,15 @@ impl Route for Single {
         let connect_by = connect_by(lane, deadline);
         let batch = self.gives.pack(&[owed.identity.give()]);
         let (batch, about) = (&batch, About::Nothing);
-        let letter = Letter {
-            batch,
-            about,
-            lane,
-            most: MOST - 1,
-            connect_by,
-            deadline,
-            is_scattered: false,
-        };
+        let letter =
+            Letter { batch, about, most: MOST - 1, connect_by, deadline, is_scattered: false };
         let lend = |slot: &mut Slot| {
             let sent = self.send(slot, &letter)?;
             if let Some(wire) = &mut slot.wire {
-                let due = Due::Give(owed.clone());
-                wire.account.debts.push_back(Debt { due, sent, by: deadline });
+                let (concern, when) = (Concern::Release, (sent, deadline));
+                let id = self.outbox.written(owed.clone(), concern, wire.unread.on, when);
+                wire.unread.push(Subject::Give(id, owed.identity.clone()), when);
             }
-            self.owing.lay_down(slot);
             Ok(())
         };
         let sent = self.pool.with(lane, connect_by, lend);
@@ -299,25 +312,8 @@ impl Route for Single {
         }
     }
 
-    fn settle(&self, before: Moment, deadline: Deadline) -> Vec<(Owed, Outcome)> {
-        let round = Moment::now();
-        let read = |slot: &mut Slot| {
-            while self.owing.fetch_due(slot, before, round) {
-                // What went wrong is told with each give.
-                let _ = self.settle_slot(slot, deadline, deadline);
-            }
-        };
-        // The keeper's slot is always there.
-        let _ = self.pool.with(Lane::Keeper, deadline, read);
-        self.owing.take_ended()
-    }
-
-    fn take_lacking(&self) -> Vec<Token> {
-        self.owing.take_lacking()
-    }
-
-    fn owed_since(&self) -> Option<Moment> {
-        self.owing.since()
+    fn read_unread(&self, before: Moment) {
+        self.read_idle(before, true);
     }
 
     fn start<'a>(
@@ -333,15 +329,19 @@ impl Route for Single {
     }
 
     fn is_silent(&self) -> bool {
-        self.owing.is_silent()
+        if !self.outbox.is_overdue() {
+            return false;
+        }
+        // They may have come, and nobody has read them.
+        self.read_idle(Moment::NEVER, false);
+        self.outbox.is_overdue()
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         let ping = &Batch::plain(redis::cmd("PING").get_packed_command());
         let pong = self.pool.with(Lane::Caller, deadline, |slot| {
-            let sent = self.send(slot, &Letter::more(ping, deadline))?;
+            let sent = self.send(slot, &Letter::more(ping, About::Nothing, deadline))?;
             let pong = self.collect_plain(slot, 1, sent, deadline).pop();
-            self.reload(slot, &Batch::default(), About::Nothing, &mut [], deadline);
             pong.unwrap_or_else(|| Err(Failure::not_done(Error::bare(ErrorKind::Protocol))))
         })?;
         match pong.map_err(|failure| failure.error)? {

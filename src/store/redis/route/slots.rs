@@ -23,6 +23,8 @@ use super::single::{Gives, Single};
 use crate::clock::{Deadline, Moment};
 use crate::config::Address;
 use crate::error::{Error, ErrorKind};
+use crate::store::ServerId;
+use crate::store::outbox::Outbox;
 use crate::sync::{Mutex, Turnstile};
 
 /// Between two requests for the map, at least.
@@ -34,6 +36,7 @@ const LEAST: Duration = Duration::from_millis(5);
 pub(super) struct Node {
     pub(super) key: u32,
     pub(super) address: Address,
+    server: ServerId,
     pub(super) target: Arc<dyn Target>,
     pub(super) single: Single,
 }
@@ -46,6 +49,7 @@ pub(super) struct Map {
     seeds: Vec<Address>,
     pools: Pools,
     gives: Arc<dyn Gives>,
+    outbox: Arc<Outbox>,
     doubt: Doubt,
     known: Mutex<Known>,
     /// Whoever asks for the map; when it was last asked for, and in which order.
@@ -58,8 +62,6 @@ struct Known {
     owners: Vec<u32>,
     nodes: BTreeMap<u32, Arc<Node>>,
     last_key: u32,
-    /// A slot has changed its server at this moment.
-    changed: Moment,
 }
 
 #[derive(Default)]
@@ -91,13 +93,13 @@ impl Map {
         dialer: Arc<Dialer>,
         seeds: &[Address],
         pools: Pools,
-        gives: Arc<dyn Gives>,
+        (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
         doubt: Doubt,
     ) -> Result<Map, Error> {
         seeds.iter().try_for_each(|seed| dialer.check(seed))?;
         let asking = Asking { order: seeds.iter().cloned().collect(), asked: Moment::ZERO };
         let (asking, seeds) = (Turnstile::new(asking), seeds.to_vec());
-        Ok(Map { dialer, seeds, pools, gives, doubt, known: Mutex::default(), asking })
+        Ok(Map { dialer, seeds, pools, gives, outbox, doubt, known: Mutex::default(), asking })
     }
 
     pub(super) fn owner(&self, slot: u16) -> Result<Arc<Node>, Error> {
@@ -132,17 +134,6 @@ impl Map {
         keys.into_iter().filter_map(|key| known.nodes.get(key)).cloned().collect()
     }
 
-    /// When the oldest give was sent of which a server has not told yet.
-    pub(super) fn owed_since(&self) -> Option<Moment> {
-        let known = self.known.lock();
-        known.nodes.values().filter_map(|node| node.single.owing.since()).min()
-    }
-
-    /// When a slot last changed its server, as far as was heard of it.
-    pub(super) fn changed(&self) -> Moment {
-        self.known.lock().changed
-    }
-
     /// A server says that a slot is elsewhere.
     pub(super) fn moved(&self, slot: u16, to: Address) -> Result<(), Error> {
         self.doubt.store(true, Ordering::Release);
@@ -150,7 +141,6 @@ impl Map {
         let mut known = self.known.lock();
         if let Some(owner) = known.owners.get_mut(usize::from(slot)) {
             *owner = node.key;
-            known.changed = Moment::now();
         }
         Ok(())
     }
@@ -166,15 +156,16 @@ impl Map {
             return Ok(node);
         }
         let fixed = Fixed::new(Arc::clone(&self.dialer), address.clone())?;
-        let doubt = Arc::clone(&self.doubt);
+        let (doubt, server) = (Arc::clone(&self.doubt), fixed.server());
         let target: Arc<dyn Target> = Arc::new(Member { fixed, address: address.clone(), doubt });
-        let single = Single::new(Arc::clone(&target), &self.pools, Arc::clone(&self.gives))?;
+        let (gives, outbox) = (Arc::clone(&self.gives), Arc::clone(&self.outbox));
+        let single = Single::new(Arc::clone(&target), &self.pools, gives, outbox)?;
         let mut known = self.known.lock();
         if let Some(node) = find(&known) {
             return Ok(node);
         }
         known.last_key += 1;
-        let node = Arc::new(Node { key: known.last_key, address, target, single });
+        let node = Arc::new(Node { key: known.last_key, address, server, target, single });
         known.nodes.insert(node.key, Arc::clone(&node));
         Ok(node)
     }
@@ -300,16 +291,13 @@ impl Map {
         }
         let announced = ranges.into_iter().flat_map(|(.., addresses)| addresses).collect();
         drop(masters);
-        if known.owners != owners {
-            known.changed = Moment::now();
-            known.owners = owners;
-        }
+        known.owners = owners;
         // Those that have nothing any more, and that nobody waits for.
         let Known { owners, nodes, .. } = &mut *known;
         nodes.retain(|key, node| {
             owners.contains(key)
                 || Arc::strong_count(node) > 1
-                || node.single.owing.since().is_some()
+                || self.outbox.has_unread_from(node.server)
         });
         Ok(announced)
     }

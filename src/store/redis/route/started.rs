@@ -4,13 +4,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::Pending;
-use super::replies::Again;
 use super::single::{Carried, Letter, Single, connect_by};
 use crate::clock::{Deadline, Moment};
+use crate::store::outbox::{Concern, ConnectionId};
 use crate::store::redis::dialect::Batch;
-use crate::store::redis::owing::{About, Debt, Due, MOST};
 use crate::store::redis::pool::Lent;
+use crate::store::redis::unread::{About, MOST, Subject};
 use crate::store::{Failure, Identity, Lane, Owed, Request};
+use crate::token::Token;
 
 /// A batch that was sent and not answered yet.
 pub(super) struct Started<'a> {
@@ -35,7 +36,7 @@ impl Single {
         let connect_by = connect_by(lane, deadline).min(connected_by);
         let mut slot = self.pool.lend(lane, connect_by).map_err(Failure::not_done)?;
         let most = MOST.saturating_sub(batch.replies());
-        let letter = Letter { batch, about, lane, most, connect_by, deadline, is_scattered };
+        let letter = Letter { batch, about, most, connect_by, deadline, is_scattered };
         let sent = self.send(&mut slot, &letter)?;
         Ok(Started { single: self, slot, batch, about, sent, deadline })
     }
@@ -48,13 +49,13 @@ impl Pending for Started<'_> {
 
     fn is_answered(&mut self, until: Deadline) -> bool {
         let Some(wire) = &mut self.slot.wire else { return true };
-        let count = wire.account.debts.len() + self.batch.replies();
+        let count = wire.unread.len() + self.batch.replies();
         wire.has_whole(count, until)
     }
 
     fn finish(mut self: Box<Self>) -> Vec<Carried> {
         let Started { single, ref mut slot, batch, about, sent, deadline } = *self;
-        let mut carried = single.collect(slot, &batch.calls, sent, deadline, Again::Yes);
+        let mut carried = single.collect(slot, &batch.calls, sent, deadline);
         single.reload(slot, batch, about, &mut carried, deadline);
         single.pass_over_refusals(&mut carried);
         carried
@@ -63,33 +64,31 @@ impl Pending for Started<'_> {
     fn leave(mut self: Box<Self>) -> Vec<Carried> {
         let Started { single, ref mut slot, batch, about, sent, deadline: by } = *self;
         let Some(wire) = &mut slot.wire else { return Vec::new() };
+        let (on, when) = (wire.unread.on, (sent, by));
         for (index, call) in batch.calls.iter().enumerate() {
-            wire.account.debts.push_back(Debt { due: due(about, index, sent), sent, by });
+            let subject = match about.requests().get(index) {
+                Some(&Request::Give { name, token, fence, ttl }) => {
+                    let identity = Identity { name: Arc::from(name), token, fence, ttl };
+                    let owed = Owed { identity: identity.clone(), until: sent.plus(ttl) };
+                    let id = single.outbox.written(owed, Concern::Copy, on, when);
+                    Subject::Give(id, identity)
+                }
+                Some(&Request::Take { token, .. }) => vote(single, token, on, when),
+                Some(&Request::Extend { token, reach, .. }) => {
+                    vote(single, reach.holder(token), on, when)
+                }
+                None => Subject::Nothing,
+            };
+            wire.unread.push(subject, when);
             if call.is_awaited {
-                let due = due(About::Nothing, index, sent);
-                wire.account.debts.push_back(Debt { due, sent, by });
+                wire.unread.push(Subject::Nothing, when);
             }
         }
-        single.owing.lay_down(slot);
         Vec::new()
     }
 }
 
-/// What the reply to a call is about that nobody waits for.
-fn due(about: About<'_>, call: usize, sent: Moment) -> Due {
-    match about {
-        About::Nothing => Due::Other(Arc::from(&b""[..])),
-        About::Name(name) => Due::Other(Arc::from(name)),
-        About::Requests(requests) | About::Ballots(requests) => match requests.get(call) {
-            Some(&Request::Give { name, token, fence, ttl }) => {
-                let identity = Identity { name: Arc::from(name), token, fence, ttl };
-                Due::Give(Owed { identity, until: sent.plus(ttl) })
-            }
-            Some(&Request::Take { name, token, .. }) => Due::Vote(Arc::from(name), token),
-            Some(&Request::Extend { name, token, reach, .. }) => {
-                Due::Vote(Arc::from(name), reach.holder(token))
-            }
-            None => Due::Other(Arc::from(&b""[..])),
-        },
-    }
+fn vote(single: &Single, token: Token, on: ConnectionId, when: (Moment, Deadline)) -> Subject {
+    single.outbox.asked(token, on, when);
+    Subject::Vote(token)
 }

@@ -367,7 +367,7 @@ fn a_link_that_is_made_while_the_file_is_opened_is_noticed() {
 fn a_grant_that_comes_late_to_a_keeper_that_has_lost_the_file_is_lost() {
     let ground = Ground::new();
     let config = Config::new(StoreConfig::Sqlite(ground.path()));
-    let keeper = Keeper::start(Box::new(ground.store()), &config).unwrap();
+    let keeper = Keeper::start(Box::new(ground.store()), Arc::default(), &config).unwrap();
     let (core, terms) = (keeper.core().unwrap(), Terms { ttl: TTL, renew: true, max_hold: None });
     let grant = |sent| {
         let name = b"name".as_slice().into();

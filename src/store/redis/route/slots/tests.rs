@@ -68,7 +68,8 @@ fn map(seeds: &[&Fake]) -> Map {
     let access = Access { tls: None, user: None, password: None, database: 0 };
     let dialer = Arc::new(Dialer::new(&access, Greeting::default()).unwrap());
     let seeds: Vec<_> = seeds.iter().map(|seed| seed.address.clone()).collect();
-    Map::new(dialer, &seeds, Pools::new(1), Arc::new(NoGives), Doubt::default()).unwrap()
+    Map::new(dialer, &seeds, Pools::new(1), (Arc::new(NoGives), Arc::default()), Doubt::default())
+        .unwrap()
 }
 
 fn freshen(map: &Map) {

@@ -23,10 +23,10 @@ use crate::error::Error;
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::dialect::guard::Guard;
-use crate::store::redis::owing::About;
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
 use crate::store::redis::route::single::{Carried, Gives};
+use crate::store::redis::unread::About;
 use crate::store::redis::way::Way;
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
 use crate::token::Token;
@@ -261,7 +261,8 @@ impl World {
 
 pub(crate) fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
-    Way::new(&config, greeting).unwrap().route(Pools::new(2), b"", Arc::new(Nobody), None).unwrap()
+    let owed = (Arc::new(Nobody) as Arc<dyn Gives>, Arc::default());
+    Way::new(&config, greeting).unwrap().route(Pools::new(2), b"", owed, None).unwrap()
 }
 
 /// Nothing is let go of here.

@@ -1,0 +1,481 @@
+//! What is owed to a store: gives that were written and are not answered yet, and gives that are
+//! still to be sent.
+//!
+//! Every give is safe to send twice, and a token is not taken again after its give. So no order
+//! between connections is needed: a take carries the gives of its name that are owed in front of it,
+//! in the same write, unless they were written on the same connection before. Only a give that
+//! overtakes a take of the same token on another connection would be in vain: such a take is noted
+//! as [unread](Outbox::asked), and the give is sent once more when its reply has been read.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{Identity, Outcome, Owed, Reply, Request, ServerId};
+use crate::clock::{Deadline, Moment};
+use crate::error::ErrorKind;
+use crate::sync::Mutex;
+use crate::token::Token;
+
+/// The keeper reads replies that nobody waits for after this. Most of them are read before, with
+/// the next request on that connection.
+pub(crate) const READ_AFTER: Duration = Duration::from_millis(50);
+/// Between two tries of a give that nothing has confirmed: doubled each time, up to the longest.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+/// A long outage leaves many gives; a take does not grow with it.
+const MOST_IN_FRONT: usize = 32;
+/// Tokens that a server lacks; of more than these it is noticed when they are extended.
+const MOST_LACKING: usize = 1024;
+
+/// One connection of this process, and the server to which it leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ConnectionId(pub(crate) ServerId, pub(crate) u64);
+
+#[derive(Default)]
+pub(crate) struct Outbox {
+    /// Entries in the list; with none, a request does not lock it.
+    count: AtomicUsize,
+    list: Mutex<List>,
+    is_over: AtomicBool,
+}
+
+#[derive(Default)]
+struct List {
+    gives: VecDeque<Entry>,
+    last_id: u64,
+    unread: Vec<Unread>,
+    late: Vec<Late>,
+    lacking: Vec<Token>,
+    /// When unread replies were last looked for.
+    read_at: Moment,
+    /// When gives are sent again after none of the last ones was answered.
+    resume_at: Moment,
+    failed: u32,
+    is_closing: bool,
+}
+
+/// Who waits for the answer to a give that is owed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Concern {
+    /// A lease was dropped: if it was gone before, or that is not known, this is told.
+    Release,
+    /// A take may have been carried out, or may be still: an answer proves nothing before `until`.
+    Doubt,
+    /// One of several servers: any answer will do.
+    Copy,
+}
+
+struct Entry {
+    id: u64,
+    owed: Owed,
+    concern: Concern,
+    /// How often it was written and not answered yet, and where and when the last time.
+    copies: u32,
+    on: Option<ConnectionId>,
+    sent: Moment,
+    by: Deadline,
+    /// When it is sent next.
+    due: Moment,
+    tries: u32,
+    /// A server said that it did not do it, and may be able to later or elsewhere.
+    is_undone: bool,
+    is_answered: bool,
+}
+
+/// A take or an extension on one of several servers, of which enough others had answered.
+struct Unread {
+    token: Token,
+    on: ConnectionId,
+    sent: Moment,
+    by: Deadline,
+    /// Its token was given up on another connection.
+    then: Option<Owed>,
+}
+
+/// A release that came too late, or of which nobody knows whether it came.
+pub(crate) struct Late {
+    pub(crate) identity: Identity,
+    pub(crate) is_unknown: bool,
+}
+
+/// A give that is about to be sent.
+pub(crate) struct Again {
+    pub(crate) id: u64,
+    pub(crate) identity: Identity,
+}
+
+impl Outbox {
+    /// Owes a give that is still to be sent. False if nobody sends it any more.
+    pub(crate) fn owe(&self, owed: Owed, concern: Concern, now: Moment) -> bool {
+        let mut list = self.list.lock();
+        list.owe(owed, concern, now);
+        self.count.store(list.count(), Ordering::Release);
+        !self.is_over.load(Ordering::Acquire)
+    }
+
+    /// A give was written on a connection, and nobody waits for its reply.
+    pub(crate) fn written(
+        &self,
+        owed: Owed,
+        concern: Concern,
+        on: ConnectionId,
+        (sent, by): (Moment, Deadline),
+    ) -> u64 {
+        let mut list = self.list.lock();
+        let id = list.add(owed, concern, Moment::NEVER);
+        if let Some(entry) = list.gives.back_mut() {
+            (entry.copies, entry.on, entry.sent, entry.by) = (1, Some(on), sent, by);
+        }
+        self.count.store(list.count(), Ordering::Release);
+        id
+    }
+
+    /// A take or an extension was written on a connection, and nobody waits for its reply.
+    pub(crate) fn asked(&self, token: Token, on: ConnectionId, (sent, by): (Moment, Deadline)) {
+        let mut list = self.list.lock();
+        list.unread.push(Unread { token, on, sent, by, then: None });
+        self.count.store(list.count(), Ordering::Release);
+    }
+
+    /// The reply to that was read, or will not come.
+    pub(crate) fn heard(&self, token: Token, on: ConnectionId, lacks_lock: bool) {
+        let mut list = self.list.lock();
+        let is_it = |unread: &Unread| unread.token == token && unread.on == on;
+        if let Some(at) = list.unread.iter().position(is_it)
+            && let Some(owed) = list.unread.swap_remove(at).then
+        {
+            list.owe(owed, Concern::Copy, Moment::now());
+        } else if lacks_lock && list.lacking.len() < MOST_LACKING {
+            list.lacking.push(token);
+        }
+        self.count.store(list.count(), Ordering::Release);
+    }
+
+    /// The gives that go in front of what is about to be written on a connection: takes among these
+    /// requests, or a look at this name.
+    pub(crate) fn in_front(
+        &self,
+        requests: &[Request<'_>],
+        look: Option<&[u8]>,
+        on: Option<ConnectionId>,
+        by: Deadline,
+    ) -> Vec<Again> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut list = self.list.lock();
+        let (now, mut again) = (Moment::now(), Vec::new());
+        for request in requests {
+            match *request {
+                Request::Take { name, .. } => list.repeat(name, on, (now, by), &mut again),
+                Request::Give { name, token, fence, ttl } => {
+                    let overtaken = list
+                        .unread
+                        .iter_mut()
+                        .filter(|one| one.token == token && Some(one.on) != on);
+                    for unread in overtaken {
+                        let identity = Identity { name: name.into(), token, fence, ttl };
+                        unread.then = Some(Owed { identity, until: now.plus(ttl) });
+                    }
+                }
+                Request::Extend { .. } => {}
+            }
+        }
+        if let Some(name) = look {
+            list.repeat(name, on, (now, by), &mut again);
+        }
+        again
+    }
+
+    /// What became of a give that was sent: on this connection, or by the keeper.
+    pub(crate) fn answered(&self, id: u64, on: Option<ConnectionId>, outcome: &Outcome) {
+        let mut list = self.list.lock();
+        list.answered(id, on, outcome);
+        self.count.store(list.count(), Ordering::Release);
+    }
+
+    /// Whether a give of this name was not done where it was sent.
+    pub(crate) fn has_undone(&self, name: &[u8]) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+            && self
+                .list
+                .lock()
+                .gives
+                .iter()
+                .any(|entry| entry.is_undone && *entry.owed.identity.name == *name)
+    }
+
+    /// Takes out the gives that are due, for somebody who tells what [became](Outbox::answered) of
+    /// each.
+    pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<Again> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut list = self.list.lock();
+        if list.resume_at > now {
+            return Vec::new();
+        }
+        let due = list.gives.iter_mut().filter(|entry| entry.due <= now).take(most);
+        due.map(|entry| {
+            (entry.copies, entry.due, entry.is_undone) = (entry.copies + 1, Moment::NEVER, false);
+            (entry.sent, entry.by) = (Moment::NEVER, Deadline::at(Moment::NEVER));
+            entry.again()
+        })
+        .collect()
+    }
+
+    /// What became of gives that were [due](Outbox::take_due). Where none was answered, the others
+    /// wait, too.
+    pub(crate) fn tried(&self, sent: &[Again], outcomes: &[Outcome]) {
+        let (mut list, now) = (self.list.lock(), Moment::now());
+        for (one, outcome) in sent.iter().zip(outcomes) {
+            list.answered(one.id, None, outcome);
+        }
+        self.count.store(list.count(), Ordering::Release);
+        let failed =
+            |outcome: &Outcome| matches!(outcome, Err(failure) if failure.error.is_retriable());
+        let is_answered = !outcomes.iter().all(failed);
+        list.failed = if is_answered { 0 } else { list.failed + 1 };
+        list.resume_at = now.plus(pause(list.failed));
+    }
+
+    /// When there is something to send, to read or to tell.
+    pub(crate) fn due(&self) -> Moment {
+        let list = self.list.lock();
+        if !list.late.is_empty() {
+            return Moment::ZERO;
+        }
+        let gives = list.gives.iter().map(|entry| entry.due).min();
+        let sent = list.oldest_unread().map(|sent| sent.max(list.read_at).plus(READ_AFTER));
+        let send = gives.map_or(Moment::NEVER, |due| due.max(list.resume_at));
+        send.min(sent.unwrap_or(Moment::NEVER))
+    }
+
+    /// Whether replies are unread to what was written until then.
+    pub(crate) fn has_unread(&self, before: Moment) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        self.list.lock().oldest_unread().is_some_and(|sent| sent <= before)
+    }
+
+    /// Unread replies were looked for.
+    pub(crate) fn were_read(&self, now: Moment) {
+        self.list.lock().read_at = now;
+    }
+
+    pub(crate) fn has_unread_from(&self, server: ServerId) -> bool {
+        let list = self.list.lock();
+        let gives = list.gives.iter().filter_map(|entry| entry.on);
+        gives.chain(list.unread.iter().map(|one| one.on)).any(|on| on.0 == server)
+    }
+
+    /// Whether a reply has not come in time, or was not read.
+    pub(crate) fn is_overdue(&self) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let list = self.list.lock();
+        let gives = list.gives.iter().filter(|entry| entry.copies > 0).map(|entry| entry.by);
+        let mut all = gives.chain(list.unread.iter().map(|unread| unread.by));
+        all.any(Deadline::has_passed)
+    }
+
+    pub(crate) fn take_late(&self) -> Vec<Late> {
+        let mut list = self.list.lock();
+        let late = std::mem::take(&mut list.late);
+        self.count.store(list.count(), Ordering::Release);
+        late
+    }
+
+    /// Tokens that do not have the lock on this server, as it turned out.
+    pub(crate) fn take_lacking(&self) -> Vec<Token> {
+        std::mem::take(&mut self.list.lock().lacking)
+    }
+
+    /// Whether there is nothing to send, to read or to tell.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// How many gives were ever noted here.
+    pub(crate) fn noted(&self) -> u64 {
+        self.list.lock().last_id
+    }
+
+    /// How many gives are owed.
+    pub(crate) fn owed(&self) -> usize {
+        self.list.lock().gives.len()
+    }
+
+    /// The store may keep what these are for until a later moment.
+    pub(crate) fn prolong(&self, until: impl Fn(&Identity) -> Moment) {
+        for entry in &mut self.list.lock().gives {
+            entry.owed.until = entry.owed.until.max(until(&entry.owed.identity));
+        }
+    }
+
+    /// From now on every answer will do: there is no time to wait for requests that were delayed.
+    pub(crate) fn close(&self, now: Moment) {
+        let mut list = self.list.lock();
+        (list.is_closing, list.resume_at) = (true, now);
+        for entry in list.gives.iter_mut().filter(|entry| entry.copies == 0) {
+            (entry.due, entry.tries) = (now, 0);
+        }
+    }
+
+    /// Nobody sends anything any more; unless something is left, where that is `forced`.
+    pub(crate) fn end(&self, forced: bool) -> bool {
+        let list = self.list.lock();
+        if forced || list.gives.is_empty() {
+            self.is_over.store(true, Ordering::Release);
+        }
+        self.is_over()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// What was not sent yet is forgotten.
+    pub(crate) fn forget_unsent(&self) {
+        let mut list = self.list.lock();
+        list.gives.retain(|entry| entry.copies > 0);
+        self.count.store(list.count(), Ordering::Release);
+    }
+}
+
+impl List {
+    fn count(&self) -> usize {
+        self.gives.len() + self.unread.len() + self.late.len()
+    }
+
+    fn add(&mut self, owed: Owed, concern: Concern, due: Moment) -> u64 {
+        self.last_id += 1;
+        self.gives.push_back(Entry {
+            id: self.last_id,
+            owed,
+            concern,
+            copies: 0,
+            on: None,
+            sent: Moment::NEVER,
+            by: Deadline::at(Moment::NEVER),
+            due,
+            tries: 0,
+            is_undone: false,
+            is_answered: false,
+        });
+        self.last_id
+    }
+
+    fn owe(&mut self, owed: Owed, concern: Concern, now: Moment) {
+        let Identity { token, fence, .. } = owed.identity;
+        let same = |entry: &&mut Entry| {
+            entry.owed.identity.token == token && entry.copies == 0 && entry.concern == concern
+        };
+        let Some(entry) = self.gives.iter_mut().rev().find(same) else {
+            self.add(owed, concern, now);
+            return;
+        };
+        // In a quorum a token makes one attempt after the other, and a node gives up those until the
+        // one that it is told: an earlier one would leave it what the later one was granted.
+        let fences = [entry.owed.identity.fence, fence];
+        let any = fences.contains(&0);
+        entry.owed.identity.fence = if any { 0 } else { fences[0].max(fences[1]) };
+        entry.owed.until = entry.owed.until.max(owed.until);
+        entry.is_answered = false;
+    }
+
+    fn repeat(
+        &mut self,
+        name: &[u8],
+        on: Option<ConnectionId>,
+        (sent, by): (Moment, Deadline),
+        again: &mut Vec<Again>,
+    ) {
+        let is_owed = |entry: &&mut Entry| {
+            let is_behind = on.is_some() && entry.on == on;
+            *entry.owed.identity.name == *name && !is_behind && !entry.is_answered
+        };
+        for entry in self.gives.iter_mut().rev().filter(is_owed).take(MOST_IN_FRONT) {
+            (entry.copies, entry.on, entry.is_undone) = (entry.copies + 1, on, false);
+            (entry.sent, entry.by, entry.due) = (sent, by, Moment::NEVER);
+            again.push(entry.again());
+        }
+    }
+
+    fn answered(&mut self, id: u64, on: Option<ConnectionId>, outcome: &Outcome) {
+        let Ok(at) = self.gives.binary_search_by_key(&id, |entry| entry.id) else { return };
+        let (entry, now) = (&mut self.gives[at], Moment::now());
+        entry.copies -= 1;
+        if entry.on == on {
+            entry.on = None;
+        }
+        let is_given = matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
+        if !is_given && entry.copies > 0 {
+            // Another copy may have done it.
+            entry.is_answered |= outcome.is_ok();
+            return;
+        }
+        let mut told = None;
+        let is_done = match outcome {
+            Ok(_) if is_given => true,
+            Ok(_) => {
+                entry.is_answered = true;
+                told = Some(false);
+                entry.concern != Concern::Doubt || self.is_closing
+            }
+            Err(failure) if failure.sent.is_none() && entry.is_answered => {
+                entry.concern != Concern::Doubt
+            }
+            Err(failure) => {
+                let is_not_done = failure.sent.is_none() && failure.error.is_retriable();
+                let not_now = failure.error.kind() == ErrorKind::Unavailable;
+                entry.is_undone = is_not_done && (on.is_some() || not_now);
+                if !entry.is_undone {
+                    told = Some(failure.sent.is_some());
+                }
+                if entry.tries == 0 {
+                    // As long as the store may keep it, however little was thought to be needed.
+                    entry.owed.until = entry.owed.until.max(now.plus(entry.owed.identity.ttl));
+                }
+                false
+            }
+        };
+        let is_over = is_done || now >= entry.owed.until;
+        let told = told.or((is_over && !is_given).then_some(false));
+        if let Some(is_unknown) = told.filter(|_| entry.concern == Concern::Release) {
+            self.late.push(Late { identity: entry.owed.identity.clone(), is_unknown });
+            entry.concern = Concern::Doubt;
+        }
+        if is_over {
+            self.gives.remove(at);
+        } else {
+            // The last try comes when nothing that was delayed can be alive any more.
+            entry.due = now.plus(pause(entry.tries)).min(entry.owed.until);
+            entry.tries += 1;
+        }
+    }
+
+    fn oldest_unread(&self) -> Option<Moment> {
+        let gives = self.gives.iter().filter(|entry| entry.on.is_some()).map(|entry| entry.sent);
+        gives.chain(self.unread.iter().map(|unread| unread.sent)).min()
+    }
+}
+
+impl Entry {
+    fn again(&self) -> Again {
+        Again { id: self.id, identity: self.owed.identity.clone() }
+    }
+}
+
+fn pause(tries: u32) -> Duration {
+    match tries {
+        0 => Duration::ZERO,
+        tries => FIRST_RETRY.saturating_mul(1 << (tries - 1).min(10)).min(LONGEST_RETRY),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Replies that a connection owes and that nobody waits for. They come before any other, and are
+//! read with the next request on it, or by the keeper.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::store::outbox::{ConnectionId, Outbox};
+use crate::store::{Failure, Identity, Request, ServerId};
+use crate::token::Token;
+
+/// Replies that one connection may owe; before more is owed, they are read.
+pub(super) const MOST: usize = 64;
+
+/// What a reply is about that nobody waits for.
+pub(super) enum Subject {
+    /// Nobody wants to know.
+    Nothing,
+    /// A give in the outbox.
+    Give(u64, Identity),
+    /// A take or an extension on one of several servers, of which enough had answered.
+    Vote(Token),
+}
+
+pub(super) struct Owing {
+    pub(super) subject: Subject,
+    /// Before its first byte was sent.
+    pub(super) sent: Moment,
+    /// When nobody waits for the reply any longer.
+    by: Deadline,
+}
+
+/// What one connection owes, in the order in which the replies will come.
+pub(super) struct Unread {
+    replies: VecDeque<Owing>,
+    /// Where it is told what became of them.
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) on: ConnectionId,
+}
+
+impl Unread {
+    pub(super) fn new(server: ServerId) -> Unread {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let on = ConnectionId(server, LAST.fetch_add(1, Ordering::Relaxed));
+        Unread { replies: VecDeque::new(), outbox: Arc::default(), on }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.replies.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    pub(super) fn push(&mut self, subject: Subject, (sent, by): (Moment, Deadline)) {
+        self.replies.push_back(Owing { subject, sent, by });
+    }
+
+    /// The same for a reply to what was sent before the last ones, so many of them.
+    pub(super) fn insert(&mut self, before: usize, (sent, by): (Moment, Deadline)) {
+        let owing = Owing { subject: Subject::Nothing, sent, by };
+        self.replies.insert(self.replies.len() - before, owing);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Owing> {
+        self.replies.pop_front()
+    }
+
+    pub(super) fn since(&self) -> Option<Moment> {
+        self.replies.front().map(|owing| owing.sent)
+    }
+
+    /// The reply that comes first is not waited for any longer.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.replies.front().is_some_and(|owing| owing.by.has_passed())
+    }
+
+    /// The last replies, as many as that, belong to what was not sent at all.
+    pub(super) fn take_back(&mut self, count: usize, error: &Error) {
+        for owing in self.replies.split_off(self.replies.len() - count) {
+            if let Subject::Give(id, _) = owing.subject {
+                let not_done = Err(Failure::not_done(error.clone()));
+                self.outbox.answered(id, Some(self.on), &not_done);
+            }
+        }
+    }
+}
+
+/// Whether it was done, nobody knows.
+impl Drop for Unread {
+    fn drop(&mut self) {
+        for Owing { subject, sent, .. } in self.replies.drain(..) {
+            match subject {
+                Subject::Nothing => {}
+                Subject::Vote(token) => self.outbox.heard(token, self.on, false),
+                Subject::Give(id, _) => {
+                    let lost = Error::new(ErrorKind::NoAnswer, "the connection was given up");
+                    self.outbox.answered(id, Some(self.on), &Err(Failure::unknown(lost, sent)));
+                }
+            }
+        }
+    }
+}
+
+/// What a letter asks about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum About<'a> {
+    /// No name, or one for which it does not matter what is owed.
+    Nothing,
+    Name(&'a [u8]),
+    Requests(&'a [Request<'a>]),
+}
+
+impl<'a> About<'a> {
+    pub(super) fn requests(self) -> &'a [Request<'a>] {
+        match self {
+            About::Requests(requests) => requests,
+            About::Nothing | About::Name(_) => &[],
+        }
+    }
+
+    pub(super) fn look(self) -> Option<&'a [u8]> {
+        match self {
+            About::Name(name) => Some(name),
+            About::Nothing | About::Requests(_) => None,
+        }
+    }
+
+    /// The name that one of its calls takes or looks at; both may be sent twice without a change of
+    /// what they bring.
+    pub(super) fn sees(self, call: usize) -> Option<&'a [u8]> {
+        match self {
+            About::Nothing => None,
+            About::Name(name) => Some(name),
+            About::Requests(requests) => match requests.get(call)? {
+                Request::Take { name, .. } => Some(name),
+                Request::Extend { .. } | Request::Give { .. } => None,
+            },
+        }
+    }
+}

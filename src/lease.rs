@@ -42,7 +42,7 @@ pub struct Lease {
 
 /// How long dropping a lease waits for a connection.
 const DROP_WAIT: Duration = Duration::from_millis(50);
-/// Between two tries of a release that did not get through.
+/// Between two tries of a request that did not get through.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// A turn that has ended, in time or not, and what is to be sent for it.
@@ -117,10 +117,9 @@ impl Lease {
         let core = self.keeper.core()?;
         self.check_ttl(ttl)?;
         let deadline = Deadline::after(self.keeper.io_timeout());
-        let mut asked_before = false;
-        loop {
+        let extended = until_answered(core, deadline, |_| {
             if self.grant.is_over() {
-                return Err(self.lost(core, LossReason::Expired));
+                return Ok(Err(self.lost(core, LossReason::Expired)));
             }
             let now = Moment::now();
             let ttl = self.grant.ttl_from(ttl, now);
@@ -128,33 +127,24 @@ impl Lease {
                 Some(from) => (from.detached(self.fence()), Reach::Pass(self.token())),
                 None => (self.token(), self.grant.reach(now)),
             };
-            let failure = match self.send(core, token, ttl, reach, deadline) {
-                Ok(answer) if answer.reply == Reply::Extended => {
-                    if reach == Reach::Refresh {
-                        self.grant.refreshed(answer.sent);
-                    }
-                    if !self.grant.extended(answer.sent, ttl, Moment::now()) {
-                        return Err(self.lost(core, LossReason::Expired));
-                    }
-                    if !core.keep(&self.grant) {
-                        // Closed meanwhile. The keeper has ended what it knew of, and it does not
-                        // know of a lease that was attached and never extended.
-                        return Err(self.closed(core));
-                    }
-                    return Ok(());
-                }
-                Ok(_) => return Err(self.lost(core, LossReason::NotHeld)),
-                Err(failure) => failure,
-            };
-            if failure.sent.is_some() {
-                core.metrics.unknown.add_one();
-                asked_before = true;
+            let answer = self.send(core, token, ttl, reach, deadline)?;
+            if answer.reply != Reply::Extended {
+                return Ok(Err(self.lost(core, LossReason::NotHeld)));
             }
-            if !failure.error.is_retriable() || deadline.left() < RETRY {
-                return Err(unconfirmed(failure, asked_before));
+            if reach == Reach::Refresh {
+                self.grant.refreshed(answer.sent);
             }
-            std::thread::sleep(RETRY);
-        }
+            if !self.grant.extended(answer.sent, ttl, Moment::now()) {
+                return Ok(Err(self.lost(core, LossReason::Expired)));
+            }
+            if !core.keep(&self.grant) {
+                // Closed meanwhile. The keeper has ended what it knew of, and it does not know of a
+                // lease that was attached and never extended.
+                return Ok(Err(self.closed(core)));
+            }
+            Ok(Ok(()))
+        });
+        extended.unwrap_or_else(|unanswered| Err(unanswered.of("extension")))
     }
 
     /// Gives the lock back, waiting for the store to say so.
@@ -178,7 +168,7 @@ impl Lease {
         }
         let outcome = match self.end_turn(core) {
             None => Release::NotHeld,
-            Some(turn) => self.give(core, turn, Lane::Give(deadline.left()), deadline, true),
+            Some(turn) => self.give(core, turn, deadline, true),
         };
         match outcome {
             Release::Done => Ok(()),
@@ -235,73 +225,53 @@ impl Lease {
         core.ask(Lane::Give(deadline.left()), request, deadline)
     }
 
+    /// Sends what the end of a turn asks for. What was not answered is tried `again` until its time
+    /// is over, or left to the keeper at once.
     fn give(
         &self,
         core: &Core,
         EndedTurn { in_time, ending }: EndedTurn,
-        lane: Lane,
         deadline: Deadline,
         again: bool,
     ) -> Release {
-        let (take, owed_until) = match ending {
+        let (mut take, owed_until) = match ending {
             Ending::Passed(_) => return Release::Done,
             Ending::Give { take, until } => (take, until),
             Ending::Alone => (None, None),
         };
-        let released = self.give_up(core, (in_time, take), lane, deadline, again);
-        if let Some(until) = owed_until {
-            // Not before: the keeper's give would make this release find nothing of its own.
-            core.owe(Owed { identity: self.grant.identity.clone(), until });
-        }
-        released
-    }
-
-    fn give_up(
-        &self,
-        core: &Core,
-        (in_time, mut take): (bool, Option<Ask>),
-        lane: Lane,
-        deadline: Deadline,
-        again: bool,
-    ) -> Release {
         let identity = &self.grant.identity;
-        let mut asked_before = false;
-        loop {
-            let outcome = match take.take() {
+        let (until, lane) = match again {
+            true => (deadline, Lane::Give(deadline.left())),
+            false => (Deadline::at(Moment::ZERO), Lane::Give(DROP_WAIT)),
+        };
+        let given = until_answered(core, until, |asked_before| {
+            let answer = match take.take() {
                 None => core.ask(lane, identity.give(), deadline),
                 Some(take) => self.give_and_take(core, identity.give(), take, lane, deadline),
-            };
-            let failure = match outcome {
-                Ok(answer) if answer.reply == Reply::Given => return Release::Done,
+            }?;
+            Ok(match answer.reply {
+                Reply::Given => Release::Done,
                 // Somebody gave it: an earlier try of this release whose reply was lost, if it was
                 // ours to give then.
-                Ok(_) if asked_before && in_time => return Release::Done,
-                Ok(_) if asked_before => {
-                    return Release::Unknown(Error::new(
-                        ErrorKind::Unknown,
-                        "the reply to the release was lost, and the lease had ended before",
-                    ));
-                }
-                Ok(_) => return Release::NotHeld,
-                Err(failure) => failure,
-            };
-            if failure.sent.is_some() {
-                core.metrics.unknown.add_one();
-                asked_before = true;
-            }
-            if !again || !failure.error.is_retriable() || deadline.left() < RETRY {
-                let until = self.grant.kept_until(Moment::now());
-                core.owe(Owed { identity: identity.clone(), until });
-                if !asked_before && !failure.error.is_retriable() {
-                    return Release::Unknown(failure.error);
-                }
-                return Release::Unknown(Error::new(
+                _ if asked_before && in_time => Release::Done,
+                _ if asked_before => Release::Unknown(Error::new(
                     ErrorKind::Unknown,
-                    format!("the release was not confirmed ({})", failure.error),
-                ));
-            }
-            std::thread::sleep(RETRY);
+                    "the reply to the release was lost, and the lease had ended before",
+                )),
+                _ => Release::NotHeld,
+            })
+        });
+        if let Some(until) = owed_until {
+            // Not before: the keeper's give would make this release find nothing of its own.
+            core.owe(Owed { identity: identity.clone(), until });
         }
+        given.unwrap_or_else(|unanswered| {
+            let until = self.grant.kept_until(Moment::now());
+            core.owe(Owed { identity: identity.clone(), until });
+            // What can be done later is still to be done, so nobody knows.
+            let is_asked = unanswered.is_asked || unanswered.error.is_retriable();
+            Release::Unknown(Unanswered { is_asked, ..unanswered }.of("release"))
+        })
     }
 
     /// Gives the lock up and stands in line for the thread of this process that is next, in one
@@ -332,7 +302,7 @@ impl Lease {
     fn closed(&self, core: &Core) -> Error {
         if let Some(turn) = self.end_turn(core) {
             let deadline = Deadline::after(self.keeper.io_timeout());
-            self.give(core, turn, Lane::Give(DROP_WAIT), deadline, false);
+            self.give(core, turn, deadline, false);
         }
         Error::bare(ErrorKind::Closed)
     }
@@ -347,14 +317,44 @@ impl Lease {
     }
 }
 
-/// An extension that may have been made or not, by any of its tries: the lease is as valid as it was.
-fn unconfirmed(failure: Failure, asked_before: bool) -> Error {
-    match asked_before {
-        false => failure.error,
-        true => Error::new(
-            ErrorKind::Unknown,
-            format!("the extension was not confirmed ({})", failure.error),
-        ),
+/// Why a request was not tried again: its time was over, or another try would be of no use.
+struct Unanswered {
+    error: Error,
+    /// Any of its tries may have been carried out.
+    is_asked: bool,
+}
+
+impl Unanswered {
+    fn of(self, what: &str) -> Error {
+        if !self.is_asked {
+            return self.error;
+        }
+        let detail = format!("the {what} was not confirmed ({})", self.error);
+        Error::new(ErrorKind::Unknown, detail)
+    }
+}
+
+/// Tries until there is an answer; each try is told whether an earlier one may have been carried
+/// out.
+fn until_answered<T>(
+    core: &Core,
+    deadline: Deadline,
+    mut attempt: impl FnMut(bool) -> Result<T, Failure>,
+) -> Result<T, Unanswered> {
+    let mut is_asked = false;
+    loop {
+        let Failure { error, sent } = match attempt(is_asked) {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        if sent.is_some() {
+            core.metrics.unknown.add_one();
+            is_asked = true;
+        }
+        if !error.is_retriable() || deadline.left() < RETRY {
+            return Err(Unanswered { error, is_asked });
+        }
+        std::thread::sleep(RETRY);
     }
 }
 
@@ -380,7 +380,7 @@ impl Drop for Lease {
             core.let_go(owed, Lane::Give(DROP_WAIT), deadline);
             return;
         }
-        match self.give(core, turn, Lane::Give(DROP_WAIT), deadline, false) {
+        match self.give(core, turn, deadline, false) {
             Release::Done => {}
             Release::NotHeld | Release::Unknown(_) => core.tell_late(&self.grant.identity),
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Lease, RETRY, unconfirmed};
+use super::{Lease, until_answered};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::grant::Ended;
@@ -87,19 +87,12 @@ impl Lease {
         }
         core.room.left_taken(&self.grant.identity);
         let deadline = Deadline::after(self.keeper.io_timeout());
-        let mut asked_before = false;
-        loop {
-            let failure = match self.send(core, token, ttl, reach, deadline) {
-                Ok(answer) if answer.reply == Reply::Extended => return Ok(()),
-                Ok(_) => return Err(Error::bare(ErrorKind::Lost)),
-                Err(failure) => failure,
-            };
-            asked_before |= failure.sent.is_some();
-            if !failure.error.is_retriable() || deadline.left() < RETRY {
-                return Err(unconfirmed(failure, asked_before));
-            }
-            std::thread::sleep(RETRY);
-        }
+        let left = until_answered(core, deadline, |_| {
+            let answer = self.send(core, token, ttl, reach, deadline)?;
+            let is_done = answer.reply == Reply::Extended;
+            Ok(if is_done { Ok(()) } else { Err(Error::bare(ErrorKind::Lost)) })
+        });
+        left.unwrap_or_else(|unanswered| Err(unanswered.of("extension")))
     }
 
     /// Ends a turn that was attached and never extended, with the same request for each token under
@@ -114,29 +107,27 @@ impl Lease {
         let all = self.grant.handed_on_as(from);
         self.end(core);
         let requests: Vec<_> = all.iter().map(|(identity, _)| request(identity)).collect();
-        let mut asked_before = false;
-        loop {
+        let ended = until_answered(core, deadline, |asked_before| {
             let outcomes = core.run(Lane::Give(deadline.left()), &requests, deadline);
             let is_done =
                 |outcome: &Outcome| matches!(outcome, Ok(answer) if answer.reply != Reply::NotMine);
             if outcomes.iter().any(is_done) {
-                return Ok(());
+                return Ok(Ok(()));
             }
-            let Some(failure) = outcomes.into_iter().find_map(Result::err) else {
-                return Err(match asked_before {
-                    false => Error::bare(ErrorKind::Lost),
-                    true => Error::new(ErrorKind::Unknown, "the reply to an earlier try was lost"),
-                });
-            };
-            asked_before |= failure.sent.is_some();
-            if !failure.error.is_retriable() || deadline.left() < RETRY {
-                if matches!(requests.first(), Some(Request::Give { .. })) {
-                    owe_all(core, all);
+            match outcomes.into_iter().find_map(Result::err) {
+                Some(failure) => Err(failure),
+                None if asked_before => {
+                    Ok(Err(Error::new(ErrorKind::Unknown, "the reply to an earlier try was lost")))
                 }
-                return Err(unconfirmed(failure, asked_before));
+                None => Ok(Err(Error::bare(ErrorKind::Lost))),
             }
-            std::thread::sleep(RETRY);
-        }
+        });
+        ended.unwrap_or_else(|unanswered| {
+            if matches!(requests.first(), Some(Request::Give { .. })) {
+                owe_all(core, all.clone());
+            }
+            Err(unanswered.of("extension"))
+        })
     }
 
     /// Lets go of the lease without releasing the lock, for another process to go on with: see

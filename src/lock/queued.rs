@@ -10,7 +10,7 @@ use crate::grant::{Grant, Legacy};
 use crate::lease::Lease;
 use crate::store::{Failure, Identity, Lane, Outcome, Place, Reply, Request, no_reply};
 use crate::token::Token;
-use crate::wait::{Ask, Check, Next, Owe, Seat, Turn, Worth};
+use crate::wait::{Ask, Check, Next, Owe, Turn, Validity, Waiter};
 
 /// A lease that is given back sooner than this needs no claim. A part of the claim window where that
 /// is short.
@@ -24,14 +24,14 @@ pub(super) struct Bounds<'c> {
     pub(super) check: Option<Check<'c>>,
 }
 
-/// A seat, and how often its thread has asked.
+/// A waiter, and how often its thread has asked.
 struct Waiting<'a, 'b> {
     /// What it is about to ask: the line counts on hearing what came of it.
     asking: Option<Ask>,
     /// It may have been sent.
     is_sent: bool,
     attempts: &'b mut Attempts<'a>,
-    seat: Option<Seat<'b>>,
+    waiter: Option<Waiter<'b>>,
 }
 
 impl Attempts<'_> {
@@ -57,10 +57,10 @@ impl Attempts<'_> {
         let keeper = Arc::clone(&self.lock.keeper);
         let core = keeper.core()?;
         let pace = self.pace();
-        let seat = core.room.sit(&self.lock.name, token, self.terms, pace);
+        let waiter = core.room.join(&self.lock.name, token, self.terms, pace);
         let (ended, left) = {
             let mut waiting =
-                Waiting { asking: None, is_sent: false, attempts: self, seat: Some(seat) };
+                Waiting { asking: None, is_sent: false, attempts: self, waiter: Some(waiter) };
             (waiting.until_turn(bounds), waiting.leave())
         };
         match (ended, left) {
@@ -83,24 +83,24 @@ impl Attempts<'_> {
         let keeper = Arc::clone(&self.lock.keeper);
         let core = keeper.core_even_closed()?;
         let (terms, id) = (self.terms, keeper.next_id());
-        let Turn { token, fence, worth, followed } = turn;
+        let Turn { token, fence, validity, followed } = turn;
         let identity = self.identity(token, fence);
         let now = Moment::now();
-        let grant = match (worth, legacy) {
-            (Worth::Whole { sent }, _) => Grant::taken(identity.clone(), terms, id, sent, now),
-            (Worth::Window { .. }, _) if core.store.abilities().claims_first => {
+        let grant = match (validity, legacy) {
+            (Validity::Whole { sent }, _) => Grant::taken(identity.clone(), terms, id, sent, now),
+            (Validity::Window { .. }, _) if core.store.abilities().claims_first => {
                 self.claimed(&identity, id)
             }
-            (Worth::Window { since, span }, _) => {
+            (Validity::Window { since, span }, _) => {
                 // Who is followed makes use of the whole of it.
                 let claim = if followed { now } else { now.plus(CLAIM_AFTER.min(span / 4)) };
                 Grant::handed(identity.clone(), terms, id, (since, span), claim, now)
             }
-            (Worth::Passed, Some(legacy)) if legacy.remaining(now) * 3 >= terms.ttl * 2 => {
+            (Validity::Passed, Some(legacy)) if legacy.remaining(now) * 3 >= terms.ttl * 2 => {
                 Grant::succeeding(identity.clone(), terms, id, legacy, now)
             }
-            (Worth::Passed, Some(legacy)) => self.extended(&identity, id, legacy),
-            (Worth::Passed, None) => None,
+            (Validity::Passed, Some(legacy)) => self.extended(&identity, id, legacy),
+            (Validity::Passed, None) => None,
         };
         let Some(grant) = grant else {
             // Whoever comes next takes it up from here.
@@ -193,7 +193,7 @@ impl Waiting<'_, '_> {
     fn until_turn(&mut self, bounds: &mut Bounds<'_>) -> Result<(Turn, Option<Legacy>), Error> {
         loop {
             let now = Moment::now();
-            let (next, legacy) = self.seat()?.next(now);
+            let (next, legacy) = self.waiter()?.next(now);
             let wake = match next {
                 Next::Turn(turn) => return Ok((turn, legacy)),
                 Next::Ask(ask) => {
@@ -220,12 +220,12 @@ impl Waiting<'_, '_> {
             let until = bounds.check.as_ref().map_or(wake, |check| wake.min(check.due()));
             let until = until.min(bounds.limit);
             let core = self.attempts.core;
-            self.seat()?.sleep(until, core.store.listener(), self.open_by(bounds));
+            self.waiter()?.sleep(until, core.store.listener(), self.open_by(bounds));
         }
     }
 
-    fn seat(&self) -> Result<&Seat<'_>, Error> {
-        self.seat.as_ref().ok_or_else(|| Error::bare(ErrorKind::Closed))
+    fn waiter(&self) -> Result<&Waiter<'_>, Error> {
+        self.waiter.as_ref().ok_or_else(|| Error::bare(ErrorKind::Closed))
     }
 
     /// An error if the wait ends here, by its limit or by the caller's check.
@@ -233,10 +233,10 @@ impl Waiting<'_, '_> {
         if now >= bounds.limit {
             return Err(self.attempts.over(bounds.tries));
         }
-        let (Some(check), Some(seat)) = (&mut bounds.check, &self.seat) else { return Ok(()) };
+        let (Some(check), Some(waiter)) = (&mut bounds.check, &self.waiter) else { return Ok(()) };
         if check.due() <= now {
             // It takes as long as it likes.
-            seat.step_aside();
+            waiter.step_aside();
         }
         if check.says_stop(now) {
             self.attempts.lock.keeper.core_even_closed()?;
@@ -262,10 +262,10 @@ impl Waiting<'_, '_> {
     }
 
     fn ask(&mut self, bounds: &mut Bounds<'_>) -> Result<(), Error> {
-        let (Some(seat), Some(ask)) = (&self.seat, self.asking) else { return Ok(()) };
+        let (Some(waiter), Some(ask)) = (&self.waiter, self.asking) else { return Ok(()) };
         let core = self.attempts.core;
         if let Some(listener) = core.store.listener() {
-            seat.open(listener, self.open_by(bounds));
+            waiter.open(listener, self.open_by(bounds));
             if self.attempts.lock.options.wait_mode == super::WaitMode::Queue
                 && !listener.are_open(&self.attempts.lock.name)
                 && let Some(error) = core.room.refusal(&self.attempts.lock.name)
@@ -310,7 +310,7 @@ impl Waiting<'_, '_> {
     }
 
     fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
-        let seat = self.seat.take()?;
+        let waiter = self.waiter.take()?;
         if !self.attempts.lock.keeper.is_here() {
             // A child that the caller's check has forked: the mutexes may be held by threads that it
             // does not have.
@@ -328,7 +328,7 @@ impl Waiting<'_, '_> {
             core.owe_all(core.room.answered(&self.attempts.lock.name, &ask, &outcome, now));
             core.owe_all(ask.give.map(|give| (Arc::clone(&self.attempts.lock.name), give)));
         }
-        let (turn, owing) = seat.leave(Moment::now());
+        let (turn, owing) = waiter.leave(Moment::now());
         self.attempts.core.owe_all(owing);
         turn
     }

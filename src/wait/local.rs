@@ -1,11 +1,11 @@
 //! The threads of this process that want one name: who is next, whose turn it is, and what to ask
 //! the store.
 //!
-//! Threads queue here, and only the first of them stands in the store's queue. Under a grant the
-//! turns of those who were waiting when it came (its cohort) follow one another without a command.
-//! Where it ends before all of them had one, the rest of the cohort goes on with its ticket: they
-//! came before whoever waits behind it. Later ones wait for the next ticket, so that a process
-//! cannot keep the lock to itself.
+//! Threads queue here, and only the first of them has a place in the store's queue. Under a grant
+//! the turns of those who were waiting when it came (its cohort) follow one another without a
+//! command. Where it ends before all of them had one, the rest of the cohort goes on with its
+//! ticket: they came before the waiters behind it. Later ones wait for the next ticket, so that a
+//! process cannot keep the lock to itself.
 //!
 //! No I/O, no threads and no clock of its own: answers, notices and moments go in; requests, turns
 //! and whom to wake come out. [`room`](super::room) puts threads around it.
@@ -17,23 +17,23 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::backoff::Pace;
-use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn, Worth};
-use super::queue::{Stand, next_time, slow_check};
+use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn, Validity};
+use super::store_place::{SLOW_CHECK, StorePlace, next_time};
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::grant::Terms;
 use crate::store::{Answer, Reply};
 use crate::token::Token;
 
-/// All of it for one name.
+/// The threads of this process that want one name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Line {
+pub(crate) struct LocalQueue {
     limits: Limits,
     /// In the order of their numbers, which is that of their coming.
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<Queued>,
     /// The first waiter's place in the store's queue. There is none while a turn is held here.
-    stand: Option<Stand>,
-    held: Option<Held>,
+    place: Option<StorePlace>,
+    held: Option<SharedGrant>,
     /// Turns that were given and not fetched yet.
     turns: Vec<(u64, Turn)>,
     /// Tokens whose lock was left taken on purpose before the answer to a take for them was read.
@@ -42,7 +42,7 @@ pub(crate) struct Line {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Waiter {
+struct Queued {
     id: u64,
     /// For a grant of its own: used at most once.
     token: Token,
@@ -52,7 +52,7 @@ struct Waiter {
 
 /// The grant under which turns pass here.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Held {
+struct SharedGrant {
     token: Token,
     terms: Terms,
     /// Of the place that it was granted to.
@@ -68,12 +68,12 @@ struct Held {
     asking: bool,
 }
 
-impl Line {
-    pub(crate) fn new(limits: Limits) -> Line {
-        Line {
+impl LocalQueue {
+    pub(crate) fn new(limits: Limits) -> LocalQueue {
+        LocalQueue {
             limits,
             waiters: VecDeque::new(),
-            stand: None,
+            place: None,
             held: None,
             turns: Vec::new(),
             left: Vec::new(),
@@ -83,7 +83,7 @@ impl Line {
     /// Nobody waits or holds here, and nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
-            && self.stand.is_none()
+            && self.place.is_none()
             && self.held.is_none()
             && self.turns.is_empty()
             && self.left.is_empty()
@@ -93,12 +93,12 @@ impl Line {
     /// way for it: then only the store can give it a turn.
     pub(crate) fn is_standing(&self, id: u64) -> bool {
         self.waiters.front().is_some_and(|head| head.id == id)
-            && self.stand.as_ref().is_some_and(|stand| !stand.asking)
+            && self.place.as_ref().is_some_and(|place| !place.asking)
     }
 
     /// A newcomer. The numbers grow from one to the next.
     pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
-        self.waiters.push_back(Waiter { id, token, terms, pace });
+        self.waiters.push_back(Queued { id, token, terms, pace });
     }
 
     /// What a waiter's thread has to do now.
@@ -112,40 +112,36 @@ impl Line {
         }
         let (token, terms) = (head.token, head.terms);
         let mut give = None;
-        match &mut self.stand {
-            Some(stand) if stand.asking => return Next::Sleep(Moment::NEVER),
-            Some(stand) => {
-                // The place was left to somebody who wants another kind of grant, or is not of the
-                // cohort that it was kept for.
-                let stranger = stand.mark.is_some_and(|mark| id > mark);
-                if stand.terms != terms || stranger {
-                    give = Some(owe(stand, now));
-                    let (ticket, mark) =
-                        if stranger { (0, None) } else { (stand.ticket, stand.mark) };
-                    let mut stand = Stand::new(token, terms, ticket);
-                    stand.mark = mark;
-                    self.stand = Some(stand);
-                } else if now < stand.wake {
-                    if now < stand.look {
-                        return Next::Sleep(stand.wake.min(stand.look));
-                    }
-                    // One that brings nothing puts the next one off no less.
-                    stand.look = now.plus(head.pace.within(self.limits.look));
-                    return Next::Look(stand.token);
-                }
+        if let Some(place) = &mut self.place {
+            if place.asking {
+                return Next::Sleep(Moment::NEVER);
             }
-            None => {}
+            // The place was left to somebody who wants another kind of grant, or is not of the
+            // cohort that it was kept for.
+            let stranger = place.mark.is_some_and(|mark| id > mark);
+            if place.terms != terms || stranger {
+                give = Some(owe(place, now));
+                let kept = if stranger { (0, None) } else { (place.ticket, place.mark) };
+                self.place = Some(StorePlace::new(token, terms, kept));
+            } else if now < place.wake {
+                if now < place.look {
+                    return Next::Sleep(place.wake.min(place.look));
+                }
+                // One that brings nothing puts the next one off no less.
+                place.look = now.plus(head.pace.within(self.limits.look));
+                return Next::Look(place.token);
+            }
         }
-        let stand = self.stand.take().unwrap_or_else(|| Stand::new(token, terms, 0));
-        Next::Ask(self.ask(stand, give))
+        let place = self.place.take().unwrap_or_else(|| StorePlace::new(token, terms, (0, None)));
+        Next::Ask(self.ask(place, give))
     }
 
-    fn ask(&mut self, mut stand: Stand, give: Option<Owe>) -> Ask {
-        stand.ask();
+    fn ask(&mut self, mut place: StorePlace, give: Option<Owe>) -> Ask {
+        place.ask();
         // Alone, one fence is enough, and nothing has to be cut back.
         let block = if self.waiters.len() > 1 { self.limits.turns } else { 1 };
-        let (token, ttl, ticket) = (stand.token, stand.terms.first_ttl(), stand.ticket);
-        self.stand = Some(stand);
+        let (token, ttl, ticket) = (place.token, place.terms.first_ttl(), place.ticket);
+        self.place = Some(place);
         Ask { token, ttl, ticket, block, give }
     }
 
@@ -168,7 +164,7 @@ impl Line {
         sent: Moment,
         now: Moment,
     ) -> Effects {
-        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
             if !self.expects(token) {
                 return strange(token, ttl, sent);
             }
@@ -176,20 +172,20 @@ impl Line {
             if let Some((_, turn)) = self.turns.iter_mut().find(|(_, turn)| turn.token == token)
                 && turn.fence == fence
             {
-                turn.worth = Worth::Whole { sent };
+                turn.validity = Validity::Whole { sent };
             }
             return Effects::default();
         };
-        // Nothing of it is left: asked again with the same token, it is granted anew. Or whoever
-        // asked went, and it is another kind of grant than the next one wants, who gives it.
-        let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
+        // Nothing of it is left: asked again with the same token, it is granted anew. Or the thread
+        // that asked went, and it is another kind of grant than the next one wants, who gives it.
+        let unfit = self.waiters.front().is_some_and(|head| head.terms != place.terms);
         if unfit || sent.plus(ttl).minus(drift(ttl)) <= now {
             let pace = self.waiters.front_mut().and_then(|head| head.pace.next(now, Moment::NEVER));
-            stand.answered(now, pace.unwrap_or(now));
+            place.answered(now, pace.unwrap_or(now));
             return self.wake_head();
         }
-        stand.asking = false;
-        self.hand(fence, block, Worth::Whole { sent })
+        place.asking = false;
+        self.hand(fence, block, Validity::Whole { sent })
     }
 
     fn busy(
@@ -199,7 +195,7 @@ impl Line {
         (free_at, ticket, rank, ours): (Moment, u64, u32, bool),
         now: Moment,
     ) -> Effects {
-        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
             if let Some(held) = self.held.as_mut().filter(|held| held.token == token) {
                 // The message was read before the answer, which tells the ticket.
                 held.ticket = if ticket == 0 { held.ticket } else { ticket };
@@ -211,39 +207,39 @@ impl Line {
             };
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
-        // Free already: whoever was tried before us is gone, and it is for us to go on at once.
+        // Free already: the waiters before us are gone, and it is for us to go on at once.
         let rank = if free_at <= sent { 0 } else { rank };
-        stand.rank = rank;
+        place.rank = rank;
         // Any other holder may free the lock without telling anybody, so it is asked for often.
         let wake = if ours && ticket != 0 {
-            stand.look = next_time(free_at, rank, now, head.pace.within(self.limits.look));
-            next_time(free_at, rank, now, head.pace.around(slow_check()))
+            place.look = next_time(free_at, rank, now, head.pace.within(self.limits.look));
+            next_time(free_at, rank, now, head.pace.around(SLOW_CHECK))
         } else {
             head.pace.next(now, free_at).unwrap_or(now)
         };
         if ticket != 0 {
-            stand.ticket = ticket;
+            place.ticket = ticket;
         }
-        stand.answered(sent, wake);
+        place.answered(sent, wake);
         self.wake_head()
     }
 
     /// The lock that a token waits for is free after so long by its ttl, as a look says that began at
     /// `since`.
     pub(crate) fn seen(&mut self, token: Token, since: Moment, free_in: Duration, now: Moment) {
-        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else { return };
+        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else { return };
         if !free_in.is_zero() {
-            let latest = stand.look.since(now);
-            stand.look = next_time(since.plus(free_in), stand.rank, now, latest);
+            let latest = place.look.since(now);
+            place.look = next_time(since.plus(free_in), place.rank, now, latest);
         } else {
-            stand.tell(now, now);
+            place.tell(now, now);
         }
     }
 
     /// A take brought no answer; with a moment, it was sent then, and may be carried out.
     pub(crate) fn failed(&mut self, ask: &Ask, sent: Option<Moment>, now: Moment) -> Effects {
         let (token, ttl) = (ask.token, ask.ttl);
-        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
             return match sent {
                 _ if self.expects(token) => Effects::default(),
                 Some(sent) => strange(token, ttl, sent.plus(ttl)),
@@ -252,7 +248,7 @@ impl Line {
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
         let wake = head.pace.next(now, Moment::NEVER).unwrap_or(now);
-        stand.failed(sent, wake);
+        place.failed(sent, wake);
         self.wake_head()
     }
 
@@ -266,41 +262,41 @@ impl Line {
         span: Duration,
         now: Moment,
     ) -> Effects {
-        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
             // A message may lie unread for as long as nobody listens. By then its token may have
             // been granted the lock by the answer to a poll, hold it, or have left it taken for
             // another process, so nothing is given because of a message. A token that nobody waits
             // for keeps the lock for the window at most.
             return Effects::default();
         };
-        let unfit = self.waiters.front().is_some_and(|head| head.terms != stand.terms);
+        let unfit = self.waiters.front().is_some_and(|head| head.terms != place.terms);
         let left = |since: &Moment| !unfit && since.plus(span).minus(drift(span)) > now;
         let Some(since) = since.filter(left) else {
             // Nothing of it is left, or nobody knows: the answer to a poll is worth the whole ttl.
             // Or the next one wants another kind of grant, and gives this one.
-            stand.tell(now, now);
+            place.tell(now, now);
             return self.wake_head();
         };
-        self.hand(fence, block, Worth::Window { since, span })
+        self.hand(fence, block, Validity::Window { since, span })
     }
 
-    /// A message says that the lock is free, for whoever asks.
+    /// A message says that the lock is free, for the first that asks.
     pub(crate) fn freed(&mut self, token: Token, now: Moment) -> Effects {
-        let Some(stand) = self.stand.as_mut().filter(|stand| stand.token == token) else {
+        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
             return Effects::default();
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
         let wake = now.plus(head.pace.up_to(self.limits.spread));
         // Where several servers tell the same, what the first one said stands.
-        stand.tell(if stand.asking { wake } else { wake.min(stand.wake) }, now);
+        place.tell(if place.asking { wake } else { wake.min(place.wake) }, now);
         self.wake_head()
     }
 
-    /// Messages may have been lost: whoever waits asks.
+    /// Messages may have been lost: the first waiter asks.
     pub(crate) fn reopened(&mut self, now: Moment) -> Effects {
-        match &mut self.stand {
-            Some(stand) => {
-                stand.tell(now, now);
+        match &mut self.place {
+            Some(place) => {
+                place.tell(now, now);
                 self.wake_head()
             }
             None => Effects::default(),
@@ -308,24 +304,24 @@ impl Line {
     }
 
     /// The first waiter has the lock.
-    fn hand(&mut self, fence: u64, block: u32, worth: Worth) -> Effects {
-        let (Some(stand), Some(head)) = (self.stand.take(), self.waiters.pop_front()) else {
+    fn hand(&mut self, fence: u64, block: u32, validity: Validity) -> Effects {
+        let (Some(place), Some(head)) = (self.place.take(), self.waiters.pop_front()) else {
             return Effects::default();
         };
         let newest = self.waiters.back().map_or(0, |waiter| waiter.id);
-        self.held = Some(Held {
-            token: stand.token,
-            terms: stand.terms,
-            ticket: stand.ticket,
+        self.held = Some(SharedGrant {
+            token: place.token,
+            terms: place.terms,
+            ticket: place.ticket,
             fence,
             end: fence + u64::from(block.min(self.limits.turns).max(1)),
-            mark: stand.mark.unwrap_or(newest),
-            suspect: stand.suspect,
-            asking: stand.asking,
+            mark: place.mark.unwrap_or(newest),
+            suspect: place.suspect,
+            asking: place.asking,
         });
-        let token = stand.token;
-        let followed = self.waiters.front().is_some_and(|next| next.terms == stand.terms);
-        self.turns.push((head.id, Turn { token, fence, worth, followed }));
+        let token = place.token;
+        let followed = self.waiters.front().is_some_and(|next| next.terms == place.terms);
+        self.turns.push((head.id, Turn { token, fence, validity, followed }));
         Effects { wake: Some(head.id), owe: None }
     }
 
@@ -350,24 +346,25 @@ impl Line {
             held.fence += 1;
             let fence = held.fence;
             self.waiters.pop_front();
-            let turn = Turn { token, fence, worth: Worth::Passed, followed: true };
+            let turn = Turn { token, fence, validity: Validity::Passed, followed: true };
             self.turns.push((id, turn));
             return Ending::Passed(id);
         }
         let until = Some(held.suspect).filter(|suspect| *suspect > now);
-        let Some(mut stand) = self.next_stand() else {
-            return Ending::Give { take: None, until };
+        let take = match self.next_place() {
+            Some(place) if self.limits.spread.is_zero() => Some(self.ask(place, None)),
+            Some(mut place) => {
+                // In the same write it would come before all who are only told now that the lock is
+                // free.
+                let pause =
+                    self.waiters.front_mut().map(|head| head.pace.up_to(self.limits.spread));
+                place.tell(now.plus(pause.unwrap_or_default()), now);
+                self.place = Some(place);
+                None
+            }
+            None => None,
         };
-        if self.limits.spread.is_zero() {
-            return Ending::Give { take: Some(self.ask(stand, None)), until };
-        }
-        // In the same write it would come before all who are only told now that the lock is free.
-        let Some(head) = self.waiters.front_mut() else {
-            return Ending::Give { take: None, until };
-        };
-        stand.tell(now.plus(head.pace.up_to(self.limits.spread)), now);
-        self.stand = Some(stand);
-        Ending::Give { take: None, until }
+        Ending::Give { take, until }
     }
 
     /// The grant was lost while a turn was held. Its other fences are not used.
@@ -377,9 +374,9 @@ impl Line {
         };
         let owe = Owe { token, ttl: held.terms.first_ttl(), until: held.suspect };
         let owe = (held.suspect > now).then_some(owe);
-        let Some(mut stand) = self.next_stand() else { return Effects { wake: None, owe } };
-        stand.tell(now, now);
-        self.stand = Some(stand);
+        let Some(mut place) = self.next_place() else { return Effects { wake: None, owe } };
+        place.tell(now, now);
+        self.place = Some(place);
         Effects { owe, ..self.wake_head() }
     }
 
@@ -391,7 +388,7 @@ impl Line {
         if held.asking {
             self.left.push(token);
         }
-        self.stand = self.next_stand();
+        self.place = self.next_place();
         self.wake_head()
     }
 
@@ -407,14 +404,12 @@ impl Line {
     }
 
     /// The grant has ended: the place of the waiter who is first now.
-    fn next_stand(&mut self) -> Option<Stand> {
+    fn next_place(&mut self) -> Option<StorePlace> {
         let (held, head) = (self.held.take()?, self.waiters.front()?);
-        let mut stand = Stand::new(head.token, head.terms, 0);
         // Without a place to keep it is a wait like any other.
-        if head.id <= held.mark && held.ticket != 0 {
-            (stand.ticket, stand.mark) = (held.ticket, Some(held.mark));
-        }
-        Some(stand)
+        let keeps = head.id <= held.mark && held.ticket != 0;
+        let kept = if keeps { (held.ticket, Some(held.mark)) } else { (0, None) };
+        Some(StorePlace::new(head.token, head.terms, kept))
     }
 
     /// A waiter goes: with its turn, if it was given one before.
@@ -432,15 +427,15 @@ impl Line {
         // The next one has its token and its ticket.
         let mut effects = self.wake_head();
         if self.waiters.is_empty() {
-            let stand = self.stand.take().filter(|stand| stand.known);
-            effects.owe = stand.map(|stand| owe(&stand, now));
+            let place = self.place.take().filter(|place| place.known);
+            effects.owe = place.map(|place| owe(&place, now));
         }
         (None, effects)
     }
 
     /// The waiter that has to ask, in a while.
     pub(crate) fn standing_head(&self) -> Option<u64> {
-        self.stand.as_ref().filter(|stand| !stand.asking)?;
+        self.place.as_ref().filter(|place| !place.asking)?;
         self.waiters.front().map(|head| head.id)
     }
 
@@ -454,6 +449,6 @@ fn strange(token: Token, ttl: Duration, until: Moment) -> Effects {
     Effects { wake: None, owe: Some(Owe { token, ttl, until }) }
 }
 
-fn owe(stand: &Stand, now: Moment) -> Owe {
-    Owe { token: stand.token, ttl: stand.terms.first_ttl(), until: stand.suspect.max(now) }
+fn owe(place: &StorePlace, now: Moment) -> Owe {
+    Owe { token: place.token, ttl: place.terms.first_ttl(), until: place.suspect.max(now) }
 }

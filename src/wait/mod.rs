@@ -1,20 +1,21 @@
-//! Waiting for a lock: how long to pause between two tries, and what may end a pause.
+//! Waiting for a lock: the threads of this process that want one name ([`local`]), their place in the
+//! store's queue ([`store_place`]), where they sleep ([`room`]), and pauses between tries.
 
 mod backoff;
 mod dating;
 mod gate;
 mod local;
 mod plan;
-mod queue;
 mod room;
+mod store_place;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
 pub(crate) use gate::{Check, Gate, Woken};
-pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Worth};
-pub(crate) use queue::look_span;
-pub(crate) use room::{Owing, Room, Seat};
+pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Validity};
+pub(crate) use room::{Owing, Room, Waiter};
+pub(crate) use store_place::look_span;
 
 // For the explorations.
 #[cfg(all(test, not(shuttle)))]
-pub(crate) use {dating::Dating, local::Line, plan::Effects};
+pub(crate) use {dating::Dating, local::LocalQueue, plan::Effects};

@@ -1,4 +1,4 @@
-//! What goes into a line and comes out of it: requests, turns, and what is left to do.
+//! What comes out of a local queue: requests, turns, and what is left to do.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) const TURNS: u32 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Limits {
-    /// The most turns under one grant; so many fences are asked for.
+    /// The most turns under one grant, and the number of fences that are asked for.
     pub(crate) turns: u32,
     /// Whoever is told that the lock is free asks after up to this, each after a span of his own:
     /// where several who ask at once may keep each other from the lock.
@@ -54,14 +54,14 @@ impl Ask {
 pub(crate) struct Turn {
     pub(crate) token: Token,
     pub(crate) fence: u64,
-    pub(crate) worth: Worth,
+    pub(crate) validity: Validity,
     /// Others here wait for turns under the same grant.
     pub(crate) followed: bool,
 }
 
 /// What a turn's validity rests on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Worth {
+pub(crate) enum Validity {
     /// An answer to a request sent then: the whole ttl.
     Whole { sent: Moment },
     /// A message: `span` from `since` on, and the rest after a claim.
@@ -89,7 +89,7 @@ pub(crate) struct Effects {
 /// What follows from the end of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
-    /// It was not a turn under a grant of this line: its token is given, and that is all.
+    /// It was not a turn under a grant of this queue: its token is given, and that is all.
     Alone,
     /// The next turn went to this waiter; nothing is sent.
     Passed(u64),

@@ -1,26 +1,26 @@
-//! Where the threads of a client wait: the lines of all names, and who listens.
+//! Where the threads of a client wait: the queues of all names, and who listens.
 //!
-//! No thread of its own. Whoever stands first in a line sleeps by reading the client's wake-up
-//! connection itself, so that a message wakes the very thread that it is for; there is one such
+//! No thread of its own. The first waiter of a queue sleeps by reading the client's wake-up
+//! connection itself, so that a message wakes the very thread that it is for; there is one
 //! listener at a time, and the others sleep until it, or somebody who releases, wakes them. Only a
 //! thread whose place is in the store's queue listens: nobody but the store can give it a turn.
 
 #[cfg(all(test, shuttle))]
 #[path = "../explore/threads/room.rs"]
 mod explored;
-mod hall;
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests;
+mod waiters;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use self::hall::{Hall, Sleeper, Unheard};
+use self::waiters::{Sleeper, Unheard, Waiters};
 use super::backoff::Pace;
-use super::local::Line;
+use super::local::LocalQueue;
 use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
@@ -31,9 +31,9 @@ use crate::token::Token;
 
 pub(crate) struct Room {
     limits: Limits,
-    /// How many lines there are, so that those who meet nobody ask for no mutex.
+    /// How many queues there are: a thread that meets nobody locks no mutex.
     occupied: AtomicUsize,
-    hall: Mutex<Hall>,
+    waiters: Mutex<Waiters>,
 }
 
 /// After a wake-up connection could not be opened.
@@ -42,8 +42,8 @@ const REOPEN: Duration = Duration::from_millis(100);
 /// A token to be given, with the name that it was for.
 pub(crate) type Owing = (Arc<[u8]>, Owe);
 
-/// A waiter's seat, which it has to leave in the end.
-pub(crate) struct Seat<'a> {
+/// One thread that waits. It has to leave in the end.
+pub(crate) struct Waiter<'a> {
     room: &'a Room,
     name: Arc<[u8]>,
     id: u64,
@@ -52,29 +52,36 @@ pub(crate) struct Seat<'a> {
 
 impl Room {
     pub(crate) fn new(limits: Limits) -> Room {
-        Room { limits, occupied: AtomicUsize::new(0), hall: Mutex::default() }
+        Room { limits, occupied: AtomicUsize::new(0), waiters: Mutex::default() }
     }
 
     /// Whether anybody waits for the name or holds it under a grant that passes on turns.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
-        self.is_occupied() && self.hall.lock().lines.contains_key(name)
+        self.is_occupied() && self.waiters.lock().queues.contains_key(name)
     }
 
     fn is_occupied(&self) -> bool {
         self.occupied.load(Ordering::Acquire) > 0
     }
 
-    /// Joins the line of a name, at its end.
-    pub(crate) fn sit(&self, name: &Arc<[u8]>, token: Token, terms: Terms, pace: Pace) -> Seat<'_> {
-        let mut hall = self.hall.lock();
-        hall.last_id += 1;
-        let (id, condvar) = (hall.last_id, Arc::new(Condvar::default()));
-        let line = hall.lines.entry(Arc::clone(name)).or_insert_with(|| Line::new(self.limits));
-        line.join(id, token, terms, pace);
-        self.occupied.store(hall.lines.len(), Ordering::Release);
+    /// Joins the queue of a name, at its end.
+    pub(crate) fn join(
+        &self,
+        name: &Arc<[u8]>,
+        token: Token,
+        terms: Terms,
+        pace: Pace,
+    ) -> Waiter<'_> {
+        let mut waiters = self.waiters.lock();
+        waiters.last_id += 1;
+        let (id, condvar) = (waiters.last_id, Arc::new(Condvar::default()));
+        let queue =
+            waiters.queues.entry(Arc::clone(name)).or_insert_with(|| LocalQueue::new(self.limits));
+        queue.join(id, token, terms, pace);
+        self.occupied.store(waiters.queues.len(), Ordering::Release);
         let sleeper = Sleeper { condvar: Arc::clone(&condvar), woken: false, legacy: None };
-        hall.seats.insert(id, sleeper);
-        Seat { room: self, name: Arc::clone(name), id, condvar }
+        waiters.sleepers.insert(id, sleeper);
+        Waiter { room: self, name: Arc::clone(name), id, condvar }
     }
 
     /// A turn has ended; with its legacy, if it ended in time. Says what to send.
@@ -87,24 +94,24 @@ impl Room {
         if !self.is_occupied() {
             return Ending::Alone;
         }
-        let mut hall = self.hall.lock();
-        let Some(line) = hall.lines.get_mut(&identity.name) else { return Ending::Alone };
-        let ending = line.end_turn(identity.token, identity.fence, legacy.is_some(), now);
+        let mut waiters = self.waiters.lock();
+        let Some(queue) = waiters.queues.get_mut(&identity.name) else { return Ending::Alone };
+        let ending = queue.end_turn(identity.token, identity.fence, legacy.is_some(), now);
         let woken = match ending {
             Ending::Passed(id) => {
-                if let Some(seat) = hall.seats.get_mut(&id) {
-                    seat.legacy = legacy;
+                if let Some(sleeper) = waiters.sleepers.get_mut(&id) {
+                    sleeper.legacy = legacy;
                 }
-                hall.wake(Some(id))
+                waiters.wake(Some(id))
             }
             Ending::Give { take: None, .. } => {
-                let head = line.standing_head();
-                hall.wake(head)
+                let head = queue.standing_head();
+                waiters.wake(head)
             }
             _ => None,
         };
-        self.tidy(&mut hall, &identity.name);
-        drop(hall);
+        self.tidy(&mut waiters, &identity.name);
+        drop(waiters);
         notify(woken);
         ending
     }
@@ -117,22 +124,22 @@ impl Room {
         outcome: &Outcome,
         now: Moment,
     ) -> Option<Owing> {
-        let mut hall = self.hall.lock();
+        let mut waiters = self.waiters.lock();
         if let Ok(answer) = outcome
-            && let Some(dating) = hall.datings.get_mut(&answer.by)
+            && let Some(dating) = waiters.datings.get_mut(&answer.by)
         {
             dating.sample(answer.sent, answer.server);
         }
-        self.on_line(hall, name, |line| match outcome {
-            Ok(answer) => line.answered(ask, answer, now),
-            Err(failure) => line.failed(ask, failure.sent, now),
+        self.on_queue(waiters, name, |queue| match outcome {
+            Ok(answer) => queue.answered(ask, answer, now),
+            Err(failure) => queue.failed(ask, failure.sent, now),
         })
     }
 
     /// What a look at the lock brought that a token waits for. The thread that looked goes on.
     pub(crate) fn seen(&self, name: &[u8], token: Token, since: Moment, free_in: Duration) {
-        if let Some(line) = self.hall.lock().lines.get_mut(name) {
-            line.seen(token, since, free_in, Moment::now());
+        if let Some(queue) = self.waiters.lock().queues.get_mut(name) {
+            queue.seen(token, since, free_in, Moment::now());
         }
     }
 
@@ -141,77 +148,78 @@ impl Room {
         if !self.is_occupied() {
             return None;
         }
-        let hall = self.hall.lock();
-        self.on_line(hall, &identity.name, |line| line.lost(identity.token, now))
+        let waiters = self.waiters.lock();
+        self.on_queue(waiters, &identity.name, |queue| queue.lost(identity.token, now))
     }
 
     /// The turn is over and the lock stays taken.
     pub(crate) fn left_taken(&self, identity: &Identity) {
         if self.is_occupied() {
-            let hall = self.hall.lock();
-            self.on_line(hall, &identity.name, |line| line.left_taken(identity.token));
+            let waiters = self.waiters.lock();
+            self.on_queue(waiters, &identity.name, |queue| queue.left_taken(identity.token));
         }
     }
 
     /// Why waiters for the name cannot be told anything, if its server refused that when it was
     /// last asked.
     pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
-        self.hall.lock().refusal(name).cloned()
+        self.waiters.lock().refusal(name).cloned()
     }
 
     /// Wakes everybody, for good.
     pub(crate) fn close(&self) {
-        let mut hall = self.hall.lock();
-        hall.closed = true;
-        let all: Vec<_> = hall.seats.values().map(|seat| Arc::clone(&seat.condvar)).collect();
-        drop(hall);
+        let mut waiters = self.waiters.lock();
+        waiters.closed = true;
+        let all: Vec<_> =
+            waiters.sleepers.values().map(|sleeper| Arc::clone(&sleeper.condvar)).collect();
+        drop(waiters);
         notify(all);
     }
 
-    fn on_line(
+    fn on_queue(
         &self,
-        mut hall: MutexGuard<'_, Hall>,
+        mut waiters: MutexGuard<'_, Waiters>,
         name: &Arc<[u8]>,
-        act: impl FnOnce(&mut Line) -> Effects,
+        act: impl FnOnce(&mut LocalQueue) -> Effects,
     ) -> Option<Owing> {
         let limits = self.limits;
-        // Without a line: an answer that nobody waits for any more is undone all the same.
-        let effects = match hall.lines.get_mut(name) {
-            Some(line) => act(line),
-            None => act(&mut Line::new(limits)),
+        // Without a queue: an answer that nobody waits for any more is undone all the same.
+        let effects = match waiters.queues.get_mut(name) {
+            Some(queue) => act(queue),
+            None => act(&mut LocalQueue::new(limits)),
         };
-        let woken = hall.wake(effects.wake);
-        self.tidy(&mut hall, name);
-        drop(hall);
+        let woken = waiters.wake(effects.wake);
+        self.tidy(&mut waiters, name);
+        drop(waiters);
         notify(woken);
         effects.owe.map(|owe| (Arc::clone(name), owe))
     }
 
-    fn tidy(&self, hall: &mut Hall, name: &[u8]) {
-        if hall.lines.get(name).is_some_and(Line::is_empty) {
-            hall.lines.remove(name);
-            hall.unheard.remove(name);
-            self.occupied.store(hall.lines.len(), Ordering::Release);
+    fn tidy(&self, waiters: &mut Waiters, name: &[u8]) {
+        if waiters.queues.get(name).is_some_and(LocalQueue::is_empty) {
+            waiters.queues.remove(name);
+            waiters.unheard.remove(name);
+            self.occupied.store(waiters.queues.len(), Ordering::Release);
         }
     }
 }
 
-impl Seat<'_> {
+impl Waiter<'_> {
     /// What this thread has to do now.
     pub(crate) fn next(&self, now: Moment) -> (Next, Option<Legacy>) {
-        let mut hall = self.room.hall.lock();
-        let hall = &mut *hall;
-        let (Some(line), Some(seat)) =
-            (hall.lines.get_mut(&self.name), hall.seats.get_mut(&self.id))
+        let mut waiters = self.room.waiters.lock();
+        let waiters = &mut *waiters;
+        let (Some(queue), Some(sleeper)) =
+            (waiters.queues.get_mut(&self.name), waiters.sleepers.get_mut(&self.id))
         else {
             return (Next::Sleep(Moment::NEVER), None);
         };
-        seat.woken = false;
-        let next = line.next(self.id, now);
-        let legacy = seat.legacy.take_if(|_| matches!(next, Next::Turn(_)));
+        sleeper.woken = false;
+        let next = queue.next(self.id, now);
+        let legacy = sleeper.legacy.take_if(|_| matches!(next, Next::Turn(_)));
         let nominated = match next {
             Next::Sleep(_) => None,
-            _ => hall.nominate(),
+            _ => waiters.nominate(),
         };
         if let Some(condvar) = nominated {
             condvar.notify_one();
@@ -221,70 +229,70 @@ impl Seat<'_> {
 
     /// This thread is about to be busy elsewhere: somebody else is to listen meanwhile.
     pub(crate) fn step_aside(&self) {
-        let woken = self.room.hall.lock().nominate();
+        let woken = self.room.waiters.lock().nominate();
         notify(woken);
     }
 
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
     /// else does and there are listener.
     pub(crate) fn sleep(&self, until: Moment, listener: Option<&dyn Listener>, open_by: Deadline) {
-        let mut hall = self.room.hall.lock();
+        let mut waiters = self.room.waiters.lock();
         let now = Moment::now();
-        if hall.closed || hall.seats.get(&self.id).is_none_or(|seat| seat.woken) {
+        if waiters.closed || waiters.sleepers.get(&self.id).is_none_or(|sleeper| sleeper.woken) {
             return;
         }
-        let stands = hall.lines.get(&self.name).is_some_and(|line| line.is_standing(self.id));
+        let stands = waiters.queues.get(&self.name).is_some_and(|queue| queue.is_standing(self.id));
         // Where there is nothing to hear, and will not be, nobody has to be woken to listen.
         let hears = |listener: &&dyn Listener| {
-            listener.are_any_open() || hall.refusal(&self.name).is_none()
+            listener.are_any_open() || waiters.refusal(&self.name).is_none()
         };
         let listener = listener.filter(|listener| stands && hears(listener));
         let mut until = until;
         if let Some(listener) = listener {
-            if !listener.are_open(&self.name) && hall.opener.is_none() {
-                if hall.may_open(&self.name, now) {
-                    drop(hall);
+            if !listener.are_open(&self.name) && waiters.opener.is_none() {
+                if waiters.may_open(&self.name, now) {
+                    drop(waiters);
                     self.open(listener, open_by);
                     return;
                 }
-                until = until.min(hall.reopen(&self.name));
+                until = until.min(waiters.reopen(&self.name));
             }
             // Also to what is only for others here.
-            if hall.listener.is_none() && listener.are_any_open() {
-                hall.listener = Some(self.id);
-                drop(hall);
+            if waiters.listener.is_none() && listener.are_any_open() {
+                waiters.listener = Some(self.id);
+                drop(waiters);
                 return self.listen(listener, until);
             }
         }
         if listener.is_some() {
-            hall.able.insert(self.id);
+            waiters.able.insert(self.id);
         }
         // Far moments overflow the clock of the condition variable.
         let slice = until.since(now).min(Duration::from_secs(3600));
-        let mut hall = self.condvar.wait_for(hall, slice);
-        hall.able.remove(&self.id);
+        let mut waiters = self.condvar.wait_for(waiters, slice);
+        waiters.able.remove(&self.id);
     }
 
     fn listen(&self, listener: &dyn Listener, until: Moment) {
         let heard = listener.hear(until);
-        let mut hall = self.room.hall.lock();
-        hall.listener = None;
+        let mut waiters = self.room.waiters.lock();
+        waiters.listener = None;
         let now = Moment::now();
         let mut woken = Vec::new();
         let mut trouble = None;
         match heard {
             Ok(notices) => {
                 for (by, notice) in notices {
-                    woken.extend(hall.notice(by, notice, now));
+                    woken.extend(waiters.notice(by, notice, now));
                 }
             }
             Err(error) => {
                 trouble = Some(error);
                 // Who is not told has to ask; and who may have counted on what has ended.
-                woken = hall.reopened(now, |name| !listener.are_all_open(name));
+                woken = waiters.reopened(now, |name| !listener.are_all_open(name));
             }
         }
-        drop(hall);
+        drop(waiters);
         notify(woken);
         // With no mutex held: a logger of the host's may close this very client.
         if let Some(error) = trouble {
@@ -294,43 +302,44 @@ impl Seat<'_> {
 
     /// Sees to it that waiters for the name are told, if that can be had now.
     pub(crate) fn open(&self, listener: &dyn Listener, open_by: Deadline) {
-        let mut hall = self.room.hall.lock();
+        let mut waiters = self.room.waiters.lock();
         let now = Moment::now();
-        if !hall.may_open(&self.name, now) || hall.closed || listener.are_open(&self.name) {
+        if !waiters.may_open(&self.name, now) || waiters.closed || listener.are_open(&self.name) {
             return;
         }
-        hall.opener = Some(self.id);
-        let names = hall.lines.keys().filter(|name| !listener.are_open(name));
+        waiters.opener = Some(self.id);
+        let names = waiters.queues.keys().filter(|name| !listener.are_open(name));
         let deaf: HashSet<_> = names.cloned().collect();
-        // It may take as long as a server is silent, and whoever does it was the listener perhaps.
-        let nominated = hall.nominate();
-        drop(hall);
+        // It may take as long as a server is silent, and this thread was the listener perhaps.
+        let nominated = waiters.nominate();
+        drop(waiters);
         notify(nominated);
         let opened = listener.open(&self.name, open_by);
-        let mut hall = self.room.hall.lock();
-        hall.opener = None;
+        let mut waiters = self.room.waiters.lock();
+        waiters.opener = None;
         let now = Moment::now();
         let mut woken = Vec::new();
         let (mut trouble, mut is_news) = (None, false);
         match opened {
             Ok(by) => {
-                hall.datings.entry(by).or_default().restart(now);
-                hall.unheard.retain(|name, _| !listener.are_open(name));
-                woken = hall.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
+                waiters.datings.entry(by).or_default().restart(now);
+                waiters.unheard.retain(|name, _| !listener.are_open(name));
+                woken =
+                    waiters.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
             }
             Err(error) => {
-                let is_refusal = !error.is_retriable() && !hall.closed;
-                is_news = is_refusal && !hall.has_warned;
-                hall.has_warned |= is_refusal;
+                let is_refusal = !error.is_retriable() && !waiters.closed;
+                is_news = is_refusal && !waiters.has_warned;
+                waiters.has_warned |= is_refusal;
                 // The listener know for how long it is believed; to ask them costs little.
                 let again = now.plus(if is_refusal { REFUSED / 10 } else { REOPEN });
                 let refusal = is_refusal.then(|| error.clone());
-                hall.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
+                waiters.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
                 trouble = Some(error);
             }
         }
-        woken.extend(hall.nominate());
-        drop(hall);
+        woken.extend(waiters.nominate());
+        drop(waiters);
         notify(woken);
         match trouble {
             Some(error) if is_news => log::warn!(
@@ -341,24 +350,24 @@ impl Seat<'_> {
         }
     }
 
-    /// Leaves the line: with the turn, if one was given and not fetched.
+    /// Leaves the queue: with the turn, if one was given and not fetched.
     pub(crate) fn leave(&self, now: Moment) -> (Option<(Turn, Option<Legacy>)>, Option<Owing>) {
-        let mut hall = self.room.hall.lock();
-        let seat = hall.seats.remove(&self.id);
+        let mut waiters = self.room.waiters.lock();
+        let sleeper = waiters.sleepers.remove(&self.id);
         // It may have panicked as it listened.
-        hall.listener.take_if(|listener| *listener == self.id);
-        hall.opener.take_if(|opener| *opener == self.id);
+        waiters.listener.take_if(|listener| *listener == self.id);
+        waiters.opener.take_if(|opener| *opener == self.id);
         let mut left = (None, None);
         let mut woken = Vec::new();
-        if let Some(line) = hall.lines.get_mut(&self.name) {
-            let (turn, effects) = line.leave(self.id, now);
-            woken.extend(hall.wake(effects.wake));
-            left.0 = turn.map(|turn| (turn, seat.and_then(|seat| seat.legacy)));
+        if let Some(queue) = waiters.queues.get_mut(&self.name) {
+            let (turn, effects) = queue.leave(self.id, now);
+            woken.extend(waiters.wake(effects.wake));
+            left.0 = turn.map(|turn| (turn, sleeper.and_then(|sleeper| sleeper.legacy)));
             left.1 = effects.owe.map(|owe| (Arc::clone(&self.name), owe));
         }
-        woken.extend(hall.nominate());
-        self.room.tidy(&mut hall, &self.name);
-        drop(hall);
+        woken.extend(waiters.nominate());
+        self.room.tidy(&mut waiters, &self.name);
+        drop(waiters);
         notify(woken);
         left
     }

@@ -116,7 +116,7 @@ impl World {
         let client = &self.clients[c];
         let holds = client.threads.iter().any(|thread| matches!(thread.task, Task::Holding(_)));
         let window = self.setup.window;
-        if holds || client.line.is_held() || !client.owed.is_empty() || self.may_be_granted(c) {
+        if holds || client.queue.is_held() || !client.owed.is_empty() || self.may_be_granted(c) {
             // It has the lock, or its poll may be granted it.
             return self.setup.ttl + window;
         }

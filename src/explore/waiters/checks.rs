@@ -67,7 +67,7 @@ impl World {
 
     /// Somebody of the client has a place in the queue.
     pub(super) fn stands(&self, c: usize) -> bool {
-        let token = self.clients[c].line.standing();
+        let token = self.clients[c].queue.standing();
         token.is_some_and(|token| self.server.queue().any(|(other, _)| other == token))
     }
 
@@ -87,8 +87,8 @@ impl World {
             if client.life != Life::Running {
                 continue;
             }
-            if !client.line.is_empty() {
-                return Err(format!("a line never ends: {:?}", client.line));
+            if !client.queue.is_empty() {
+                return Err(format!("a queue never ends: {:?}", client.queue));
             }
             if !client.owed.is_empty() {
                 return Err("something is owed for ever".to_owned());

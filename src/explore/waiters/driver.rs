@@ -8,7 +8,7 @@ use crate::config::drift;
 use crate::jitter::Jitter;
 use crate::store::{Answer, Reply, ServerId};
 use crate::token::Token;
-use crate::wait::{Ask, Backoff, Effects, Ending, Next, Owe, Pace, Turn, Worth};
+use crate::wait::{Ask, Backoff, Effects, Ending, Next, Owe, Pace, Turn, Validity};
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ const RETRY: Duration = ms(50);
 impl World {
     pub(super) fn join(&mut self, c: usize, t: usize) {
         let terms = self.setup.terms(t);
-        let behind = self.stands(c) || self.clients[c].line.is_held();
+        let behind = self.stands(c) || self.clients[c].queue.is_held();
         let client = &mut self.clients[c];
         let id = client.next_id;
         client.next_id += 1;
         let seed = (c as u64) << 32 | id;
         let pace = Pace::new(Backoff::default(), ms(64), Jitter::seeded(seed));
-        client.line.join(id, token(c, id), terms, pace);
+        client.queue.join(id, token(c, id), terms, pace);
         let thread = &mut client.threads[t];
         (thread.task, thread.id) = (Task::Ready, id);
         (thread.stands, thread.overtaken) = (behind, [0; 8]);
@@ -36,8 +36,8 @@ impl World {
         let client = &mut self.clients[c];
         let id = client.threads[t].id;
         let never_looks = self.setup.wrong == Some(Wrong::NeverLooks);
-        let next = match client.line.next(id, now) {
-            Next::Look(_) if never_looks => client.line.next(id, now),
+        let next = match client.queue.next(id, now) {
+            Next::Look(_) if never_looks => client.queue.next(id, now),
             next => next,
         };
         match next {
@@ -96,24 +96,24 @@ impl World {
             renew: Moment::NEVER,
             raising: false,
         };
-        let lease = match turn.worth {
-            Worth::Whole { sent } => {
+        let lease = match turn.validity {
+            Validity::Whole { sent } => {
                 let renew = if renews { sent.plus(ttl / 3) } else { Moment::NEVER };
                 Lease { valid_until: whole(sent), renew, ..fresh }
             }
-            Worth::Window { since, span } => Lease {
+            Validity::Window { since, span } => Lease {
                 valid_until: since.plus(span).minus(drift(span)),
                 claim: now.plus(CLAIM_AFTER),
                 ..fresh
             },
-            Worth::Passed => match self.clients[c].passing.take() {
+            Validity::Passed => match self.clients[c].passing.take() {
                 Some(before) if before.token == token => Lease { fence, raising: false, ..before },
                 _ => return Err("a turn is passed on of a grant that nobody had".to_owned()),
             },
         };
         let valid = lease.is_valid(now);
         if !valid && !self.record.held_up {
-            return Err("a turn begins that is worth nothing".to_owned());
+            return Err("a turn begins that is validity nothing".to_owned());
         }
         if lease.ttl != ttl {
             return Err("a turn passes to a lock with another ttl".to_owned());
@@ -135,7 +135,7 @@ impl World {
             let in_time = lease.is_valid(now);
             self.record.disturbed |= !in_time;
             let give = Op::Give { token, fence, ttl };
-            match client.line.end_turn(token, fence, in_time, now) {
+            match client.queue.end_turn(token, fence, in_time, now) {
                 Ending::Passed(_) if client.refused.contains(&token) => {
                     return Err("a turn is passed on under a token that was refused".to_owned());
                 }
@@ -174,7 +174,7 @@ impl World {
         let answer = Answer { reply, sent, server, by: ServerId::default() };
         match wire.errand {
             Errand::Ask { id, ask } => {
-                let effects = client.line.answered(&ask, &answer, now);
+                let effects = client.queue.answered(&ask, &answer, now);
                 client.asked(id);
                 self.follow(c, effects);
             }
@@ -183,12 +183,12 @@ impl World {
                 if let Reply::Busy { free_in, .. } = reply
                     && (asks || !free_in.is_zero())
                 {
-                    client.line.seen(token, sent, free_in, now);
+                    client.queue.seen(token, sent, free_in, now);
                 }
                 client.asked(id);
             }
             Errand::Release { ask: Some(ask), .. } => {
-                let effects = client.line.answered(&ask, &answer, now);
+                let effects = client.queue.answered(&ask, &answer, now);
                 // The turn that it stood for is over already: what is given again now can come
                 // before what the end of that turn has sent.
                 self.record.disturbed |= effects.owe.is_some();
@@ -214,7 +214,7 @@ impl World {
         let client = &mut self.clients[c];
         match wire.errand {
             Errand::Ask { id, ask } => {
-                let effects = client.line.failed(&ask, sent, now);
+                let effects = client.queue.failed(&ask, sent, now);
                 client.asked(id);
                 self.follow(c, effects);
                 if let Some(give) = ask.give {
@@ -225,7 +225,7 @@ impl World {
             Errand::Release { token, ttl, ask } => {
                 self.owe(c, Owe { token, ttl, until: now });
                 if let Some(ask) = ask {
-                    let effects = self.clients[c].line.failed(&ask, sent, now);
+                    let effects = self.clients[c].queue.failed(&ask, sent, now);
                     self.follow(c, effects);
                 }
             }
@@ -251,14 +251,14 @@ impl World {
         let effects = match word {
             Word::Granted { token, span, .. }
                 if wrong == Some(Wrong::UndoesNotices)
-                    && client.line.standing() != Some(token)
-                    && !client.line.is_held_by(token) =>
+                    && client.queue.standing() != Some(token)
+                    && !client.queue.is_held_by(token) =>
             {
                 let owe = Owe { token, ttl: span.min(ttl), until: now };
                 Effects { wake: None, owe: Some(owe) }
             }
             Word::Granted { token, .. }
-                if wrong == Some(Wrong::LateRegistration) && client.line.is_on_its_way(token) =>
+                if wrong == Some(Wrong::LateRegistration) && client.queue.is_on_its_way(token) =>
             {
                 Effects::default()
             }
@@ -268,7 +268,7 @@ impl World {
                     Some(Wrong::DatedWithoutDrift) => client.dating.date_without_drift(server, now),
                     _ => client.dating.date(server, now),
                 };
-                client.line.handed(token, (fence, block), since, span.min(ttl), now)
+                client.queue.handed(token, (fence, block), since, span.min(ttl), now)
             }
         };
         self.follow(c, effects);
@@ -279,7 +279,7 @@ impl World {
         let now = self.clock(c);
         let client = &mut self.clients[c];
         client.listener.link = Link::Closed;
-        let effects = client.line.reopened(now);
+        let effects = client.queue.reopened(now);
         self.follow(c, effects);
     }
 
@@ -288,7 +288,7 @@ impl World {
         let client = &mut self.clients[c];
         (client.listener.link, client.listener.slow) = (Link::Up, false);
         client.dating.restart(now);
-        let effects = client.line.reopened(now);
+        let effects = client.queue.reopened(now);
         self.follow(c, effects);
     }
 
@@ -366,7 +366,7 @@ impl World {
         match held {
             Some(held) if held == fence || !one_turn => self.lose(c, held),
             None if !one_turn => {
-                let effects = client.line.lost(token, now);
+                let effects = client.queue.lost(token, now);
                 self.follow(c, effects);
             }
             _ => {}
@@ -380,7 +380,7 @@ impl World {
         lease.lost = true;
         let token = lease.token;
         self.spoil_ticket(c);
-        let effects = self.clients[c].line.lost(token, now);
+        let effects = self.clients[c].queue.lost(token, now);
         self.follow(c, effects);
     }
 
@@ -390,9 +390,9 @@ impl World {
         let client = &mut self.clients[c];
         let thread = &mut client.threads[t];
         let Task::Holding(lease) = std::mem::replace(&mut thread.task, Task::Done) else { return };
-        let effects = client.line.left_taken(lease.token);
+        let effects = client.queue.left_taken(lease.token);
         if forgets {
-            client.line.forget_what_was_left();
+            client.queue.forget_what_was_left();
         }
         client.left.push(lease);
         self.follow(c, effects);
@@ -401,7 +401,7 @@ impl World {
     /// Before the grant ends.
     fn spoil_ticket(&mut self, c: usize) {
         if self.setup.wrong == Some(Wrong::NewTicketForTheRest) {
-            self.clients[c].line.forget_ticket();
+            self.clients[c].queue.forget_ticket();
         }
     }
 
@@ -409,7 +409,7 @@ impl World {
     pub(super) fn leave(&mut self, c: usize, t: usize, wanted: bool) -> Result<(), Broken> {
         let now = self.clock(c);
         let client = &mut self.clients[c];
-        let (turn, effects) = client.line.leave(client.threads[t].id, now);
+        let (turn, effects) = client.queue.leave(client.threads[t].id, now);
         client.threads[t].task = Task::Done;
         self.follow(c, effects);
         if let Some(turn) = turn {

@@ -10,7 +10,7 @@ use super::setup::Setup;
 use crate::clock::Moment;
 use crate::store::Reply;
 use crate::token::Token;
-use crate::wait::{Ask, Dating, Line};
+use crate::wait::{Ask, Dating, LocalQueue};
 
 /// What must hold does not; how, in words.
 pub(super) type Broken = String;
@@ -76,7 +76,7 @@ pub(super) struct Client {
     pub(super) life: Life,
     /// How much its clock is ahead of true time, in nanoseconds.
     pub(super) ahead: u64,
-    pub(super) line: Line,
+    pub(super) queue: LocalQueue,
     pub(super) dating: Dating,
     pub(super) listener: Listener,
     pub(super) threads: Vec<Thread>,
@@ -208,7 +208,7 @@ impl World {
         let client = |(index, count): (usize, &usize)| Client {
             life: Life::Running,
             ahead: 3_600_000_000_000 * index as u64,
-            line: Line::new(setup.limits),
+            queue: LocalQueue::new(setup.limits),
             dating: Dating::default(),
             listener: Listener { link: Link::Up, said: VecDeque::new(), slow: false },
             threads: vec![Thread::new(setup.rounds); *count],

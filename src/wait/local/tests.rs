@@ -5,7 +5,7 @@ use crate::wait::Backoff;
 
 /// For the exploration: what it looks at, and what it spoils to show that it finds that.
 #[cfg(not(shuttle))]
-impl Line {
+impl LocalQueue {
     /// The lock is with this process, as far as it knows.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
@@ -17,13 +17,13 @@ impl Line {
 
     /// The token that stands in the store's queue or is on its way there.
     pub(crate) fn standing(&self) -> Option<Token> {
-        self.stand.as_ref().map(|stand| stand.token)
+        self.place.as_ref().map(|place| place.token)
     }
 
     /// The first take for it was not answered yet.
     pub(crate) fn is_on_its_way(&self, token: Token) -> bool {
-        let stand = self.stand.as_ref().filter(|stand| stand.token == token);
-        stand.is_some_and(|stand| stand.ticket == 0 && stand.asking)
+        let place = self.place.as_ref().filter(|place| place.token == token);
+        place.is_some_and(|place| place.ticket == 0 && place.asking)
     }
 
     pub(crate) fn forget_ticket(&mut self) {
@@ -43,21 +43,21 @@ const SLOWEST: Duration = Duration::from_secs(33);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A line whose only waiter has a place in the store's queue, behind a holder with this ttl.
-fn standing(ttl: Duration) -> (Line, Token) {
+fn standing(ttl: Duration) -> (LocalQueue, Token) {
     let limits = Limits { turns: 64, spread: Duration::ZERO, look: LOOK };
-    let mut line = Line::new(limits);
+    let mut queue = LocalQueue::new(limits);
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
     let token = Token::random().unwrap();
-    line.join(1, token, Terms { ttl, renew: false, max_hold: None }, pace);
-    let Next::Ask(ask) = line.next(1, NOW) else { panic!("it has nothing to ask") };
+    queue.join(1, token, Terms { ttl, renew: false, max_hold: None }, pace);
+    let Next::Ask(ask) = queue.next(1, NOW) else { panic!("it has nothing to ask") };
     let reply = Reply::Busy { free_in: ttl, ticket: 1, rank: 1, ours: true };
     let answer = Answer { reply, sent: NOW, server: 0, by: ServerId::default() };
-    line.answered(&ask, &answer, NOW);
-    (line, token)
+    queue.answered(&ask, &answer, NOW);
+    (queue, token)
 }
 
-fn wake(line: &mut Line, now: Moment) -> Moment {
-    match line.next(1, now) {
+fn wake(queue: &mut LocalQueue, now: Moment) -> Moment {
+    match queue.next(1, now) {
         Next::Sleep(wake) => wake,
         next => panic!("{next:?}"),
     }
@@ -65,43 +65,43 @@ fn wake(line: &mut Line, now: Moment) -> Moment {
 
 #[test]
 fn however_long_a_lock_is_taken_a_waiter_looks_at_it_often() {
-    let (mut line, token) = standing(Duration::from_secs(600));
+    let (mut queue, token) = standing(Duration::from_secs(600));
     let mut now = NOW;
     for _ in 0..20 {
-        let next = wake(&mut line, now);
+        let next = wake(&mut queue, now);
         assert!(next > now.plus(LOOK / 2) && next <= now.plus(LOOK), "{next:?} after {now:?}");
         now = next;
-        assert_eq!(line.next(1, now), Next::Look(token));
+        assert_eq!(queue.next(1, now), Next::Look(token));
         // It brings nothing, or that the lock is taken for long.
         if now.as_nanos().is_multiple_of(2) {
-            line.seen(token, now, Duration::from_secs(500), now);
+            queue.seen(token, now, Duration::from_secs(500), now);
         }
     }
 }
 
 #[test]
 fn a_waiter_that_sees_a_window_looks_again_when_it_has_ended_and_then_asks() {
-    let (mut line, token) = standing(Duration::from_secs(600));
-    let now = wake(&mut line, NOW);
-    assert_eq!(line.next(1, now), Next::Look(token));
-    line.seen(token, now, LOOK / 10, now);
-    let end = wake(&mut line, now);
+    let (mut queue, token) = standing(Duration::from_secs(600));
+    let now = wake(&mut queue, NOW);
+    assert_eq!(queue.next(1, now), Next::Look(token));
+    queue.seen(token, now, LOOK / 10, now);
+    let end = wake(&mut queue, now);
     // One is before it.
     assert_eq!(end, now.plus(LOOK / 10 + Duration::from_millis(20)));
-    assert_eq!(line.next(1, end), Next::Look(token));
-    line.seen(token, end, Duration::ZERO, end);
-    assert!(matches!(line.next(1, end), Next::Ask(_)));
+    assert_eq!(queue.next(1, end), Next::Look(token));
+    queue.seen(token, end, Duration::ZERO, end);
+    assert!(matches!(queue.next(1, end), Next::Ask(_)));
 }
 
 #[test]
 fn a_place_is_asked_about_as_often_as_the_slow_check_says() {
-    let (mut line, token) = standing(Duration::from_secs(600));
+    let (mut queue, token) = standing(Duration::from_secs(600));
     let mut now = NOW;
     loop {
-        now = wake(&mut line, now);
+        now = wake(&mut queue, now);
         assert!(now <= NOW.plus(SLOWEST));
-        match line.next(1, now) {
-            Next::Look(_) => line.seen(token, now, Duration::from_secs(500), now),
+        match queue.next(1, now) {
+            Next::Look(_) => queue.seen(token, now, Duration::from_secs(500), now),
             Next::Ask(_) => break,
             next => panic!("{next:?}"),
         }

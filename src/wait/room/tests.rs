@@ -64,21 +64,21 @@ fn room() -> Room {
     Room::new(Limits { turns: 1, spread: Duration::ZERO, look: LOOK })
 }
 
-fn sit<'a>(room: &'a Room, name: &str) -> Seat<'a> {
+fn join<'a>(room: &'a Room, name: &str) -> Waiter<'a> {
     let terms = Terms { ttl: Duration::from_secs(30), renew: false, max_hold: None };
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
-    room.sit(&Arc::from(name.as_bytes()), Token::random().unwrap(), terms, pace)
+    room.join(&Arc::from(name.as_bytes()), Token::random().unwrap(), terms, pace)
 }
 
 /// Has a place in the store's queue from then on.
-fn stand(seat: &Seat<'_>) -> Token {
+fn place(waiter: &Waiter<'_>) -> Token {
     let now = Moment::now();
-    let (Next::Ask(ask), _) = seat.next(now) else { panic!("it is not for him to ask") };
+    let (Next::Ask(ask), _) = waiter.next(now) else { panic!("it is not for him to ask") };
     let free_in = Duration::from_secs(30);
     let reply = Reply::Busy { free_in, ticket: 1, rank: 0, ours: true };
     let answer = Answer { reply, sent: now, server: 0, by: ServerId::default() };
-    assert!(seat.room.answered(&seat.name, &ask, &Ok(answer), now).is_none());
-    assert!(matches!(seat.next(now).0, Next::Sleep(_)));
+    assert!(waiter.room.answered(&waiter.name, &ask, &Ok(answer), now).is_none());
+    assert!(matches!(waiter.next(now).0, Next::Sleep(_)));
     ask.token
 }
 
@@ -87,7 +87,7 @@ fn stand(seat: &Seat<'_>) -> Token {
 #[test]
 fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
     let (room, listener) = (room(), Servers::default());
-    let [gone, well, other] = ["gone", "well", "well too"].map(|name| sit(&room, name));
+    let [gone, well, other] = ["gone", "well", "well too"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
     gone.open(&listener, deadline);
     gone.open(&listener, deadline);
@@ -100,7 +100,7 @@ fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
 #[test]
 fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
     let (room, listener) = (room(), Servers::default());
-    let [one, other] = ["gone", "gone too"].map(|name| sit(&room, name));
+    let [one, other] = ["gone", "gone too"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
     one.open(&listener, deadline);
     std::thread::sleep(REOPEN);
@@ -112,10 +112,10 @@ fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
 #[test]
 fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
     let (room, listener) = (room(), Servers::default());
-    let [strict, well, other] = ["strict", "well", "well too"].map(|name| sit(&room, name));
+    let [strict, well, other] = ["strict", "well", "well too"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
     well.open(&listener, deadline);
-    stand(&well);
+    place(&well);
     strict.open(&listener, deadline);
     other.open(&listener, deadline);
     strict.open(&listener, deadline);
@@ -130,12 +130,12 @@ fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
 #[test]
 fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
     let (room, listener) = (room(), Servers::default());
-    let strict = sit(&room, "strict");
+    let strict = join(&room, "strict");
     let deadline = Deadline::after(LIMIT);
     strict.open(&listener, deadline);
-    let again = room.hall.lock().reopen(b"strict");
+    let again = room.waiters.lock().reopen(b"strict");
     assert!(again > Moment::now() && again <= Moment::now().plus(REFUSED));
-    room.hall.lock().unheard.values_mut().for_each(|unheard| unheard.again = Moment::now());
+    room.waiters.lock().unheard.values_mut().for_each(|unheard| unheard.again = Moment::now());
     strict.open(&listener, deadline);
     assert_eq!(listener.tried(), ["strict", "strict"]);
 }
@@ -143,24 +143,24 @@ fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
 #[test]
 fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
     let (room, listener) = (room(), Servers::default());
-    let [silent, well] = ["silent", "well"].map(|name| sit(&room, name));
+    let [silent, well] = ["silent", "well"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
     well.open(&listener, deadline);
-    stand(&silent);
-    stand(&well);
+    place(&silent);
+    place(&well);
     std::thread::scope(|scope| {
         // It has listened, and sees to its own name now.
-        room.hall.lock().listener = Some(silent.id);
+        room.waiters.lock().listener = Some(silent.id);
         scope.spawn(|| {
             while listener.heard.load(Ordering::Relaxed) == 0 && !deadline.has_passed() {
                 well.next(Moment::now());
                 well.sleep(deadline.moment(), Some(&listener), deadline);
             }
         });
-        while !room.hall.lock().able.contains(&well.id) {
+        while !room.waiters.lock().able.contains(&well.id) {
             std::thread::yield_now();
         }
-        room.hall.lock().listener = None;
+        room.waiters.lock().listener = None;
         silent.sleep(deadline.moment(), Some(&listener), deadline);
         assert_eq!(listener.tried(), ["well", "silent"]);
     });
@@ -174,18 +174,18 @@ fn c3_what_a_server_says_is_not_dated_by_the_clock_of_the_one_before() {
     let (early, now) = (Moment::now().minus(Duration::from_secs(2)), Moment::now());
     for (since, is_dated) in [(early, true), (now, false)] {
         let (room, server) = (room(), ServerId::default());
-        let seat = sit(&room, "n");
-        let token = stand(&seat);
-        let mut hall = room.hall.lock();
-        let dating = hall.datings.entry(server).or_default();
+        let waiter = join(&room, "n");
+        let token = place(&waiter);
+        let mut waiters = room.waiters.lock();
+        let dating = waiters.datings.entry(server).or_default();
         dating.restart(early);
         dating.sample(early, 1_700_000_000_000_000);
         let (name, span) = (b"n".to_vec(), Duration::from_secs(30));
         let clock = 1_700_000_001_000_000;
         let granted = Notice::Granted { name, token, fence: 1, block: 1, server: clock, span };
-        hall.notice(Teller { server, since }, granted, now);
-        drop(hall);
+        waiters.notice(Teller { server, since }, granted, now);
+        drop(waiters);
         // Else it asks, and what it is answered counts from then.
-        assert_eq!(matches!(seat.next(now).0, Next::Turn(_)), is_dated);
+        assert_eq!(matches!(waiter.next(now).0, Next::Turn(_)), is_dated);
     }
 }

@@ -1,6 +1,6 @@
 //! A place in the store's queue: one token that waits there, and when to ask about it again.
 //!
-//! No I/O and no clock of its own. The store tells whoever is granted the lock. What telling misses
+//! No I/O and no clock of its own. The store tells the waiter that it grants the lock to. What that misses
 //! is found by looking at the lock now and then: a holder that died, a waiter that was handed the
 //! lock and claims nothing, a message that was lost, a queue that was deleted. A look says when the
 //! lock is free by its ttl, and then a waiter asks. It changes nothing and costs the server next to
@@ -13,7 +13,7 @@ use crate::grant::Terms;
 use crate::token::Token;
 
 /// However the lock is held, somebody asks about a place as often as this, which keeps it.
-const SLOW_CHECK: Duration = Duration::from_secs(30);
+pub(super) const SLOW_CHECK: Duration = Duration::from_secs(30);
 /// Those in front ask first when a ttl has run out: each one behind waits so much longer.
 const STEP: Duration = Duration::from_millis(20);
 const MOST_STEPS: u32 = 50;
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_micros(500);
 
 /// Our place in the queue of one name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Stand {
+pub(super) struct StorePlace {
     pub(super) token: Token,
     /// Of the lock for which the token was made. The place is found by its ttl.
     pub(super) terms: Terms,
@@ -51,9 +51,11 @@ pub(super) struct Stand {
     pub(super) mark: Option<u64>,
 }
 
-impl Stand {
-    pub(super) fn new(token: Token, terms: Terms, ticket: u64) -> Stand {
-        Stand {
+impl StorePlace {
+    /// With a ticket, and up to whom it counts, where those were kept from an earlier place.
+    pub(super) fn new(token: Token, terms: Terms, kept: (u64, Option<u64>)) -> StorePlace {
+        let (ticket, mark) = kept;
+        StorePlace {
             token,
             terms,
             ticket,
@@ -64,7 +66,7 @@ impl Stand {
             look: Moment::NEVER,
             rank: 0,
             suspect: Moment::ZERO,
-            mark: None,
+            mark,
         }
     }
 
@@ -110,9 +112,4 @@ pub(super) fn next_time(free_at: Moment, rank: u32, now: Moment, jittered: Durat
 /// claimed the lock, and a second at most.
 pub(crate) fn look_span(claim_window: Duration) -> Duration {
     claim_window.min(SELDOM)
-}
-
-/// The slow check, for the jitter of each waiter.
-pub(super) fn slow_check() -> Duration {
-    SLOW_CHECK
 }

@@ -9,12 +9,12 @@ use crate::grant::Legacy;
 use crate::store::{Notice, ServerId, Teller};
 use crate::sync::Condvar;
 use crate::wait::dating::Dating;
-use crate::wait::local::Line;
+use crate::wait::local::LocalQueue;
 
 #[derive(Default)]
-pub(super) struct Hall {
-    pub(super) lines: HashMap<Arc<[u8]>, Line>,
-    pub(super) seats: HashMap<u64, Sleeper>,
+pub(super) struct Waiters {
+    pub(super) queues: HashMap<Arc<[u8]>, LocalQueue>,
+    pub(super) sleepers: HashMap<u64, Sleeper>,
     pub(super) last_id: u64,
     /// The thread that reads the wake-up connections.
     pub(super) listener: Option<u64>,
@@ -47,7 +47,7 @@ pub(super) struct Sleeper {
     pub(super) legacy: Option<Legacy>,
 }
 
-impl Hall {
+impl Waiters {
     /// Whether an opening for a name may be tried at this moment.
     pub(super) fn may_open(&self, name: &[u8], now: Moment) -> bool {
         self.opener.is_none() && now >= self.reopen(name)
@@ -63,9 +63,9 @@ impl Hall {
     }
 
     pub(super) fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
-        let seat = self.seats.get_mut(&id?)?;
-        seat.woken = true;
-        Some(Arc::clone(&seat.condvar))
+        let sleeper = self.sleepers.get_mut(&id?)?;
+        sleeper.woken = true;
+        Some(Arc::clone(&sleeper.condvar))
     }
 
     /// Somebody else is to listen, if nobody does.
@@ -80,8 +80,8 @@ impl Hall {
         now: Moment,
         is_meant: impl Fn(&Arc<[u8]>) -> bool,
     ) -> Vec<Arc<Condvar>> {
-        let lines = self.lines.iter_mut().filter(|(name, _)| is_meant(name));
-        let effects: Vec<_> = lines.map(|(_, line)| line.reopened(now)).collect();
+        let queues = self.queues.iter_mut().filter(|(name, _)| is_meant(name));
+        let effects: Vec<_> = queues.map(|(_, queue)| queue.reopened(now)).collect();
         effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
     }
 
@@ -100,9 +100,9 @@ impl Hall {
         let effects = match notice {
             Notice::Granted { name, token, fence, block, server, span } => {
                 let since = date(server);
-                self.lines.get_mut(&*name)?.handed(token, (fence, block), since, span, now)
+                self.queues.get_mut(&*name)?.handed(token, (fence, block), since, span, now)
             }
-            Notice::Free { name, token } => self.lines.get_mut(&*name)?.freed(token, now),
+            Notice::Free { name, token } => self.queues.get_mut(&*name)?.freed(token, now),
         };
         self.wake(effects.wake)
     }

@@ -1,13 +1,12 @@
 //! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
 
 mod attempt;
-mod queued;
 mod wait_mode;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::attempt::Attempts;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
@@ -162,7 +161,7 @@ impl Lock {
     /// name or option that can never work, before anything is sent.
     pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         let terms = self.check()?;
-        self.named(Attempts::new(self, terms)?.try_once())
+        self.named(waiting::try_acquire(self, terms))
     }
 
     /// Takes the lock, waiting for it as long as [`wait`](Lock::wait) says.
@@ -252,7 +251,7 @@ impl Lock {
         check: Option<Check<'_>>,
     ) -> Result<Lease, Error> {
         let terms = self.check()?;
-        self.named(Attempts::new(self, terms)?.wait(wait, check))
+        self.named(waiting::acquire(self, terms, wait, check))
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {

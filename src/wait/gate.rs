@@ -1,4 +1,4 @@
-//! A pause that closing the client, or the caller's own check, can end.
+//! What ends a wait before its time: closing the client, and the caller's own check.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,14 +17,6 @@ pub(crate) struct Gate {
     closing: Condvar,
 }
 
-/// Why a pause ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Woken {
-    InTime,
-    Closed,
-    Interrupted,
-}
-
 impl Gate {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -37,29 +29,17 @@ impl Gate {
         self.closing.notify_all();
     }
 
-    /// Pauses until `wake`. The caller's check is asked on the calling thread, with no lock held.
-    pub(crate) fn pause(&self, wake: Moment, mut check: Option<&mut Check<'_>>) -> Woken {
+    /// Pauses until a moment, or until the client is closed.
+    pub(crate) fn pause(&self, wake: Moment) {
         loop {
-            if self.is_closed() {
-                return Woken::Closed;
-            }
-            let now = Moment::now();
-            let mut until = wake;
-            if let Some(check) = &mut check {
-                if check.says_stop(now) {
-                    return Woken::Interrupted;
-                }
-                until = until.min(check.next);
-            }
-            if now >= wake {
-                return Woken::InTime;
-            }
+            let left = wake.since(Moment::now());
             let sleepers = self.sleepers.lock();
-            if !self.is_closed() {
-                // Far moments overflow the clock of the condition variable.
-                let slice = until.since(now).min(Duration::from_secs(3600));
-                drop(self.closing.wait_for(sleepers, slice));
+            if left.is_zero() || self.is_closed() {
+                return;
             }
+            // Far moments overflow the clock of the condition variable.
+            let slice = left.min(Duration::from_secs(3600));
+            drop(self.closing.wait_for(sleepers, slice));
         }
     }
 }
@@ -92,33 +72,29 @@ impl<'a> Check<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn closing_wakes_a_pause() {
         let gate = Gate::default();
         std::thread::scope(|scope| {
-            let pause = scope.spawn(|| gate.pause(Moment::NEVER, None));
+            scope.spawn(|| gate.pause(Moment::NEVER));
             gate.close();
-            assert_eq!(pause.join().unwrap(), Woken::Closed);
         });
-        gate.close();
+        gate.pause(Moment::NEVER);
     }
 
     #[test]
-    fn the_callers_check_runs_on_its_own_thread_and_often() {
-        let gate = Gate::default();
-        let me = std::thread::current().id();
-        let (mut asked, start) = (0, Instant::now());
-        let mut check = || {
-            assert_eq!(std::thread::current().id(), me);
+    fn a_callers_check_is_asked_again_when_it_is_due() {
+        let mut asked = 0;
+        let mut asks = || {
             asked += 1;
-            asked == 4
+            asked == 3
         };
-        let wake = Moment::now().plus(Duration::from_secs(60));
-        let woken = gate.pause(wake, Some(&mut Check::new(&mut check)));
-        assert_eq!(woken, Woken::Interrupted);
-        // Three slices lie between four questions.
-        assert!(start.elapsed() >= 3 * CHECK && start.elapsed() < 60 * CHECK);
+        let (mut check, start) = (Check::new(&mut asks), Moment::from_nanos(1_000_000_000_000));
+        assert!(!check.says_stop(start) && !check.says_stop(start));
+        assert_eq!(check.due(), start.plus(CHECK));
+        assert!(!check.says_stop(check.due()));
+        assert!(check.says_stop(check.due()));
+        assert_eq!(asked, 3);
     }
 }

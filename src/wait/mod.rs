@@ -11,7 +11,7 @@ mod store_place;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
-pub(crate) use gate::{Check, Gate, Woken};
+pub(crate) use gate::{Check, Gate};
 pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Validity};
 pub(crate) use room::{Owing, Room, Waiter};
 pub(crate) use store_place::look_span;

@@ -2,7 +2,8 @@
  * Leasehold: one lock for programs on many machines, or for the processes of one.
  *
  * Take it, know how long you may rely on it, prove to the resource that you are the latest holder
- * (the fence), give it back. Locks are kept on one Redis or Valkey server, or in an SQLite file.
+ * (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a
+ * Cluster, or a quorum of several), or in an SQLite file.
  *
  *     leasehold_client *client; leasehold_lock *lock; leasehold_lease *lease;
  *     leasehold_error *error = NULL;
@@ -83,9 +84,10 @@
 /* ---- What a program holds -------------------------------------------------------------------- */
 
 /**
- * An open store with its connections and a background thread that renews leases (and, on Redis, an
- * idle one of the pool until all that came of the client is freed). Open one for a process and
- * share it between threads. Free it with leasehold_client_free().
+ * An open store with its connections and a background thread that renews leases. (On Redis, one
+ * more thread belongs to the connection pools; it sleeps, and ends when everything that came of the
+ * client is freed.) Open one for a process and share it between threads. Free it with
+ * leasehold_client_free().
  */
 typedef struct leasehold_client leasehold_client;
 
@@ -514,7 +516,7 @@ typedef int (*leasehold_interrupt_fn)(void *user_data);
 #define LEASEHOLD_WAIT_MODE_QUEUE 1
 /**
  * By asking again and again, in no order: for names that are shared with other libraries, whose
- * releases tell nobody. A thread that spins comes after all who queue for the name.
+ * releases tell nobody. A thread that spins comes after all that queue for the name.
  */
 #define LEASEHOLD_WAIT_MODE_SPIN 2
 
@@ -655,8 +657,8 @@ leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
  * web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
  * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
  * may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
- * LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where somebody has
- * extended it before who attached it too. Whoever has the token can release the lock without.
+ * LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
+ * program that attached it has extended it first. The token alone is enough to release the lock.
  *
  * Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
@@ -726,9 +728,9 @@ void leasehold_lock_state_free(leasehold_lock_state *state);
 uint64_t leasehold_lease_fence(const leasehold_lease *lease);
 
 /**
- * The token that marks the grant in the store: 32 hexadecimal digits. Whoever has it can release
- * the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong handle.
- * Any thread.
+ * The token that marks the grant in the store: 32 hexadecimal digits. It is all that is needed to
+ * release the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong
+ * handle. Any thread.
  */
 const char *leasehold_lease_token(const leasehold_lease *lease);
 

@@ -1,4 +1,4 @@
-//! Telling whoever asks what happens to leases in the background.
+//! Telling subscribers what happens to leases in the background.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter, Read, Write};

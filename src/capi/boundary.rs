@@ -141,7 +141,7 @@ fn discard(payload: Box<dyn Any + Send>) {
     }
 }
 
-/// Where this thread panicked since somebody asked last.
+/// Where this thread panicked since that was last asked.
 pub(super) fn take_place() -> Option<String> {
     PLACE.try_with(|place| place.try_borrow_mut().ok()?.take()).ok().flatten()
 }
@@ -161,7 +161,7 @@ fn quieten() {
         if DEPTH.get() == 0 && !pool && !fork::is_ours() {
             return before(panic);
         }
-        // Not logged here: whoever panics may hold what the log callback asks for.
+        // Not logged here: the code that panics may hold what the log callback asks for.
         let place = panic.location().map(ToString::to_string);
         let _ = PLACE.try_with(|cell| cell.try_borrow_mut().map(|mut cell| *cell = place));
     }));

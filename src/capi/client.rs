@@ -13,9 +13,10 @@ use super::table::{self, Handled, Kind};
 use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
 
-/// An open store with its connections and a background thread that renews leases (and, on Redis, an
-/// idle one of the pool until all that came of the client is freed). Open one for a process and
-/// share it between threads. Free it with leasehold_client_free().
+/// An open store with its connections and a background thread that renews leases. (On Redis, one
+/// more thread belongs to the connection pools; it sleeps, and ends when everything that came of the
+/// client is freed.) Open one for a process and share it between threads. Free it with
+/// leasehold_client_free().
 pub struct leasehold_client(());
 
 /// What a client counts: one of LEASEHOLD_COUNTER_...

@@ -25,7 +25,7 @@ pub(super) struct EventsObject {
     freed: AtomicBool,
 }
 
-/// How soon somebody who waits learns that the subscription was freed.
+/// How soon a thread that waits learns that the subscription was freed.
 const SLICE: Duration = Duration::from_millis(100);
 
 impl Handled for EventsObject {

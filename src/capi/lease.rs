@@ -19,7 +19,7 @@ use crate::{Lease, Token};
 pub struct leasehold_lease(());
 
 /// Ending a lease takes the lease itself. So it lies in a place that is empty afterwards; calls
-/// that talk to the store borrow it from there, and whoever ends it waits for them.
+/// that talk to the store borrow it from there, and the call that ends it waits for them.
 pub(super) struct LeaseObject {
     held: Mutex<Held>,
     returned: Condvar,
@@ -66,8 +66,8 @@ impl LeaseObject {
         let lease = held.lease.clone().ok_or_else(|| self.over())?;
         held.borrowers += 1;
         drop(held);
-        // The loan is dropped after the clone, which is declared later, and so it is when there is a
-        // panic: whoever waits for the loan's end needs to be the only one that has the lease.
+        // The loan is dropped after the clone, which is declared later, and so it is when there is
+        // a panic: the call that waits for the loan's end must be the only one that has the lease.
         let _loan = Loan { of: self };
         let lease = lease;
         Ok(talk(&lease)?)
@@ -77,8 +77,8 @@ impl LeaseObject {
     fn end(&self) -> Result<Lease, Failure> {
         let mut held = self.held.lock();
         if held.borrowers > 0 && log::is_inside() {
-            // Whoever uses it may be waiting for this very call of the log function. What it was
-            // told of is over, so that there is nothing to wait for.
+            // The call that uses it may be waiting for this very call of the log function. What it
+            // was told of is over, so that there is nothing to wait for.
             if held.lease.as_deref().is_some_and(Lease::is_valid) {
                 return Err(bad("a lease that is being extended is not ended by a log function"));
             }
@@ -115,9 +115,9 @@ pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) ->
     boundary::value(0, || Ok(table::get::<LeaseObject>(lease)?.fence))
 }
 
-/// The token that marks the grant in the store: 32 hexadecimal digits. Whoever has it can release
-/// the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong handle.
-/// Any thread.
+/// The token that marks the grant in the store: 32 hexadecimal digits. It is all that is needed to
+/// release the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong
+/// handle. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_token(lease: *const leasehold_lease) -> *const c_char {
     boundary::value(c"".as_ptr(), || Ok(table::get::<LeaseObject>(lease)?.token.start()))

@@ -27,7 +27,7 @@ pub const LEASEHOLD_WAIT_MODE_AUTO: leasehold_wait_mode = 0;
 /// In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs.
 pub const LEASEHOLD_WAIT_MODE_QUEUE: leasehold_wait_mode = 1;
 /// By asking again and again, in no order: for names that are shared with other libraries, whose
-/// releases tell nobody. A thread that spins comes after all who queue for the name.
+/// releases tell nobody. A thread that spins comes after all that queue for the name.
 pub const LEASEHOLD_WAIT_MODE_SPIN: leasehold_wait_mode = 2;
 
 /// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
@@ -371,8 +371,8 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
 /// web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
 /// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
 /// may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
-/// LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where somebody has
-/// extended it before who attached it too. Whoever has the token can release the lock without.
+/// LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
+/// program that attached it has extended it first. The token alone is enough to release the lock.
 ///
 /// Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.

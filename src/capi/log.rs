@@ -63,7 +63,7 @@ pub unsafe extern "C" fn leasehold_log_set(
             return Err(bad("a log function can be ended from within, not replaced"));
         }
         if INSIDE.get() {
-            // Whoever sets another one at this moment waits for this very call to end.
+            // A thread that sets another one at this moment waits for this very call to end.
             FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
             return Ok(LEASEHOLD_OK);
         }
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn leasehold_log_set(
             std::thread::sleep(Duration::from_millis(1));
         }
         if let Some(receiver) = receiver {
-            // Nobody reads it now: whoever comes finds no function yet.
+            // Nobody reads it now: a thread that comes finds no function yet.
             USER_DATA.store(user_data, Ordering::SeqCst);
             FUNCTION.store(receiver as *mut (), Ordering::SeqCst);
             log::set_max_level(filter);
@@ -97,8 +97,8 @@ fn filter(level: leasehold_log_level) -> Option<LevelFilter> {
 }
 
 // There is no mutex here: a forked child could inherit it locked, and logs too. A call counts
-// itself before it looks for the function; whoever sets one takes the old one away first and waits
-// until nobody is counted.
+// itself before it looks for the function; a thread that sets one takes the old one away first and
+// waits until none is counted.
 
 type Function = unsafe extern "C" fn(*mut c_void, leasehold_log_level, *const c_char);
 
@@ -145,7 +145,7 @@ struct Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        // Whoever forked within the function is not counted in the child.
+        // A thread that forked within the function is not counted in the child.
         if self.birth.is_here() {
             self.calls.0.fetch_sub(1, Ordering::SeqCst);
         }
@@ -179,7 +179,7 @@ impl Drop for Setter {
     }
 }
 
-/// Only called by whoever sets.
+/// Only called by the thread that sets.
 fn install() -> Result<(), Failure> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.load(Ordering::SeqCst) {

@@ -10,8 +10,8 @@
 //!     generation     |   slot         |  kind  | 1
 //! ```
 //!
-//! Whoever looks an object up shares it until his call ends; freeing a handle takes it out of the
-//! table only, so that nobody's call loses its object.
+//! A call that looks an object up shares it until the call ends; freeing a handle takes it out of
+//! the table only, so that nobody's call loses its object.
 //!
 //! A forked child may have inherited the table's mutex in any state. So the table remembers its
 //! process, which is asked before the mutex is touched. A child that opens something gets a table
@@ -269,7 +269,7 @@ pub(super) fn open<T: Handled>(object: T) -> Result<*mut T::Handle, Failure> {
     Ok(std::ptr::without_provenance_mut(bits.ok_or_else(full)?.write()))
 }
 
-/// The object that a handle stands for, shared with whoever else uses or frees it meanwhile.
+/// The object that a handle stands for, shared with calls that use or free it meanwhile.
 pub(super) fn get<T: Handled>(handle: *const T::Handle) -> Result<Arc<T>, Failure> {
     panic_point();
     let table = current();

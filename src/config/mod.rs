@@ -101,14 +101,15 @@ impl Config {
     /// says otherwise. In a quorum, each URL has its own credentials, `db`, TLS files and `replicas`;
     /// what concerns the client as a whole stands on the last one.
     ///
-    /// A master that fails is left for the one that Sentinels elect, within a second of the election;
-    /// calls that meet the failover are tried again by their deadline where that is safe. What the
-    /// old master had not passed on yet is lost with it: a lock may then be granted while somebody
-    /// still holds it, under a larger fence, and whoever held it is told that it is lost when it is
-    /// renewed next. With `replicas=`, a take waits for so many replicas, for a quarter of
-    /// `io_timeout` at most (in a quorum, for a quarter of what it waits for a server). Where too few acknowledge it, the lock is
-    /// given back and the error is [`ErrorKind::NotReplicated`]; a call that waits goes on trying, and
-    /// gives back at its end what it could not rely on. Extensions do not wait for replicas.
+    /// A master that fails is left for the one that Sentinels elect, within a second of the
+    /// election; calls that meet the failover are tried again by their deadline where that is safe.
+    /// What the old master had not passed on yet is lost with it: a lock may then be granted while
+    /// somebody still holds it, under a larger fence, and its holder is told that it is lost at the
+    /// next renewal. With `replicas=`, a take waits for that many replicas, for a quarter of
+    /// `io_timeout` at most (in a quorum, for a quarter of what it waits for a server). Where too
+    /// few acknowledge it, the lock is given back and the error is [`ErrorKind::NotReplicated`]; a
+    /// call that waits goes on trying, and gives back at its end what it could not rely on.
+    /// Extensions do not wait for replicas.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`]: the URL is malformed, or has a key that is not known.
@@ -214,8 +215,8 @@ impl Config {
 
     /// How long a lock that was handed to a waiter stays with it before it must have answered: what
     /// a waiter that died just then costs the ones behind it. 1 s by default, from 50 ms to 60 s.
-    /// Those who wait look at the lock once in every window, and once a second in a longer one.
-    /// It should be several round trips, and longer than threads here may be held up.
+    /// Waiters look at the lock once in every window, and once a second in a longer one. It should
+    /// be several round trips, and longer than threads here may be held up.
     pub fn claim_window(mut self, window: Duration) -> Config {
         self.claim_window = window;
         self

@@ -1,7 +1,8 @@
 """Leasehold: one lock for programs on many machines, or for the processes of one.
 
 Take it, know how long you may rely on it, prove to the resource that you are the latest holder
-(the fence), give it back. Locks are kept on one Redis or Valkey server, or in an SQLite file.
+(the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a Cluster,
+or a quorum of several), or in an SQLite file.
 
 >>> import leasehold
 >>> client = leasehold.connect()            # or connect("redis://127.0.0.1")

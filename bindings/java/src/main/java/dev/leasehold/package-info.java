@@ -9,8 +9,8 @@
  * }
  * }</pre>
  *
- * <p>A {@link dev.leasehold.LeaseholdClient} is an open store: one Redis or Valkey server, or an
- * SQLite file. A {@link dev.leasehold.NamedLock} is a name and options. A
+ * <p>A {@link dev.leasehold.LeaseholdClient} is an open store: Redis or Valkey (one server,
+ * a Sentinel group, a Cluster, or a quorum of several), or an SQLite file. A {@link dev.leasehold.NamedLock} is a name and options. A
  * {@link dev.leasehold.Lease} is one turn of holding it, and the only proof of that. For code that
  * is written against {@link java.util.concurrent.locks.Lock}, there is
  * {@link dev.leasehold.LeaseholdLock}.

@@ -20,10 +20,10 @@ use crate::wait::{Ask, Ending};
 ///
 /// It is renewed in the background unless that was switched off, and released when it is dropped.
 /// Dropping does not wait for the store to answer: this client finds the lock free at once, another
-/// one perhaps a moment later. (On a quorum it waits for most of the servers.) Whoever must know
-/// that it is free calls [`release`](Lease::release).
+/// one perhaps a moment later. (On a quorum it waits for most of the servers.) A program that must
+/// know that the lock is free calls [`release`](Lease::release).
 ///
-/// The end of a lease takes the lease itself, so that nothing can be done with one that is over.
+/// Ending a lease consumes it, so that nothing can be done with a lease that is over.
 ///
 /// ```no_run
 /// # use leasehold::Client;
@@ -150,9 +150,9 @@ impl Lease {
     /// Gives the lock back, waiting for the store to say so.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`]: it was not ours any more, so what was done since may have met somebody
-    /// else's work; the fence tells. [`ErrorKind::Unknown`]: the store did not answer by
-    /// `io_timeout`; it is asked again in the background until the ttl has passed.
+    /// [`ErrorKind::Lost`]: it was not ours any more, so another program may have worked at the
+    /// same time; the fence tells which is later. [`ErrorKind::Unknown`]: the store did not answer
+    /// by `io_timeout`; it is asked again in the background until the ttl has passed.
     /// [`ErrorKind::Closed`]: closing the client has released it before. Those that are not
     /// retriable, such as [`ErrorKind::Permission`]: the store refused, and the lock stays taken
     /// until its ttl has passed.
@@ -251,8 +251,8 @@ impl Lease {
             }?;
             Ok(match answer.reply {
                 Reply::Given => Release::Done,
-                // Somebody gave it: an earlier try of this release whose reply was lost, if it was
-                // ours to give then.
+                // Some request gave it: an earlier try of this release whose reply was lost, if it
+                // was ours to give then.
                 _ if asked_before && in_time => Release::Done,
                 _ if asked_before => Release::Unknown(Error::new(
                     ErrorKind::Unknown,
@@ -268,15 +268,15 @@ impl Lease {
         given.unwrap_or_else(|unanswered| {
             let until = self.grant.kept_until(Moment::now());
             core.owe(Owed { identity: identity.clone(), until });
-            // What can be done later is still to be done, so nobody knows.
+            // The keeper will try again, so the outcome is unknown.
             let is_asked = unanswered.is_asked || unanswered.error.is_retriable();
             Release::Unknown(Unanswered { is_asked, ..unanswered }.of("release"))
         })
     }
 
     /// Gives the lock up and stands in line for the thread of this process that is next, in one
-    /// write. Where the give hands the lock to whoever is first, a place that is older than others
-    /// is taken before it.
+    /// write. Where the give hands the lock to the first waiter, a place with an older ticket is
+    /// taken before it.
     fn give_and_take(
         &self,
         core: &Core,
@@ -367,13 +367,13 @@ impl Drop for Lease {
         let Ok(core) = self.keeper.core_even_closed() else { return };
         if let Some(from) = self.grant.handed_on() {
             self.end(core);
-            // Not under the token itself: nobody said that its holder has let go of it.
+            // Not under the token itself: nothing says that its holder has let go of it.
             let [detached, ours, _] = self.grant.handed_on_as(from);
             return leaving::owe_all(core, [detached, ours]);
         }
         let Some(turn) = self.end_turn(core) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());
-        // Those of this process who come next must hear what their take brought.
+        // The next waiters of this process must hear the outcome of their take.
         if matches!(turn.ending, Ending::Alone | Ending::Give { take: None, until: None }) {
             let until = self.grant.kept_until(Moment::now());
             let owed = Owed { identity: self.grant.identity.clone(), until };

@@ -17,11 +17,11 @@ pub(super) struct Book {
     steps: BTreeMap<(Moment, u64), Arc<Grant>>,
     ends: BTreeMap<(Moment, u64), Arc<Grant>>,
     closing: Option<Deadline>,
-    /// When the store was last found to be another one than before: what it had granted is lost.
+    /// When the store was last found to be another one than before: its grants are lost.
     pub(super) lost_at: Moment,
 }
 
-/// So many grants are looked through at once, while nobody else has the book.
+/// How many grants are looked through at once, while nobody else has the book.
 const AT_ONCE: usize = 1000;
 impl Book {
     /// Files a grant under its moments, anew if it stands here already. Tells when something is to be
@@ -77,21 +77,21 @@ impl Book {
     }
 
     /// The grants for which something is due, those that end first before the others. They stay
-    /// filed; whoever acts on one files it anew.
+    /// filed; the caller that acts on one files it anew.
     pub(super) fn due(&self, now: Moment, most: usize) -> Vec<Arc<Grant>> {
         let past = ..=(now, u64::MAX);
         let ending = self.ends.range(past).map(|(_, grant)| grant);
         let stepping = self.steps.range(past).map(|(_, grant)| grant);
         let mut due: Vec<_> = ending.chain(stepping).take(most * 8).cloned().collect();
         if !due.is_empty() && due.len() < most {
-            // A round trip is made anyway: what falls due soon goes along, so that many leases do
-            // not cost as many round trips.
+            // A round trip is made anyway: renewals that fall due soon go along, so that many
+            // leases do not cost as many round trips.
             let soon = self.steps.range((now, u64::MAX)..).take(most);
             let soon = soon.filter(|((at, _), grant)| now.plus(grant.leeway()) >= *at);
             due.extend(soon.map(|(_, grant)| Arc::clone(grant)));
         }
         if due.len() > most {
-            // A short lease is not to stand behind a crowd of long ones.
+            // A short lease must not wait behind many long ones.
             let soonest = self.ends.values().take(most * 8);
             let soonest = soonest.filter(|grant| grant.next() <= now);
             due.extend(soonest.cloned());
@@ -172,7 +172,7 @@ mod tests {
         let now = later.plus(Duration::from_millis(150));
         let due = book.due(now, 128);
         assert_eq!((due.len(), due[0].id), (128, 5000));
-        // And not before its time.
+        // And not before that.
         let due = book.due(later.plus(Duration::from_millis(50)), 128);
         assert!(due.iter().all(|grant| grant.id != 5000));
     }

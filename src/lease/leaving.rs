@@ -96,7 +96,7 @@ impl Lease {
     }
 
     /// Ends a turn that was attached and never extended, with the same request for each token under
-    /// which the store may have the lock: who was handed a token may release its lock.
+    /// which the store may have the lock: the token is enough to release it.
     pub(super) fn ask_as_handed_on(
         &self,
         core: &Core,

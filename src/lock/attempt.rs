@@ -40,8 +40,8 @@ pub(super) struct Attempt<'a> {
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
 pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
-/// A lease that is given back sooner than this needs no claim. A part of the claim window where that
-/// is short.
+/// A lease that is released sooner than this needs no claim. Where the claim window is short, a
+/// part of it.
 const CLAIM_AFTER: Duration = Duration::from_millis(50);
 
 impl<'a> Attempt<'a> {
@@ -142,7 +142,7 @@ impl<'a> Attempt<'a> {
         let grant = Arc::new(grant);
         let lease = Lease::new(Arc::clone(&self.lock.keeper), Arc::clone(&grant));
         if !core.keep(&grant) {
-            // Nobody else will give it, and dropping it would not insist.
+            // Nobody else gives it, and dropping it would try only once.
             let _ = lease.release();
             return Err(Error::bare(ErrorKind::Closed));
         }
@@ -150,8 +150,8 @@ impl<'a> Attempt<'a> {
         Ok(lease)
     }
 
-    /// A grant that a message told of, and of which that is not enough. Asked again with the same
-    /// token, it is granted for the whole ttl under the same fence. None if it cannot be relied on.
+    /// A grant of which a message told, where that is not enough. Asked again with the same token,
+    /// it is granted for the whole ttl under the same fence. `None` if it cannot be relied on.
     fn claimed(&mut self, identity: &Identity, id: u64) -> Option<Grant> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
@@ -162,7 +162,7 @@ impl<'a> Attempt<'a> {
                     let now = Moment::now();
                     Grant::taken(identity.clone(), self.terms, id, answer.sent, now)
                 }
-                // It was lost meanwhile; whatever there is now under this token is given.
+                // It was lost meanwhile; the caller gives what is under this token now.
                 _ => None,
             },
             Err(failure) => {

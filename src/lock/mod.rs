@@ -115,9 +115,9 @@ impl Lock {
 
     /// How long the store may take to answer when this lock is taken: by default the client's
     /// [`io_timeout`](crate::Config::io_timeout), 1 s; from 1 ms to 1 h. While the store is silent,
-    /// so long take a try and a shorter wait. Whoever turns duplicates away and sets 50 ms here has
-    /// an answer by then, or an error that is not to be taken for one. Leases are renewed and
-    /// released by the client's.
+    /// a try takes that long, and so does a shorter wait. A program that turns duplicates away and
+    /// sets 50 ms here has an answer by then, or an error, which is no answer. Leases are renewed
+    /// and released by the client's.
     pub fn io_timeout(mut self, most: Duration) -> Lock {
         self.options.io_timeout = Some(most);
         self
@@ -206,13 +206,13 @@ impl Lock {
         self.acquire_within(self.options.wait, Some(Check::new(&mut stop)))
     }
 
-    /// Goes on with a lease that another process took and let go of with
-    /// [`Lease::detach`]: a web request takes it, a worker releases it. Asks nobody; the lease, which
-    /// has a token of its own, may be relied on after its first successful [`extend`](Lease::extend).
-    /// That is [`ErrorKind::Lost`] where nobody detached a lease with this token and fence, and where
-    /// somebody has extended it before who attached it too. [`Lease::release`] needs no extension and
-    /// no detaching: who has the token can release the lock. Dropping the lease releases only what
-    /// was detached.
+    /// Goes on with a lease that another process took and let go of with [`Lease::detach`]: a web
+    /// request takes it, a worker releases it. Asks nobody; the lease, which has a token of its
+    /// own, may be relied on after its first successful [`extend`](Lease::extend). That is
+    /// [`ErrorKind::Lost`] where nobody detached a lease with this token and fence, and where
+    /// another program that attached it has extended it first. [`Lease::release`] needs no
+    /// extension and no detaching: the token is enough to release the lock. Dropping the lease
+    /// releases only what was detached.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`] for a fence that none can be.

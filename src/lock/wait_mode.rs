@@ -25,7 +25,7 @@ pub enum WaitMode {
     Queue,
     /// By asking again and again, each thread for itself and in no order. Right for names that are
     /// shared with other libraries, whose releases tell nobody. A thread that spins comes after all
-    /// who queue for the name.
+    /// that queue for the name.
     Spin(Backoff),
 }
 

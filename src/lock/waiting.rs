@@ -101,7 +101,7 @@ impl<'a> Waiting<'a, '_> {
     fn run(mut self) -> Result<Option<Lease>, Error> {
         let ended = self.until_lease();
         match (ended, self.leave()) {
-            // The turn came first, and a time that is over ends only what has not begun.
+            // The turn came first; a time limit ends only a wait without a turn.
             (Err(error), Some((turn, legacy))) if error.kind() == ErrorKind::Timeout => {
                 self.attempt.turn(turn, legacy)?.map_or(Err(error), |lease| Ok(Some(lease)))
             }
@@ -139,7 +139,7 @@ impl<'a> Waiting<'a, '_> {
             }
             // Asked each time: the client may have been closed since.
             self.attempt.core = self.attempt.lock.keeper.core()?;
-            // A wait asks once at least; but however often it has to, it ends in time.
+            // A wait asks once at least, and ends in time however often it has to ask.
             if self.tries > 0 || !matches!(next, Next::Ask(_)) {
                 self.look_up(now)?;
             }
@@ -197,7 +197,7 @@ impl<'a> Waiting<'a, '_> {
         if check.due() <= now
             && let Some(waiter) = &self.waiter
         {
-            // It takes as long as it likes.
+            // The check may take any time.
             waiter.step_aside();
         }
         let keeper = &self.attempt.lock.keeper;
@@ -219,7 +219,7 @@ impl<'a> Waiting<'a, '_> {
         }
     }
 
-    /// Looks at the lock. What fails is made up for by the next look.
+    /// Looks at the lock. The next look makes up for one that fails.
     fn look(&mut self, token: Token) {
         let attempt = &mut self.attempt;
         let (since, by) = (Moment::now(), attempt.answer_by());

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::jitter::Jitter;
 
 /// How a wait that spins asks again: a few times at once, then after pauses that grow, each of a
-/// random length up to its limit, so that waiters do not come in step. For
+/// random length up to its limit, so that waiters do not fall into step. For
 /// [`WaitMode::Spin`](crate::WaitMode::Spin).
 ///
 /// No pause goes past the moment when the lock can be free by its ttl.
@@ -47,8 +47,8 @@ impl Backoff {
         self
     }
 
-    /// The limit that no pause exceeds. An SQLite file keeps the order of its waiters and takes
-    /// those for dead that it does not hear of, so there it is 200 ms at most.
+    /// The limit that no pause exceeds. An SQLite file keeps the order of its waiters and counts
+    /// a waiter that does not look as dead, so there it is 200 ms at most.
     pub fn longest(mut self, pause: Duration) -> Backoff {
         self.longest = Some(pause);
         self
@@ -94,7 +94,7 @@ impl Pace {
         Pace { backoff, longest: backoff.longest.unwrap_or(longest), tries: 0, jitter }
     }
 
-    /// `span`, a tenth more or less, so that waiters do not come in step.
+    /// `span`, a tenth more or less, so that waiters do not fall into step.
     pub(crate) fn around(&mut self, span: Duration) -> Duration {
         self.jitter.around(span)
     }

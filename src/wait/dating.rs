@@ -2,11 +2,10 @@
 //!
 //! The server says by its own clock when it handed a lock to somebody. Its clock may be hours off,
 //! but a reply that carries the server's time shows by how much at most: the server looked at its
-//! clock after we sent the request. So each reply gives a bound for the difference, the best of
-//! them is the newest, or an older one whose request was so much faster on its way that the drift of
-//! the clocks since then weighs less. What is dated by it is never dated later than it happened.
-//! (Dating a message from its receipt would make two holders: it may have lain unread for as long
-//! as one likes.)
+//! clock after we sent the request. So each reply gives a bound for the difference. The best one is
+//! the newest, or an older one whose request was so much faster that the drift of the clocks since
+//! then weighs less. What is dated by it is never dated later than it happened. (Dating a message
+//! from its receipt would make two holders: it may have lain unread for any time.)
 
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ pub(crate) struct Dating {
     best: Option<Sample>,
 }
 
-/// The server's clock stood so after we had sent a request.
+/// The server's clock as it stood after we had sent a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Sample {
     sent: Moment,
@@ -38,15 +37,15 @@ impl Dating {
         (self.since, self.best) = (now, None);
     }
 
-    /// The same, if that was not done since this moment.
+    /// Forgets everything, unless that was done since this moment.
     pub(crate) fn restart_by(&mut self, moment: Moment) {
         if self.since < moment {
             self.restart(moment);
         }
     }
 
-    /// A request sent at `sent` was answered, and the server's clock (in microseconds; 0 for none)
-    /// stood so meanwhile.
+    /// A request sent at `sent` was answered with the server's clock, in microseconds; 0 where the
+    /// answer has none.
     pub(crate) fn sample(&mut self, sent: Moment, server: u64) {
         if server == 0 || sent < self.since {
             return;
@@ -58,7 +57,7 @@ impl Dating {
         }
     }
 
-    /// A moment that is not later than the one at which the server's clock stood so; `None` while
+    /// A moment at or before the one at which the server's clock showed `server`; `None` while
     /// nothing is known of that clock.
     pub(crate) fn date(&self, server: u64, now: Moment) -> Option<Moment> {
         let best = self.best.as_ref().filter(|best| now.since(best.sent) < FRESH)?;

@@ -9,7 +9,7 @@ use crate::sync::{Condvar, Mutex};
 /// How often a caller's check is asked during a wait.
 const CHECK: Duration = Duration::from_millis(100);
 
-/// Open while the client is; everybody who pauses here is woken when it closes.
+/// Open while the client is; closing wakes every thread that pauses here.
 #[derive(Default)]
 pub(crate) struct Gate {
     closed: AtomicBool,
@@ -24,7 +24,7 @@ impl Gate {
 
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // With the mutex, so that nobody is between his look at the flag and his sleep.
+        // With the mutex, so that no thread is between reading the flag and sleeping.
         drop(self.sleepers.lock());
         self.closing.notify_all();
     }

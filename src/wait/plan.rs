@@ -12,10 +12,10 @@ pub(crate) const TURNS: u32 = 64;
 pub(crate) struct Limits {
     /// The most turns under one grant, and the number of fences that are asked for.
     pub(crate) turns: u32,
-    /// Whoever is told that the lock is free asks after up to this, each after a span of his own:
-    /// where several who ask at once may keep each other from the lock.
+    /// A waiter that is told that the lock is free asks after a random part of this: where several
+    /// ask at once, they may keep each other from the lock.
     pub(crate) spread: Duration,
-    /// Whoever has a place in the store's queue looks at the lock as often as this, at least.
+    /// A waiter with a place in the store's queue looks at the lock at least this often.
     pub(crate) look: Duration,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Validity {
     Passed,
 }
 
-/// A token that is to be given up; again until the moment, if that is not over.
+/// A token that is to be given up, again and again until the moment, if that is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Owe {
     pub(crate) token: Token,

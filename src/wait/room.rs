@@ -55,7 +55,7 @@ impl Room {
         Room { limits, occupied: AtomicUsize::new(0), waiters: Mutex::default() }
     }
 
-    /// Whether anybody waits for the name or holds it under a grant that passes on turns.
+    /// Whether a thread waits for the name, or holds it under a grant whose turns pass on.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.is_occupied() && self.waiters.lock().queues.contains_key(name)
     }
@@ -116,7 +116,7 @@ impl Room {
         ending
     }
 
-    /// What came of a take.
+    /// The outcome of a take.
     pub(crate) fn answered(
         &self,
         name: &Arc<[u8]>,
@@ -136,7 +136,7 @@ impl Room {
         })
     }
 
-    /// What a look at the lock brought that a token waits for. The thread that looked goes on.
+    /// What a look showed of the lock that a token waits for. The thread that looked goes on.
     pub(crate) fn seen(&self, name: &[u8], token: Token, since: Moment, free_in: Duration) {
         if let Some(queue) = self.waiters.lock().queues.get_mut(name) {
             queue.seen(token, since, free_in, Moment::now());
@@ -160,8 +160,8 @@ impl Room {
         }
     }
 
-    /// Why waiters for the name cannot be told anything, if its server refused that when it was
-    /// last asked.
+    /// Why waiters for the name cannot be told anything: its server refused that when it was last
+    /// asked.
     pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
         self.waiters.lock().refusal(name).cloned()
     }
@@ -227,7 +227,7 @@ impl Waiter<'_> {
         (next, legacy)
     }
 
-    /// This thread is about to be busy elsewhere: somebody else is to listen meanwhile.
+    /// This thread is about to be busy elsewhere: another one is to listen meanwhile.
     pub(crate) fn step_aside(&self) {
         let woken = self.room.waiters.lock().nominate();
         notify(woken);
@@ -242,7 +242,7 @@ impl Waiter<'_> {
             return;
         }
         let stands = waiters.queues.get(&self.name).is_some_and(|queue| queue.is_standing(self.id));
-        // Where there is nothing to hear, and will not be, nobody has to be woken to listen.
+        // Where there is nothing to hear, and will not be, no thread has to be woken to listen.
         let hears = |listener: &&dyn Listener| {
             listener.are_any_open() || waiters.refusal(&self.name).is_none()
         };
@@ -257,7 +257,7 @@ impl Waiter<'_> {
                 }
                 until = until.min(waiters.reopen(&self.name));
             }
-            // Also to what is only for others here.
+            // Also to messages that are only for others here.
             if waiters.listener.is_none() && listener.are_any_open() {
                 waiters.listener = Some(self.id);
                 drop(waiters);
@@ -288,19 +288,20 @@ impl Waiter<'_> {
             }
             Err(error) => {
                 trouble = Some(error);
-                // Who is not told has to ask; and who may have counted on what has ended.
+                // Waiters that are not told have to ask; so have those that counted on a connection
+                // that has ended.
                 woken = waiters.reopened(now, |name| !listener.are_all_open(name));
             }
         }
         drop(waiters);
         notify(woken);
-        // With no mutex held: a logger of the host's may close this very client.
+        // With no mutex held: the program's logger may close this very client.
         if let Some(error) = trouble {
             log::debug!("the wake-up connection: {error}");
         }
     }
 
-    /// Sees to it that waiters for the name are told, if that can be had now.
+    /// Opens the connection on which waiters for the name are told, if that can be had now.
     pub(crate) fn open(&self, listener: &dyn Listener, open_by: Deadline) {
         let mut waiters = self.room.waiters.lock();
         let now = Moment::now();

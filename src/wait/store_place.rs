@@ -12,9 +12,10 @@ use crate::clock::Moment;
 use crate::grant::Terms;
 use crate::token::Token;
 
-/// However the lock is held, somebody asks about a place as often as this, which keeps it.
+/// A waiter polls at least as often as this, which keeps its place.
 pub(super) const SLOW_CHECK: Duration = Duration::from_secs(30);
-/// Those in front ask first when a ttl has run out: each one behind waits so much longer.
+/// When a ttl has run out, the first waiter asks first: each waiter behind another waits this much
+/// longer.
 const STEP: Duration = Duration::from_millis(20);
 const MOST_STEPS: u32 = 50;
 /// No waiter looks more seldom than this, however long the claim window is. (Where threads are
@@ -27,7 +28,7 @@ const AGAIN: Duration = Duration::from_micros(500);
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct StorePlace {
     pub(super) token: Token,
-    /// Of the lock for which the token was made. The place is found by its ttl.
+    /// The terms for which the token was made. The store finds the place by their ttl.
     pub(super) terms: Terms,
     /// 0 while the store has not given one.
     pub(super) ticket: u64,
@@ -37,17 +38,17 @@ pub(super) struct StorePlace {
     pub(super) known: bool,
     /// When to ask again.
     pub(super) wake: Moment,
-    /// When that was last set by something else than an answer.
+    /// When `wake` was last set by something other than an answer.
     told: Option<Moment>,
     /// When to look at the lock. Not before there is a place.
     pub(super) look: Moment,
-    /// How many stood before it when that was last said.
+    /// How many stood before it, as last answered.
     pub(super) rank: u32,
     /// Until then the store may take the lock for the token because of a request that brought no
     /// answer.
     pub(super) suspect: Moment,
-    /// The waiters up to this one are all that a grant is for: what is left of the cohort that the
-    /// ticket is of.
+    /// The last waiter of the cohort to which the ticket belongs: a grant is for the waiters up to
+    /// this one.
     pub(super) mark: Option<u64>,
 }
 
@@ -70,19 +71,19 @@ impl StorePlace {
         }
     }
 
-    /// What was told before is what the request is for.
+    /// The request answers everything that was told before.
     pub(super) fn ask(&mut self) {
         (self.asking, self.known, self.told) = (true, true, None);
         self.look = Moment::NEVER;
     }
 
-    /// Something else than an answer says when to ask.
+    /// A message or a look says when to ask.
     pub(super) fn tell(&mut self, wake: Moment, now: Moment) {
         (self.wake, self.told) = (wake, Some(now));
     }
 
-    /// The request that was sent at `sent` is answered: ask again at `wake`. What was told since
-    /// it was sent is not put off by it.
+    /// The request that was sent at `sent` is answered: ask again at `wake`. The answer does not
+    /// put off what was told after it was sent.
     pub(super) fn answered(&mut self, sent: Moment, wake: Moment) {
         self.asking = false;
         self.wake = match self.told {

@@ -1,6 +1,6 @@
 //! Leases that a node lacks although it could have them: in a crowd, a loser had it there for a
-//! moment; or it has lost its data, or its clock has jumped. One node more that fails would then take
-//! the lease with it. Soon after that is noticed, all nodes are asked again, and where most have the
+//! moment; or it has lost its data, or its clock has jumped. If one more node fails, the lease is
+//! lost with it. Soon after that is noticed, all nodes are asked again, and where most have the
 //! lease the others are told to store it, too.
 //!
 //! A node that is told when the lease was given up meanwhile would keep it for a ttl. So when a lease
@@ -18,9 +18,9 @@ use crate::store::{Identity, Kept, Lane, Reach, Request};
 use crate::sync::Mutex;
 use crate::token::Token;
 
-/// Before the first try, and after it twice as long each time. Losers are gone in a moment.
+/// The pause before the first try; doubled after each one. Losers are gone in a moment.
 const FIRST: Duration = Duration::from_millis(50);
-/// For so long it is tried. After that it is noticed again with the next extension.
+/// How long a lease is tried. After that, the next extension notices it again.
 const SPAN: Duration = Duration::from_secs(1);
 /// At once.
 const MOST: usize = 32;
@@ -45,7 +45,7 @@ struct Mend {
 }
 
 impl Mends {
-    /// A node lacks a lease, or what is taken for one.
+    /// A node lacks a lease, or a token that may be one.
     pub(super) fn note(&self, token: Token, next: Moment) {
         let mut list = self.0.lock();
         if !list.iter().any(|mend| mend.token == token) {
@@ -123,8 +123,8 @@ impl Mends {
 }
 
 impl QuorumStore {
-    /// Before a lease that nobody relies on is passed on or shortened: what the nodes are asked to
-    /// mend it must not come behind that. Half of the time is left for the request itself.
+    /// Before a lease that nobody relies on is passed on or shortened: a request that mends it must
+    /// not arrive after that. Half of the time is left for the request itself.
     pub(super) fn await_mends(&self, requests: &[Request<'_>], deadline: Deadline) {
         for request in requests {
             if let Request::Extend { token, reach: Reach::Pass(_) | Reach::Set, .. } = *request {
@@ -136,8 +136,8 @@ impl QuorumStore {
         }
     }
 
-    /// Remembers leases that nodes lack, and gives up what such nodes were told of while it was
-    /// released or passed on.
+    /// Remembers leases that nodes lack, and gives up the copies that nodes were told to store
+    /// while the lease was released or passed on.
     pub(super) fn remember(&self, questions: &[Question<'_>]) {
         let lacking = questions.iter().filter_map(Question::lacking);
         for (token, _) in lacking.filter(|(_, nodes)| !nodes.is_empty()) {
@@ -176,7 +176,7 @@ impl QuorumStore {
             nodes[node].is_ready().then(|| question.ballot())
         });
         scatter().run(&asks, &mut questions);
-        // Only now, and where most have just said that they have it.
+        // Only now: a majority has just said that it has the lease.
         let fills = sheets(nodes, &questions, |question, node| {
             let (token, _) = question.lacking()?;
             question.fill(node).filter(|_| self.mends.tells(token, node))

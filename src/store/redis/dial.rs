@@ -66,8 +66,8 @@ impl Dialer {
 
     /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
     ///
-    /// It shows each socket before it connects. Whoever keeps a clone of it can end all that is done
-    /// with it, from another thread; an error means that it is not wanted any more.
+    /// It shows each socket before it connects. A thread that keeps a clone of the socket can end
+    /// everything that is done with it; an error means that the connection is not wanted any more.
     pub(super) fn dial(
         &self,
         address: &Address,

@@ -123,7 +123,7 @@ impl Pool {
         })
     }
 
-    /// The same, for as long as `with` takes.
+    /// Lends a slot while `with` runs.
     pub(super) fn with<T>(
         &self,
         lane: Lane,
@@ -133,7 +133,7 @@ impl Pool {
         self.lend(lane, deadline).map(|mut slot| with(&mut slot))
     }
 
-    /// Lends one after the other the slots that nobody uses, for as long as it is told to go on.
+    /// Lends the slots that are not in use, one after the other, until `lend` says stop.
     pub(super) fn each_idle(&self, mut lend: impl FnMut(&mut Slot) -> bool) {
         let callers = std::iter::from_fn(|| self.take(self.entrance.take_now()));
         let reserved = [&self.giver, &self.keeper].into_iter().filter_map(Turnstile::enter_now);
@@ -145,7 +145,7 @@ impl Pool {
                 break;
             }
         }
-        // The one that was used last is the next to be used.
+        // The slot that was used last is the next to be used.
         while lent.pop().is_some() {}
     }
 

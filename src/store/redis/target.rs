@@ -14,8 +14,8 @@ use crate::store::ServerId;
 pub(super) trait Target: Send + Sync {
     /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
     ///
-    /// It shows each socket before it connects. Whoever keeps a clone of it can end all that is done
-    /// with it, from another thread; an error means that it is not wanted any more.
+    /// It shows each socket before it connects. A thread that keeps a clone of the socket can end
+    /// everything that is done with it; an error means that the connection is not wanted any more.
     fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error>;
 
     /// Whether another server may take this one's place, so that an error of the one that was asked
@@ -35,11 +35,11 @@ pub(super) trait Target: Send + Sync {
     }
 
     /// The server at the other end does not serve as it should: before the next connection is made,
-    /// it is asked where to.
+    /// its address is asked for again.
     fn doubt(&self, _wire: &Wire) {}
 
-    /// Called by whoever listens, who sees by [`is_current`](Target::is_current) whether there was
-    /// news. Tells when to call again; returns by `until`.
+    /// Called by the thread that listens, which sees by [`is_current`](Target::is_current) whether
+    /// there was news. Tells when to call again; returns by `until`.
     fn keep_watch(&self, _until: Moment) -> Moment {
         Moment::NEVER
     }

@@ -59,7 +59,7 @@ impl Unread {
         self.replies.push_back(Owing { subject, sent, by });
     }
 
-    /// The same for a reply to what was sent before the last ones, so many of them.
+    /// The same for a reply that comes before the last `before` ones.
     pub(super) fn insert(&mut self, before: usize, (sent, by): (Moment, Deadline)) {
         let owing = Owing { subject: Subject::Nothing, sent, by };
         self.replies.insert(self.replies.len() - before, owing);
@@ -78,7 +78,7 @@ impl Unread {
         self.replies.front().is_some_and(|owing| owing.by.has_passed())
     }
 
-    /// The last replies, as many as that, belong to what was not sent at all.
+    /// The last `count` replies belong to requests that were not sent at all.
     pub(super) fn take_back(&mut self, count: usize, error: &Error) {
         for owing in self.replies.split_off(self.replies.len() - count) {
             if let Subject::Give(id, _) = owing.subject {
@@ -89,7 +89,7 @@ impl Unread {
     }
 }
 
-/// Whether it was done, nobody knows.
+/// An outcome that nobody knows.
 impl Drop for Unread {
     fn drop(&mut self) {
         for Owing { subject, sent, .. } in self.replies.drain(..) {
@@ -108,7 +108,7 @@ impl Drop for Unread {
 /// What a letter asks about.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum About<'a> {
-    /// No name, or one for which it does not matter what is owed.
+    /// No name, or a name whose owed gives do not matter.
     Nothing,
     Name(&'a [u8]),
     Requests(&'a [Request<'a>]),

@@ -110,8 +110,8 @@ impl Wire {
         }
     }
 
-    /// Reads once what comes by then; false if nothing does. After that, too, the connection is of
-    /// use: what is not a whole reply yet is kept.
+    /// Reads once what comes by then; false if nothing does. The connection stays usable: a reply
+    /// that has come in part is kept.
     pub(super) fn wait(&mut self, until: Deadline) -> Result<bool, Error> {
         self.socket().deadline = until;
         match self.read() {
@@ -121,13 +121,12 @@ impl Wire {
         }
     }
 
-    /// Reads what lies there already, and tells how much; not all of it where that is more than
-    /// [`AT_ONCE`].
+    /// Reads what has come already, and tells how much; stops after [`AT_ONCE`].
     pub(super) fn glance(&mut self) -> Result<usize, Error> {
         let before = self.filled;
         loop {
-            // What TLS has decrypted takes no time. Nor does what lies in the socket, unless it is a
-            // part of something encrypted.
+            // Reading what TLS has decrypted takes no time, nor does reading the socket, unless a
+            // part of an encrypted record is missing.
             let passed = Deadline::at(Moment::ZERO);
             let came = self.wait(passed).and_then(|came| {
                 Ok(came || (!self.is_silent() && self.wait(Deadline::after(LEAST))?))
@@ -141,7 +140,7 @@ impl Wire {
         }
     }
 
-    /// Whether so many replies have come whole by then, or no more will come.
+    /// Whether `count` replies have come whole by then, or no more will come.
     pub(super) fn has_whole(&mut self, count: usize, until: Deadline) -> bool {
         let (mut start, mut whole, mut next) = (0, 0, Progress::default());
         let mut is_over = false;

@@ -20,13 +20,13 @@ pub(super) struct Waiters {
     pub(super) listener: Option<u64>,
     /// The thread that opens one.
     pub(super) opener: Option<u64>,
-    /// Those who sleep and could listen.
+    /// Threads that sleep and could listen.
     pub(super) able: BTreeSet<u64>,
     pub(super) datings: BTreeMap<ServerId, Dating>,
-    /// For these names it could not be opened when that was last tried. They keep no other name
-    /// waiting, which may be told by another server.
+    /// Names for which it could not be opened when that was last tried. They hold up no other name,
+    /// which another server may tell of.
     pub(super) unheard: HashMap<Arc<[u8]>, Unheard>,
-    /// It was said once that a server does not let us listen.
+    /// The log has been told once that a server does not let us listen.
     pub(super) has_warned: bool,
     pub(super) closed: bool,
 }
@@ -68,13 +68,13 @@ impl Waiters {
         Some(Arc::clone(&sleeper.condvar))
     }
 
-    /// Somebody else is to listen, if nobody does.
+    /// Names another thread to listen, if none does.
     pub(super) fn nominate(&mut self) -> Option<Arc<Condvar>> {
         let able = self.able.first().copied().filter(|_| self.listener.is_none());
         self.wake(able)
     }
 
-    /// Everybody who waits for one of those names has to ask.
+    /// Every waiter for one of those names has to ask.
     pub(super) fn reopened(
         &mut self,
         now: Moment,
@@ -93,7 +93,7 @@ impl Waiters {
     ) -> Option<Arc<Condvar>> {
         let mut date = |server| {
             let dating = self.datings.get_mut(&by.server)?;
-            // Whoever has opened the connection may not have come to say so yet.
+            // The thread that opened the connection may not have come to say so yet.
             dating.restart_by(by.since);
             dating.date(server, now)
         };

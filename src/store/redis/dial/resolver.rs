@@ -1,8 +1,8 @@
 //! Names to addresses, by a deadline.
 //!
-//! The system's resolver has none, so it runs on a thread of its own; one that is still at it when
-//! a caller gives up is asked again by the next one that wants the same, so that a resolver that
-//! hangs costs one thread a name and not one for every call.
+//! The system's resolver has no deadline, so it runs on a thread of its own. Where that thread is
+//! not done when its caller gives up, the next caller that wants the same name waits for it: a
+//! resolver that hangs costs one thread for a name, and not one for every call.
 
 use std::collections::BTreeMap;
 use std::io;

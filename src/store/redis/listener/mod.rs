@@ -1,14 +1,14 @@
-//! Where this client is told that a lock is its own.
+//! Where this client is told that a lock was handed to it.
 //!
 //! A subscription is a RESP2 pub/sub connection, never of the pool. There is one to each server on
 //! which this client has waiters, and its channels are this client's alone. No thread stands behind
 //! it: a waiting thread reads all sockets, so that a notice costs no switch from thread to thread.
 //! The listener knows no topology: [`Endpoints`] tell it which server it is for a name.
 //!
-//! A client has one channel. In a Cluster it has one for each slot with a waiter: such a channel
-//! is heard on the server that has the slot, and ends when the slot moves. Servers before 7.0 have
-//! only the one channel, and each of them repeats there what was published on any other: what it
-//! says is then only a reason to ask.
+//! A client has one channel. In a Cluster it has one for each slot with a waiter: such a channel is
+//! heard on the server that has the slot, and ends when the slot moves. Servers before 7.0 have
+//! only the one channel, and each of them repeats there what was published on any other: a message
+//! is then only a reason to ask.
 
 mod slots;
 mod state;

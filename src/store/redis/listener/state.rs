@@ -23,9 +23,9 @@ pub(super) struct State {
     pub(super) wanted: Vec<(u32, u16)>,
     /// Why they were not opened.
     pub(super) refused: BTreeMap<(u32, u16), Error>,
-    /// Endpoints that are left alone until a moment, and why: their servers let nobody listen, or are
-    /// silent. Else each name would find that out for itself, and the names of a silent server
-    /// would keep those of others waiting all the time.
+    /// Endpoints that are left alone until a moment, and why: their servers let nobody listen, or
+    /// are silent. Else each name would find that out for itself, and the names of a silent server
+    /// would hold up those of others all the time.
     pub(super) resting: BTreeMap<u32, (Moment, Error)>,
     /// Messages that came while a channel was waited for.
     pub(super) unheard: Vec<(Teller, Vec<u8>)>,

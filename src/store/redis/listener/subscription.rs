@@ -33,18 +33,18 @@ pub(super) struct Subscription {
     pub(super) alive: Moment,
     /// Since when an answer to a PING is awaited.
     pub(super) asked: Option<Moment>,
-    /// More may lie there than was read in one go.
+    /// More may have come than was read in one go.
     pub(super) has_more: bool,
     /// What ended it, if that was seen while it was waited for.
     broken: Option<Error>,
-    /// No server, for what is told without saying whose clock it is dated by.
+    /// Stands for no server, in messages that do not say whose clock dates them.
     pub(super) nobody: ServerId,
     /// It is told on channels that belong to slots.
     pub(super) is_sharded: bool,
-    /// What was asked and not answered yet, in this order: the slots for which channels were
-    /// subscribed to, and nothing for a PING. An error does not say which of them it is about.
+    /// Requests that are not answered yet, in order: the slot of a channel, or `None` for a PING.
+    /// An error does not say which of them it is about.
     awaited: VecDeque<Option<u16>>,
-    /// What became of channels, since that was last asked for.
+    /// Changes of channels since they were last taken.
     pub(super) changes: Vec<(u16, Change)>,
 }
 

@@ -48,9 +48,12 @@ impl Progress {
     /// Clears the line while something else has the terminal; it is drawn again at the next look.
     pub(super) fn hide_during(&self, other: impl FnOnce()) {
         match &self.0 {
-            Some(drawn) => {
-                drawn.line.set_message("");
-                drawn.line.suspend(other);
+            Some(Drawn { line, .. }) => {
+                line.finish_and_clear();
+                line.set_draw_target(ProgressDrawTarget::hidden());
+                line.reset();
+                other();
+                line.set_draw_target(ProgressDrawTarget::stderr());
             }
             None => other(),
         }

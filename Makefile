@@ -5,6 +5,7 @@
 #   make install PREFIX=/usr/local     also LIBDIR, INCLUDEDIR, PKGCONFIGDIR, CMAKEDIR and DESTDIR
 #   make uninstall                     with the same folders: takes away what install put there
 #   make clean
+#   make header                        writes include/leasehold.h anew from the comments in src/capi
 #
 # FEATURES=sqlite,tls is what the library knows beyond plain Redis; without them it is smaller.
 # CARGO="cargo +1.89" or CARGO=/where/it/is names another cargo than the one in PATH.
@@ -39,11 +40,10 @@ all: $(BUILD)/$(SHARED)
 # The static library is made one object that shows nothing but leasehold_*: else a program that has
 # its own SQLite, or another library in Rust, would meet the names of ours. The bitcode that comes
 # with Rust's own library goes too: tools with an older LLVM plugin do not get past it.
-$(BUILD)/$(SHARED): Makefile Cargo.toml Cargo.lock $(BUILD)/features $(shell find src -type f)
+$(BUILD)/$(SHARED): Makefile Cargo.toml Cargo.lock $(BUILD)/features build.rs $(shell find build src -type f)
 	@$(need_rust)
 	$(CARGO) rustc --locked --release --lib --no-default-features --features "capi,$(FEATURES)" \
 		--target-dir "$(CARGO_DIR)" --crate-type cdylib,staticlib -- \
-		-C link-arg=-Wl,-soname,$(SONAME) -C link-arg=-Wl,-z,nodelete \
 		--print native-static-libs="$(CARGO_DIR)/native-static-libs"
 	$(LD) -r -o $(BUILD)/leasehold.o --whole-archive "$(CARGO_OUT)/$(STATIC)"
 	$(OBJCOPY) --wildcard --keep-global-symbol='leasehold_*' --strip-debug \
@@ -116,8 +116,11 @@ uninstall:
 		"$(DESTDIR)$(PKGCONFIGDIR)/leasehold.pc" "$(DESTDIR)$(CMAKEDIR)"/leaseholdConfig*.cmake
 	if [ -d "$(DESTDIR)$(CMAKEDIR)" ]; then rmdir "$(DESTDIR)$(CMAKEDIR)"; fi
 
+header:
+	LEASEHOLD_REWRITE=1 $(CARGO) test --quiet --features capi --test languages abi:
+
 clean:
 	rm -rf $(BUILD) "$(CARGO_DIR)"
 
 FORCE:
-.PHONY: all install uninstall clean FORCE
+.PHONY: all install uninstall header clean FORCE

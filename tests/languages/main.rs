@@ -6,6 +6,7 @@
 //! option runs only the tests whose name contains it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[cfg(feature = "capi")]
 mod abi;
 mod contend;
 mod driver;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         name: "the resource notices intruders".to_owned(),
         run: Box::new(contend::resource_notices_intruders),
     });
+    #[cfg(feature = "capi")]
     tests
         .extend(abi::TESTS.map(|(name, test)| Test { name: name.to_owned(), run: Box::new(test) }));
     let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));

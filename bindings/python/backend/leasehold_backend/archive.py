@@ -18,7 +18,7 @@ _EPOCH = 315532800
 
 #: What of the Rust project a source package carries, where it is there.
 _RUST = ["Cargo.toml", "Cargo.lock", "build.rs", "README.md", "CHANGELOG.md", "LICENSE-*"]
-_RUST += ["src/**/*", "include/*"]
+_RUST += ["build/*", "src/**/*", "include/*"]
 
 
 def write_wheel(folder: Path, built: Built) -> str:

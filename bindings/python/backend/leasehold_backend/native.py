@@ -43,18 +43,16 @@ def build(scratch: Path) -> Built:
     cargo = find_cargo()
     check_compiler()
     library = ["--lib", "--features", f"capi,{_FEATURES}", "--crate-type", "cdylib"]
-    soname = f"libleasehold.so.{metadata.version().split('.')[0]}"
-    link = [f"-Clink-arg=-Wl,-soname,{soname}", "-Clink-arg=-Wl,-z,nodelete"]
     command = ["--bin", "leasehold", "--features", f"cli,{_FEATURES}"]
     return Built(
-        _rustc(cargo, library, link, "libleasehold.so", scratch),
-        _rustc(cargo, command, [], "leasehold", scratch),
+        _rustc(cargo, library, "libleasehold.so", scratch),
+        _rustc(cargo, command, "leasehold", scratch),
     )
 
 
-def _rustc(cargo: str, what: List[str], how: List[str], file: str, scratch: Path) -> Path:
+def _rustc(cargo: str, what: List[str], file: str, scratch: Path) -> Path:
     common = ["--locked", "--release", "--no-default-features", "--message-format=short"]
-    command = [cargo, "rustc", *common, *what, "--", "-Cstrip=symbols", *how]
+    command = [cargo, "rustc", *common, *what, "--", "-Cstrip=symbols"]
     print("+", *command, flush=True)
     # As the Makefile of the library has it: beside what others build, not in its place.
     environment: Dict[str, str] = dict(os.environ)

@@ -1,7 +1,11 @@
-//! Writes `include/leasehold.h` from the sources of the C interface: cbindgen writes each
-//! declaration down, with its comment; here they are put into an order that can be read.
+//! Writes the header from the sources of the C interface: cbindgen writes each declaration down, with
+//! its comment; here they are put into an order that can be read.
 
-use std::path::{Path, PathBuf};
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+const SOURCES: &str = "src/capi";
 
 /// The parts of the header after its opening, and which names belong to each: by what follows
 /// `leasehold_`, in lower case. The first part that fits gets a name.
@@ -18,9 +22,9 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// A declaration with its comment.
-pub(crate) struct Item {
-    pub(crate) name: String,
-    pub(crate) text: String,
+struct Item {
+    name: String,
+    text: String,
     kind: Kind,
 }
 
@@ -33,32 +37,35 @@ enum Kind {
     Function,
 }
 
-pub(crate) fn path() -> PathBuf {
-    root().join("include/leasehold.h")
+/// Writes the header beside the other output of the build script.
+pub(crate) fn write() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-changed={SOURCES}");
+    let place = Path::new(&std::env::var("OUT_DIR")?).join("leasehold.h");
+    Ok(fs::write(place, generate()?)?)
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// What the sources say now.
-pub(crate) fn generate() -> String {
-    let items = items(&written_down());
-    let opening = std::fs::read_to_string(root().join("src/capi/header/opening.h")).unwrap();
+/// What the sources say.
+fn generate() -> Result<String, Box<dyn Error>> {
+    let items = items(&written_down()?);
+    let opening = fs::read_to_string(Path::new(SOURCES).join("header/opening.h"))?;
     let mut header = opening.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     // Handles first: the functions of each part use those of others.
     header += &part("What a program holds", items.iter().filter(|item| item.kind == Kind::Handle));
     header += "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n";
+    if let Some(lost) = items.iter().find(|item| home(&item.name).is_none()) {
+        return Err(format!("{} belongs to no part of the header", lost.name).into());
+    }
     for (title, _) in PARTS {
         let mut here: Vec<_> = items
             .iter()
-            .filter(|item| item.kind != Kind::Handle && home(&item.name) == *title)
+            .filter(|item| item.kind != Kind::Handle && home(&item.name) == Some(*title))
             .collect();
         // Stable: what is of one kind keeps the order of the sources.
         here.sort_by_key(|item| item.kind);
         header += &part(title, here.into_iter());
     }
-    header + "#ifdef __cplusplus\n}\n#endif\n\n#endif\n"
+    Ok(header + "#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
 }
 
 fn part<'a>(title: &str, items: impl Iterator<Item = &'a Item>) -> String {
@@ -77,28 +84,27 @@ fn part<'a>(title: &str, items: impl Iterator<Item = &'a Item>) -> String {
 }
 
 /// The part that a name belongs to.
-fn home(name: &str) -> &'static str {
+fn home(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
-    let name = name.strip_prefix("leasehold_").unwrap();
+    let name = name.strip_prefix("leasehold_")?;
     let fits = |(_, names): &&(&str, &[&str])| names.iter().any(|start| name.starts_with(start));
-    PARTS.iter().find(fits).unwrap_or_else(|| panic!("{name} belongs to no part")).0
+    PARTS.iter().find(fits).map(|(title, _)| *title)
 }
 
-fn written_down() -> String {
-    let config = cbindgen::Config::from_file(root().join("src/capi/header/cbindgen.toml")).unwrap();
+fn written_down() -> Result<String, Box<dyn Error>> {
+    let config = cbindgen::Config::from_file(Path::new(SOURCES).join("header/cbindgen.toml"))?;
+    // By the file: for a crate, cbindgen would ask cargo for its dependencies, perhaps on the network.
+    let builder = cbindgen::Builder::new().with_config(config);
+    let builder = builder.with_src(Path::new(SOURCES).join("mod.rs"));
     let mut written = Vec::new();
-    let bindings = cbindgen::Builder::new().with_crate(root()).with_config(config).generate();
-    bindings.unwrap().write(&mut written);
+    builder.generate()?.write(&mut written);
     // What sets code apart in Rust is no word of C's.
-    let written = String::from_utf8(written).unwrap();
-    written
-        .lines()
-        .filter(|line| !line.starts_with(" * ```"))
-        .fold(String::new(), |text, line| text + line + "\n")
+    let lines = str::from_utf8(&written)?.lines().filter(|line| !line.starts_with(" * ```"));
+    Ok(lines.fold(String::new(), |text, line| text + line + "\n"))
 }
 
-/// The declarations of a header of ours.
-pub(crate) fn items(header: &str) -> Vec<Item> {
+/// The declarations that cbindgen has written.
+fn items(header: &str) -> Vec<Item> {
     header
         .split("\n\n")
         .filter_map(|text| {
@@ -133,16 +139,6 @@ fn declared(declaration: &str) -> Option<(Kind, &str)> {
     let end = declaration.find('(').filter(|_| declaration.ends_with(");"))?;
     let start = declaration[..end].rfind([' ', '*'])? + 1;
     Some((Kind::Function, &declaration[start..end]))
-}
-
-impl Item {
-    pub(crate) fn is_function(&self) -> bool {
-        self.kind == Kind::Function
-    }
-
-    pub(crate) fn comment(&self) -> &str {
-        self.text.rsplit_once("*/\n").map_or("", |(comment, _)| comment)
-    }
 }
 
 /// A comment of one line, on one line.

@@ -6,10 +6,10 @@ use super::dial::{Dialer, Greeting};
 use super::dialect::guard::Guard;
 use super::listener::{Endpoints, OneEndpoint};
 use super::pool::Pools;
-use super::route::Route;
 use super::route::cluster::Cluster;
-use super::route::single::{Gives, Single};
+use super::route::single::Single;
 use super::route::whereabouts::{ByOwner, Whereabouts};
+use super::route::{Gives, Route};
 use super::sentinel::WatchedMaster;
 use super::target::{Fixed, Target};
 use crate::config::{Address, RedisConfig, Servers};
@@ -60,8 +60,8 @@ impl Way {
     ) -> Result<Box<dyn Route>, Error> {
         match self {
             Way::One(target) => {
-                let single = Single::new(Arc::clone(target), &pools, gives, outbox)?;
-                Ok(Box::new(single.meeting(guard.and_then(Guard::pack_begin))))
+                let word = guard.and_then(Guard::pack_begin);
+                Ok(Box::new(Single::new(Arc::clone(target), &pools, (gives, outbox), word)?))
             }
             Way::Cluster { dialer, seeds, whereabouts } => {
                 let dialer = Arc::clone(dialer);

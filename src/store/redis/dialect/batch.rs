@@ -1,6 +1,7 @@
 //! Calls of scripts, packed to be sent in one write.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::keys::Keys;
 use super::script::Script;
@@ -92,6 +93,18 @@ impl Batch {
     /// How many replies come to all of it.
     pub(in crate::store::redis) fn replies(&self) -> usize {
         self.calls.len() + self.calls.iter().filter(|call| call.is_awaited).count()
+    }
+
+    /// Commands that load the scripts of its calls, and how many they are.
+    pub(in crate::store::redis) fn loads(&self) -> (Vec<u8>, usize) {
+        let scripts = self.calls.iter().flat_map(|call| [Some(call.script), call.script.follower]);
+        let scripts: BTreeMap<_, _> =
+            scripts.flatten().map(|script| (script.digest(), script.source)).collect();
+        let mut load = Vec::new();
+        for source in scripts.values() {
+            redis::cmd("SCRIPT").arg("LOAD").arg(*source).write_packed_command(&mut load);
+        }
+        (load, scripts.len())
     }
 
     /// What is sent to a server of this run.

@@ -14,7 +14,7 @@ use crate::store::redis::dialect::quorum::Quorum;
 use crate::store::redis::dialect::{Copies, Format};
 use crate::store::redis::listener::{self, Endpoint, Endpoints};
 use crate::store::redis::pool::Pools;
-use crate::store::redis::route::single::Gives;
+use crate::store::redis::route::Gives;
 use crate::store::redis::way::Way;
 use crate::store::{Listener, Notice, ServerId, Teller};
 

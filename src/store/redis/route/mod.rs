@@ -1,21 +1,47 @@
 //! Moving packed scripts to the right server. Knows no key.
 
 pub(super) mod cluster;
-mod meeting;
-mod replies;
+mod first_word;
+mod peer;
 pub(super) mod single;
 mod slots;
-mod started;
 pub(super) mod whereabouts;
 
 use std::os::fd::BorrowedFd;
 
-use self::single::Carried;
+use redis::Value;
+
 use super::dialect::Batch;
 use super::unread::About;
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
-use crate::store::{Failure, Lane, Owed};
+use crate::store::{Failure, Lane, Outcome, Owed, Request, ServerId};
+
+/// How gives that nobody waits for are written, and what their replies mean.
+pub(super) trait Gives: Send + Sync {
+    fn pack(&self, gives: &[Request<'_>]) -> Batch;
+
+    fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
+
+    /// Whether a reply to a take or an extension, read late, says that the token does not have the
+    /// lock there.
+    fn lacks_lock(&self, _reply: &Value) -> bool {
+        false
+    }
+}
+
+/// A reply, or why there is none.
+pub(super) type Carried = Result<Heard, Failure>;
+
+/// A reply, the moment before its request was sent, and who sent it.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    pub(super) value: Value,
+    pub(super) sent: Moment,
+    pub(super) by: ServerId,
+    /// What it said to the WAIT behind it, where there is one.
+    pub(super) copies: Option<Value>,
+}
 
 /// The way to the servers that keep the locks, however many there are.
 pub(super) trait Route: Send + Sync {

@@ -1,258 +1,148 @@
-//! One server: which connection takes what, and writing.
+//! One server: which connection a request uses, and when it is sent once more.
 
-use std::borrow::Cow;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use redis::Value;
 
+use super::first_word::FirstWord;
+use super::peer::{KnownScripts, Letter, Peer, lacks_script, moved};
+use super::{Carried, Gives, Heard, Pending, Route};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::outbox::{Again, Concern, Outbox};
-use crate::store::{Failure, Lane, Outcome, Owed, Request, ServerId};
-use crate::sync::Mutex;
-
-use super::super::dialect::{Batch, Script};
-use super::super::fault;
-use super::super::pool::{Pool, Pools, Slot};
-use super::super::target::Target;
-use super::super::unread::{About, MOST, Subject};
-use super::super::wire::Wire;
-use super::meeting::Meeting;
-use super::replies::pack_loads;
-use super::{Pending, Route};
+use crate::store::outbox::{Concern, ConnectionId, Outbox};
+use crate::store::redis::dialect::Batch;
+use crate::store::redis::fault;
+use crate::store::redis::pool::{Lent, Pool, Pools, Slot};
+use crate::store::redis::target::Target;
+use crate::store::redis::unread::{About, MOST, Subject};
+use crate::store::redis::wire::Wire;
+use crate::store::{Failure, Identity, Lane, Owed, Request};
+use crate::token::Token;
 
 pub(in crate::store::redis) struct Single {
-    pub(super) pool: Pool,
-    pub(super) target: Arc<dyn Target>,
-    pub(super) outbox: Arc<Outbox>,
-    pub(super) gives: Arc<dyn Gives>,
-    pub(super) told: Told,
-    pub(super) meeting: Option<Meeting>,
-}
-
-/// The scripts that a server was told and should know.
-#[derive(Default)]
-pub(super) struct Told(Mutex<Vec<&'static Script>>);
-
-impl Told {
-    /// It has lacked one, or may have been started again.
-    pub(super) fn forget(&self) {
-        self.0.lock().clear();
-    }
-
-    fn lacks(&self, batch: &Batch) -> bool {
-        let told = self.0.lock();
-        let knows = |script| told.iter().any(|told| std::ptr::eq(*told, script));
-        !batch.calls.iter().all(|call| knows(call.script))
-    }
-
-    fn learn(&self, batch: &Batch) {
-        let scripts = batch.calls.iter().flat_map(|call| [Some(call.script), call.script.follower]);
-        self.0.lock().extend(scripts.flatten());
-    }
-}
-
-/// How gives that nobody waits for are written, and what their replies mean.
-pub(in crate::store::redis) trait Gives: Send + Sync {
-    fn pack(&self, gives: &[Request<'_>]) -> Batch;
-
-    fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
-
-    /// Whether a reply to a take or an extension says that the token does not have the lock there.
-    fn lacks_lock(&self, _reply: &Value) -> bool {
-        false
-    }
-}
-
-/// A reply, or why there is none.
-pub(in crate::store::redis) type Carried = Result<Heard, Failure>;
-
-/// A reply, the moment before its request was sent, and who sent it.
-#[derive(Clone, Debug)]
-pub(in crate::store::redis) struct Heard {
-    pub(in crate::store::redis) value: Value,
-    pub(in crate::store::redis) sent: Moment,
-    pub(in crate::store::redis) by: ServerId,
-    /// What it said to the WAIT behind it, where there is one.
-    pub(in crate::store::redis) copies: Option<Value>,
-}
-
-/// Something to be sent, and how.
-pub(super) struct Letter<'a> {
-    pub(super) batch: &'a Batch,
-    /// The gives of names that it takes or looks at go in front of it.
-    pub(super) about: About<'a>,
-    /// A wire that owes more replies than this has to be read first.
-    pub(super) most: usize,
-    pub(super) connect_by: Deadline,
-    pub(super) deadline: Deadline,
-    /// It goes to one of several servers, and the others are not to wait for this one: replies that
-    /// are owed are read only as far as they have come. And scripts are loaded along with it, unless
-    /// the server is known to know them: that it does not, nobody may hear in time of the slowest
-    /// server, and it would grant nothing, first of all to the client that comes first.
-    pub(super) is_scattered: bool,
-}
-
-impl<'a> Letter<'a> {
-    /// What still belongs to an earlier one, and goes out where that did.
-    pub(super) fn more(batch: &'a Batch, about: About<'a>, deadline: Deadline) -> Letter<'a> {
-        Letter {
-            batch,
-            about,
-            most: usize::MAX,
-            connect_by: deadline,
-            deadline,
-            is_scattered: false,
-        }
-    }
+    peer: Peer,
+    pool: Pool,
 }
 
 impl Single {
+    /// Each run of the server is told the first word, if there is one.
     pub(in crate::store::redis) fn new(
         target: Arc<dyn Target>,
         pools: &Pools,
-        gives: Arc<dyn Gives>,
-        outbox: Arc<Outbox>,
+        (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
+        first_word: Option<Batch>,
     ) -> Result<Single, Error> {
-        let pool = pools.make()?;
-        Ok(Single { pool, target, outbox, gives, told: Told::default(), meeting: None })
+        let (scripts, first_word) = (KnownScripts::default(), first_word.map(FirstWord::new));
+        let peer = Peer { target, outbox, gives, scripts, first_word };
+        Ok(Single { peer, pool: pools.make()? })
     }
 
-    /// The connection for a letter: the slot's, or a new one. Also whether it is new.
-    fn ready<'a>(
-        &self,
-        slot: &'a mut Slot,
-        letter: &Letter<'_>,
-    ) -> Result<(&'a mut Wire, bool), Error> {
-        while let Some(wire) = &mut slot.wire {
-            if wire.is_demoted || !self.target.is_trusted(wire) {
-                self.discard(slot, &moved());
-            } else if wire.is_stale() {
-                let gone = "the server has closed the connection";
-                self.discard(slot, &Error::new(ErrorKind::Refused, gone));
-            } else if wire.unread.len() > letter.most {
-                let now = Deadline::at(Moment::ZERO);
-                self.catch_up(slot, if letter.is_scattered { now } else { letter.connect_by });
-                if slot.wire.as_ref().is_some_and(|wire| wire.unread.len() > letter.most) {
-                    let behind = "the server is behind with its replies";
-                    return Err(Error::new(ErrorKind::Exhausted, behind));
-                }
-            } else {
-                break;
-            }
-        }
-        let is_new = slot.wire.is_none();
-        if is_new {
-            let mut wire = self.target.dial(letter.connect_by, &|_| Ok(()))?;
-            self.meet(&mut wire, letter)?;
-            wire.unread.outbox = Arc::clone(&self.outbox);
-            slot.wire = Some(wire);
-        }
-        let none = || Error::bare(ErrorKind::Refused);
-        slot.wire.as_mut().map(|wire| (wire, is_new)).ok_or_else(none)
-    }
-
-    /// Writes a letter. On an error nothing of it is under way in the slot.
-    pub(super) fn send(&self, slot: &mut Slot, letter: &Letter<'_>) -> Result<Moment, Failure> {
-        let Letter { batch, about, deadline, .. } = *letter;
-        loop {
-            if deadline.has_passed() {
-                let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
-                return Err(Failure::not_done(late));
-            }
-            let (wire, is_new) = self.ready(slot, letter).map_err(Failure::not_done)?;
-            if is_new {
-                // Behind it may be a server that was started again.
-                self.told.forget();
-            }
-            let mut bytes = batch.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
-            let (requests, look, on) = (about.requests(), about.look(), wire.unread.on);
-            let again = self.outbox.in_front(requests, look, Some(on), deadline);
-            let (sent, before) = (Moment::now(), wire.unread.len());
-            if !again.is_empty() {
-                bytes = Cow::Owned(self.put_in_front(wire, again, batch, (sent, deadline))?);
-            }
-            let mut loads = 0;
-            if letter.is_scattered && self.told.lacks(batch) {
-                let (mut all, count) = pack_loads(batch);
-                all.extend_from_slice(&bytes);
-                (bytes, loads) = (Cow::Owned(all), count);
-            }
-            let Err((count, error)) = wire.send(&bytes, deadline) else {
-                if loads > 0 {
-                    self.told.learn(batch);
-                    // Whoever may not load them may still call them; else the calls say what is wrong.
-                    let owed = wire.unread.len() - before;
-                    (0..loads).for_each(|_| wire.unread.insert(owed, (sent, deadline)));
-                }
-                return Ok(sent);
-            };
-            let error = fault::io("sending", &error);
-            if count == 0 {
-                wire.unread.take_back(wire.unread.len() - before, &error);
-            }
-            self.discard(slot, &error);
-            if count > 0 {
-                return Err(Failure::unknown(error, sent));
-            }
-            // Nothing went out on a connection that had died unseen: a new one may do.
-            if is_new || error.kind() == ErrorKind::NoAnswer {
-                return Err(Failure::not_done(error));
-            }
-        }
-    }
-
-    /// A batch behind gives that are owed, whose replies nobody waits for but to read what follows.
-    fn put_in_front(
-        &self,
-        wire: &mut Wire,
-        again: Vec<Again>,
-        batch: &Batch,
-        when: (Moment, Deadline),
-    ) -> Result<Vec<u8>, Failure> {
-        let requests: Vec<_> = again.iter().map(|again| again.identity.give()).collect();
-        let mut gives = self.gives.pack(&requests);
-        let each = if batch.is_asking() { 3 } else { 1 };
-        if batch.is_asking() {
-            let all = (0..gives.calls.len()).map(|index| gives.asking(index));
-            gives = all.fold(Batch::default(), |all, one| all.and(&one));
-        }
-        for Again { id, identity } in again {
-            (1..each).for_each(|_| wire.unread.push(Subject::Nothing, when));
-            wire.unread.push(Subject::Give(id, identity), when);
-        }
-        let bytes = gives.and(batch);
-        let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
-        Ok(bytes.into_owned())
+    pub(super) fn begin<'a>(
+        &'a self,
+        lane: Lane,
+        batch: &'a Batch,
+        about: About<'a>,
+        connected_by: Deadline,
+        deadline: Deadline,
+        is_scattered: bool,
+    ) -> Result<Started<'a>, Failure> {
+        let connect_by = connect_by(lane, deadline).min(connected_by);
+        let mut slot = self.pool.lend(lane, connect_by).map_err(Failure::not_done)?;
+        let most = MOST.saturating_sub(batch.replies());
+        let letter = Letter { batch, about, most, connect_by, deadline, is_scattered };
+        let sent = self.peer.send(&mut slot, &letter)?;
+        Ok(Started { single: self, slot, batch, about, sent, deadline })
     }
 
     /// Reads what has come of the replies that connections owe which nobody uses, as long as any are
     /// unread to what was sent until then. One that owes a reply which nobody waits for any longer is
     /// `given_up`.
     pub(super) fn read_idle(&self, before: Moment, given_up: bool) {
-        if !self.outbox.has_unread(before) {
+        if !self.peer.outbox.has_unread(before) {
             return;
         }
         self.pool.each_idle(|slot| {
             if slot.wire.as_ref().and_then(|wire| wire.unread.since()).is_some() {
-                self.catch_up(slot, Deadline::at(Moment::ZERO));
+                self.peer.catch_up(slot, Deadline::at(Moment::ZERO));
                 if given_up && slot.wire.as_ref().is_some_and(|wire| wire.unread.is_overdue()) {
                     let late = "a reply did not come in time";
-                    self.discard(slot, &Error::new(ErrorKind::NoAnswer, late));
+                    self.peer.discard(slot, &Error::new(ErrorKind::NoAnswer, late));
                 }
             }
-            self.outbox.has_unread(before)
+            self.peer.outbox.has_unread(before)
         });
     }
 
-    /// Throws the slot's wire away; what it owes stays unknown.
-    pub(super) fn discard(&self, slot: &mut Slot, error: &Error) {
-        if let Some(wire) = slot.wire.take() {
-            self.target.doubt(&wire);
-            if !wire.unread.is_empty() {
-                log::debug!("a connection that owes replies is given up: {error}");
+    /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
+    /// sends the calls that needed them once more: those were not carried out. The same where the
+    /// server is no master any more, to the one that is; and for what takes or looks at a name
+    /// behind a give that was not done.
+    pub(super) fn reload(
+        &self,
+        slot: &mut Slot,
+        batch: &Batch,
+        about: About<'_>,
+        carried: &mut [Carried],
+        deadline: Deadline,
+    ) {
+        let is_behind =
+            |call| about.sees(call).is_some_and(|name| self.peer.outbox.has_undone(name));
+        let is_again = |call: &usize| self.is_undone(&carried[*call]) || is_behind(*call);
+        let again: Vec<usize> = (0..carried.len()).filter(is_again).collect();
+        if again.is_empty() {
+            return;
+        }
+        if slot.wire.as_ref().is_some_and(|wire| wire.is_demoted) {
+            self.peer.discard(slot, &moved());
+        }
+        let own = batch.only(&again);
+        let requests: Vec<_> =
+            again.iter().filter_map(|call| about.requests().get(*call).copied()).collect();
+        let about = if requests.is_empty() { about } else { About::Requests(&requests) };
+        let sent = self
+            .load(slot, &own, deadline)
+            .and_then(|()| self.peer.send(slot, &Letter::more(&own, about, deadline)));
+        match sent {
+            Ok(sent) => {
+                let answers =
+                    self.peer.collect(slot, (own.calls.len(), &own.calls), sent, deadline);
+                for (index, answer) in again.into_iter().zip(answers) {
+                    carried[index] = answer;
+                }
+            }
+            Err(failure) => {
+                for index in again {
+                    // What was answered before was, if it did not go out once more.
+                    if self.is_undone(&carried[index]) || failure.sent.is_some() {
+                        carried[index] = Err(failure.clone());
+                    }
+                }
             }
         }
+    }
+
+    /// Whether the call was not carried out, and can be elsewhere or in a moment.
+    fn is_undone(&self, carried: &Carried) -> bool {
+        lacks_script(carried) || self.peer.is_refused(carried)
+    }
+
+    /// Loads the scripts that these calls need. A failure means that none of them was made.
+    fn load(&self, slot: &mut Slot, batch: &Batch, deadline: Deadline) -> Result<(), Failure> {
+        let (load, count) = batch.loads();
+        let sent =
+            self.peer.send(slot, &Letter::more(&Batch::plain(load), About::Nothing, deadline));
+        let sent = sent.map_err(|failure| Failure::not_done(failure.error))?;
+        for answer in self.peer.collect(slot, (count, &[]), sent, deadline) {
+            match answer {
+                Ok(Heard { value: Value::ServerError(error), .. }) => {
+                    return Err(Failure::not_done(fault::server(&error)));
+                }
+                Ok(_) => {}
+                Err(failure) => return Err(Failure::not_done(failure.error)),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -268,14 +158,14 @@ impl Route for Single {
         let letter =
             Letter { batch, about, most: usize::MAX, connect_by, deadline, is_scattered: false };
         let lend = |slot: &mut Slot| {
-            let sent = match self.send(slot, &letter) {
+            let sent = match self.peer.send(slot, &letter) {
                 Ok(sent) => sent,
                 Err(failure) => return all(batch, &failure),
             };
-            let mut carried = self.collect(slot, &batch.calls, sent, deadline);
+            let mut carried =
+                self.peer.collect(slot, (batch.calls.len(), &batch.calls), sent, deadline);
             self.reload(slot, batch, about, &mut carried, deadline);
-            self.pass_over_refusals(&mut carried);
-            carried
+            self.peer.without_refusals(carried)
         };
         let carried = self.pool.with(lane, connect_by, lend);
         let carried = carried.unwrap_or_else(|error| all(batch, &Failure::not_done(error)));
@@ -289,15 +179,15 @@ impl Route for Single {
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
         let connect_by = connect_by(lane, deadline);
-        let batch = self.gives.pack(&[owed.identity.give()]);
+        let batch = self.peer.gives.pack(&[owed.identity.give()]);
         let (batch, about) = (&batch, About::Nothing);
         let letter =
             Letter { batch, about, most: MOST - 1, connect_by, deadline, is_scattered: false };
         let lend = |slot: &mut Slot| {
-            let sent = self.send(slot, &letter)?;
+            let sent = self.peer.send(slot, &letter)?;
             if let Some(wire) = &mut slot.wire {
                 let (concern, when) = (Concern::Release, (sent, deadline));
-                let id = self.outbox.written(owed.clone(), concern, wire.unread.on, when);
+                let id = self.peer.outbox.written(owed.clone(), concern, wire.unread.on, when);
                 wire.unread.push(Subject::Give(id, owed.identity.clone()), when);
             }
             Ok(())
@@ -329,19 +219,19 @@ impl Route for Single {
     }
 
     fn is_silent(&self) -> bool {
-        if !self.outbox.is_overdue() {
+        if !self.peer.outbox.is_overdue() {
             return false;
         }
         // They may have come, and nobody has read them.
         self.read_idle(Moment::NEVER, false);
-        self.outbox.is_overdue()
+        self.peer.outbox.is_overdue()
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         let ping = &Batch::plain(redis::cmd("PING").get_packed_command());
         let pong = self.pool.with(Lane::Caller, deadline, |slot| {
-            let sent = self.send(slot, &Letter::more(ping, About::Nothing, deadline))?;
-            let pong = self.collect_plain(slot, 1, sent, deadline).pop();
+            let sent = self.peer.send(slot, &Letter::more(ping, About::Nothing, deadline))?;
+            let pong = self.peer.collect(slot, (1, &[]), sent, deadline).pop();
             pong.unwrap_or_else(|| Err(Failure::not_done(Error::bare(ErrorKind::Protocol))))
         })?;
         match pong.map_err(|failure| failure.error)? {
@@ -351,9 +241,65 @@ impl Route for Single {
     }
 }
 
-/// What a connection is worth that leads to where a server was.
-pub(super) fn moved() -> Error {
-    Error::new(ErrorKind::Unavailable, "another server has taken its place")
+/// A batch that was sent and not answered yet.
+pub(super) struct Started<'a> {
+    single: &'a Single,
+    slot: Lent<'a>,
+    batch: &'a Batch,
+    about: About<'a>,
+    sent: Moment,
+    deadline: Deadline,
+}
+
+impl Pending for Started<'_> {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.slot.wire.as_ref().map(Wire::fd)
+    }
+
+    fn is_answered(&mut self, until: Deadline) -> bool {
+        let Some(wire) = &mut self.slot.wire else { return true };
+        let count = wire.unread.len() + self.batch.replies();
+        wire.has_whole(count, until)
+    }
+
+    fn finish(mut self: Box<Self>) -> Vec<Carried> {
+        let Started { single, ref mut slot, batch, about, sent, deadline } = *self;
+        let mut carried =
+            single.peer.collect(slot, (batch.calls.len(), &batch.calls), sent, deadline);
+        single.reload(slot, batch, about, &mut carried, deadline);
+        single.peer.without_refusals(carried)
+    }
+
+    fn leave(mut self: Box<Self>) -> Vec<Carried> {
+        let Started { single, ref mut slot, batch, about, sent, deadline: by } = *self;
+        let Some(wire) = &mut slot.wire else { return Vec::new() };
+        let (on, when) = (wire.unread.on, (sent, by));
+        for (index, call) in batch.calls.iter().enumerate() {
+            let subject = match about.requests().get(index) {
+                Some(&Request::Give { name, token, fence, ttl }) => {
+                    let identity = Identity { name: Arc::from(name), token, fence, ttl };
+                    let owed = Owed { identity: identity.clone(), until: sent.plus(ttl) };
+                    let id = single.peer.outbox.written(owed, Concern::Copy, on, when);
+                    Subject::Give(id, identity)
+                }
+                Some(&Request::Take { token, .. }) => vote(single, token, on, when),
+                Some(&Request::Extend { token, reach, .. }) => {
+                    vote(single, reach.holder(token), on, when)
+                }
+                None => Subject::Nothing,
+            };
+            wire.unread.push(subject, when);
+            if call.is_awaited {
+                wire.unread.push(Subject::Nothing, when);
+            }
+        }
+        Vec::new()
+    }
+}
+
+fn vote(single: &Single, token: Token, on: ConnectionId, when: (Moment, Deadline)) -> Subject {
+    single.peer.outbox.asked(token, on, when);
+    Subject::Vote(token)
 }
 
 /// Making a connection is a part of waiting for one.

@@ -19,7 +19,8 @@ use super::super::listener::Endpoint;
 use super::super::pool::Pools;
 use super::super::target::{Fixed, Target};
 use super::super::wire::Wire;
-use super::single::{Gives, Single};
+use super::Gives;
+use super::single::Single;
 use crate::clock::{Deadline, Moment};
 use crate::config::Address;
 use crate::error::{Error, ErrorKind};
@@ -159,7 +160,7 @@ impl Map {
         let (doubt, server) = (Arc::clone(&self.doubt), fixed.server());
         let target: Arc<dyn Target> = Arc::new(Member { fixed, address: address.clone(), doubt });
         let (gives, outbox) = (Arc::clone(&self.gives), Arc::clone(&self.outbox));
-        let single = Single::new(Arc::clone(&target), &self.pools, gives, outbox)?;
+        let single = Single::new(Arc::clone(&target), &self.pools, (gives, outbox), None)?;
         let mut known = self.known.lock();
         if let Some(node) = find(&known) {
             return Ok(node);

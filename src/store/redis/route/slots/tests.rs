@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use super::super::super::dial::Greeting;
 use super::super::super::dialect::Batch;
 use super::super::super::frame::LONGEST;
-use super::super::single::Carried;
+use super::super::Carried;
 use super::*;
 use crate::config::Access;
 use crate::store::{Outcome, Request};

@@ -25,7 +25,7 @@ use crate::store::redis::dialect::Batch;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
-use crate::store::redis::route::single::{Carried, Gives};
+use crate::store::redis::route::{Carried, Gives};
 use crate::store::redis::unread::About;
 use crate::store::redis::way::Way;
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};

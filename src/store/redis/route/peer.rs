@@ -1,0 +1,340 @@
+//! One server and its connections: writing, reading, and skipping the replies that a connection owes,
+//! all by deadlines. It uses the connection that it is given; which one that is, and whether another
+//! one is tried, [`single`](super::single) decides.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use redis::{ServerErrorKind, Value};
+
+use super::first_word::FirstWord;
+use super::{Carried, Gives, Heard};
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::store::Failure;
+use crate::store::outbox::{Again, Outbox};
+use crate::store::redis::dialect::{Batch, Call, Script, guard};
+use crate::store::redis::fault;
+use crate::store::redis::pool::Slot;
+use crate::store::redis::sentinel::NEWS_EVERY;
+use crate::store::redis::target::Target;
+use crate::store::redis::unread::{About, Owing, Subject};
+use crate::store::redis::wire::Wire;
+use crate::sync::Mutex;
+
+pub(super) struct Peer {
+    pub(super) target: Arc<dyn Target>,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) gives: Arc<dyn Gives>,
+    pub(super) scripts: KnownScripts,
+    pub(super) first_word: Option<FirstWord>,
+}
+
+/// The scripts that were loaded into a server, and should be there still.
+#[derive(Default)]
+pub(super) struct KnownScripts(Mutex<Vec<&'static Script>>);
+
+impl KnownScripts {
+    /// The server lacked one, or may have been started again.
+    pub(super) fn forget(&self) {
+        self.0.lock().clear();
+    }
+
+    fn lacks(&self, batch: &Batch) -> bool {
+        let known = self.0.lock();
+        let knows = |script| known.iter().any(|known| std::ptr::eq(*known, script));
+        !batch.calls.iter().all(|call| knows(call.script))
+    }
+
+    fn learn(&self, batch: &Batch) {
+        let scripts = batch.calls.iter().flat_map(|call| [Some(call.script), call.script.follower]);
+        self.0.lock().extend(scripts.flatten());
+    }
+}
+
+/// Something to be sent, and how.
+pub(super) struct Letter<'a> {
+    pub(super) batch: &'a Batch,
+    /// The gives of names that it takes or looks at go in front of it.
+    pub(super) about: About<'a>,
+    /// A wire that owes more replies than this has to be read first.
+    pub(super) most: usize,
+    pub(super) connect_by: Deadline,
+    pub(super) deadline: Deadline,
+    /// It goes to one of several servers, and the others are not to wait for this one: replies that
+    /// are owed are read only as far as they have come. And scripts go out with it, unless the server
+    /// is known to have them: of the slowest server, nobody may hear in time that it has not, and it
+    /// would grant nothing.
+    pub(super) is_scattered: bool,
+}
+
+impl<'a> Letter<'a> {
+    /// What still belongs to an earlier one, and goes out where that did.
+    pub(super) fn more(batch: &'a Batch, about: About<'a>, deadline: Deadline) -> Letter<'a> {
+        Letter {
+            batch,
+            about,
+            most: usize::MAX,
+            connect_by: deadline,
+            deadline,
+            is_scattered: false,
+        }
+    }
+}
+
+impl Peer {
+    /// The connection for a letter: the slot's, or a new one. Also whether it is new.
+    fn ready<'a>(
+        &self,
+        slot: &'a mut Slot,
+        letter: &Letter<'_>,
+    ) -> Result<(&'a mut Wire, bool), Error> {
+        while let Some(wire) = &mut slot.wire {
+            if wire.is_demoted || !self.target.is_trusted(wire) {
+                self.discard(slot, &moved());
+            } else if wire.is_stale() {
+                let gone = "the server has closed the connection";
+                self.discard(slot, &Error::new(ErrorKind::Refused, gone));
+            } else if wire.unread.len() > letter.most {
+                let now = Deadline::at(Moment::ZERO);
+                self.catch_up(slot, if letter.is_scattered { now } else { letter.connect_by });
+                if slot.wire.as_ref().is_some_and(|wire| wire.unread.len() > letter.most) {
+                    let behind = "the server is behind with its replies";
+                    return Err(Error::new(ErrorKind::Exhausted, behind));
+                }
+            } else {
+                break;
+            }
+        }
+        let is_new = slot.wire.is_none();
+        if is_new {
+            let mut wire = self.target.dial(letter.connect_by, &|_| Ok(()))?;
+            // Before one that declares it new there is none: it would be in quarantine by then.
+            if let Some(word) = self.first_word.as_ref().filter(|_| !guard::is_init(letter.batch)) {
+                word.say(&mut wire, letter.connect_by)?;
+            }
+            wire.unread.outbox = Arc::clone(&self.outbox);
+            slot.wire = Some(wire);
+        }
+        let none = || Error::bare(ErrorKind::Refused);
+        slot.wire.as_mut().map(|wire| (wire, is_new)).ok_or_else(none)
+    }
+
+    /// Writes a letter. On an error nothing of it is under way in the slot.
+    pub(super) fn send(&self, slot: &mut Slot, letter: &Letter<'_>) -> Result<Moment, Failure> {
+        let Letter { batch, about, deadline, .. } = *letter;
+        loop {
+            if deadline.has_passed() {
+                let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
+                return Err(Failure::not_done(late));
+            }
+            let (wire, is_new) = self.ready(slot, letter).map_err(Failure::not_done)?;
+            if is_new {
+                // Behind it may be a server that was started again.
+                self.scripts.forget();
+            }
+            let mut bytes = batch.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
+            let (requests, look, on) = (about.requests(), about.look(), wire.unread.on);
+            let again = self.outbox.in_front(requests, look, Some(on), deadline);
+            let (sent, before) = (Moment::now(), wire.unread.len());
+            if !again.is_empty() {
+                bytes = Cow::Owned(self.put_in_front(wire, again, batch, (sent, deadline))?);
+            }
+            let mut loads = 0;
+            if letter.is_scattered && self.scripts.lacks(batch) {
+                let (mut all, count) = batch.loads();
+                all.extend_from_slice(&bytes);
+                (bytes, loads) = (Cow::Owned(all), count);
+            }
+            let Err((count, error)) = wire.send(&bytes, deadline) else {
+                if loads > 0 {
+                    self.scripts.learn(batch);
+                    // A user that may not load them may still call them; else the calls say what is wrong.
+                    let owed = wire.unread.len() - before;
+                    (0..loads).for_each(|_| wire.unread.insert(owed, (sent, deadline)));
+                }
+                return Ok(sent);
+            };
+            let error = fault::io("sending", &error);
+            if count == 0 {
+                wire.unread.take_back(wire.unread.len() - before, &error);
+            }
+            self.discard(slot, &error);
+            if count > 0 {
+                return Err(Failure::unknown(error, sent));
+            }
+            // Nothing went out on a connection that had died unseen: a new one may do.
+            if is_new || error.kind() == ErrorKind::NoAnswer {
+                return Err(Failure::not_done(error));
+            }
+        }
+    }
+
+    /// A batch behind gives that are owed, whose replies nobody waits for but to read what follows.
+    fn put_in_front(
+        &self,
+        wire: &mut Wire,
+        again: Vec<Again>,
+        batch: &Batch,
+        when: (Moment, Deadline),
+    ) -> Result<Vec<u8>, Failure> {
+        let requests: Vec<_> = again.iter().map(|again| again.identity.give()).collect();
+        let mut gives = self.gives.pack(&requests);
+        let each = if batch.is_asking() { 3 } else { 1 };
+        if batch.is_asking() {
+            let all = (0..gives.calls.len()).map(|index| gives.asking(index));
+            gives = all.fold(Batch::default(), |all, one| all.and(&one));
+        }
+        for Again { id, identity } in again {
+            (1..each).for_each(|_| wire.unread.push(Subject::Nothing, when));
+            wire.unread.push(Subject::Give(id, identity), when);
+        }
+        let bytes = gives.and(batch);
+        let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
+        Ok(bytes.into_owned())
+    }
+
+    /// Throws the slot's wire away; what it owes stays unknown.
+    pub(super) fn discard(&self, slot: &mut Slot, error: &Error) {
+        if let Some(wire) = slot.wire.take() {
+            self.target.doubt(&wire);
+            if !wire.unread.is_empty() {
+                log::debug!("a connection that owes replies is given up: {error}");
+            }
+        }
+    }
+
+    /// Reads what the slot's connection owes, and then so many replies: to these calls, or to what is
+    /// no call of a script.
+    pub(super) fn collect(
+        &self,
+        slot: &mut Slot,
+        (count, calls): (usize, &[Call]),
+        sent: Moment,
+        deadline: Deadline,
+    ) -> Vec<Carried> {
+        let mut carried = Vec::with_capacity(count);
+        let mut skipped = self.skip(slot, deadline);
+        while carried.len() < count {
+            if let (Ok(()), Some(wire)) = (&skipped, &mut slot.wire) {
+                let is_awaited = calls.get(carried.len()).is_some_and(|call| call.is_awaited);
+                let both = self.receive(wire, deadline).and_then(|value| {
+                    let wait = || self.receive(wire, deadline);
+                    Ok((value, is_awaited.then(wait).transpose()?))
+                });
+                match both {
+                    Ok((value, copies)) => {
+                        carried.push(Ok(Heard { value, sent, by: wire.server, copies }));
+                    }
+                    Err(error) => skipped = Err(error),
+                }
+            } else {
+                let error = skipped.err().unwrap_or_else(|| Error::bare(ErrorKind::Refused));
+                // Poisoned: the next reply on it could be to something else.
+                self.discard(slot, &error);
+                carried.resize(count, Err(Failure::unknown(error, sent)));
+                break;
+            }
+        }
+        carried
+    }
+
+    /// One reply. Where the server may be replaced, its place is looked at meanwhile: one that fell
+    /// silent is not waited for when there is another one.
+    fn receive(&self, wire: &mut Wire, deadline: Deadline) -> Result<Value, Error> {
+        if !self.target.may_move() {
+            return wire.receive(deadline);
+        }
+        loop {
+            let glance = Deadline::after(NEWS_EVERY).min(deadline);
+            match wire.receive(glance) {
+                Err(error) if error.kind() == ErrorKind::NoAnswer && !deadline.has_passed() => {
+                    if !self.target.is_current(wire) {
+                        return Err(moved());
+                    }
+                }
+                received => {
+                    wire.is_demoted |= matches!(&received, Ok(value) if is_demoted(value));
+                    return received;
+                }
+            }
+        }
+    }
+
+    /// Reads what the slot's connection owes, which comes before anything else.
+    fn skip(&self, slot: &mut Slot, deadline: Deadline) -> Result<(), Error> {
+        let Some(wire) = &mut slot.wire else { return Ok(()) };
+        while !wire.unread.is_empty() {
+            let value = self.receive(wire, deadline)?;
+            let Some(Owing { subject, sent, .. }) = wire.unread.pop() else { break };
+            let answer = Ok(Heard { value, sent, by: wire.server, copies: None });
+            if lacks_script(&answer) {
+                self.scripts.forget();
+            }
+            match subject {
+                Subject::Nothing => {}
+                Subject::Vote(token) => {
+                    let lacks = answer.is_ok_and(|heard| self.gives.lacks_lock(&heard.value));
+                    self.outbox.heard(token, wire.unread.on, lacks);
+                }
+                Subject::Give(id, identity) => {
+                    let outcome = self.gives.read(&identity.give(), self.without_refusal(answer));
+                    self.outbox.answered(id, Some(wire.unread.on), &outcome);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the server said that it is not the one to ask, where there may be another one.
+    pub(super) fn is_refused(&self, carried: &Carried) -> bool {
+        self.target.may_move() && matches!(carried, Ok(heard) if is_demoted(&heard.value))
+    }
+
+    /// A server that refuses is about to be replaced, or to be a master again.
+    fn without_refusal(&self, carried: Carried) -> Carried {
+        match &carried {
+            Ok(Heard { value: Value::ServerError(error), .. }) if self.is_refused(&carried) => {
+                let why = fault::server(error);
+                Err(Failure::not_done(Error::new(ErrorKind::Unavailable, why.detail())))
+            }
+            _ => carried,
+        }
+    }
+
+    pub(super) fn without_refusals(&self, carried: Vec<Carried>) -> Vec<Carried> {
+        carried.into_iter().map(|one| self.without_refusal(one)).collect()
+    }
+
+    /// Reads what the slot's connection owes while nothing else is under way on it, as far as it comes by
+    /// a moment. The rest may still come later.
+    pub(super) fn catch_up(&self, slot: &mut Slot, by: Deadline) {
+        let Some(wire) = &mut slot.wire else { return };
+        wire.has_whole(wire.unread.len(), by);
+        match self.skip(slot, Deadline::at(Moment::ZERO)) {
+            Err(error) if error.kind() != ErrorKind::NoAnswer => self.discard(slot, &error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// What a connection is worth that leads to where a server was.
+pub(super) fn moved() -> Error {
+    Error::new(ErrorKind::Unavailable, "another server has taken its place")
+}
+
+/// The words of a replica, also of one that is only becoming one.
+fn is_demoted(value: &Value) -> bool {
+    match value {
+        Value::ServerError(error) => {
+            fault::server(error).kind() == ErrorKind::ReadOnly
+                || matches!(error.code(), "MASTERDOWN" | "LOADING")
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn lacks_script(carried: &Carried) -> bool {
+    matches!(carried, Ok(Heard { value: Value::ServerError(error), .. })
+        if error.kind() == Some(ServerErrorKind::NoScript))
+}

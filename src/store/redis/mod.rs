@@ -74,7 +74,8 @@ impl RedisStore {
             unguarded: guard.is_none() && !clustered,
             ..Greeting::default()
         };
-        let way = Way::new(redis, greeting)?;
+        let pools = Pools::new(config.pool);
+        let way = Way::new(redis, greeting, &pools)?;
         let copies = Copies::wanted(redis.replicas, config.io_timeout);
         let voice = Arc::new(Voice {
             dialect: Native(Format {
@@ -87,7 +88,7 @@ impl RedisStore {
         });
         let gives = Arc::clone(&voice) as Arc<dyn Gives>;
         let gives = (gives, Arc::clone(outbox));
-        let route = way.route(Pools::new(config.pool), &config.prefix, gives, guard)?;
+        let route = way.route(&pools, &config.prefix, gives, guard)?;
         Ok(RedisStore { voice, route })
     }
 

@@ -7,12 +7,13 @@ use super::dialect::guard::Guard;
 use super::listener::{Endpoints, OneEndpoint};
 use super::pool::Pools;
 use super::route::cluster::Cluster;
+use super::route::endpoints::SlotEndpoints;
 use super::route::single::Single;
-use super::route::whereabouts::{ByOwner, Whereabouts};
+use super::route::slots::Map;
 use super::route::{Gives, Route};
 use super::sentinel::WatchedMaster;
 use super::target::{Fixed, Target};
-use crate::config::{Address, RedisConfig, Servers};
+use crate::config::{RedisConfig, Servers};
 use crate::error::Error;
 use crate::store::outbox::Outbox;
 
@@ -20,20 +21,23 @@ pub(super) enum Way {
     /// There is one at a time.
     One(Arc<dyn Target>),
     /// Several share the slots.
-    Cluster { dialer: Arc<Dialer>, seeds: Vec<Address>, whereabouts: Arc<Whereabouts> },
+    Cluster(Arc<Map>),
 }
 
 impl Way {
     /// Does not connect.
-    pub(super) fn new(redis: &RedisConfig, greeting: Greeting) -> Result<Way, Error> {
+    pub(super) fn new(
+        redis: &RedisConfig,
+        greeting: Greeting,
+        pools: &Pools,
+    ) -> Result<Way, Error> {
         let dialer = || Ok::<_, Error>(Arc::new(Dialer::new(&redis.access, greeting)?));
         match &redis.servers {
             Servers::One(address) => {
                 Ok(Way::One(Arc::new(Fixed::new(dialer()?, address.clone())?)))
             }
             Servers::Cluster(seeds) => {
-                let (seeds, whereabouts) = (seeds.clone(), Arc::default());
-                Ok(Way::Cluster { dialer: dialer()?, seeds, whereabouts })
+                Ok(Way::Cluster(Arc::new(Map::new(dialer()?, seeds, pools.clone())?)))
             }
             Servers::Sentinel(sentinels) => {
                 let target = WatchedMaster::new(sentinels, &redis.access, greeting)?;
@@ -46,14 +50,14 @@ impl Way {
     pub(super) fn endpoints(&self, prefix: &[u8]) -> Box<dyn Endpoints> {
         match self {
             Way::One(target) => Box::new(OneEndpoint(Arc::clone(target))),
-            Way::Cluster { whereabouts, .. } => Box::new(ByOwner::new(prefix, whereabouts)),
+            Way::Cluster(map) => Box::new(SlotEndpoints::new(prefix, map)),
         }
     }
 
     /// To be made once.
     pub(super) fn route(
         &self,
-        pools: Pools,
+        pools: &Pools,
         prefix: &[u8],
         (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
         guard: Option<Guard>,
@@ -61,14 +65,9 @@ impl Way {
         match self {
             Way::One(target) => {
                 let word = guard.and_then(Guard::pack_begin);
-                Ok(Box::new(Single::new(Arc::clone(target), &pools, (gives, outbox), word)?))
+                Ok(Box::new(Single::new(Arc::clone(target), pools, (gives, outbox), word)?))
             }
-            Way::Cluster { dialer, seeds, whereabouts } => {
-                let dialer = Arc::clone(dialer);
-                let cluster = Cluster::new(dialer, seeds, pools, prefix, gives, outbox)?;
-                cluster.tell(whereabouts);
-                Ok(Box::new(cluster))
-            }
+            Way::Cluster(map) => Ok(Box::new(Cluster::new(Arc::clone(map), prefix, gives, outbox))),
         }
     }
 }

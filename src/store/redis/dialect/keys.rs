@@ -85,6 +85,14 @@ pub(in crate::store::redis) fn slot(key: &[u8]) -> u16 {
     crc % SLOTS
 }
 
+/// Where a Cluster keeps the lock of a name.
+pub(in crate::store::redis) fn slot_behind(prefix: &[u8], name: &[u8]) -> u16 {
+    match prefix {
+        [] => slot(name),
+        prefix => slot(&[prefix, name].concat()),
+    }
+}
+
 /// A number whose digits hash to a slot. All of them are found at once, when the first name asks
 /// that needs one: some 160,000 hashes, a few milliseconds.
 pub(in crate::store::redis) fn number_in_slot(slot_wanted: u16) -> String {

@@ -8,6 +8,7 @@ use super::*;
 use crate::config::{Config, StoreConfig};
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dial::Show;
+use crate::store::redis::pool::Pools;
 use crate::store::redis::way::Way;
 use crate::store::redis::wire::{Socket, Stream, Wire};
 
@@ -27,7 +28,7 @@ fn soon(span: Duration) -> Moment {
 fn listener(url: &str) -> Arc<Listener> {
     let config = Config::from_url(url).unwrap();
     let StoreConfig::Redis(redis) = &config.store else { panic!("{url} is no server") };
-    let endpoints = Way::new(redis, Greeting::default()).unwrap().endpoints(b"");
+    let endpoints = Way::new(redis, Greeting::default(), &Pools::new(1)).unwrap().endpoints(b"");
     Arc::new(Listener::new(endpoints, config.io_timeout).unwrap())
 }
 

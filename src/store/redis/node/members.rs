@@ -31,12 +31,12 @@ impl Members {
         config: &Config,
     ) -> Result<Members, Error> {
         let greeting = Greeting { run_id: true, ..Greeting::default() };
-        let ways = members.iter().map(|member| Way::new(member, greeting));
+        let pools = Pools::new(config.pool);
+        let ways = members.iter().map(|member| Way::new(member, greeting, &pools));
         let ways = ways.collect::<Result<Vec<_>, _>>()?;
         let endpoints =
             Box::new(ByMember(ways.iter().map(|way| way.endpoints(&config.prefix)).collect()));
         let listener = Arc::new(listener::Listener::new(endpoints, config.io_timeout)?);
-        let pools = Pools::new(config.pool);
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Guard { max_ttl: config.max_ttl, clustered };
@@ -51,7 +51,7 @@ impl Members {
             let gives = Arc::clone(&speech) as Arc<dyn Gives>;
             let outbox = Arc::<Outbox>::default();
             let owed = (gives, Arc::clone(&outbox));
-            let route = way.route(pools.clone(), &config.prefix, owed, Some(guard))?;
+            let route = way.route(&pools, &config.prefix, owed, Some(guard))?;
             let (rest, pace, locked_until, queued_until) = Default::default();
             let (shown, is_blocking) = (redis.display(), clustered);
             Ok(Node {

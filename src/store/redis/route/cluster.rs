@@ -12,18 +12,14 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::super::dial::Dialer;
 use super::super::dialect::Batch;
-use super::super::dialect::keys::slot;
+use super::super::dialect::keys::{slot, slot_behind};
 use super::super::fault;
-use super::super::pool::Pools;
 use super::super::unread::About;
 use super::single::all;
 use super::slots::{Doubt, Elsewhere, Map, Node, elsewhere};
-use super::whereabouts::{Whereabouts, slot_of};
 use super::{Carried, Gives, Heard, Pending, Route};
 use crate::clock::{Deadline, Moment};
-use crate::config::Address;
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::Outbox;
 use crate::store::{Failure, Lane, Outcome, Owed, Request};
@@ -74,23 +70,14 @@ struct Part<'a> {
 impl Cluster {
     /// Connects to nothing yet.
     pub(in crate::store::redis) fn new(
-        dialer: Arc<Dialer>,
-        seeds: &[Address],
-        pools: Pools,
+        map: Arc<Map>,
         prefix: &[u8],
         gives: Arc<dyn Gives>,
         outbox: Arc<Outbox>,
-    ) -> Result<Cluster, Error> {
-        let doubt = Doubt::default();
-        let watched = Arc::new(Watched { gives: Arc::clone(&gives), doubt: Arc::clone(&doubt) });
-        let map = Map::new(dialer, seeds, pools, (watched, Arc::clone(&outbox)), doubt)?;
-        Ok(Cluster { map: Arc::new(map), gives, outbox, prefix: prefix.to_vec() })
-    }
-
-    /// Lets places be told by this one's map.
-    pub(in crate::store::redis) fn tell(&self, whereabouts: &Whereabouts) {
-        // It is there once.
-        let _ = whereabouts.0.set(Arc::downgrade(&self.map));
+    ) -> Cluster {
+        let gives: Arc<dyn Gives> = Arc::new(Watched { gives, doubt: Arc::clone(map.doubt()) });
+        map.tell(Arc::clone(&gives), Arc::clone(&outbox));
+        Cluster { map, gives, outbox, prefix: prefix.to_vec() }
     }
 
     /// Sends calls to the servers that have their slots, and puts their answers in place. Returns
@@ -117,8 +104,10 @@ impl Cluster {
         {
             let answers = node.single.carry(lane, batch, about, deadline);
             for (call, answer) in answers.into_iter().enumerate() {
-                let answer = self.sort(call, answer, node, (batch, about), lane, deadline);
-                answer.put(call, carried, &mut onward);
+                let goes_on;
+                (carried[call], goes_on) =
+                    self.sort(call, answer, node, (batch, about), lane, deadline);
+                onward.extend(goes_on.then_some(call));
             }
             return onward;
         }
@@ -138,14 +127,16 @@ impl Cluster {
         scatter(&mut parts, lane, deadline);
         for Part { node, calls, carried: answers, .. } in parts {
             for (call, answer) in calls.into_iter().zip(answers) {
-                let answer = self.sort(call, answer, &node, (batch, about), lane, deadline);
-                answer.put(call, carried, &mut onward);
+                let goes_on;
+                (carried[call], goes_on) =
+                    self.sort(call, answer, &node, (batch, about), lane, deadline);
+                onward.extend(goes_on.then_some(call));
             }
         }
         onward
     }
 
-    /// What is to be done with an answer. A call that is to be asked for elsewhere goes there.
+    /// An answer, and whether the call is to be sent on. One that has to be asked for elsewhere is.
     fn sort(
         &self,
         call: usize,
@@ -154,7 +145,7 @@ impl Cluster {
         (batch, about): (&Batch, About<'_>),
         lane: Lane,
         deadline: Deadline,
-    ) -> Sorted {
+    ) -> (Carried, bool) {
         let moved = match &answer {
             Ok(Heard { value: Value::ServerError(error), .. }) => {
                 elsewhere(error.code(), error.details().unwrap_or(""), &from.address)
@@ -167,30 +158,31 @@ impl Cluster {
                 let moved = refused
                     && self.map.refresh(deadline).is_ok()
                     && self.map.owner(slot).is_ok_and(|owner| owner.key != from.key);
-                return if moved { Sorted::Onward(answer) } else { Sorted::Done(answer) };
+                return (answer, moved);
             }
             Err(_) => None,
         };
         let to = match moved {
             // It went out behind a give that was not done, and goes out behind it again.
-            None if self.is_in_vain(about.sees(call), &answer) => return Sorted::Onward(answer),
-            None => return Sorted::Done(self.plain(answer)),
+            None if self.is_in_vain(about.sees(call), &answer) => return (answer, true),
+            None => return (self.plain(answer), false),
             Some(Elsewhere::Moved(slot, to)) => {
                 return match self.map.moved(slot, to) {
-                    Ok(()) => Sorted::Onward(answer),
-                    Err(error) => Sorted::Done(Err(Failure::not_done(error))),
+                    Ok(()) => (answer, true),
+                    Err(error) => (Err(Failure::not_done(error)), false),
                 };
             }
             Some(Elsewhere::Ask(to)) => to,
         };
         let about = about.sees(call).map_or(About::Nothing, About::Name);
-        Sorted::Done(match self.map.at(to) {
+        let answer = match self.map.at(to) {
             Ok(node) => {
                 let mut asked = node.single.carry(lane, &batch.asking(call), about, deadline);
                 asked.pop().map_or(answer, |answer| self.plain(answer))
             }
             Err(error) => Err(Failure::not_done(error)),
-        })
+        };
+        (answer, false)
     }
 
     /// Whether a take did not get the lock of this name while a give of it was not done.
@@ -202,24 +194,6 @@ impl Cluster {
 
     fn plain(&self, carried: Carried) -> Carried {
         plain(carried, self.map.doubt())
-    }
-}
-
-/// An answer, or one that sends the call on.
-enum Sorted {
-    Done(Carried),
-    Onward(Carried),
-}
-
-impl Sorted {
-    fn put(self, call: usize, carried: &mut [Carried], onward: &mut Vec<usize>) {
-        carried[call] = match self {
-            Sorted::Done(answer) => answer,
-            Sorted::Onward(answer) => {
-                onward.push(call);
-                answer
-            }
-        };
     }
 }
 
@@ -324,7 +298,7 @@ impl Route for Cluster {
     }
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
-        let slot = slot_of(&self.prefix, &owed.identity.name);
+        let slot = slot_behind(&self.prefix, &owed.identity.name);
         let node = self.map.owner(slot).map_err(Failure::not_done)?;
         node.single.let_go(owed, lane, deadline)
     }

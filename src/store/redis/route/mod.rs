@@ -1,11 +1,11 @@
 //! Moving packed scripts to the right server. Knows no key.
 
 pub(super) mod cluster;
+pub(super) mod endpoints;
 mod first_word;
 mod peer;
 pub(super) mod single;
-mod slots;
-pub(super) mod whereabouts;
+pub(super) mod slots;
 
 use std::os::fd::BorrowedFd;
 
@@ -23,8 +23,7 @@ pub(super) trait Gives: Send + Sync {
 
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
 
-    /// Whether a reply to a take or an extension, read late, says that the token does not have the
-    /// lock there.
+    /// Whether a reply to a take or an extension says that the token does not have the lock there.
     fn lacks_lock(&self, _reply: &Value) -> bool {
         false
     }

@@ -6,8 +6,8 @@
 //! failover takes seconds, and the servers have better things to do meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::Value;
@@ -15,7 +15,6 @@ use redis::Value;
 use super::super::dial::{Dialer, Show};
 use super::super::dialect::keys::SLOTS;
 use super::super::fault;
-use super::super::listener::Endpoint;
 use super::super::pool::Pools;
 use super::super::target::{Fixed, Target};
 use super::super::wire::Wire;
@@ -45,12 +44,12 @@ pub(super) struct Node {
 /// Set when the map may be out of date.
 pub(super) type Doubt = Arc<AtomicBool>;
 
-pub(super) struct Map {
+pub(in crate::store::redis) struct Map {
     dialer: Arc<Dialer>,
     seeds: Vec<Address>,
     pools: Pools,
-    gives: Arc<dyn Gives>,
-    outbox: Arc<Outbox>,
+    /// Of the connections to all servers; known before the first of those is made.
+    gives: OnceLock<(Arc<dyn Gives>, Arc<Outbox>)>,
     doubt: Doubt,
     known: Mutex<Known>,
     /// Whoever asks for the map; when it was last asked for, and in which order.
@@ -90,17 +89,21 @@ impl Asking {
 type Range = (u16, u16, Vec<Address>);
 
 impl Map {
-    pub(super) fn new(
+    pub(in crate::store::redis) fn new(
         dialer: Arc<Dialer>,
         seeds: &[Address],
         pools: Pools,
-        (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
-        doubt: Doubt,
     ) -> Result<Map, Error> {
         seeds.iter().try_for_each(|seed| dialer.check(seed))?;
         let asking = Asking { order: seeds.iter().cloned().collect(), asked: Moment::ZERO };
         let (asking, seeds) = (Turnstile::new(asking), seeds.to_vec());
-        Ok(Map { dialer, seeds, pools, gives, outbox, doubt, known: Mutex::default(), asking })
+        let (gives, doubt, known) = Default::default();
+        Ok(Map { dialer, seeds, pools, gives, doubt, known, asking })
+    }
+
+    /// How gives that nobody waits for are written. To be told once.
+    pub(super) fn tell(&self, gives: Arc<dyn Gives>, outbox: Arc<Outbox>) {
+        let _ = self.gives.set((gives, outbox));
     }
 
     pub(super) fn owner(&self, slot: u16) -> Result<Arc<Node>, Error> {
@@ -112,12 +115,6 @@ impl Map {
             let what = format!("no server of the Cluster is known to have slot {slot}");
             Error::new(ErrorKind::Unavailable, what)
         })
-    }
-
-    /// Where the waiters for names in a slot are told.
-    pub(super) fn endpoint(&self, slot: u16) -> Result<Endpoint, Error> {
-        let node = self.owner(slot)?;
-        Ok(Endpoint { key: node.key, target: Arc::clone(&node.target) })
     }
 
     pub(super) fn doubt(&self) -> &Doubt {
@@ -159,8 +156,8 @@ impl Map {
         let fixed = Fixed::new(Arc::clone(&self.dialer), address.clone())?;
         let (doubt, server) = (Arc::clone(&self.doubt), fixed.server());
         let target: Arc<dyn Target> = Arc::new(Member { fixed, address: address.clone(), doubt });
-        let (gives, outbox) = (Arc::clone(&self.gives), Arc::clone(&self.outbox));
-        let single = Single::new(Arc::clone(&target), &self.pools, (gives, outbox), None)?;
+        let gives = self.gives.get().ok_or_else(|| Error::bare(ErrorKind::Closed))?;
+        let single = Single::new(Arc::clone(&target), &self.pools, gives.clone(), None)?;
         let mut known = self.known.lock();
         if let Some(node) = find(&known) {
             return Ok(node);
@@ -298,7 +295,7 @@ impl Map {
         nodes.retain(|key, node| {
             owners.contains(key)
                 || Arc::strong_count(node) > 1
-                || self.outbox.has_unread_from(node.server)
+                || self.gives.get().is_some_and(|(_, outbox)| outbox.has_unread_from(node.server))
         });
         Ok(announced)
     }

@@ -68,8 +68,9 @@ fn map(seeds: &[&Fake]) -> Map {
     let access = Access { tls: None, user: None, password: None, database: 0 };
     let dialer = Arc::new(Dialer::new(&access, Greeting::default()).unwrap());
     let seeds: Vec<_> = seeds.iter().map(|seed| seed.address.clone()).collect();
-    Map::new(dialer, &seeds, Pools::new(1), (Arc::new(NoGives), Arc::default()), Doubt::default())
-        .unwrap()
+    let map = Map::new(dialer, &seeds, Pools::new(1)).unwrap();
+    map.tell(Arc::new(NoGives), Arc::default());
+    map
 }
 
 fn freshen(map: &Map) {

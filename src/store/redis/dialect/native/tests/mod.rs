@@ -262,7 +262,8 @@ impl World {
 pub(crate) fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
     let owed = (Arc::new(Nobody) as Arc<dyn Gives>, Arc::default());
-    Way::new(&config, greeting).unwrap().route(Pools::new(2), b"", owed, None).unwrap()
+    let pools = Pools::new(2);
+    Way::new(&config, greeting, &pools).unwrap().route(&pools, b"", owed, None).unwrap()
 }
 
 /// Nothing is let go of here.

@@ -266,8 +266,8 @@ pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// A reply, and the moment before its request was sent, from which validity counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Answer {
-    pub(crate) reply: Reply,
+pub(crate) struct Answer<R = Reply> {
+    pub(crate) reply: R,
     pub(crate) sent: Moment,
     /// The server's clock in microseconds as it answered; 0 where the reply has none.
     pub(crate) server: u64,

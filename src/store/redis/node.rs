@@ -7,35 +7,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::Value;
-
 pub(in crate::store) use self::members::Members;
-use super::dialect::guard::Guard;
+use super::codec::Deployment;
 pub(in crate::store) use super::dialect::quorum::Ballot;
 use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
-use super::dialect::{Batch, NO_WAKEUP, Wakeup};
-use super::listener;
+use super::dialect::{Batch, Dialect};
 use super::poll;
-use super::route::{Carried, Gives, Heard, Pending, Route};
+use super::route::{Carried, Pending};
 use super::unread::About;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, Outbox};
-use crate::store::{
-    Answer, Failure, Identity, Lane, Look, Outcome, Owed, Place, Reply, Request, ServerId,
-};
+use crate::store::{Answer, Failure, Identity, Lane, Look, Owed, Place, Request};
 use crate::sync::Mutex;
 use crate::token::Token;
 
 pub(in crate::store) struct Node {
     /// As people may see it.
     shown: String,
-    guard: Guard,
-    route: Box<dyn Route>,
+    /// Which one it is.
+    member: u8,
+    deployment: Deployment<Quorum>,
     /// Gives that it has not carried out, as far as anybody knows.
     outbox: Arc<Outbox>,
-    speech: Arc<Speech>,
     rest: Mutex<Rest>,
     /// How long it took to answer last, in microseconds: who is fast is heard first.
     pace: AtomicU64,
@@ -45,13 +40,6 @@ pub(in crate::store) struct Node {
     queued_until: AtomicU64,
     /// It is a Cluster, which answers as it is asked: it may have to be asked in several places.
     is_blocking: bool,
-}
-
-/// What a node is told, and where it tells.
-struct Speech {
-    dialect: Quorum,
-    listener: Arc<listener::Listener>,
-    member: u8,
 }
 
 /// After a failure a node is left alone for a while, unless it is needed.
@@ -97,7 +85,7 @@ pub(in crate::store) struct Asked<'a> {
 impl Node {
     /// Whether it is likely to answer.
     pub(in crate::store) fn is_ready(&self) -> bool {
-        self.rest.lock().times == 0 && !self.route.is_silent()
+        self.rest.lock().times == 0 && !self.deployment.route.is_silent()
     }
 
     /// Whether asking it takes until it has answered.
@@ -110,7 +98,7 @@ impl Node {
     }
 
     pub(in crate::store) fn pack<'a>(&self, ballots: Vec<Ballot<'a>>) -> Sheet<'a> {
-        let batch = self.speech.pack(&ballots);
+        let batch = self.deployment.codec.pack(&ballots);
         let requests = ballots.iter().filter_map(Ballot::request).collect();
         Sheet { ballots, requests, batch }
     }
@@ -123,7 +111,7 @@ impl Node {
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
         let begun = Moment::now();
-        if self.route.is_silent() {
+        if self.deployment.route.is_silent() {
             let silent = "the server has left earlier requests unanswered";
             return Err(Failure::not_done(Error::new(ErrorKind::NoAnswer, silent)));
         }
@@ -133,7 +121,7 @@ impl Node {
             return Err(Failure::not_done(Error::new(ErrorKind::Refused, resting)));
         }
         let about = About::Requests(&sheet.requests);
-        match self.route.start(lane, &sheet.batch, about, deadline) {
+        match self.deployment.route.start(lane, &sheet.batch, about, deadline) {
             Ok(pending) => {
                 self.keeps(&sheet.ballots);
                 if pending.is_in_vain() {
@@ -191,7 +179,7 @@ impl Node {
     }
 
     pub(in crate::store) fn try_again(&self, deadline: Deadline) {
-        match self.route.ping(deadline) {
+        match self.deployment.route.ping(deadline) {
             Ok(()) => self.is_well(),
             Err(_) => self.is_unwell(),
         }
@@ -206,7 +194,7 @@ impl Node {
     ) -> Result<Asked<'a>, Failure> {
         let begun = Moment::now();
         let about = About::Requests(&sheet.requests);
-        let pending = self.route.start(lane, &sheet.batch, about, deadline)?;
+        let pending = self.deployment.route.start(lane, &sheet.batch, about, deadline)?;
         Ok(Asked { node: self, sheet, pending, begun })
     }
 
@@ -239,11 +227,11 @@ impl Node {
 
     /// Reads what has come of the replies that nobody waits for, and sends what it is owed.
     pub(in crate::store) fn tend(&self, before: Moment, deadline: Deadline) {
-        if self.route.is_silent() {
+        if self.deployment.route.is_silent() {
             // Its connection will be given up, and the next one is not to be waited for either.
             self.is_unwell();
         }
-        self.route.read_unread(before);
+        self.deployment.route.read_unread(before);
         self.outbox.were_read(Moment::now());
         // It may have been extended for longer than its takes asked for, or stand in a queue.
         self.outbox.prolong(|identity| self.kept_until(identity.fence == 0));
@@ -252,12 +240,14 @@ impl Node {
             return;
         }
         let gives: Vec<_> = due.iter().map(|one| one.identity.give()).collect();
-        let sheet = self.pack(gives.iter().filter_map(as_give).collect());
+        let sheet = self.pack(gives.iter().filter_map(Quorum::give).collect());
         let said = match self.ask(Lane::Keeper, &sheet, deadline) {
             Ok(asked) => asked.finish(),
             Err(failure) => vec![Err(failure); due.len()],
         };
-        let outcomes: Vec<_> = said.into_iter().map(given).collect();
+        let (sent, server, by) = Default::default();
+        let given = |said| Answer { reply: Quorum::given(said), sent, server, by };
+        let outcomes: Vec<_> = said.into_iter().map(|said| said.map(given)).collect();
         self.outbox.tried(&due, &outcomes);
     }
 
@@ -286,7 +276,7 @@ impl Node {
 
     /// Whether it was declared new, or used, and knows of it.
     pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
-        let marked = super::is_marked(self.route.as_ref(), self.guard, deadline);
+        let marked = self.deployment.is_marked(deadline);
         marked.map_err(|error| self.about(&error))
     }
 
@@ -296,7 +286,7 @@ impl Node {
         force: bool,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let done = super::initialize(self.route.as_ref(), self.guard, force, deadline);
+        let done = self.deployment.initialize(force, deadline);
         done.map_err(|error| self.about(&error))
     }
 
@@ -309,7 +299,7 @@ impl Node {
     }
 
     pub(in crate::store) fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.route.ping(deadline)
+        self.deployment.route.ping(deadline)
     }
 
     /// When the lock of a name is free here by its ttl.
@@ -331,11 +321,7 @@ impl Node {
     }
 
     pub(in crate::store) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let batch = self.speech.dialect.0.pack_look(name);
-        let carried = self.route.carry(Lane::Caller, &batch, About::Name(name), deadline).pop();
-        let none = || Err(Failure::not_done(Error::bare(ErrorKind::Protocol)));
-        let heard = carried.unwrap_or_else(none).map_err(|failure| failure.error)?;
-        self.speech.dialect.read_look(heard.value)
+        self.deployment.look(name, deadline)
     }
 }
 
@@ -370,75 +356,11 @@ impl Asked<'_> {
 
 fn said(node: &Node, sheet: &Sheet<'_>, carried: Vec<Carried>) -> Vec<Result<Said, Failure>> {
     let both = sheet.ballots.iter().zip(carried);
-    both.map(|(ballot, carried)| node.speech.said(ballot, carried)).collect()
+    both.map(|(ballot, carried)| Ok(node.deployment.codec.read(ballot, carried)?.reply)).collect()
 }
 
 /// Until one of them has something to say, or the moment has come.
 pub(in crate::store) fn wait_for(asked: &[(usize, Asked<'_>)], until: Moment) {
     let fds: Vec<_> = asked.iter().filter_map(|(_, asked)| asked.fd()).collect();
     poll::readable(&fds, until);
-}
-
-impl Speech {
-    fn pack(&self, ballots: &[Ballot<'_>]) -> Batch {
-        self.dialect.pack(ballots, &|name| match self.listener.are_known() {
-            true => Wakeup {
-                channel: self.listener.channel(name),
-                is_open: self.listener.are_open(&members::at(self.member, name)),
-            },
-            false => NO_WAKEUP,
-        })
-    }
-
-    fn said(&self, ballot: &Ballot<'_>, carried: Carried) -> Result<Said, Failure> {
-        let Heard { value, sent, copies, .. } = carried?;
-        let (said, _) = self.dialect.read(ballot, (value, copies.as_ref()), sent)?;
-        Ok(said)
-    }
-}
-
-/// The ballot for a give that is sent again. Without a fence the token was given up altogether. With one, only an
-/// attempt of it was, and by now it may have made another one and stand among the waiters.
-pub(in crate::store) fn give_again(
-    name: &[u8],
-    token: Token,
-    fence: u64,
-    ttl: Duration,
-) -> Ballot<'_> {
-    let attempt = (fence != 0).then_some(fence);
-    Ballot::Give { name, token, ttl, attempt, leaves: attempt.is_none(), tells: true }
-}
-
-fn as_give<'a>(request: &Request<'a>) -> Option<Ballot<'a>> {
-    match *request {
-        Request::Give { name, token, fence, ttl } => Some(give_again(name, token, fence, ttl)),
-        _ => None,
-    }
-}
-
-/// What a node said to a give.
-fn given(said: Result<Said, Failure>) -> Outcome {
-    let reply = match said? {
-        Said::Given => Reply::Given,
-        _ => Reply::NotMine,
-    };
-    Ok(Answer { reply, sent: Moment::ZERO, server: 0, by: ServerId::default() })
-}
-
-/// For gives that nobody waits for.
-impl Gives for Speech {
-    fn pack(&self, gives: &[Request<'_>]) -> Batch {
-        let ballots: Vec<_> = gives.iter().filter_map(as_give).collect();
-        Speech::pack(self, &ballots)
-    }
-
-    fn read(&self, request: &Request<'_>, carried: Carried) -> Outcome {
-        let none = || Failure::not_done(Error::bare(ErrorKind::Protocol));
-        let ballot = as_give(request).ok_or_else(none)?;
-        given(self.said(&ballot, carried))
-    }
-
-    fn lacks_lock(&self, reply: &Value) -> bool {
-        self.dialect.lacks_lock(reply)
-    }
 }

@@ -23,7 +23,41 @@ pub(super) use self::script::Script;
 use self::script::script;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Notice, millis};
+use crate::store::{Failure, Look, Notice, Reply, Request, millis};
+
+/// What is asked in the words of one kind of store, and what its replies mean.
+pub(super) trait Dialect: Send + Sync + 'static {
+    type Request<'a>;
+    type Reply;
+
+    fn format(&self) -> &Format;
+
+    fn pack<'e>(
+        &self,
+        requests: &[Self::Request<'_>],
+        wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
+    ) -> Batch;
+
+    /// What a script's reply means to the request that it answers, and the server's clock in
+    /// microseconds, or 0 where it does not tell. With the reply comes what the server said to WAIT.
+    fn read(
+        &self,
+        request: &Self::Request<'_>,
+        reply: (Value, Option<&Value>),
+        sent: Moment,
+    ) -> Result<(Self::Reply, u64), Failure>;
+
+    fn read_look(&self, value: Value) -> Result<Look, Error>;
+
+    /// A give that is sent once more, or that nobody waits for; `None` if it is none.
+    fn give<'a>(give: &Request<'a>) -> Option<Self::Request<'a>>;
+
+    /// What a reply to such a give means.
+    fn given(reply: Self::Reply) -> Reply;
+
+    /// Whether a reply to a take or an extension says that the token does not have the lock there.
+    fn lacks_lock(reply: &Value) -> bool;
+}
 
 /// What all locks of one client have in common on one server.
 #[derive(Default)]

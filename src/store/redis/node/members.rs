@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Node, Speech};
+use super::Node;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::Outbox;
+use crate::store::redis::codec::{Codec, Deployment, name_at};
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
-use crate::store::redis::dialect::{Copies, Format};
+use crate::store::redis::dialect::{Copies, Dialect, Format};
 use crate::store::redis::listener::{self, Endpoint, Endpoints};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Gives;
@@ -47,19 +48,18 @@ impl Members {
                 copies,
                 ..Format::default()
             });
-            let speech = Arc::new(Speech { dialect, listener: Arc::clone(&listener), member });
-            let gives = Arc::clone(&speech) as Arc<dyn Gives>;
+            let listener = Arc::clone(&listener);
+            let codec = Arc::new(Codec { dialect, listener, member: Some(member) });
             let outbox = Arc::<Outbox>::default();
-            let owed = (gives, Arc::clone(&outbox));
+            let owed = (Arc::clone(&codec) as Arc<dyn Gives>, Arc::clone(&outbox));
             let route = way.route(&pools, &config.prefix, owed, Some(guard))?;
             let (rest, pace, locked_until, queued_until) = Default::default();
             let (shown, is_blocking) = (redis.display(), clustered);
             Ok(Node {
                 shown,
-                guard,
-                route,
+                member,
+                deployment: Deployment { codec, route },
                 outbox,
-                speech,
                 rest,
                 pace,
                 locked_until,
@@ -73,17 +73,13 @@ impl Members {
     }
 
     fn open_on(&self, name: &[u8]) -> usize {
-        let open = |node: &&Node| self.listener.are_open(&at(node.speech.member, name));
+        let open = |node: &&Node| self.listener.are_open(&name_at(node.member, name));
         self.nodes.iter().filter(open).count()
     }
 }
 
 /// The endpoints of each member. A name is told here with its member before it.
 struct ByMember(Vec<Box<dyn Endpoints>>);
-
-pub(super) fn at(member: u8, name: &[u8]) -> Vec<u8> {
-    [&[member], name].concat()
-}
 
 impl Endpoints for ByMember {
     fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
@@ -127,7 +123,7 @@ impl Listener for Members {
                 break;
             }
             let by = deadline.min(Deadline::after(self.node_timeout));
-            let name_there = at(node.speech.member, name);
+            let name_there = name_at(node.member, name);
             let were_resting = self.listener.are_resting(&name_there);
             match self.listener.open(&name_there, by) {
                 Ok(_) => {}
@@ -155,7 +151,9 @@ impl Listener for Members {
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         // All of them write the same, behind the same prefix.
-        let read = |payload: &[u8]| self.nodes.first()?.speech.dialect.0.read_notice(payload);
+        let read = |payload: &[u8]| {
+            self.nodes.first()?.deployment.codec.dialect.format().read_notice(payload)
+        };
         self.listener.hear(until, &read)
     }
 

@@ -12,8 +12,8 @@ use redis::Value;
 
 use super::guard::quarantined;
 use super::{
-    Batch, Decimal, Format, NO_WAKEUP, Packer, Script, Wakeup, Words, foreign, look, script,
-    unreadable, write_member,
+    Batch, Decimal, Dialect, Format, NO_WAKEUP, Packer, Script, Wakeup, Words, foreign, look,
+    script, unreadable, write_member,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
@@ -44,12 +44,15 @@ static PASSES: [&Script; 2] = [&PASS, &GUARDED_PASS];
 /// How one client's locks are written.
 pub(in crate::store::redis) struct Native(pub(in crate::store::redis) Format);
 
-impl Native {
-    pub(in crate::store::redis) fn pack<'e>(
-        &self,
-        requests: &[Request<'_>],
-        wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
-    ) -> Batch {
+impl Dialect for Native {
+    type Request<'a> = Request<'a>;
+    type Reply = Reply;
+
+    fn format(&self) -> &Format {
+        &self.0
+    }
+
+    fn pack<'e>(&self, requests: &[Request<'_>], wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>) -> Batch {
         let mut packer = Packer::new(&self.0, requests.len());
         let (mut hex, mut member) = ([0; HEX], Vec::new());
         for request in requests {
@@ -106,9 +109,7 @@ impl Native {
         packer.batch
     }
 
-    /// What a script's reply means to the request that it answers, and the server's clock in
-    /// microseconds, or 0 where it does not tell. `copies` is what the server said to WAIT.
-    pub(in crate::store::redis) fn read(
+    fn read(
         &self,
         request: &Request<'_>,
         (value, copies): (Value, Option<&Value>),
@@ -142,6 +143,24 @@ impl Native {
         Ok((reply, server))
     }
 
+    fn read_look(&self, value: Value) -> Result<Look, Error> {
+        look::read(value, look::Fence::Second)
+    }
+
+    fn give<'a>(give: &Request<'a>) -> Option<Request<'a>> {
+        Some(*give)
+    }
+
+    fn given(reply: Reply) -> Reply {
+        reply
+    }
+
+    fn lacks_lock(reply: &Value) -> bool {
+        matches!(reply, Value::BulkString(text) if text.starts_with(b"B "))
+    }
+}
+
+impl Native {
     /// Whether a give set the lock free and met more waiters that are gone than it could remove.
     pub(in crate::store::redis) fn is_unfinished(value: &Value) -> bool {
         matches!(value, Value::Int(2 | 3))
@@ -159,10 +178,6 @@ impl Native {
             Request::Extend { .. } => &EXTEND,
             Request::Give { .. } => GIVES[guarded],
         }
-    }
-
-    pub(in crate::store::redis) fn read_look(&self, value: Value) -> Result<Look, Error> {
-        look::read(value, look::Fence::Second)
     }
 }
 

@@ -13,13 +13,13 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{
-    Batch, Decimal, Format, Packer, Script, Wakeup, Words, foreign, look, script, unreadable,
-    write_member,
+    Batch, Decimal, Dialect, Format, Packer, Script, Wakeup, Words, foreign, look, script,
+    unreadable, write_member,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Look, Place, Reach, Request, millis};
+use crate::store::{Failure, Look, Place, Reach, Reply, Request, millis};
 use crate::token::{HEX, Token};
 
 static TAKE: Script = script!("../guard.lua", "take.lua").guarded().leading(&GIVE);
@@ -111,12 +111,15 @@ pub(crate) enum Said {
     NotMine,
 }
 
-impl Quorum {
-    pub(in crate::store::redis) fn pack<'e>(
-        &self,
-        ballots: &[Ballot<'_>],
-        wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
-    ) -> Batch {
+impl Dialect for Quorum {
+    type Request<'a> = Ballot<'a>;
+    type Reply = Said;
+
+    fn format(&self) -> &Format {
+        &self.0
+    }
+
+    fn pack<'e>(&self, ballots: &[Ballot<'_>], wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>) -> Batch {
         let mut packer = Packer::new(&self.0, ballots.len());
         let (mut hex, mut member) = ([0; HEX], Vec::new());
         for ballot in ballots {
@@ -182,9 +185,7 @@ impl Quorum {
         packer.batch
     }
 
-    /// What a script's reply says to the ballot that it answers, and the server's clock in
-    /// microseconds, or 0 where it does not tell. `copies` is what the server said to WAIT.
-    pub(in crate::store::redis) fn read(
+    fn read(
         &self,
         ballot: &Ballot<'_>,
         (value, copies): (Value, Option<&Value>),
@@ -217,21 +218,33 @@ impl Quorum {
         Ok((said, server))
     }
 
-    /// Whether a reply to a take or to an extension says that the lock is not the token's, on a node
-    /// that has a vote.
-    pub(in crate::store::redis) fn lacks_lock(&self, reply: &Value) -> bool {
+    /// What one node knows. Only a majority of them says who holds the lock.
+    fn read_look(&self, value: Value) -> Result<Look, Error> {
+        look::read(value, look::Fence::Last)
+    }
+
+    /// Without a fence the token was given up altogether. With one, only an attempt of it was, and by
+    /// now it may have made another one and stand among the waiters.
+    fn give<'a>(give: &Request<'a>) -> Option<Ballot<'a>> {
+        let Request::Give { name, token, fence, ttl } = *give else { return None };
+        let attempt = (fence != 0).then_some(fence);
+        Some(Ballot::Give { name, token, ttl, attempt, leaves: attempt.is_none(), tells: true })
+    }
+
+    fn given(said: Said) -> Reply {
+        if said == Said::Given { Reply::Given } else { Reply::NotMine }
+    }
+
+    fn lacks_lock(reply: &Value) -> bool {
         match reply {
             Value::Int(done) => *done == 0,
             Value::BulkString(text) => text.starts_with(b"B "),
             _ => false,
         }
     }
+}
 
-    /// What one node knows. Only a majority of them says who holds the lock.
-    pub(in crate::store::redis) fn read_look(&self, value: Value) -> Result<Look, Error> {
-        look::read(value, look::Fence::Last)
-    }
-
+impl Quorum {
     fn read_text(&self, ballot: &Ballot<'_>, text: &[u8]) -> Option<Result<(Said, u64), Error>> {
         if matches!(ballot, Ballot::Give { .. }) {
             return None;

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, Value};
 
-use super::{EXTEND, Format, GIVE, GUARDED_GIVE, GUARDED_TAKE, NO_WAKEUP, Native, TAKE, Wakeup};
+use super::{
+    Dialect, EXTEND, Format, GIVE, GUARDED_GIVE, GUARDED_TAKE, NO_WAKEUP, Native, TAKE, Wakeup,
+};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;

@@ -1,0 +1,121 @@
+//! One Redis, of a single store or of a quorum: its dialect, where it tells this client, and the way
+//! to it.
+
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::dialect::guard::Guard;
+use super::dialect::keys::SLOTS;
+use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup};
+use super::listener::Listener;
+use super::route::{Carried, Gives, Heard, Route};
+use super::unread::About;
+use crate::clock::Deadline;
+use crate::error::{Error, ErrorKind};
+use crate::store::{Answer, Failure, Lane, Look, Outcome, Request, unguarded};
+
+/// Packs what is asked, and reads the replies.
+pub(super) struct Codec<D> {
+    pub(super) dialect: D,
+    pub(super) listener: Arc<Listener>,
+    /// Which one of a quorum it is.
+    pub(super) member: Option<u8>,
+}
+
+/// A name as the listener of a quorum knows it, with its member before it.
+pub(super) fn name_at(member: u8, name: &[u8]) -> Vec<u8> {
+    [&[member], name].concat()
+}
+
+impl<D: Dialect> Codec<D> {
+    pub(super) fn pack(&self, requests: &[D::Request<'_>]) -> Batch {
+        let Codec { listener, member, .. } = self;
+        self.dialect.pack(requests, &|name| match listener.are_known() {
+            true => Wakeup {
+                channel: listener.channel(name),
+                is_open: match member {
+                    None => listener.are_open(name),
+                    Some(member) => listener.are_open(&name_at(*member, name)),
+                },
+            },
+            false => NO_WAKEUP,
+        })
+    }
+
+    pub(super) fn read(
+        &self,
+        request: &D::Request<'_>,
+        carried: Carried,
+    ) -> Result<Answer<D::Reply>, Failure> {
+        let Heard { value, sent, by, copies } = carried?;
+        let (reply, server) = self.dialect.read(request, (value, copies.as_ref()), sent)?;
+        Ok(Answer { reply, sent, server, by })
+    }
+}
+
+impl<D: Dialect> Gives for Codec<D> {
+    fn pack(&self, gives: &[Request<'_>]) -> Batch {
+        let gives: Vec<_> = gives.iter().filter_map(D::give).collect();
+        Codec::pack(self, &gives)
+    }
+
+    fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome {
+        let none = || Failure::not_done(Error::bare(ErrorKind::Protocol));
+        let give = D::give(give).ok_or_else(none)?;
+        let Answer { reply, sent, server, by } = Codec::read(self, &give, carried)?;
+        Ok(Answer { reply: D::given(reply), sent, server, by })
+    }
+
+    fn lacks_lock(&self, reply: &Value) -> bool {
+        D::lacks_lock(reply)
+    }
+}
+
+pub(super) struct Deployment<D> {
+    pub(super) codec: Arc<Codec<D>>,
+    pub(super) route: Box<dyn Route>,
+}
+
+impl<D: Dialect> Deployment<D> {
+    pub(super) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let batch = self.codec.dialect.format().pack_look(name);
+        let carried = self.route.carry(Lane::Caller, &batch, About::Name(name), deadline).pop();
+        let none = || Err(Failure::not_done(Error::bare(ErrorKind::Protocol)));
+        let heard = carried.unwrap_or_else(none).map_err(|failure| failure.error)?;
+        self.codec.dialect.read_look(heard.value)
+    }
+
+    fn guard(&self) -> Result<Guard, Error> {
+        self.codec.dialect.format().guard.ok_or_else(unguarded)
+    }
+
+    /// Whether there is any marker: none is on a server that is new, or came back empty.
+    pub(super) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
+        let guard = self.guard()?;
+        let mut any = false;
+        for carried in self.ask(&guard.pack_look(0..SLOTS), deadline) {
+            any |= guard.read_look(carried?)?;
+        }
+        Ok(any)
+    }
+
+    /// Writes the markers of a new deployment.
+    pub(super) fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
+        let guard = self.guard()?;
+        let mut said = self.ask(&guard.pack_init(0..SLOTS, force), deadline);
+        said.try_for_each(|carried| guard.read_init(carried?))
+    }
+
+    fn ask(
+        &self,
+        batch: &Batch,
+        deadline: Deadline,
+    ) -> impl Iterator<Item = Result<Value, Error>> + use<D> {
+        let carried = self.route.carry(Lane::Caller, batch, About::Nothing, deadline);
+        carried.into_iter().map(|carried| match carried {
+            Ok(heard) => Ok(heard.value),
+            Err(failure) => Err(failure.error),
+        })
+    }
+}

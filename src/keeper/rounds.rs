@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::book::Book;
-use super::{Core, Owed};
+use super::core::Core;
 use crate::clock::{Deadline, Moment};
 use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
 use crate::store::outbox::{Concern, READ_AFTER};
-use crate::store::{Kept, Lane, Outcome, Reach, Reply, Request};
+use crate::store::{Kept, Lane, Outcome, Owed, Reach, Reply, Request};
 use crate::sync::MutexGuard;
 use crate::token::Token;
 

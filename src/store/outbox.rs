@@ -1,24 +1,21 @@
-//! What is owed to a store: gives that were written and are not answered yet, and gives that are
-//! still to be sent.
+//! Gives that are owed to a store: written and not answered yet, or still to be sent.
 //!
-//! Every give is safe to send twice, and a token is not taken again after its give. So no order
-//! between connections is needed: a take carries the gives of its name that are owed in front of it,
-//! in the same write, unless they were written on the same connection before. Only a give that
-//! overtakes a take of the same token on another connection would be in vain: such a take is noted
-//! as [unread](Outbox::asked), and the give is sent once more when its reply has been read.
+//! A give is safe to send twice, and its token is not taken again. So connections need no order: a
+//! take carries the gives of its name in front of it, in the same write, unless they were written on
+//! the same connection before. Only a give that overtakes a take of its own token would be in vain:
+//! it is sent once more when the reply to that [take](Outbox::asked) has been read.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Identity, Outcome, Owed, Reply, Request, ServerId};
 use crate::clock::{Deadline, Moment};
 use crate::error::ErrorKind;
-use crate::sync::Mutex;
+use crate::sync::{AtomicUsize, Mutex};
 use crate::token::Token;
 
-/// The keeper reads replies that nobody waits for after this. Most of them are read before, with
-/// the next request on that connection.
+/// The keeper reads replies that nobody waits for after this, if nobody else has read them.
 pub(crate) const READ_AFTER: Duration = Duration::from_millis(50);
 /// Between two tries of a give that nothing has confirmed: doubled each time, up to the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -108,10 +105,8 @@ pub(crate) struct Again {
 impl Outbox {
     /// Owes a give that is still to be sent. False if nobody sends it any more.
     pub(crate) fn owe(&self, owed: Owed, concern: Concern, now: Moment) -> bool {
-        let mut list = self.list.lock();
-        list.owe(owed, concern, now);
-        self.count.store(list.count(), Ordering::Release);
-        !self.is_over.load(Ordering::Acquire)
+        self.change(|list| list.owe(owed, concern, now));
+        !self.is_over()
     }
 
     /// A give was written on a connection, and nobody waits for its reply.
@@ -122,34 +117,27 @@ impl Outbox {
         on: ConnectionId,
         (sent, by): (Moment, Deadline),
     ) -> u64 {
-        let mut list = self.list.lock();
-        let id = list.add(owed, concern, Moment::NEVER);
-        if let Some(entry) = list.gives.back_mut() {
-            (entry.copies, entry.on, entry.sent, entry.by) = (1, Some(on), sent, by);
-        }
-        self.count.store(list.count(), Ordering::Release);
-        id
+        let entry = Entry::new(owed, concern, Moment::NEVER);
+        self.change(|list| list.add(Entry { copies: 1, on: Some(on), sent, by, ..entry }))
     }
 
     /// A take or an extension was written on a connection, and nobody waits for its reply.
     pub(crate) fn asked(&self, token: Token, on: ConnectionId, (sent, by): (Moment, Deadline)) {
-        let mut list = self.list.lock();
-        list.unread.push(Unread { token, on, sent, by, then: None });
-        self.count.store(list.count(), Ordering::Release);
+        self.change(|list| list.unread.push(Unread { token, on, sent, by, then: None }));
     }
 
     /// The reply to that was read, or will not come.
     pub(crate) fn heard(&self, token: Token, on: ConnectionId, lacks_lock: bool) {
-        let mut list = self.list.lock();
         let is_it = |unread: &Unread| unread.token == token && unread.on == on;
-        if let Some(at) = list.unread.iter().position(is_it)
-            && let Some(owed) = list.unread.swap_remove(at).then
-        {
-            list.owe(owed, Concern::Copy, Moment::now());
-        } else if lacks_lock && list.lacking.len() < MOST_LACKING {
-            list.lacking.push(token);
-        }
-        self.count.store(list.count(), Ordering::Release);
+        self.change(|list| {
+            if let Some(at) = list.unread.iter().position(is_it)
+                && let Some(owed) = list.unread.swap_remove(at).then
+            {
+                list.owe(owed, Concern::Copy, Moment::now());
+            } else if lacks_lock && list.lacking.len() < MOST_LACKING {
+                list.lacking.push(token);
+            }
+        });
     }
 
     /// The gives that go in front of what is about to be written on a connection: takes among these
@@ -161,7 +149,7 @@ impl Outbox {
         on: Option<ConnectionId>,
         by: Deadline,
     ) -> Vec<Again> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return Vec::new();
         }
         let mut list = self.list.lock();
@@ -190,26 +178,19 @@ impl Outbox {
 
     /// What became of a give that was sent: on this connection, or by the keeper.
     pub(crate) fn answered(&self, id: u64, on: Option<ConnectionId>, outcome: &Outcome) {
-        let mut list = self.list.lock();
-        list.answered(id, on, outcome);
-        self.count.store(list.count(), Ordering::Release);
+        self.change(|list| list.answered(id, on, outcome));
     }
 
     /// Whether a give of this name was not done where it was sent.
     pub(crate) fn has_undone(&self, name: &[u8]) -> bool {
-        self.count.load(Ordering::Acquire) > 0
-            && self
-                .list
-                .lock()
-                .gives
-                .iter()
-                .any(|entry| entry.is_undone && *entry.owed.identity.name == *name)
+        let is_it = |entry: &Entry| entry.is_undone && *entry.owed.identity.name == *name;
+        !self.is_empty() && self.list.lock().gives.iter().any(is_it)
     }
 
     /// Takes out the gives that are due, for somebody who tells what [became](Outbox::answered) of
     /// each.
     pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<Again> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return Vec::new();
         }
         let mut list = self.list.lock();
@@ -228,16 +209,15 @@ impl Outbox {
     /// What became of gives that were [due](Outbox::take_due). Where none was answered, the others
     /// wait, too.
     pub(crate) fn tried(&self, sent: &[Again], outcomes: &[Outcome]) {
-        let (mut list, now) = (self.list.lock(), Moment::now());
-        for (one, outcome) in sent.iter().zip(outcomes) {
-            list.answered(one.id, None, outcome);
-        }
-        self.count.store(list.count(), Ordering::Release);
         let failed =
             |outcome: &Outcome| matches!(outcome, Err(failure) if failure.error.is_retriable());
-        let is_answered = !outcomes.iter().all(failed);
-        list.failed = if is_answered { 0 } else { list.failed + 1 };
-        list.resume_at = now.plus(pause(list.failed));
+        self.change(|list| {
+            for (one, outcome) in sent.iter().zip(outcomes) {
+                list.answered(one.id, None, outcome);
+            }
+            list.failed = if outcomes.iter().all(failed) { list.failed + 1 } else { 0 };
+            list.resume_at = Moment::now().plus(pause(list.failed));
+        });
     }
 
     /// When there is something to send, to read or to tell.
@@ -254,10 +234,7 @@ impl Outbox {
 
     /// Whether replies are unread to what was written until then.
     pub(crate) fn has_unread(&self, before: Moment) -> bool {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        self.list.lock().oldest_unread().is_some_and(|sent| sent <= before)
+        !self.is_empty() && self.list.lock().oldest_unread().is_some_and(|sent| sent <= before)
     }
 
     /// Unread replies were looked for.
@@ -273,7 +250,7 @@ impl Outbox {
 
     /// Whether a reply has not come in time, or was not read.
     pub(crate) fn is_overdue(&self) -> bool {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return false;
         }
         let list = self.list.lock();
@@ -283,10 +260,7 @@ impl Outbox {
     }
 
     pub(crate) fn take_late(&self) -> Vec<Late> {
-        let mut list = self.list.lock();
-        let late = std::mem::take(&mut list.late);
-        self.count.store(list.count(), Ordering::Release);
-        late
+        self.change(|list| std::mem::take(&mut list.late))
     }
 
     /// Tokens that do not have the lock on this server, as it turned out.
@@ -340,32 +314,21 @@ impl Outbox {
 
     /// What was not sent yet is forgotten.
     pub(crate) fn forget_unsent(&self) {
+        self.change(|list| list.gives.retain(|entry| entry.copies > 0));
+    }
+
+    fn change<T>(&self, with: impl FnOnce(&mut List) -> T) -> T {
         let mut list = self.list.lock();
-        list.gives.retain(|entry| entry.copies > 0);
-        self.count.store(list.count(), Ordering::Release);
+        let changed = with(&mut list);
+        self.count.store(list.gives.len() + list.unread.len() + list.late.len(), Ordering::Release);
+        changed
     }
 }
 
 impl List {
-    fn count(&self) -> usize {
-        self.gives.len() + self.unread.len() + self.late.len()
-    }
-
-    fn add(&mut self, owed: Owed, concern: Concern, due: Moment) -> u64 {
+    fn add(&mut self, entry: Entry) -> u64 {
         self.last_id += 1;
-        self.gives.push_back(Entry {
-            id: self.last_id,
-            owed,
-            concern,
-            copies: 0,
-            on: None,
-            sent: Moment::NEVER,
-            by: Deadline::at(Moment::NEVER),
-            due,
-            tries: 0,
-            is_undone: false,
-            is_answered: false,
-        });
+        self.gives.push_back(Entry { id: self.last_id, ..entry });
         self.last_id
     }
 
@@ -375,7 +338,7 @@ impl List {
             entry.owed.identity.token == token && entry.copies == 0 && entry.concern == concern
         };
         let Some(entry) = self.gives.iter_mut().rev().find(same) else {
-            self.add(owed, concern, now);
+            self.add(Entry::new(owed, concern, now));
             return;
         };
         // In a quorum a token makes one attempt after the other, and a node gives up those until the
@@ -465,6 +428,12 @@ impl List {
 }
 
 impl Entry {
+    fn new(owed: Owed, concern: Concern, due: Moment) -> Entry {
+        let (sent, by) = (Moment::NEVER, Deadline::at(Moment::NEVER));
+        let (id, copies, on, tries, is_undone, is_answered) = Default::default();
+        Entry { id, owed, concern, copies, on, sent, by, due, tries, is_undone, is_answered }
+    }
+
     fn again(&self) -> Again {
         Again { id: self.id, identity: self.owed.identity.clone() }
     }

@@ -36,7 +36,7 @@ pub(crate) struct Core {
     pub(super) asleep_until: AtomicU64,
 }
 
-/// How long a waiter that was closed may take to leave.
+/// How long a waiter of a closed client may take to leave.
 const LEAVE_WAIT: Duration = Duration::from_millis(50);
 
 impl Core {
@@ -60,14 +60,14 @@ impl Core {
     }
 
     /// Takes a grant into the book, or files it anew after its validity changed. False when the
-    /// client was closed meanwhile: then the grant must be given by whoever has it.
+    /// client was closed meanwhile: then the caller must give the grant.
     pub(crate) fn keep(&self, grant: &Arc<Grant>) -> bool {
         let mut book = self.book.lock();
         if book.closing().is_some() {
             return false;
         }
         if grant.is_older_than(book.lost_at) {
-            // The keeper has ended all that it knew of, and did not know of this one.
+            // The keeper has ended every grant that it knew, and did not know this one.
             drop(book);
             if grant.end(Moment::now()) != Ended::Before {
                 self.tell_lost(grant, LossReason::NotHeld);
@@ -146,8 +146,8 @@ impl Core {
     pub(crate) fn let_go(&self, owed: Owed, lane: Lane, deadline: Deadline) {
         match self.store.let_go(&owed, lane, deadline) {
             Some(outcome) => self.conclude(owed, outcome),
-            // The client was closed meanwhile and nobody reads any more. What may be sent twice is
-            // now waited for; that it was done already is no news.
+            // The client was closed meanwhile and nobody reads any more. A give may be sent twice,
+            // so it is sent again and waited for; that it was carried out already is no news.
             None if self.outbox.is_over() => {
                 drop(self.store.ask(lane, owed.identity.give(), deadline));
             }
@@ -164,8 +164,8 @@ impl Core {
 
     /// Wakes the thread if it would look later than that.
     ///
-    /// Whoever comes here has written down before what there is to do, and the thread sets its time
-    /// before it looks what that is.
+    /// The caller has written down before what there is to do, and the thread sets its time before
+    /// it looks at that: so neither misses the other.
     fn wake_by(&self, due: Moment) {
         let due = due.as_nanos();
         if due < self.asleep_until.load(Ordering::SeqCst)
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// Leaves a place among the waiters. The keeper does it, or, when it has ended with its client,
-    /// this thread: whoever stands behind would be held up.
+    /// this thread: the waiters behind it would be held up.
     pub(crate) fn leave(&self, owed: Owed) {
         let identity = owed.identity.clone();
         if self.owe(owed) {
@@ -242,7 +242,7 @@ impl Core {
         let now = Moment::now();
         self.owe_all(self.room.lost(&grant.identity, now));
         if reason == LossReason::NotHeld {
-            // Who waits reckons with its ttl, and is told by this that it is free, where it is.
+            // Waiters count on its ttl; this tells them that the lock is free, where it is.
             self.owe(Owed { identity: grant.identity.clone(), until: now });
         } else if grant.is_unclaimed() {
             // A claim that was carried out and never answered would keep it for a ttl.
@@ -251,9 +251,8 @@ impl Core {
         self.tell(&grant.identity, EventKind::Lost(reason));
     }
 
-    /// The store said of a turn that is over that its token does not have the lock. Where it was
-    /// released meanwhile, that is nobody's loss; where it was passed on, no turn goes on under that
-    /// token.
+    /// The store said of a turn that is over that its token does not have the lock. If the turn was
+    /// released meanwhile, nothing is lost; if it was passed on, no turn goes on under that token.
     pub(crate) fn end_turns(&self, identity: &Identity, now: Moment) {
         let is_next =
             |grant: &&Arc<Grant>| grant.identity.token == identity.token && !grant.is_over();
@@ -264,7 +263,7 @@ impl Core {
         }
     }
 
-    /// Raised first: a logger of the host's may panic.
+    /// Raised first: the program's logger may panic.
     pub(super) fn tell(&self, identity: &Identity, kind: EventKind) {
         self.raise(identity, kind);
         let Identity { name, fence, .. } = identity;

@@ -66,7 +66,7 @@ impl Keeper {
         Ok(&self.inside.core)
     }
 
-    /// The same where a closed client still answers, as for counters and a lease's own end.
+    /// The same where a closed client still answers: for counters, and for the end of a lease.
     pub(crate) fn core_even_closed(&self) -> Result<&Core, Error> {
         self.inside.birth().check()?;
         Ok(&self.inside.core)

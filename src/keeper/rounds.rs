@@ -22,8 +22,8 @@ const PIPELINE: usize = 128;
 const LEAST: Duration = Duration::from_millis(5);
 
 pub(super) fn run(core: &Core) {
-    // A logger of the host's may panic here. Going on without a keeper would grant leases that
-    // nobody renews, so the client ends, and says so.
+    // The program's logger may panic here. Going on without a keeper would grant leases that nobody
+    // renews, so the client ends, and says so.
     let rounds = std::panic::AssertUnwindSafe(|| rounds(core));
     if std::panic::catch_unwind(rounds).is_err() {
         let now = Moment::now();
@@ -98,9 +98,9 @@ fn sleep<'a>(
     now: Moment,
     (watch_every, noted): (Option<Duration>, &mut u64),
 ) -> MutexGuard<'a, Book> {
-    // This sleep stands still while the machine is suspended, and leases do not: whoever holds
-    // some looks again soon after it woke. And a program that drops one lease after the other need
-    // not wake this thread each time.
+    // This sleep stands still while the machine is suspended, and leases do not: a client with
+    // leases looks again soon after the machine woke. And a program that drops one lease after the
+    // other need not wake this thread each time.
     let before = std::mem::replace(noted, core.outbox.noted());
     let longest = match book.is_empty() {
         _ if *noted != before => READ_AFTER,
@@ -124,7 +124,7 @@ fn deadline(core: &Core) -> Deadline {
     Deadline::at(latest.min(now.plus(core.io_timeout)).max(now.plus(LEAST)))
 }
 
-/// Renews, warns and tells losses, and files what lives on anew.
+/// Renews, warns and tells losses, and files the grants that live on anew.
 fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
     let now = Moment::now();
     let mut renewals = Vec::with_capacity(due.len());
@@ -212,7 +212,7 @@ fn renewed(
     }
 }
 
-/// Where they were kept is no more.
+/// The place where they were kept is gone.
 fn lose_all(core: &Core) {
     let now = Moment::now();
     let grants: Vec<_> = {

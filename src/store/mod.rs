@@ -37,9 +37,9 @@ pub(crate) trait Store: Send + Sync {
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 
     /// Declares that every server of a store which guards against lost data knows all there is to
-    /// know, so that none is in quarantine. Without `force`, a server that is in quarantine, or has to
-    /// be because it came back with data of an earlier run, is refused with the reason. One that
-    /// came back empty looks new; it is refused in a quorum of which others do not.
+    /// know, so that none is in quarantine. Without `force`, a server that is in quarantine, or has
+    /// to be because it came back with data of an earlier run, is refused with the reason. A server
+    /// that came back empty looks new; it is refused in a quorum whose other servers do not.
     fn initialize(&self, _force: bool, _deadline: Deadline) -> Result<(), Error> {
         Err(unguarded())
     }
@@ -59,8 +59,8 @@ pub(crate) trait Store: Send + Sync {
         false
     }
 
-    /// Does what nobody waits for: reads the replies that have come to what was sent before a moment,
-    /// and sees to it that all of several servers have what they should. `held` tells which of these
+    /// Does what nobody waits for: reads the replies that have come to what was sent before a
+    /// moment, and stores leases on servers of a quorum that lack them. `held` tells which of these
     /// tokens are relied on still. Of a client that closes, the moment is [`Moment::NEVER`].
     fn tend(&self, _before: Moment, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {}
 
@@ -78,8 +78,8 @@ pub(crate) trait Store: Send + Sync {
     /// and grants nothing before that.
     fn watch(&self, _end: &dyn Fn()) {}
 
-    /// The client has ended, though somebody may still have it: what others could wait for is let go
-    /// of.
+    /// The client has ended, though handles of it may be left: lets go of everything that others
+    /// could wait for.
     fn close(&self) {}
 
     /// How waiters are told. `None` where the store tells nobody, and they ask again and again.
@@ -94,15 +94,15 @@ pub(crate) trait Store: Send + Sync {
 }
 
 /// The connections of a client on which its waiters are told: one to each server on which it has
-/// some. Whoever waits listens here, to all of them, one thread at a time; the others sleep until
-/// it tells them.
+/// some. The threads that wait listen here, to all of them, one thread at a time; it wakes the
+/// others.
 pub(crate) trait Listener: Send + Sync {
     /// Whether notices about a name reach us, as far as anybody knows. Only then do waiters take
-    /// places.
+    /// places in queues.
     fn are_open(&self, name: &[u8]) -> bool;
 
-    /// Whether all that may be said about it reaches us: where several servers say it, are_open
-    /// means that some do without which nobody can give up the lock.
+    /// Whether every message about it reaches us. In a quorum, `are_open` is true once enough
+    /// servers are heard that no majority can free the lock without one of them.
     fn are_all_open(&self, name: &[u8]) -> bool {
         self.are_open(name)
     }
@@ -117,26 +117,25 @@ pub(crate) trait Listener: Send + Sync {
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error>;
 
     /// The notices that come by `until`, each with who sent it; returns as soon as there is one.
-    /// After an error some are closed, and what was said meanwhile is lost: whoever waits has to
-    /// ask once they are open.
+    /// After an error some are closed, and messages were lost: every waiter has to ask once they
+    /// are open again.
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error>;
 
-    /// Closes them for good; whoever listens returns with an error at once.
+    /// Closes them for good; a thread that listens returns with an error at once.
     fn close(&self);
 }
 
-/// How long it is believed that a server does not let us listen. Somebody may have given us the
-/// right, or it was said in a bad moment: in the midst of a change of passwords, or by a proxy.
+/// How long a server that did not let us listen is not asked again. It may do so later: somebody
+/// gives us the right, a change of passwords is over, or a proxy gave the answer.
 pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 
-/// A server, as far as this process tells them apart: one that has taken another one's place is
-/// another one, and has another clock.
+/// A server, as this process tells servers apart: a server that has taken another one's place has a
+/// number of its own, and a clock of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct ServerId(pub(crate) u32);
 
-/// Who tells a waiter: a server, over a connection that was open at this moment. What the same
-/// server was before, as far as this process can tell, may have been another one, with another
-/// clock.
+/// Who tells a waiter: a server, over a connection that was open at this moment. Before that moment
+/// the number may have stood for another server, with another clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Teller {
     pub(crate) server: ServerId,
@@ -149,21 +148,20 @@ pub(crate) enum Notice {
     /// The lock is the token's, for `span` from the server's moment (its clock in microseconds)
     /// on, under a block of fences from this one on.
     Granted { name: Vec<u8>, token: Token, fence: u64, block: u32, server: u64, span: Duration },
-    /// The lock that the token waits for is free, for whoever asks.
+    /// The lock that the token waits for is free, for the first that asks.
     Free { name: Vec<u8>, token: Token },
 }
 
 /// What a store can and cannot do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Abilities {
-    /// Where it keeps waiters in order: who pauses for longer than this loses its place.
+    /// Where it keeps waiters in order: a waiter that pauses for longer loses its place.
     pub(crate) place_kept: Option<Duration>,
     /// The longest pause between two polls of a waiter that sets none.
     pub(crate) longest_pause: Duration,
-    /// Those who are told that a lock is free ask for it at different times within this span.
+    /// Waiters that are told that a lock is free ask for it at different times within this span.
     pub(crate) spread: Duration,
-    /// A message that tells of a grant is not enough for it to count: a take, which is answered in
-    /// the same sense, must have said so too.
+    /// A grant of which a message tells counts only once a take was answered with the same grant.
     pub(crate) claims_first: bool,
 }
 
@@ -179,13 +177,13 @@ pub(crate) enum Lane {
     Keeper,
 }
 
-/// Who a grant is.
+/// Which grant it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) name: Arc<[u8]>,
     pub(crate) token: Token,
     pub(crate) fence: u64,
-    /// What its takes asked for: a place among the waiters is found by it.
+    /// The ttl that its takes asked for: the store finds a place in the queue by it.
     pub(crate) ttl: Duration,
 }
 
@@ -197,7 +195,7 @@ impl Identity {
     }
 }
 
-/// A grant that is relied on, and for how long the store has to keep it for that.
+/// A grant that is relied on, and for how long the store must keep it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) identity: Identity,
@@ -216,14 +214,14 @@ pub(crate) struct Owed {
 /// One thing asked of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'a> {
-    /// Take the lock for `token` if it is free, with a block of so many fences.
+    /// Take the lock for `token` if it is free, with `block` fences.
     Take { name: &'a [u8], token: Token, ttl: Duration, place: Place, block: u32 },
     /// Make a lock that is `token`'s, under the grant that this fence belongs to, last for `ttl` from
     /// now on.
     Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
     /// Give up `token`: its place among the waiters, and the lock if it is its own, for the first
-    /// living waiter. `fence` is the last one that was used under it, or 0 where none was; `ttl`
-    /// is what its takes asked for, by which its place is found.
+    /// living waiter. `fence` is the last one that was used under it, or 0 where none was; `ttl` is
+    /// the ttl that its takes asked for, by which the store finds its place.
     Give { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
 }
 
@@ -277,15 +275,15 @@ pub(crate) struct Answer<R = Reply> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Reply {
-    /// The lock is the token's, under this fence and those after it: a block of so many.
+    /// The lock is the token's, under this fence and those after it, `block` in all.
     Granted { fence: u64, block: u32 },
     /// Somebody else has it, or is before us. It can be free by its ttl after `free_in`. Where a
-    /// place was taken, `ticket` is not 0 and so many stand before it.
+    /// place was taken, `ticket` is not 0 and `rank` waiters stand before it.
     Busy {
         free_in: Duration,
         ticket: u64,
         rank: u32,
-        /// The holder is one of ours, and will hand the lock to whoever stands first.
+        /// The holder is a client of this library, which hands the lock to the first waiter.
         ours: bool,
     },
     /// The lock is the token's for the ttl that was asked for.
@@ -317,7 +315,7 @@ impl Failure {
     }
 }
 
-/// For a store that is to be initialised and has no need of it.
+/// The error of `initialize` for a store that needs none.
 pub(crate) fn unguarded() -> Error {
     Error::new(
         ErrorKind::BadArgument,
@@ -325,12 +323,12 @@ pub(crate) fn unguarded() -> Error {
     )
 }
 
-/// For a store that returned fewer outcomes than it was asked for.
+/// The outcome where a store returned fewer outcomes than requests.
 pub(crate) fn no_reply() -> Outcome {
     Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
 }
 
-/// What is to be seen of a name.
+/// What a look at a name shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Look {
     pub(crate) holder: Option<Holder>,

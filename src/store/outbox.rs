@@ -22,7 +22,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
 /// A long outage leaves many gives; a take does not grow with it.
 const MOST_IN_FRONT: usize = 32;
-/// Tokens that a server lacks; of more than these it is noticed when they are extended.
+/// How many tokens that a server lacks are remembered; more are noticed when they are extended.
 const MOST_LACKING: usize = 1024;
 
 /// One connection of this process, and the server to which it leads.
@@ -59,7 +59,7 @@ pub(crate) enum Concern {
     Release,
     /// A take may have been carried out, or may be still: an answer proves nothing before `until`.
     Doubt,
-    /// One of several servers: any answer will do.
+    /// A copy on one of several servers: any answer will do.
     Copy,
 }
 
@@ -75,7 +75,7 @@ struct Entry {
     /// When it is sent next.
     due: Moment,
     tries: u32,
-    /// A server said that it did not do it, and may be able to later or elsewhere.
+    /// A server said that it did not carry it out, and may do so later or elsewhere.
     is_undone: bool,
     is_answered: bool,
 }

@@ -32,13 +32,14 @@ pub(in crate::store) struct Node {
     /// Gives that it has not carried out, as far as anybody knows.
     outbox: Arc<Outbox>,
     rest: Mutex<Rest>,
-    /// How long it took to answer last, in microseconds: who is fast is heard first.
+    /// How long it took to answer last, in microseconds: fast nodes are heard first.
     pace: AtomicU64,
-    /// Until when something may be locked there by what it was asked, in nanoseconds.
+    /// Until when it may keep a lock that it was asked for, in nanoseconds.
     locked_until: AtomicU64,
     /// Until when tokens may stand in queues there.
     queued_until: AtomicU64,
-    /// It is a Cluster, which answers as it is asked: it may have to be asked in several places.
+    /// It is a Cluster, of which several servers may have to be asked: asking it waits for the
+    /// answer.
     is_blocking: bool,
 }
 
@@ -49,11 +50,11 @@ struct Rest {
     times: u32,
 }
 
-/// For so long after the last take that may have left a place in a queue there, places are given up.
-/// A queue is kept 5 minutes from the last poll of anybody, so a place lasts for as long as others
-/// wait there. And while its client listens, the node takes it for a waiter: two of those at the head
-/// of a queue, and nobody else is told. An hour is longer than a node is mostly cut off from one
-/// client and not from the others, and one that is gone for good is not thought of for ever.
+/// How long after the last take that may have left a place in a queue there places are given up. A
+/// queue is kept for 5 minutes from the last poll of any waiter, so a place lasts while others wait
+/// there. While its client listens, the node takes the place for a waiter: with two of them at the
+/// head of a queue, no other waiter is told. An hour is longer than a node is mostly cut off from
+/// one client alone, and a node that is gone for good is forgotten at last.
 const PLACES_KEPT: Duration = Duration::from_secs(3600);
 
 /// Gives in one write.
@@ -103,7 +104,7 @@ impl Node {
         Sheet { ballots, requests, batch }
     }
 
-    /// Sends a sheet. Whoever has not answered what it was asked before is not asked.
+    /// Sends a sheet. A node that has not answered an earlier request is not asked.
     pub(in crate::store) fn ask<'a>(
         &'a self,
         lane: Lane,
@@ -162,17 +163,16 @@ impl Node {
         keep(&self.queued_until, ballots.iter().any(joins).then_some(PLACES_KEPT));
     }
 
-    /// Until when it may keep something of what it was asked for: locks, and, where it is to be told
-    /// that a token is given up altogether, a place. (What reached it later than it was asked may last
-    /// a little longer.)
+    /// Until when it may keep a lock that it was asked for, or, where a token is given up
+    /// altogether, a place in a queue. (A request that reached it late may last a little longer.)
     pub(in crate::store) fn kept_until(&self, altogether: bool) -> Moment {
         let [locked, queued] = [&self.locked_until, &self.queued_until]
             .map(|until| Moment::from_nanos(until.load(Ordering::Relaxed)));
         if altogether { locked.max(queued) } else { locked }
     }
 
-    /// Whether it had trouble, and it is time to see whether that is over. Nobody else may find out:
-    /// where the others suffice, it is not asked.
+    /// Whether it had trouble, and it is time to see whether that is over. Callers may never find
+    /// out: where the others suffice, it is not asked.
     pub(in crate::store) fn is_to_be_tried(&self) -> bool {
         let rest = self.rest.lock();
         rest.times > 0 && rest.until <= Moment::now()
@@ -228,7 +228,7 @@ impl Node {
     /// Reads what has come of the replies that nobody waits for, and sends what it is owed.
     pub(in crate::store) fn tend(&self, before: Moment, deadline: Deadline) {
         if self.deployment.route.is_silent() {
-            // Its connection will be given up, and the next one is not to be waited for either.
+            // Its connection will be given up, and a new one is not to be waited for either.
             self.is_unwell();
         }
         self.deployment.route.read_unread(before);
@@ -311,7 +311,7 @@ impl Node {
         match self.look(name, deadline) {
             Ok(look) => Ok(look.holder.map_or(Duration::ZERO, |held| held.ttl)),
             Err(error) => {
-                // Whoever looks next does not wait for it.
+                // The next look does not wait for it.
                 if error.kind() == ErrorKind::NoAnswer {
                     self.is_unwell();
                 }

@@ -14,7 +14,7 @@ use crate::store::millis;
 pub(in crate::store::redis) struct Batch {
     pub(in crate::store::redis) bytes: Vec<u8>,
     pub(in crate::store::redis) calls: Vec<Call>,
-    /// Where the run id of the server belongs that they are sent to.
+    /// Where the run id of the server is written to which they are sent.
     runs: Vec<usize>,
     is_asking: bool,
 }
@@ -36,7 +36,7 @@ pub(in crate::store::redis) type RunId = [u8; 40];
 const RUN: usize = size_of::<RunId>();
 
 impl Batch {
-    /// Room for so many calls with everyday names, so that packing them copies nothing twice.
+    /// Room for `calls` calls with everyday names, so that packing them copies nothing twice.
     pub(super) fn with_room_for(calls: usize) -> Batch {
         Batch {
             bytes: Vec::with_capacity(calls * 320),
@@ -85,7 +85,7 @@ impl Batch {
         head(&mut self.bytes, b'*', 3);
         bulk(&mut self.bytes, b"WAIT");
         bulk(&mut self.bytes, Decimal::of(copies.count.into()).digits());
-        // Nothing at all would be for ever.
+        // 0 would wait for ever.
         bulk(&mut self.bytes, Decimal::of(millis(copies.patience).max(1)).digits());
         (call.end, call.is_awaited) = (self.bytes.len(), true);
     }
@@ -147,9 +147,9 @@ impl Batch {
         rest.and_then(split_bulk).map_or(&[], |(key, _)| key)
     }
 
-    /// One of the calls for a server that has to be told before each call that it is asked for what
-    /// is only about to come to it. Nothing may come between the two, so the script is loaded first.
-    /// The answer to the call is the last one.
+    /// One of the calls for a server to which its slot is only about to come: ASKING has to stand
+    /// before each call. Nothing may come between the two, so the script is loaded first. The
+    /// answer to the call is the last one.
     pub(in crate::store::redis) fn asking(&self, index: usize) -> Batch {
         let (mut batch, call) = (Batch::default(), &self.calls[index]);
         let mut load = redis::cmd("SCRIPT");
@@ -213,7 +213,7 @@ impl<'f> Packer<'f> {
         self.batch.push(script, &all[..keys], guarding, args);
     }
 
-    /// The same for what counts only once replicas have it, where they are waited for.
+    /// The same, followed by WAIT where replicas are waited for.
     pub(super) fn replicated(&mut self, script: &'static Script, keys: usize, args: &[&[u8]]) {
         self.call(script, keys, args);
         if let Some(copies) = self.format.copies {

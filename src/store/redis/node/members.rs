@@ -99,8 +99,8 @@ impl Endpoints for ByMember {
     }
 }
 
-/// Whoever gives up a lock tells on every node that he had it on: to hear most of them is enough,
-/// and what any one of them says is worth asking all.
+/// A holder that gives the lock up has every node that it had tell its waiters: to hear a majority
+/// is enough, and a message from any node is a reason to ask all of them.
 impl Listener for Members {
     fn are_open(&self, name: &[u8]) -> bool {
         self.open_on(name) > self.nodes.len() / 2
@@ -128,7 +128,7 @@ impl Listener for Members {
             match self.listener.open(&name_there, by) {
                 Ok(_) => {}
                 Err(error) if error.is_retriable() => {
-                    // What is remembered was said before.
+                    // The node did not answer now: the listener repeats an earlier error.
                     if !were_resting {
                         node.is_unwell();
                     }
@@ -136,7 +136,7 @@ impl Listener for Members {
                 }
                 Err(error) => {
                     refusals += 1;
-                    // Those that are left can never be most of them.
+                    // The nodes that are left are no majority.
                     if self.nodes.len() - refusals <= self.nodes.len() / 2 {
                         return Err(error);
                     }

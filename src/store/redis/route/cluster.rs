@@ -1,8 +1,8 @@
 //! A Cluster: each lock is on the server that has its slot, and slots move.
 //!
-//! A server that has not got the slot says so and has done nothing, so the call goes on to the one
-//! that it names, within the same deadline. What may have been carried out is never sent again from
-//! here.
+//! A server that does not have the slot says so and has done nothing, so the call goes on to the
+//! server that it names, within the same deadline. A call that may have been carried out is never
+//! sent again from here.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,7 @@ use crate::store::{Failure, Lane, Outcome, Owed, Request};
 const HOPS: usize = 4;
 /// How long one server is waited for before the next one is looked at.
 const GLIMPSE: Duration = Duration::from_millis(2);
-/// After the deadline, for what was answered in time.
+/// How long after the deadline answers are read that came in time.
 const LAST_LOOK: Duration = Duration::from_millis(2);
 
 pub(in crate::store::redis) struct Cluster {
@@ -222,8 +222,8 @@ impl Pending for Answered {
     }
 }
 
-/// Sends every part before the first answer is waited for. One that cannot be reached must leave
-/// time for the others.
+/// Sends every part before the first answer is waited for. A server that cannot be reached must
+/// leave time for the others.
 fn scatter(parts: &mut [Part<'_>], lane: Lane, deadline: Deadline) {
     let mut left = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     let mut sent = Vec::with_capacity(parts.len());
@@ -241,8 +241,8 @@ fn scatter(parts: &mut [Part<'_>], lane: Lane, deadline: Deadline) {
             Err(failure) => unsent.push((at, failure)),
         }
     }
-    // Who answers at once comes first: a server that has to be told its scripts again needs the time
-    // that a silent one would take.
+    // A server that answers at once is read first: one that has to be told its scripts again needs
+    // the time that a silent one would take.
     let (mut answers, mut others) = (Vec::with_capacity(parts.len()), Vec::new());
     for (at, started) in sent {
         let mut started = Box::new(started);
@@ -255,7 +255,7 @@ fn scatter(parts: &mut [Part<'_>], lane: Lane, deadline: Deadline) {
     let mut last_look = None;
     for (at, mut started) in others {
         if deadline.has_passed() {
-            // What came in time is read, however long another one was waited for.
+            // An answer that came in time is read, however long another one was waited for.
             let by = *last_look.get_or_insert_with(|| Deadline::after(LAST_LOOK));
             started.is_answered(by);
         }
@@ -334,7 +334,7 @@ impl Route for Cluster {
     }
 }
 
-/// What a server says that does not serve a slot at the moment, so that it is asked again later.
+/// What a server answers that does not serve a slot at the moment; it is asked again later.
 fn plain(carried: Carried, doubt: &Doubt) -> Carried {
     let Ok(Heard { value: Value::ServerError(error), .. }) = &carried else { return carried };
     let (code, details) = (error.code(), error.details().unwrap_or(""));

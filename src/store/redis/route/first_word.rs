@@ -39,7 +39,7 @@ impl FirstWord {
         match wire.receive(by)? {
             // It still reads its file, and would answer nothing else either.
             Value::ServerError(error) if error.code() == "LOADING" => Err(fault::server(&error)),
-            // What is in the way is in the way of a grant, too, which begins the quarantine then.
+            // What prevents this prevents a grant, too, and the first grant begins the quarantine.
             Value::ServerError(error) => {
                 log::debug!("the first word to a server: {}", fault::server(&error));
                 Ok(())

@@ -54,7 +54,8 @@ pub(super) trait Route: Send + Sync {
         deadline: Deadline,
     ) -> Vec<Carried>;
 
-    /// Sends a give and leaves its reply to whoever uses that connection next: the outbox hears of it.
+    /// Sends a give and leaves its reply to the next user of that connection: the outbox hears of
+    /// it.
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure>;
 
     /// Reads what has come of the replies that idle connections owe to what was sent before.
@@ -72,7 +73,7 @@ pub(super) trait Route: Send + Sync {
         deadline: Deadline,
     ) -> Result<Box<dyn Pending + 'a>, Failure>;
 
-    /// Whether a server has left something unanswered and is silent still: what is asked of it would
+    /// Whether a server has left a request unanswered and is silent still: another request would
     /// not be answered either.
     fn is_silent(&self) -> bool;
 }
@@ -85,7 +86,7 @@ pub(super) trait Pending {
     /// Whether all of them have come by then, or there will be none.
     fn is_answered(&mut self, until: Deadline) -> bool;
 
-    /// Whether it is known by now that nothing of it was done.
+    /// Whether it is known by now that nothing was carried out.
     fn is_in_vain(&self) -> bool {
         false
     }
@@ -93,7 +94,7 @@ pub(super) trait Pending {
     /// All of them, by the deadline of the batch.
     fn finish(self: Box<Self>) -> Vec<Carried>;
 
-    /// Leaves them to whoever uses the connection next: the outbox hears of them. All of them are
+    /// Leaves them to the next user of the connection: the outbox hears of them. All of them are
     /// returned instead if they have come already.
     fn leave(self: Box<Self>) -> Vec<Carried>;
 }

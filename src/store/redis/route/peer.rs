@@ -57,14 +57,14 @@ pub(super) struct Letter<'a> {
     pub(super) batch: &'a Batch,
     /// The gives of names that it takes or looks at go in front of it.
     pub(super) about: About<'a>,
-    /// A wire that owes more replies than this has to be read first.
+    /// A connection that owes more replies than this has to be read first.
     pub(super) most: usize,
     pub(super) connect_by: Deadline,
     pub(super) deadline: Deadline,
     /// It goes to one of several servers, and the others are not to wait for this one: replies that
-    /// are owed are read only as far as they have come. And scripts go out with it, unless the server
-    /// is known to have them: of the slowest server, nobody may hear in time that it has not, and it
-    /// would grant nothing.
+    /// are owed are read only as far as they have come. Scripts go out with it unless the server is
+    /// known to have them: the answer of the slowest server that it lacks a script may be read by
+    /// nobody in time, and then it would never grant.
     pub(super) is_scattered: bool,
 }
 
@@ -170,7 +170,7 @@ impl Peer {
         }
     }
 
-    /// A batch behind gives that are owed, whose replies nobody waits for but to read what follows.
+    /// A batch behind gives that are owed. Their replies are read only because others follow.
     fn put_in_front(
         &self,
         wire: &mut Wire,
@@ -204,8 +204,8 @@ impl Peer {
         }
     }
 
-    /// Reads what the slot's connection owes, and then so many replies: to these calls, or to what is
-    /// no call of a script.
+    /// Reads what the slot's connection owes, and then `count` replies: to these calls, or to
+    /// commands that are no calls of scripts.
     pub(super) fn collect(
         &self,
         slot: &mut Slot,
@@ -230,7 +230,7 @@ impl Peer {
                 }
             } else {
                 let error = skipped.err().unwrap_or_else(|| Error::bare(ErrorKind::Refused));
-                // Poisoned: the next reply on it could be to something else.
+                // The connection is lost: the next reply on it could belong to another request.
                 self.discard(slot, &error);
                 carried.resize(count, Err(Failure::unknown(error, sent)));
                 break;
@@ -323,7 +323,7 @@ pub(super) fn moved() -> Error {
     Error::new(ErrorKind::Unavailable, "another server has taken its place")
 }
 
-/// The words of a replica, also of one that is only becoming one.
+/// The words of a replica, or of a server that is becoming one.
 fn is_demoted(value: &Value) -> bool {
     match value {
         Value::ServerError(error) => {

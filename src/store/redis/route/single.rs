@@ -1,4 +1,4 @@
-//! One server: which connection a request uses, and when it is sent once more.
+//! One server: which connection a request uses, and when it is sent again.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -55,9 +55,9 @@ impl Single {
         Ok(Started { single: self, slot, batch, about, sent, deadline })
     }
 
-    /// Reads what has come of the replies that connections owe which nobody uses, as long as any are
-    /// unread to what was sent until then. One that owes a reply which nobody waits for any longer is
-    /// `given_up`.
+    /// Reads the replies that have come on connections that are not in use, while any to requests
+    /// before that moment are unread. With `given_up`, a connection whose reply is overdue is
+    /// thrown away.
     pub(super) fn read_idle(&self, before: Moment, given_up: bool) {
         if !self.peer.outbox.has_unread(before) {
             return;
@@ -75,9 +75,9 @@ impl Single {
     }
 
     /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
-    /// sends the calls that needed them once more: those were not carried out. The same where the
-    /// server is no master any more, to the one that is; and for what takes or looks at a name
-    /// behind a give that was not done.
+    /// sends the calls that needed them again: those were not carried out. If the server is no
+    /// master any more, it sends them to the new master. It also repeats a take or a look behind a
+    /// give that was not done.
     pub(super) fn reload(
         &self,
         slot: &mut Slot,
@@ -113,7 +113,7 @@ impl Single {
             }
             Err(failure) => {
                 for index in again {
-                    // What was answered before was, if it did not go out once more.
+                    // Earlier answers stand for calls that were not sent again.
                     if self.is_undone(&carried[index]) || failure.sent.is_some() {
                         carried[index] = Err(failure.clone());
                     }
@@ -170,8 +170,7 @@ impl Route for Single {
         let carried = self.pool.with(lane, connect_by, lend);
         let carried = carried.unwrap_or_else(|error| all(batch, &Failure::not_done(error)));
         if lane != Lane::Caller && carried.first().is_some_and(lacks_descriptors) {
-            // There is nothing to make a connection of; what was taken must be kept and given all
-            // the same.
+            // No connection can be made; leases must be renewed and released all the same.
             return self.pool.with_open(lend).unwrap_or(carried);
         }
         carried
@@ -310,8 +309,8 @@ pub(super) fn connect_by(lane: Lane, deadline: Deadline) -> Deadline {
     }
 }
 
-/// No connection could be made, for want of descriptors or the like. (A pool that was in use is
-/// not meant, and would give nothing either.)
+/// No connection could be made, for want of descriptors or the like. (A pool that is in use is not
+/// meant.)
 fn lacks_descriptors<T>(carried: &Result<T, Failure>) -> bool {
     matches!(carried, Err(failure)
         if failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted)

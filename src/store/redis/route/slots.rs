@@ -2,8 +2,8 @@
 //!
 //! Any server of it tells the whole map (CLUSTER SLOTS, which every version knows); a server that
 //! is asked for what another one has tells that one slot. The map is asked for anew when a
-//! connection is lost or a slot has moved, by whoever sends something next, and not too often: a
-//! failover takes seconds, and the servers have better things to do meanwhile.
+//! connection is lost or a slot has moved, by the next request, and not too often: a failover takes
+//! seconds, and the servers are busy meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,7 @@ pub(in crate::store::redis) struct Map {
     gives: OnceLock<(Arc<dyn Gives>, Arc<Outbox>)>,
     doubt: Doubt,
     known: Mutex<Known>,
-    /// Whoever asks for the map; when it was last asked for, and in which order.
+    /// The thread that asks for the map; when it was last asked for, and in which order.
     asking: Turnstile<Asking>,
 }
 
@@ -66,14 +66,14 @@ struct Known {
 
 #[derive(Default)]
 struct Asking {
-    /// Those first that told the longest time ago, or never did.
+    /// Servers that told it longest ago, or never, come first.
     order: VecDeque<Address>,
     asked: Moment,
 }
 
 impl Asking {
-    /// A server has told that these are there. It comes last now: one that is cut off from the
-    /// others goes on telling what was true before, and only they know better.
+    /// A server has named these. It comes last now: a server that is cut off from the others keeps
+    /// telling an old map, and only the others know the new one.
     fn told<'a>(&mut self, by: &Address, there: impl Iterator<Item = &'a Address> + Clone) {
         self.order.retain(|known| known != by && there.clone().any(|one| one == known));
         for address in there {
@@ -110,7 +110,7 @@ impl Map {
         let known = self.known.lock();
         let key = known.owners.get(usize::from(slot)).copied().unwrap_or(0);
         known.nodes.get(&key).cloned().ok_or_else(|| {
-            // Whoever told the map may have heard of this one by now, or another one has.
+            // The server that told the map may know of this one by now, or another one does.
             self.doubt.store(true, Ordering::Release);
             let what = format!("no server of the Cluster is known to have slot {slot}");
             Error::new(ErrorKind::Unavailable, what)
@@ -125,7 +125,7 @@ impl Map {
         self.known.lock().nodes.values().cloned().collect()
     }
 
-    /// Those that have slots.
+    /// Servers that have slots.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         let known = self.known.lock();
         let keys: BTreeSet<_> = known.owners.iter().collect();
@@ -168,25 +168,25 @@ impl Map {
         Ok(node)
     }
 
-    /// Gets the map if there is none yet, or if there is doubt about it and nobody else is at it.
+    /// Gets the map if there is none yet, or if it is in doubt and no other thread is getting it.
     pub(super) fn freshen(&self, deadline: Deadline) -> Result<(), Error> {
         if self.known.lock().owners.is_empty() {
             let late = || Error::new(ErrorKind::NoAnswer, "looking for the servers of the Cluster");
             let mut asking = self.asking.enter(deadline).ok_or_else(late)?;
-            // Somebody else may have got it meanwhile.
+            // Another thread may have got it meanwhile.
             let is_here = !self.known.lock().owners.is_empty();
             return if is_here { Ok(()) } else { self.ask(&mut asking, deadline) };
         }
         if self.doubt.load(Ordering::Acquire)
             && let Some(mut asking) = self.asking.enter_now()
         {
-            // What is known may still do.
+            // The known map may still serve.
             let _ = self.ask_again(&mut asking, deadline);
         }
         Ok(())
     }
 
-    /// Gets the map once more, unless that was just done.
+    /// Gets the map again, unless that was just done.
     pub(super) fn refresh(&self, deadline: Deadline) -> Result<(), Error> {
         let late = || Error::new(ErrorKind::NoAnswer, "looking for the servers of the Cluster");
         let mut asking = self.asking.enter(deadline).ok_or_else(late)?;
@@ -197,19 +197,19 @@ impl Map {
         if Moment::now().since(asking.asked) < PAUSE {
             return Ok(());
         }
-        // Time must be left for what it is wanted for.
+        // Time must be left for the request that needs it.
         self.ask(asking, Deadline::after(deadline.left() / 2))
     }
 
     /// Asks one server after the other, until one tells.
     fn ask(&self, asking: &mut Asking, deadline: Deadline) -> Result<(), Error> {
-        // Doubts that come from now on are about what is told now.
+        // Doubts that arise from now on are about the new map.
         self.doubt.store(false, Ordering::Release);
         let asked_all: Vec<_> = asking.order.iter().map(Address::to_string).collect();
         let mut worst: Option<Error> = None;
         for left in (1..=asking.order.len()).rev() {
             let Some(address) = asking.order.front().cloned() else { break };
-            // One that swallows everything must leave time for the others.
+            // A server that answers nothing must leave time for the others.
             let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
             let until = Deadline::after(share.max(LEAST.min(deadline.left())));
             let told = self.ask_one(&address, until).and_then(|ranges| self.learn(ranges));
@@ -221,7 +221,7 @@ impl Map {
                 }
                 Err(error) => {
                     asking.order.rotate_left(1);
-                    // What will not be better the next time says most.
+                    // An error that will not pass says most.
                     if worst.as_ref().is_none_or(|worst| worst.is_retriable()) {
                         worst = Some(error);
                     }
@@ -267,8 +267,8 @@ impl Map {
         }
     }
 
-    /// Takes over what a server told, and returns the addresses in it. Of slots that it says
-    /// nothing about it need not have heard yet: it may have just joined.
+    /// Takes over what a server told, and returns the addresses in it. A server that has just
+    /// joined need not have heard of every slot yet.
     fn learn(&self, ranges: Vec<Range>) -> Result<Vec<Address>, Error> {
         if ranges.is_empty() {
             let what = "the server belongs to no Cluster that has slots yet";
@@ -290,7 +290,7 @@ impl Map {
         let announced = ranges.into_iter().flat_map(|(.., addresses)| addresses).collect();
         drop(masters);
         known.owners = owners;
-        // Those that have nothing any more, and that nobody waits for.
+        // Servers that have no slot any more, and that nobody waits for.
         let Known { owners, nodes, .. } = &mut *known;
         nodes.retain(|key, node| {
             owners.contains(key)

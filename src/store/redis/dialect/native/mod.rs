@@ -172,9 +172,9 @@ impl Native {
             Request::Take { .. } | Request::Extend { reach: Reach::Refresh, .. } => TAKES[guarded],
             Request::Extend { reach: Reach::Pass(_), .. } => PASSES[guarded],
             // Without the guard, which lets a claim pass as well: they grant nothing, and only
-            // prolong what the server says is the token's. Of a server that lost data, this can be
-            // a lease that was given up since, or that ran out, and then nobody extends it; or the
-            // holder's own, whom no other follows before it has ended.
+            // prolong what the server says is the token's. On a server that lost data, this can be
+            // a lease that was given up or ran out since, which nobody extends; or the holder's
+            // own, and nobody else is granted the lock before that has ended.
             Request::Extend { .. } => &EXTEND,
             Request::Give { .. } => GIVES[guarded],
         }

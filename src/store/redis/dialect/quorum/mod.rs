@@ -34,20 +34,21 @@ pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
 /// One thing asked of a node. Each is safe to send twice, and safe to arrive late.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) enum Ballot<'a> {
-    /// Grant `token` the lock, with a block of so many fences, if it is free. `attempt` is the
-    /// client's own clock in microseconds, and larger than in any ballot that it sent before (but
-    /// for those that were numbered by a clock too far ahead for any node).
+    /// Grant `token` the lock, with `block` fences, if it is free. `attempt` is the client's own
+    /// clock in microseconds, and larger than in any ballot before, except those numbered by a
+    /// clock too far ahead for any node.
     Take { name: &'a [u8], token: Token, ttl: Duration, place: Place, attempt: u64, block: u32 },
     /// Grant nobody a fence up to this one any more, if the lock is this attempt's.
     Raise { name: &'a [u8], token: Token, attempt: u64, fence: u64 },
-    /// Make a lock that is `token`'s last for `ttl` from now on. `fence` is the one it is held under.
+    /// Make a lock that is `token`'s last for `ttl` from now on. `fence` is the fence that it is
+    /// held under.
     Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
     /// Store the lock for `token`, which has it on most nodes without this one, if it is free here.
-    /// `fence` is the one it is held under.
+    /// `fence` is the fence that it is held under.
     Fill { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
-    /// Forget that the lock is `token`'s: by this attempt or an earlier one, or, without any, by
-    /// whichever. `leaves`: its place among the waiters as well; `tells`: those who wait are told
-    /// where it made the lock free. `ttl` is what its takes asked for.
+    /// Forget that the lock is `token`'s, by this attempt or an earlier one; without an attempt, by
+    /// any. `leaves`: its place in the queue too. `tells`: waiters are told if that made the lock
+    /// free. `ttl` is what its takes asked for.
     Give {
         name: &'a [u8],
         token: Token,
@@ -87,17 +88,17 @@ pub(crate) enum Said {
     /// To a take: the lock is the attempt's there, under this fence and the rest of its block.
     Granted { fence: u64 },
     /// To a take: it is not, and can be free by its ttl after `free_in`. Where a place was taken,
-    /// `ticket` is not 0 and so many stand before it.
+    /// `ticket` is not 0 and `rank` waiters stand before it.
     Busy {
         free_in: Duration,
         rank: u32,
         ticket: u64,
-        /// The same for the same holder, on every node.
+        /// Tells holders apart; the same for one holder on every node.
         holder: u64,
-        /// The holder is one of ours, and whoever waits is told when it gives.
+        /// The holder is a client of this library, and tells waiters when it gives.
         ours: bool,
     },
-    /// To all but a give: the node lost its data, and has no vote for so long.
+    /// To all but a give: the node lost its data, and has no vote until `left` is over.
     Quarantined { left: Duration },
     /// To a raise.
     Raised,
@@ -223,8 +224,8 @@ impl Dialect for Quorum {
         look::read(value, look::Fence::Last)
     }
 
-    /// Without a fence the token was given up altogether. With one, only an attempt of it was, and by
-    /// now it may have made another one and stand among the waiters.
+    /// Without a fence the token is given up altogether. With a fence, only one attempt of it is:
+    /// by now the token may have made another attempt and have a place in the queue.
     fn give<'a>(give: &Request<'a>) -> Option<Ballot<'a>> {
         let Request::Give { name, token, fence, ttl } = *give else { return None };
         let attempt = (fence != 0).then_some(fence);

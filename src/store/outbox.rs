@@ -1,9 +1,9 @@
 //! Gives that are owed to a store: written and not answered yet, or still to be sent.
 //!
 //! A give is safe to send twice, and its token is not taken again. So connections need no order: a
-//! take carries the gives of its name in front of it, in the same write, unless they were written on
-//! the same connection before. Only a give that overtakes a take of its own token would be in vain:
-//! it is sent once more when the reply to that [take](Outbox::asked) has been read.
+//! take carries the gives of its name in front of it, in the same write, unless they were written
+//! on the same connection before. Only a give that overtakes a take of its own token would be in
+//! vain: it is sent again when the reply to that [take](Outbox::asked) has been read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -28,7 +28,7 @@ type Named = (String, u16);
 /// What is under way.
 type Lookup = Turnstile<Option<Receiver<Found>>>;
 
-/// With so many of them, answers that came too late are not kept.
+/// With this many lookups under way, answers that came too late are not kept.
 const KEPT: usize = 64;
 
 impl Resolver {

@@ -49,7 +49,7 @@ pub(super) trait Dialect: Send + Sync + 'static {
 
     fn read_look(&self, value: Value) -> Result<Look, Error>;
 
-    /// A give that is sent once more, or that nobody waits for; `None` if it is none.
+    /// A give that is sent again, or that nobody waits for; `None` if it is none.
     fn give<'a>(give: &Request<'a>) -> Option<Self::Request<'a>>;
 
     /// What a reply to such a give means.

@@ -65,9 +65,9 @@ struct State {
     warned: bool,
     /// The last extension reached as far as `max_hold` allows: there will be no other.
     last: bool,
-    /// When the store's side keys were last refreshed; zero while a grant that was handed over is not
-    /// claimed.
-    refreshed: Moment,
+    /// When the store's side keys were last refreshed; `None` while a grant that was handed over is
+    /// not claimed.
+    refreshed: Option<Moment>,
     /// Its lease is gone: the grant ends when it is claimed, and raises no event.
     abandoned: bool,
     /// Until when the store may keep the lock, by any request that was sent so far.
@@ -88,7 +88,7 @@ pub(crate) struct Legacy {
     until: Moment,
     kept_until: Moment,
     next: Moment,
-    refreshed: Moment,
+    refreshed: Option<Moment>,
 }
 
 impl Legacy {
@@ -157,7 +157,7 @@ impl Grant {
             failures: 0,
             warned: false,
             last: false,
-            refreshed: now,
+            refreshed: Some(now),
             abandoned: false,
             kept_until: now.plus(terms.ttl),
         };
@@ -177,7 +177,7 @@ impl Grant {
     /// It was handed over, or handed on by another process, and no claim was answered yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
         let state = self.state.lock();
-        state.refreshed == Moment::ZERO || state.phase == Phase::Attached
+        state.refreshed.is_none() || state.phase == Phase::Attached
     }
 
     /// Counts what the turn before it has left at the store.
@@ -303,7 +303,7 @@ impl Grant {
     /// The side keys were refreshed by a request sent at `sent`.
     pub(crate) fn refreshed(&self, sent: Moment) {
         let mut state = self.state.lock();
-        state.refreshed = sent;
+        state.refreshed = Some(sent);
         if state.abandoned {
             state.phase = Phase::Over;
         }
@@ -311,7 +311,7 @@ impl Grant {
 
     /// Whether the store has not made the lock ours since, as far as is known.
     pub(crate) fn is_older_than(&self, moment: Moment) -> bool {
-        self.state.lock().refreshed < moment
+        self.state.lock().refreshed < Some(moment)
     }
 
     /// A renewal did not get through; tries again after `pause`.
@@ -389,9 +389,8 @@ fn notice_of(span: Duration) -> u64 {
     u64::try_from(notice.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn reach(refreshed: Moment, now: Moment) -> Reach {
-    // Zero means that a claim is due, also on a machine that started less than an hour ago.
-    let due = refreshed == Moment::ZERO || now.since(refreshed) >= REFRESH;
+fn reach(refreshed: Option<Moment>, now: Moment) -> Reach {
+    let due = refreshed.is_none_or(|sent| now.since(sent) >= REFRESH);
     if due { Reach::Refresh } else { Reach::Grow }
 }
 

@@ -53,7 +53,7 @@ impl Grant {
         {
             let mut state = grant.state.lock();
             // Never refreshed: so the first renewal is a claim.
-            (state.next, state.refreshed) = (claim, Moment::ZERO);
+            (state.next, state.refreshed) = (claim, None);
         }
         Some(grant)
     }
@@ -96,7 +96,7 @@ impl Grant {
         legacy: Legacy,
         now: Moment,
     ) -> Option<Grant> {
-        let is_claimed = legacy.refreshed != Moment::ZERO;
+        let is_claimed = legacy.refreshed.is_some();
         let grant = Grant::succeeding(identity, terms, id, legacy, now).filter(|_| !is_claimed)?;
         grant.state.lock().abandoned = true;
         Some(grant)

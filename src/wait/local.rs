@@ -165,16 +165,15 @@ impl LocalQueue {
         now: Moment,
     ) -> Effects {
         let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
-            if !self.expects(token) {
-                return strange(token, ttl, sent);
-            }
+            let effects = self.stray(token, ttl, sent);
             // The message was read before the answer, which is worth more.
-            if let Some((_, turn)) = self.turns.iter_mut().find(|(_, turn)| turn.token == token)
+            if effects.owe.is_none()
+                && let Some((_, turn)) = self.turns.iter_mut().find(|(_, turn)| turn.token == token)
                 && turn.fence == fence
             {
                 turn.validity = Validity::Whole { sent };
             }
-            return Effects::default();
+            return effects;
         };
         // Nothing of it is left: asked again with the same token, it is granted anew. Or the thread
         // that asked went, and it is another kind of grant than the next one wants, who gives it.
@@ -200,11 +199,7 @@ impl LocalQueue {
                 // The message was read before the answer, which tells the ticket.
                 held.ticket = if ticket == 0 { held.ticket } else { ticket };
             }
-            return if self.expects(token) {
-                Effects::default()
-            } else {
-                strange(token, ttl, sent)
-            };
+            return self.stray(token, ttl, sent);
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
         // Free already: the waiters before us are gone, and it is for us to go on at once.
@@ -240,11 +235,8 @@ impl LocalQueue {
     pub(crate) fn failed(&mut self, ask: &Ask, sent: Option<Moment>, now: Moment) -> Effects {
         let (token, ttl) = (ask.token, ask.ttl);
         let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
-            return match sent {
-                _ if self.expects(token) => Effects::default(),
-                Some(sent) => strange(token, ttl, sent.plus(ttl)),
-                None => Effects::default(),
-            };
+            let effects = self.stray(token, ttl, sent.unwrap_or(now).plus(ttl));
+            return if sent.is_some() { effects } else { Effects::default() };
         };
         let Some(head) = self.waiters.front_mut() else { return Effects::default() };
         let wake = head.pace.next(now, Moment::NEVER).unwrap_or(now);
@@ -393,14 +385,17 @@ impl LocalQueue {
     }
 
     /// An answer for a token that does not wait any more is old news where the token holds the
-    /// lock, or has left it taken; anything else is undone.
-    fn expects(&mut self, token: Token) -> bool {
+    /// lock, or has left it taken. Anything else that the store did for it is undone.
+    fn stray(&mut self, token: Token, ttl: Duration, until: Moment) -> Effects {
+        let mut owe = None;
         if let Some(held) = self.held.as_mut().filter(|held| held.token == token) {
             held.asking = false;
-            return true;
+        } else if let Some(index) = self.left.iter().position(|left| *left == token) {
+            self.left.swap_remove(index);
+        } else {
+            owe = Some(Owe { token, ttl, until });
         }
-        let index = self.left.iter().position(|left| *left == token);
-        index.map(|index| self.left.swap_remove(index)).is_some()
+        Effects { wake: None, owe }
     }
 
     /// The grant has ended: the place of the waiter who is first now.
@@ -442,11 +437,6 @@ impl LocalQueue {
     fn wake_head(&self) -> Effects {
         Effects { wake: self.waiters.front().map(|head| head.id), owe: None }
     }
-}
-
-/// What the store did for a token that nobody waits for or holds any more is undone.
-fn strange(token: Token, ttl: Duration, until: Moment) -> Effects {
-    Effects { wake: None, owe: Some(Owe { token, ttl, until }) }
 }
 
 fn owe(place: &StorePlace, now: Moment) -> Owe {

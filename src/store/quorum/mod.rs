@@ -1,5 +1,5 @@
-//! One lock on several servers that know nothing of each other: whoever has a majority of all of
-//! them has it, and a minority may be down.
+//! One lock on several servers that know nothing of each other: a client that has a majority of all
+//! of them has it, and a minority may be down.
 //!
 //! Fences are sound without any clock. A node grants c = max(last + 1, hint), where the hint is
 //! the client's own clock in microseconds, which also numbers its attempts. Of the grants that
@@ -40,7 +40,7 @@ use crate::error::{Error, ErrorKind};
 use crate::sync::Permits;
 use crate::token::Token;
 
-/// Several who ask at once can keep each other from a majority. They are told at about the same
+/// Clients that ask at once can keep each other from a majority. They are notified at about the same
 /// time, so each waits for a random part of this first: some round trips, of which most of the
 /// others keep out.
 const SPREAD: Duration = Duration::from_millis(2);
@@ -84,9 +84,14 @@ impl QuorumStore {
         following(last.unwrap_or_default(), now)
     }
 
+    /// By when a node that is asked now must have answered.
+    fn by(&self, deadline: Deadline) -> Deadline {
+        deadline.min(Deadline::after(self.node_timeout))
+    }
+
     fn scatter(&self, lane: Lane, deadline: Deadline) -> Scatter<'_> {
-        let deadline = deadline.min(Deadline::after(self.node_timeout));
-        Scatter { nodes: self.nodes(), lane, deadline, is_patient: false }
+        let (nodes, deadline) = (self.nodes(), self.by(deadline));
+        Scatter { nodes, lane, deadline, is_patient: false }
     }
 
     /// Raises the fences that no majority has granted.
@@ -112,20 +117,17 @@ impl QuorumStore {
         }
         let gives =
             sheets(self.nodes(), questions, |question, node| question.leftover(node, asked));
-        for (node, (places, sheet)) in self.nodes().iter().zip(&gives) {
-            if places.is_empty() {
+        for (node, (_, sheet)) in self.nodes().iter().zip(&gives) {
+            if sheet.requests.is_empty() {
                 continue;
             }
             // What takes longer is owed: the caller does not wait for it.
-            match node.tell(lane, sheet, deadline.min(Deadline::after(self.node_timeout))) {
-                Ok(told) => {
-                    let said = sheet.requests.iter().zip(told.leave(false));
-                    let failed = said.filter(|(_, said)| said.is_err());
-                    let failed: Vec<_> = failed.map(|(request, _)| *request).collect();
-                    node.owe(&failed);
-                }
-                Err(_) => node.owe(&sheet.requests),
-            }
+            let said = match node.tell(lane, sheet, self.by(deadline)) {
+                Ok(told) => told.leave(false),
+                Err(failure) => vec![Err(failure); sheet.requests.len()],
+            };
+            let said = sheet.requests.iter().zip(said).filter(|(_, said)| said.is_err());
+            node.owe(&said.map(|(request, _)| *request).collect::<Vec<_>>());
         }
     }
 
@@ -139,7 +141,7 @@ impl QuorumStore {
     }
 
     /// Whether all members look new, or none does: one that does among others that do not came back
-    /// empty, and may have forgotten what somebody relies on.
+    /// empty, and may have forgotten leases that are relied on.
     fn look_new(&self, deadline: Deadline) -> Result<(), Error> {
         let mut new = Vec::new();
         for node in self.nodes() {
@@ -214,8 +216,7 @@ impl Store for QuorumStore {
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         let mut looks = Vec::new();
         self.reach(|node| {
-            let by = deadline.min(Deadline::after(self.node_timeout));
-            looks.push(node.look(name, by)?);
+            looks.push(node.look(name, self.by(deadline))?);
             Ok(())
         })?;
         let most = majority(self.nodes().len());
@@ -248,7 +249,7 @@ impl Store for QuorumStore {
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.reach(|node| node.ping(deadline.min(Deadline::after(self.node_timeout))))
+        self.reach(|node| node.ping(self.by(deadline)))
     }
 
     fn abilities(&self) -> Abilities {
@@ -263,15 +264,14 @@ impl Store for QuorumStore {
     fn tend(&self, before: Moment, held: &dyn Fn(&[Token]) -> Vec<Kept>, deadline: Deadline) {
         let is_closing = before == Moment::NEVER;
         let tries = self.tries.swap(false, Ordering::SeqCst) && !is_closing;
-        let by = || deadline.min(Deadline::after(self.node_timeout));
         for node in self.nodes() {
             if tries && node.is_to_be_tried() {
-                node.try_again(by());
+                node.try_again(self.by(deadline));
             }
             if is_closing {
                 node.forget_places();
             }
-            node.tend(before, by());
+            node.tend(before, self.by(deadline));
             for token in node.take_lacking() {
                 self.mends.note(token, Moment::now());
             }
@@ -309,8 +309,8 @@ impl Store for QuorumStore {
     }
 }
 
-/// The largest fence that so many nodes have reached. Whoever had the lock left his on most of them;
-/// a larger one on a few is that of an attempt that failed.
+/// The largest fence that this many nodes have reached. A holder left his fence on most of them; a
+/// larger one on a few is that of an attempt that failed.
 fn known_to(most: usize, fences: impl Iterator<Item = u64>) -> Option<u64> {
     let mut fences: Vec<_> = fences.collect();
     fences.sort_unstable_by(|one, other| other.cmp(one));

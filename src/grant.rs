@@ -311,7 +311,8 @@ impl Grant {
 
     /// Whether the store has not made the lock ours since, as far as is known.
     pub(crate) fn is_older_than(&self, moment: Moment) -> bool {
-        self.state.lock().refreshed < Some(moment)
+        // Nothing is older than moment zero, at which nothing was lost.
+        self.state.lock().refreshed.unwrap_or(Moment::ZERO) < moment
     }
 
     /// A renewal did not get through; tries again after `pause`.

@@ -185,6 +185,7 @@ fn handed() -> Grant {
 fn what_was_handed_over_is_claimed_first_also_soon_after_the_machine_started() {
     let grant = handed();
     assert!(grant.is_unclaimed());
+    assert!(!grant.is_older_than(Moment::ZERO) && grant.is_older_than(at(1)));
     assert_eq!(grant.reach(at(1)), Reach::Refresh);
     assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Refresh });
     grant.refreshed(at(50));

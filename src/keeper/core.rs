@@ -95,7 +95,7 @@ impl Core {
     ) -> Vec<Outcome> {
         let mut owed = Vec::new();
         if !self.store.sends_owed() {
-            owed = self.outbox.in_front(requests, None, None, deadline);
+            owed = self.outbox.in_front(requests, None, None);
         }
         let outcomes = if owed.is_empty() {
             self.store.run(lane, requests, deadline)

@@ -190,23 +190,22 @@ impl<'a> Waiting<'a, '_> {
 
     /// An error if the wait ends here, by its limit or by the caller's check.
     fn look_up(&mut self, now: Moment) -> Result<(), Error> {
-        if now >= self.attempt.limit {
-            return Err(self.attempt.over(self.tries));
+        if let Some(check) = &mut self.check {
+            if check.due() <= now
+                && let Some(waiter) = &self.waiter
+            {
+                // The check may take any time.
+                waiter.step_aside();
+            }
+            let keeper = &self.attempt.lock.keeper;
+            if check.says_stop(now) {
+                keeper.core_even_closed()?;
+                return Err(Error::bare(ErrorKind::Interrupted));
+            }
+            // It may have closed the client, or forked.
+            keeper.core()?;
         }
-        let Some(check) = &mut self.check else { return Ok(()) };
-        if check.due() <= now
-            && let Some(waiter) = &self.waiter
-        {
-            // The check may take any time.
-            waiter.step_aside();
-        }
-        let keeper = &self.attempt.lock.keeper;
-        if check.says_stop(now) {
-            keeper.core_even_closed()?;
-            return Err(Error::bare(ErrorKind::Interrupted));
-        }
-        // It may have closed the client, or forked.
-        keeper.core().map(drop)
+        if now >= self.attempt.limit { Err(self.attempt.over(self.tries)) } else { Ok(()) }
     }
 
     fn sleep(&self, wake: Moment) {

@@ -42,6 +42,7 @@ struct List {
     gives: VecDeque<Entry>,
     last_id: u64,
     unread: Vec<Unread>,
+    owing: Vec<Owing>,
     late: Vec<Late>,
     lacking: Vec<Token>,
     /// When unread replies were last looked for.
@@ -67,11 +68,9 @@ struct Entry {
     id: u64,
     owed: Owed,
     concern: Concern,
-    /// How often it was written and not answered yet, and where and when the last time.
+    /// How often it was written and not answered yet, and where the last time.
     copies: u32,
     on: Option<ConnectionId>,
-    sent: Moment,
-    by: Deadline,
     /// When it is sent next.
     due: Moment,
     tries: u32,
@@ -84,11 +83,18 @@ struct Entry {
 struct Unread {
     token: Token,
     on: ConnectionId,
-    sent: Moment,
-    by: Deadline,
     /// Its token was given up on another connection.
     then: Option<Owed>,
 }
+
+/// A connection that owes replies which nobody waits for.
+struct Owing {
+    on: ConnectionId,
+    oldest: Oldest,
+}
+
+/// When the request to the oldest of these replies was sent, and until when its reply is in time.
+pub(crate) type Oldest = (Moment, Deadline);
 
 /// A release that came too late, or of which nobody knows whether it came.
 pub(crate) struct Late {
@@ -110,20 +116,22 @@ impl Outbox {
     }
 
     /// A give was written on a connection, and nobody waits for its reply.
-    pub(crate) fn written(
-        &self,
-        owed: Owed,
-        concern: Concern,
-        on: ConnectionId,
-        (sent, by): (Moment, Deadline),
-    ) -> u64 {
+    pub(crate) fn written(&self, owed: Owed, concern: Concern, on: ConnectionId) -> u64 {
         let entry = Entry::new(owed, concern, Moment::NEVER);
-        self.change(|list| list.add(Entry { copies: 1, on: Some(on), sent, by, ..entry }))
+        self.change(|list| list.add(Entry { copies: 1, on: Some(on), ..entry }))
     }
 
     /// A take or an extension was written on a connection, and nobody waits for its reply.
-    pub(crate) fn asked(&self, token: Token, on: ConnectionId, (sent, by): (Moment, Deadline)) {
-        self.change(|list| list.unread.push(Unread { token, on, sent, by, then: None }));
+    pub(crate) fn asked(&self, token: Token, on: ConnectionId) {
+        self.change(|list| list.unread.push(Unread { token, on, then: None }));
+    }
+
+    /// What a connection owes now, whatever the replies are about.
+    pub(crate) fn owes(&self, on: ConnectionId, oldest: Option<Oldest>) {
+        self.change(|list| {
+            list.owing.retain(|one| one.on != on);
+            list.owing.extend(oldest.map(|oldest| Owing { on, oldest }));
+        });
     }
 
     /// The reply to that was read, or will not come.
@@ -134,7 +142,10 @@ impl Outbox {
                 && let Some(owed) = list.unread.swap_remove(at).then
             {
                 list.owe(owed, Concern::Copy, Moment::now());
-            } else if lacks_lock && list.lacking.len() < MOST_LACKING {
+            } else if lacks_lock
+                && list.lacking.len() < MOST_LACKING
+                && !list.lacking.contains(&token)
+            {
                 list.lacking.push(token);
             }
         });
@@ -147,7 +158,6 @@ impl Outbox {
         requests: &[Request<'_>],
         look: Option<&[u8]>,
         on: Option<ConnectionId>,
-        by: Deadline,
     ) -> Vec<Again> {
         if self.is_empty() {
             return Vec::new();
@@ -156,7 +166,7 @@ impl Outbox {
         let (now, mut again) = (Moment::now(), Vec::new());
         for request in requests {
             match *request {
-                Request::Take { name, .. } => list.repeat(name, on, (now, by), &mut again),
+                Request::Take { name, .. } => list.repeat(name, on, &mut again),
                 Request::Give { name, token, fence, ttl } => {
                     let overtaken = list
                         .unread
@@ -171,7 +181,7 @@ impl Outbox {
             }
         }
         if let Some(name) = look {
-            list.repeat(name, on, (now, by), &mut again);
+            list.repeat(name, on, &mut again);
         }
         again
     }
@@ -193,17 +203,20 @@ impl Outbox {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut list = self.list.lock();
-        if list.resume_at > now {
-            return Vec::new();
-        }
-        let due = list.gives.iter_mut().filter(|entry| entry.due <= now).take(most);
-        due.map(|entry| {
-            (entry.copies, entry.due, entry.is_undone) = (entry.copies + 1, Moment::NEVER, false);
-            (entry.sent, entry.by) = (Moment::NEVER, Deadline::at(Moment::NEVER));
-            entry.again()
+        self.change(|list| {
+            // In a long outage these would hide what can still be done.
+            list.gives.retain(|entry| !entry.is_pointless(now));
+            if list.resume_at > now {
+                return Vec::new();
+            }
+            let due = list.gives.iter_mut().filter(|entry| entry.due <= now).take(most);
+            due.map(|entry| {
+                (entry.copies, entry.due) = (entry.copies + 1, Moment::NEVER);
+                entry.is_undone = false;
+                entry.again()
+            })
+            .collect()
         })
-        .collect()
     }
 
     /// What became of gives that were [due](Outbox::take_due). Where none was answered, the others
@@ -227,9 +240,9 @@ impl Outbox {
             return Moment::ZERO;
         }
         let gives = list.gives.iter().map(|entry| entry.due).min();
-        let sent = list.oldest_unread().map(|sent| sent.max(list.read_at).plus(READ_AFTER));
-        let send = gives.map_or(Moment::NEVER, |due| due.max(list.resume_at));
-        send.min(sent.unwrap_or(Moment::NEVER))
+        let sent = if list.lacking.is_empty() { list.oldest_unread() } else { Some(Moment::ZERO) };
+        let read = sent.map_or(Moment::NEVER, |sent| sent.max(list.read_at).plus(READ_AFTER));
+        gives.map_or(Moment::NEVER, |due| due.max(list.resume_at)).min(read)
     }
 
     /// Whether replies are unread to what was written until then.
@@ -243,20 +256,13 @@ impl Outbox {
     }
 
     pub(crate) fn has_unread_from(&self, server: ServerId) -> bool {
-        let list = self.list.lock();
-        let gives = list.gives.iter().filter_map(|entry| entry.on);
-        gives.chain(list.unread.iter().map(|one| one.on)).any(|on| on.0 == server)
+        self.list.lock().owing.iter().any(|one| one.on.0 == server)
     }
 
     /// Whether a reply has not come in time, or was not read.
     pub(crate) fn is_overdue(&self) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        let list = self.list.lock();
-        let gives = list.gives.iter().filter(|entry| entry.copies > 0).map(|entry| entry.by);
-        let mut all = gives.chain(list.unread.iter().map(|unread| unread.by));
-        all.any(Deadline::has_passed)
+        let is_late = |one: &Owing| one.oldest.1.has_passed();
+        !self.is_empty() && self.list.lock().owing.iter().any(is_late)
     }
 
     pub(crate) fn take_late(&self) -> Vec<Late> {
@@ -320,7 +326,8 @@ impl Outbox {
     fn change<T>(&self, with: impl FnOnce(&mut List) -> T) -> T {
         let mut list = self.list.lock();
         let changed = with(&mut list);
-        self.count.store(list.gives.len() + list.unread.len() + list.late.len(), Ordering::Release);
+        let count = list.gives.len() + list.unread.len() + list.owing.len() + list.late.len();
+        self.count.store(count, Ordering::Release);
         changed
     }
 }
@@ -350,20 +357,14 @@ impl List {
         entry.is_answered = false;
     }
 
-    fn repeat(
-        &mut self,
-        name: &[u8],
-        on: Option<ConnectionId>,
-        (sent, by): (Moment, Deadline),
-        again: &mut Vec<Again>,
-    ) {
+    fn repeat(&mut self, name: &[u8], on: Option<ConnectionId>, again: &mut Vec<Again>) {
         let is_owed = |entry: &&mut Entry| {
             let is_behind = on.is_some() && entry.on == on;
             *entry.owed.identity.name == *name && !is_behind && !entry.is_answered
         };
         for entry in self.gives.iter_mut().rev().filter(is_owed).take(MOST_IN_FRONT) {
             (entry.copies, entry.on, entry.is_undone) = (entry.copies + 1, on, false);
-            (entry.sent, entry.by, entry.due) = (sent, by, Moment::NEVER);
+            entry.due = Moment::NEVER;
             again.push(entry.again());
         }
     }
@@ -422,16 +423,21 @@ impl List {
     }
 
     fn oldest_unread(&self) -> Option<Moment> {
-        let gives = self.gives.iter().filter(|entry| entry.on.is_some()).map(|entry| entry.sent);
-        gives.chain(self.unread.iter().map(|unread| unread.sent)).min()
+        self.owing.iter().map(|one| one.oldest.0).min()
     }
 }
 
 impl Entry {
     fn new(owed: Owed, concern: Concern, due: Moment) -> Entry {
-        let (sent, by) = (Moment::NEVER, Deadline::at(Moment::NEVER));
         let (id, copies, on, tries, is_undone, is_answered) = Default::default();
-        Entry { id, owed, concern, copies, on, sent, by, due, tries, is_undone, is_answered }
+        Entry { id, owed, concern, copies, on, due, tries, is_undone, is_answered }
+    }
+
+    /// The store has forgotten its token, and nobody waits to be told.
+    fn is_pointless(&self, now: Moment) -> bool {
+        let was_tried = self.tries > 0 || self.concern == Concern::Copy;
+        let is_told = self.concern != Concern::Release;
+        self.copies == 0 && was_tried && is_told && self.owed.until <= now
     }
 
     fn again(&self) -> Again {

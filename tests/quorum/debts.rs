@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::queueing::{NAME, in_line, judge};
 use crate::stores::{LIMIT, Quorum, ms, secs};
 use kit::{Cluster, End, Mode, Server, eventually};
-use leasehold::{Client, Config};
+use leasehold::{Client, Config, ErrorKind};
 use redis::Value;
 
 /// Three nodes through proxies, and a client that has connections to all of them, and has locked
@@ -49,6 +49,27 @@ fn mend(quorum: &mut Quorum, nodes: &[usize]) {
 
 fn is_taken(node: &Server) -> bool {
     node.cmd(&["EXISTS", NAME]) == Value::Int(1)
+}
+
+/// The place of a wait that ended is given up on one connection, and again on another one, in front of
+/// the next take. The reply on the first one must not be forgotten: the node would be taken for silent.
+#[test]
+fn a_node_whose_replies_come_on_several_connections_goes_on_being_asked() {
+    let quorum = Quorum::builder(3).start();
+    let (holder, client) = (patient(&quorum.url()), Client::open(&quorum.url()).unwrap());
+    let _held = holder.lock(NAME).ttl(secs(60)).acquire().unwrap();
+    for round in 0..6 {
+        for _ in 0..2 {
+            let error = client.lock(NAME).acquire_timeout(ms(200)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+            std::thread::sleep(ms(10));
+        }
+        std::thread::sleep(ms(300));
+        let name = format!("other:{round}");
+        let lease = client.lock(&name).ttl(secs(60)).acquire().unwrap();
+        eventually(LIMIT, || quorum.taken_on(&name) == 3);
+        lease.release().unwrap();
+    }
 }
 
 /// Not only for the ttl with which it was taken.

@@ -113,7 +113,7 @@ def test_a_wait_outlasts_a_restart(own_server: Server, name: str, until: Until) 
 def test_a_foreign_key(redis_client: leasehold.Client, server: Server, name: str) -> None:
     server.call("LPUSH", name, "a list")
     lock = redis_client.lock(name)
-    for call in [lock.try_acquire, lock.acquire, lock.show]:
+    for call in [lock.try_acquire, lock.acquire, lock.inspect]:
         with pytest.raises(leasehold.WrongType) as caught:
             call()
         assert not caught.value.retriable and caught.value.detail

@@ -67,6 +67,9 @@ def test_a_source_package_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> 
     with tarfile.open(tmp_path / name) as sdist:
         names = {entry.name.split("/", 1)[1] for entry in sdist}
     rust = {f"rust/{file}" for file in ["Cargo.toml", "Cargo.lock", "LICENSE-MIT"]}
+    workspace = (places.rust() / "Cargo.toml").read_text(encoding="utf-8")
+    members = re.findall(r'"([^"]+)"', workspace.split("\nmembers = ", 1)[1].split("\n", 1)[0])
+    rust |= {f"rust/{member}/Cargo.toml" for member in members}
     scripts = places.rust().glob("src/**/*.*")
     rust |= {f"rust/{file.relative_to(places.rust()).as_posix()}" for file in scripts}
     backend = {"pyproject.toml", "PKG-INFO", "README.md", "backend/leasehold_backend/native.py"}

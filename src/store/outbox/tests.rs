@@ -29,14 +29,14 @@ fn lost() -> Outcome {
 
 /// A release that was written on the first connection.
 fn dropped(outbox: &Outbox, name: &str, nth: u128) -> u64 {
-    outbox.written(owed(name, nth, 1), Concern::Release, ONE, (Moment::now(), never()))
+    outbox.written(owed(name, nth, 1), Concern::Release, ONE)
 }
 
 /// The gives that go in front of a take of this name.
 fn in_front(outbox: &Outbox, name: &str, on: ConnectionId) -> Vec<Again> {
     let (name, ttl, place) = (name.as_bytes(), TTL, Place::Try);
     let take = Request::Take { name, token: token(99), ttl, place, block: 1 };
-    outbox.in_front(&[take], None, Some(on), never())
+    outbox.in_front(&[take], None, Some(on))
 }
 
 fn late(outbox: &Outbox) -> Vec<bool> {
@@ -54,7 +54,7 @@ fn a_take_repeats_the_gives_of_its_name_unless_they_are_before_it_anyway() {
     let other = in_front(&outbox, "a", TWO);
     assert_eq!(other.len(), 2);
     assert!(in_front(&outbox, "a", TWO).is_empty(), "they are on this one now");
-    assert_eq!(outbox.in_front(&[], Some(b"b"), Some(ONE), never()).len(), 1, "for a look, too");
+    assert_eq!(outbox.in_front(&[], Some(b"b"), Some(ONE)).len(), 1, "for a look, too");
     // What is answered, though nothing was proved by it, stands in front of no other take.
     let doubt = other.iter().find(|one| one.id != give).unwrap().id;
     outbox.answered(doubt, Some(ONE), &said(Reply::NotMine));
@@ -125,9 +125,9 @@ fn what_a_server_did_not_do_is_sent_again_and_told_only_if_that_fails() {
 fn a_take_that_its_give_has_overtaken_is_given_up_when_it_was_answered() {
     let outbox = Outbox::default();
     for on in [ONE, TWO] {
-        outbox.asked(token(1), ONE, (Moment::now(), never()));
+        outbox.asked(token(1), ONE);
         let give = owed("a", 1, 7);
-        assert!(outbox.in_front(&[give.identity.give()], None, Some(on), never()).is_empty());
+        assert!(outbox.in_front(&[give.identity.give()], None, Some(on)).is_empty());
         assert!(outbox.take_due(Moment::now(), 10).is_empty());
         outbox.heard(token(1), ONE, true);
         let due = outbox.take_due(Moment::now(), 10);
@@ -178,6 +178,42 @@ fn where_nothing_is_answered_the_others_wait_too() {
     assert_eq!(outbox.take_due(Moment::now(), 10).len(), 2);
 }
 
-fn never() -> Deadline {
-    Deadline::at(Moment::NEVER)
+#[test]
+fn a_connection_that_owes_a_reply_is_known_until_it_is_read_whatever_other_copies_brought() {
+    for other in [Reply::NotMine, Reply::Given] {
+        let outbox = Outbox::default();
+        let (sent, by) = (Moment::now(), Deadline::after(Duration::ZERO));
+        let give = dropped(&outbox, "a", 1);
+        outbox.owes(ONE, Some((sent, by)));
+        in_front(&outbox, "a", TWO);
+        outbox.answered(give, Some(TWO), &said(other));
+        assert!(outbox.has_unread(sent) && outbox.is_overdue());
+        assert!(outbox.due() <= sent.plus(READ_AFTER));
+        outbox.owes(ONE, None);
+        outbox.answered(give, Some(ONE), &said(Reply::NotMine));
+        assert!(!outbox.has_unread(Moment::NEVER) && !outbox.is_overdue());
+        assert_eq!(late(&outbox).len(), usize::from(other == Reply::NotMine));
+        assert!(outbox.is_empty());
+    }
+}
+
+#[test]
+fn a_token_that_a_server_lacks_is_looked_after_though_nothing_is_unread() {
+    let outbox = Outbox::default();
+    outbox.were_read(Moment::now());
+    outbox.asked(token(1), ONE);
+    outbox.heard(token(1), ONE, true);
+    assert!(outbox.due() <= Moment::now().plus(READ_AFTER));
+    assert_eq!(outbox.take_lacking(), [token(1)]);
+    assert_eq!(outbox.due(), Moment::NEVER);
+}
+
+#[test]
+fn what_the_store_has_forgotten_is_not_sent_again() {
+    let outbox = Outbox::default();
+    let over = Owed { until: Moment::now(), ..owed("a", 1, 0) };
+    outbox.owe(over.clone(), Concern::Copy, Moment::now());
+    assert!(outbox.take_due(Moment::now(), 10).is_empty() && outbox.is_empty());
+    outbox.owe(over, Concern::Doubt, Moment::now());
+    assert_eq!(outbox.take_due(Moment::now(), 10).len(), 1, "once it is");
 }

@@ -45,6 +45,9 @@ use crate::token::Token;
 /// others keep out.
 const SPREAD: Duration = Duration::from_millis(2);
 
+/// The keeper tries a node that had trouble no longer than this: renewals wait meanwhile.
+const LONGEST_TRIAL: Duration = Duration::from_millis(100);
+
 /// A node takes no number that is further ahead of its own clock, in microseconds.
 const MOST_AHEAD: u64 = 3_600_000_000;
 
@@ -233,15 +236,14 @@ impl Store for QuorumStore {
         Ok(Look { holder, last_fence })
     }
 
-    /// When most nodes are free. Those that had trouble a moment ago are not waited for, and each has
-    /// all the time that it may take, so that one which does not answer is known to be in trouble.
+    /// When most nodes are free. Nodes that had trouble a moment ago are not waited for.
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         let mut spans = Vec::new();
         for node in self.nodes().iter().filter(|node| node.is_ready()) {
-            if deadline.left() < self.node_timeout {
+            if deadline.has_passed() {
                 break;
             }
-            spans.extend(node.free_in(name, Deadline::after(self.node_timeout)).ok());
+            spans.extend(node.free_in(name, self.by(deadline)).ok());
         }
         spans.sort_unstable();
         let most = spans.get(majority(self.nodes().len()) - 1).copied();
@@ -266,7 +268,7 @@ impl Store for QuorumStore {
         let tries = self.tries.swap(false, Ordering::SeqCst) && !is_closing;
         for node in self.nodes() {
             if tries && node.is_to_be_tried() {
-                node.try_again(self.by(deadline));
+                node.try_again(self.by(deadline).min(Deadline::after(LONGEST_TRIAL)));
             }
             if is_closing {
                 node.forget_places();

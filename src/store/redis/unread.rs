@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::outbox::{ConnectionId, Outbox};
+use crate::store::outbox::{ConnectionId, Oldest, Outbox};
 use crate::store::{Failure, Identity, Request, ServerId};
 use crate::token::Token;
 
@@ -55,27 +55,36 @@ impl Unread {
         self.replies.is_empty()
     }
 
-    pub(super) fn push(&mut self, subject: Subject, (sent, by): (Moment, Deadline)) {
+    pub(super) fn push(&mut self, subject: Subject, (sent, by): Oldest) {
         self.replies.push_back(Owing { subject, sent, by });
+        if self.len() == 1 {
+            self.tell();
+        }
     }
 
     /// The same for a reply that comes before the last `before` ones.
-    pub(super) fn insert(&mut self, before: usize, (sent, by): (Moment, Deadline)) {
+    pub(super) fn insert(&mut self, before: usize, (sent, by): Oldest) {
         let owing = Owing { subject: Subject::Nothing, sent, by };
-        self.replies.insert(self.replies.len() - before, owing);
+        self.replies.insert(self.len() - before, owing);
+        if before + 1 == self.len() {
+            self.tell();
+        }
     }
 
     pub(super) fn pop(&mut self) -> Option<Owing> {
-        self.replies.pop_front()
-    }
-
-    pub(super) fn since(&self) -> Option<Moment> {
-        self.replies.front().map(|owing| owing.sent)
+        let first = self.replies.pop_front();
+        self.tell();
+        first
     }
 
     /// The reply that comes first is not waited for any longer.
     pub(super) fn is_overdue(&self) -> bool {
         self.replies.front().is_some_and(|owing| owing.by.has_passed())
+    }
+
+    /// Without this the keeper would not read what nobody else does.
+    fn tell(&self) {
+        self.outbox.owes(self.on, self.replies.front().map(|first| (first.sent, first.by)));
     }
 
     /// The last `count` replies belong to requests that were not sent at all.
@@ -86,12 +95,17 @@ impl Unread {
                 self.outbox.answered(id, Some(self.on), &not_done);
             }
         }
+        self.tell();
     }
 }
 
 /// An outcome that nobody knows.
 impl Drop for Unread {
     fn drop(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        self.outbox.owes(self.on, None);
         for Owing { subject, sent, .. } in self.replies.drain(..) {
             match subject {
                 Subject::Nothing => {}

@@ -3,7 +3,10 @@
 //! themselves.
 
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{
+    self,
+    ErrorKind::{NotADirectory, NotFound},
+};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -27,10 +30,15 @@ impl Mount {
     pub(super) fn of(path: &Path) -> io::Result<Option<Mount>> {
         // Opened in this way, it can be closed without dropping the locks on the file.
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);
-        let Ok(opened) = opened else { return Ok(None) };
+        let opened = match opened {
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(None),
+            opened => opened?,
+        };
         let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()))?;
         let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-        Ok(id.map(|id| Mount(id.trim().to_owned())))
+        // Where the kernel does not tell, the file could be on another machine.
+        let id = id.ok_or_else(|| io::Error::other("/proc tells of no mount"))?;
+        Ok(Some(Mount(id.trim().to_owned())))
     }
 
     /// The type of its file system, if other machines can share that.

@@ -19,6 +19,9 @@ _EPOCH = 315532800
 #: What of the Rust project a source package carries, where it is there.
 _RUST = ["Cargo.toml", "Cargo.lock", "build.rs", "README.md", "CHANGELOG.md", "LICENSE-*"]
 _RUST += ["build/*", "src/**/*", "include/*"]
+# Cargo reads the manifest of each member of the workspace, though it builds none of these.
+_RUST += ["benches/Cargo.toml", "benches/src/*", "benches/tests/*"]
+_RUST += ["tests/kit/Cargo.toml", "tests/kit/src/**/*"]
 
 
 def write_wheel(folder: Path, built: Built) -> str:

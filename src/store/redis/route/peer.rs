@@ -135,7 +135,7 @@ impl Peer {
             }
             let mut bytes = batch.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
             let (requests, look, on) = (about.requests(), about.look(), wire.unread.on);
-            let again = self.outbox.in_front(requests, look, Some(on), deadline);
+            let again = self.outbox.in_front(requests, look, Some(on));
             let (sent, before) = (Moment::now(), wire.unread.len());
             if !again.is_empty() {
                 bytes = Cow::Owned(self.put_in_front(wire, again, batch, (sent, deadline))?);
@@ -185,13 +185,13 @@ impl Peer {
             let all = (0..gives.calls.len()).map(|index| gives.asking(index));
             gives = all.fold(Batch::default(), |all, one| all.and(&one));
         }
+        let bytes = gives.and(batch);
+        let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?.into_owned();
         for Again { id, identity } in again {
             (1..each).for_each(|_| wire.unread.push(Subject::Nothing, when));
             wire.unread.push(Subject::Give(id, identity), when);
         }
-        let bytes = gives.and(batch);
-        let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
-        Ok(bytes.into_owned())
+        Ok(bytes)
     }
 
     /// Throws the slot's wire away; what it owes stays unknown.

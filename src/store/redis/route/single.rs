@@ -63,7 +63,7 @@ impl Single {
             return;
         }
         self.pool.each_idle(|slot| {
-            if slot.wire.as_ref().and_then(|wire| wire.unread.since()).is_some() {
+            if slot.wire.as_ref().is_some_and(|wire| !wire.unread.is_empty()) {
                 self.peer.catch_up(slot, Deadline::at(Moment::ZERO));
                 if given_up && slot.wire.as_ref().is_some_and(|wire| wire.unread.is_overdue()) {
                     let late = "a reply did not come in time";
@@ -88,7 +88,10 @@ impl Single {
     ) {
         let is_behind =
             |call| about.sees(call).is_some_and(|name| self.peer.outbox.has_undone(name));
-        let is_again = |call: &usize| self.is_undone(&carried[*call]) || is_behind(*call);
+        // A call that was cut off may have been carried out: that stays the answer.
+        let is_again = |call: &usize| {
+            self.is_undone(&carried[*call]) || (carried[*call].is_ok() && is_behind(*call))
+        };
         let again: Vec<usize> = (0..carried.len()).filter(is_again).collect();
         if again.is_empty() {
             return;
@@ -186,7 +189,7 @@ impl Route for Single {
             let sent = self.peer.send(slot, &letter)?;
             if let Some(wire) = &mut slot.wire {
                 let (concern, when) = (Concern::Release, (sent, deadline));
-                let id = self.peer.outbox.written(owed.clone(), concern, wire.unread.on, when);
+                let id = self.peer.outbox.written(owed.clone(), concern, wire.unread.on);
                 wire.unread.push(Subject::Give(id, owed.identity.clone()), when);
             }
             Ok(())
@@ -278,12 +281,12 @@ impl Pending for Started<'_> {
                 Some(&Request::Give { name, token, fence, ttl }) => {
                     let identity = Identity { name: Arc::from(name), token, fence, ttl };
                     let owed = Owed { identity: identity.clone(), until: sent.plus(ttl) };
-                    let id = single.peer.outbox.written(owed, Concern::Copy, on, when);
+                    let id = single.peer.outbox.written(owed, Concern::Copy, on);
                     Subject::Give(id, identity)
                 }
-                Some(&Request::Take { token, .. }) => vote(single, token, on, when),
+                Some(&Request::Take { token, .. }) => vote(single, token, on),
                 Some(&Request::Extend { token, reach, .. }) => {
-                    vote(single, reach.holder(token), on, when)
+                    vote(single, reach.holder(token), on)
                 }
                 None => Subject::Nothing,
             };
@@ -296,8 +299,8 @@ impl Pending for Started<'_> {
     }
 }
 
-fn vote(single: &Single, token: Token, on: ConnectionId, when: (Moment, Deadline)) -> Subject {
-    single.peer.outbox.asked(token, on, when);
+fn vote(single: &Single, token: Token, on: ConnectionId) -> Subject {
+    single.peer.outbox.asked(token, on);
     Subject::Vote(token)
 }
 

@@ -77,8 +77,11 @@ fn groups_are_measured_against_as_many_bare_sockets() {
 
 #[test]
 fn a_quorum_is_measured_with_one_server_stopped() {
-    let tables = groups::measure(&[Group::OneDead], MOMENT).unwrap();
-    check(&tables[0], "our take with one dead, µs", |figure| figure > 0.0);
+    // A node has 100 ms to answer in.
+    kit::unless_starved(std::time::Duration::from_millis(40), || {
+        let tables = groups::measure(&[Group::OneDead], MOMENT).unwrap();
+        check(&tables[0], "our take with one dead, µs", |figure| figure > 0.0);
+    });
 }
 
 #[test]

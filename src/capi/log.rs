@@ -185,7 +185,11 @@ fn install() -> Result<(), Failure> {
     if INSTALLED.load(Ordering::SeqCst) {
         return Ok(());
     }
-    log::set_logger(&Logger).map_err(|_| bad("this program has a logger already, in Rust"))?;
+    // Not set_logger: a child that is forked while another thread is in it would spin for ever.
+    // SAFETY: one thread sets at a time, and a host in Rust sets its own logger before it calls C.
+    #[allow(unsafe_code)]
+    unsafe { log::set_logger_racy(&Logger) }
+        .map_err(|_| bad("this program has a logger already, in Rust"))?;
     INSTALLED.store(true, Ordering::SeqCst);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
@@ -181,20 +181,20 @@ impl Drop for Setter {
 
 /// Only called by the thread that sets.
 fn install() -> Result<(), Failure> {
-    static INSTALLED: AtomicBool = AtomicBool::new(false);
-    if INSTALLED.load(Ordering::SeqCst) {
+    if std::ptr::addr_eq(log::logger(), &raw const LOGGER) {
         return Ok(());
     }
     // Not set_logger: a child that is forked while another thread is in it would spin for ever.
     // SAFETY: one thread sets at a time, and a host in Rust sets its own logger before it calls C.
     #[allow(unsafe_code)]
-    unsafe { log::set_logger_racy(&Logger) }
-        .map_err(|_| bad("this program has a logger already, in Rust"))?;
-    INSTALLED.store(true, Ordering::SeqCst);
-    Ok(())
+    unsafe { log::set_logger_racy(&LOGGER) }
+        .map_err(|_| bad("this program has a logger already, in Rust"))
 }
 
-struct Logger;
+/// Not empty, so that no other static has its address.
+struct Logger(#[allow(dead_code)] u8);
+
+static LOGGER: Logger = Logger(0);
 
 impl Log for Logger {
     fn enabled(&self, _: &Metadata<'_>) -> bool {

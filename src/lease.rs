@@ -196,20 +196,22 @@ impl Lease {
     /// Ends the turn: invalid before anything is sent, and no event about it from now on.
     fn end(&self, core: &Core) -> Ended {
         let ended = self.grant.end(Moment::now());
-        core.forget(&self.grant);
+        if ended != Ended::Before {
+            core.forget(&self.grant);
+        }
         ended
     }
 
     /// Ends the turn and begins the next one under the same grant, if there is one; `None` if it
     /// was over before.
     fn end_turn(&self, core: &Core) -> Option<EndedTurn> {
-        let (ended, now) = (self.end(core), Moment::now());
-        let (in_time, legacy) = match ended {
+        let (in_time, legacy) = match self.end(core) {
             Ended::Before => return None,
             Ended::Valid(legacy) => (true, Some(legacy)),
             Ended::Stale => (false, None),
         };
-        Some(EndedTurn { in_time, ending: core.room.end_turn(&self.grant.identity, legacy, now) })
+        let ending = core.room.end_turn(&self.grant.identity, legacy, Moment::now());
+        Some(EndedTurn { in_time, ending })
     }
 
     fn send(

@@ -24,7 +24,7 @@ pub(super) struct Attempt<'a> {
     pub(super) terms: Terms,
     pub(super) token: Token,
     pub(super) ticket: u64,
-    start: Moment,
+    pub(super) start: Moment,
     /// When the wait is over.
     pub(super) limit: Moment,
     /// The token stands in the store, at the latest until then: among the waiters, or as a holder
@@ -45,13 +45,17 @@ pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
 const CLAIM_AFTER: Duration = Duration::from_millis(50);
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(lock: &'a Lock, terms: Terms) -> Result<Attempt<'a>, Error> {
+    pub(super) fn new(
+        lock: &'a Lock,
+        (core, token): (&'a Core, Token),
+        terms: Terms,
+    ) -> Attempt<'a> {
         let start = Moment::now();
-        Ok(Attempt {
+        Attempt {
             lock,
-            core: lock.keeper.core()?,
+            core,
             terms,
-            token: Token::random()?,
+            token,
             ticket: 0,
             start,
             // No wait is shorter: a try gets an answer.
@@ -60,11 +64,7 @@ impl<'a> Attempt<'a> {
             answered: false,
             there: false,
             trouble: None,
-        })
-    }
-
-    pub(super) fn wait_until(&mut self, wait: Option<Duration>) {
-        self.limit = wait.map_or(Moment::NEVER, |wait| self.start.plus(wait));
+        }
     }
 
     /// Asks for the lock, or for a place among the waiters, and gives up first what has to be.
@@ -155,7 +155,7 @@ impl<'a> Attempt<'a> {
     fn claimed(&mut self, identity: &Identity, id: u64) -> Option<Grant> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
-        let deadline = self.answer_by();
+        let deadline = self.answer_by(Moment::now());
         match self.core.ask(Lane::Caller, take, deadline) {
             Ok(answer) => match answer.reply {
                 Reply::Granted { fence, .. } if fence == identity.fence => {
@@ -167,7 +167,7 @@ impl<'a> Attempt<'a> {
             },
             Err(failure) => {
                 let error = self.explain(failure);
-                self.note(&error, false, deadline);
+                self.note(&error, self.lock.patience(), deadline);
                 None
             }
         }
@@ -209,17 +209,12 @@ impl<'a> Attempt<'a> {
     }
 
     /// A request for the lock brought no answer; what that means to the caller.
-    pub(super) fn failed(
-        &mut self,
-        failure: Failure,
-        cut_short: bool,
-        deadline: Deadline,
-    ) -> Error {
+    pub(super) fn failed(&mut self, failure: Failure, had: Duration, deadline: Deadline) -> Error {
         if failure.sent.is_some() && failure.error.kind() != ErrorKind::NotReplicated {
             self.core.metrics.unknown.add_one();
         }
         let error = self.explain(failure);
-        self.note(&error, cut_short, deadline);
+        self.note(&error, had, deadline);
         error
     }
 
@@ -238,10 +233,11 @@ impl<'a> Attempt<'a> {
         Error::new(ErrorKind::Unknown, detail)
     }
 
-    /// Remembers what is wrong with the store.
-    pub(super) fn note(&mut self, error: &Error, cut_short: bool, deadline: Deadline) {
-        // A try that had no time left says nothing about the store; the one before it, or the
-        // answer before it, said more.
+    /// Remembers what is wrong with the store, by a request that had so much time.
+    pub(super) fn note(&mut self, error: &Error, had: Duration, deadline: Deadline) {
+        // A try that had less time than any may take says nothing about the store; the one before
+        // it, or the answer before it, said more. (A call does a little before its first try.)
+        let cut_short = had + Duration::from_millis(5) < self.lock.patience();
         let no_time = cut_short
             && deadline.has_passed()
             && matches!(
@@ -262,17 +258,11 @@ impl<'a> Attempt<'a> {
         self.trouble = None;
     }
 
-    /// By when a request must be answered that is sent now.
-    pub(super) fn answer_by(&self) -> Deadline {
+    /// By when a request must be answered that is sent at `now`.
+    pub(super) fn answer_by(&self, now: Moment) -> Deadline {
         let first = self.first_answer_by();
         let last = if self.knows_store() { self.limit.max(first) } else { first };
-        Deadline::at(last.min(Moment::now().plus(self.lock.patience())))
-    }
-
-    /// Whether a request has less time than any request may take.
-    pub(super) fn is_cut_short(&self, deadline: Deadline) -> bool {
-        // The whole of it, but for what a call does before its first try.
-        deadline.left() + Duration::from_millis(5) < self.lock.patience()
+        Deadline::at(last.min(now.plus(self.lock.patience())))
     }
 
     fn owed(&self, until: Moment) -> Owed {

@@ -9,6 +9,7 @@ use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Legacy, Terms};
+use crate::keeper::Core;
 use crate::lease::Lease;
 use crate::store::{Answer, Failure, Place, Reply};
 use crate::token::Token;
@@ -37,7 +38,8 @@ pub(super) struct Waiting<'a, 'c> {
     leaves_place: bool,
     most_tries: Option<u32>,
     tries: u32,
-    pace: Pace,
+    /// Made when it is first asked: most calls do not wait.
+    pace: Option<Pace>,
     /// When a call that is not in the queue asks next.
     wake: Moment,
     waiter: Option<Waiter<'a>>,
@@ -61,8 +63,9 @@ pub(super) fn acquire(
     let once = wait == Some(Duration::ZERO) || most_tries == Some(1);
     let spins = once || matches!(mode, WaitMode::Spin(_));
     let policy = if spins { Policy::Spin } else { Policy::Queue };
-    let mut waiting = Waiting::new(lock, terms, policy)?;
-    waiting.attempt.wait_until(wait);
+    let mut waiting = Waiting::new(lock, begin(lock)?, terms, policy);
+    let start = waiting.attempt.start;
+    waiting.attempt.limit = wait.map_or(Moment::NEVER, |wait| start.plus(wait));
     waiting.span = wait.unwrap_or_default();
     waiting.check = check;
     waiting.may_deadlock = wait.is_none() && most_tries.is_none();
@@ -74,15 +77,19 @@ pub(super) fn acquire(
 
 /// Tries without waiting for a holder; none if there is one.
 pub(super) fn try_acquire(lock: &Lock, terms: Terms) -> Result<Option<Lease>, Error> {
-    Waiting::new(lock, terms, Policy::Return)?.run()
+    Waiting::new(lock, begin(lock)?, terms, Policy::Return).run()
+}
+
+/// What may fail before there is anything to move about.
+fn begin(lock: &Lock) -> Result<(&Core, Token), Error> {
+    Ok((lock.keeper.core()?, Token::random()?))
 }
 
 impl<'a> Waiting<'a, '_> {
-    fn new(lock: &'a Lock, terms: Terms, policy: Policy) -> Result<Self, Error> {
-        let attempt = Attempt::new(lock, terms)?;
-        Ok(Waiting {
-            pace: attempt.pace(),
-            attempt,
+    fn new(lock: &'a Lock, begun: (&'a Core, Token), terms: Terms, policy: Policy) -> Self {
+        Waiting {
+            pace: None,
+            attempt: Attempt::new(lock, begun, terms),
             policy,
             span: Duration::ZERO,
             check: None,
@@ -95,22 +102,18 @@ impl<'a> Waiting<'a, '_> {
             asking: None,
             is_sent: false,
             round_trip: Duration::ZERO,
-        })
+        }
     }
 
-    fn run(mut self) -> Result<Option<Lease>, Error> {
+    fn run(&mut self) -> Result<Option<Lease>, Error> {
         let ended = self.until_lease();
-        match (ended, self.leave()) {
+        let (Err(error), Some((turn, legacy))) = (&ended, self.leave()) else { return ended };
+        let lease = self.attempt.turn(turn, legacy);
+        match error.kind() {
             // The turn came first; a time limit ends only a wait without a turn.
-            (Err(error), Some((turn, legacy))) if error.kind() == ErrorKind::Timeout => {
-                self.attempt.turn(turn, legacy)?.map_or(Err(error), |lease| Ok(Some(lease)))
-            }
-            (Err(error), Some((turn, legacy))) => {
-                // Dropping it passes it on.
-                drop(self.attempt.turn(turn, legacy));
-                Err(error)
-            }
-            (ended, _) => ended,
+            ErrorKind::Timeout => lease?.map_or(ended, |lease| Ok(Some(lease))),
+            // Dropping it passes it on.
+            _ => ended,
         }
     }
 
@@ -145,7 +148,7 @@ impl<'a> Waiting<'a, '_> {
             }
             match next {
                 Next::Ask(ask) => {
-                    if let Some(ended) = self.ask(ask)? {
+                    if let Some(ended) = self.ask(&ask)? {
                         return Ok(ended);
                     }
                 }
@@ -213,7 +216,10 @@ impl<'a> Waiting<'a, '_> {
         let until = until.min(self.attempt.limit);
         let core = self.attempt.core;
         match &self.waiter {
-            Some(waiter) => waiter.sleep(until, core.store.listener(), self.attempt.answer_by()),
+            Some(waiter) => {
+                let open_by = self.attempt.answer_by(Moment::now());
+                waiter.sleep(until, core.store.listener(), open_by);
+            }
             None => core.gate.pause(until),
         }
     }
@@ -221,32 +227,33 @@ impl<'a> Waiting<'a, '_> {
     /// Looks at the lock. The next look makes up for one that fails.
     fn look(&mut self, token: Token) {
         let attempt = &mut self.attempt;
-        let (since, by) = (Moment::now(), attempt.answer_by());
+        let since = Moment::now();
+        let by = attempt.answer_by(since);
         match attempt.core.free_in(&attempt.lock.name, by) {
             Ok(free_in) => {
                 attempt.was_answered();
                 attempt.core.room.seen(&attempt.lock.name, token, since, free_in);
             }
-            Err(error) => attempt.note(&error, attempt.is_cut_short(by), by),
+            Err(error) => attempt.note(&error, by.moment().since(since), by),
         }
     }
 
     /// One request for the lock. Some: how the call ends.
-    fn ask(&mut self, ask: Ask) -> Result<Option<Option<Lease>>, Error> {
+    fn ask(&mut self, ask: &Ask) -> Result<Option<Option<Lease>>, Error> {
         self.open()?;
         self.tries = self.tries.saturating_add(1);
-        let by = self.attempt.answer_by();
-        let cut_short = self.attempt.is_cut_short(by);
+        let now = Moment::now();
+        let by = self.attempt.answer_by(now);
         let place = match self.waiter.is_some() || self.leaves_place {
             true => Place::Join(ask.ticket),
             false => Place::Try,
         };
         self.is_sent = true;
-        let outcome = self.attempt.ask(&ask, place, by);
+        let outcome = self.attempt.ask(ask, place, by);
         let core = self.attempt.core;
         if self.asking.take().is_some() {
             let name = &self.attempt.lock.name;
-            core.owe_all(core.room.answered(name, &ask, &outcome, Moment::now()));
+            core.owe_all(core.room.answered(name, ask, &outcome, Moment::now()));
         }
         match outcome {
             Ok(answer) => {
@@ -262,7 +269,7 @@ impl<'a> Waiting<'a, '_> {
                 {
                     self.attempt.leave_token(sent)?;
                 }
-                let error = self.attempt.failed(failure, cut_short, by);
+                let error = self.attempt.failed(failure, by.moment().since(now), by);
                 self.failed(error).map(|()| None)
             }
         }
@@ -272,7 +279,7 @@ impl<'a> Waiting<'a, '_> {
     fn open(&self) -> Result<(), Error> {
         let Attempt { lock, core, .. } = self.attempt;
         if let (Some(waiter), Some(listener)) = (&self.waiter, core.store.listener()) {
-            waiter.open(listener, self.attempt.answer_by());
+            waiter.open(listener, self.attempt.answer_by(Moment::now()));
             if lock.options.wait_mode == WaitMode::Queue
                 && !listener.are_open(&lock.name)
                 && let Some(error) = core.room.refusal(&lock.name)
@@ -324,7 +331,8 @@ impl<'a> Waiting<'a, '_> {
     /// Says when a call that is not in the queue asks again; the error, if it does not.
     fn pause(&mut self, free_at: Moment) -> Result<(), Error> {
         let now = Moment::now();
-        let mut wake = self.pace.next(now, free_at).unwrap_or(now);
+        let pace = self.pace.get_or_insert_with(|| self.attempt.pace());
+        let mut wake = pace.next(now, free_at).unwrap_or(now);
         if self.policy == Policy::Return {
             if self.attempt.is_too_late(wake) {
                 return Err(self.attempt.over(self.tries));

@@ -26,7 +26,8 @@ use crate::sync::{Mutex, Permit, Permits, Turnstile, TurnstileGuard};
 /// A place for one connection, empty at first and after every fault.
 #[derive(Default)]
 pub(super) struct Slot {
-    pub(super) wire: Option<Wire>,
+    // Slots are moved for every request, and a connection is large.
+    pub(super) wire: Option<Box<Wire>>,
 }
 
 /// Makes the pools of one client, one for each server.
@@ -53,8 +54,6 @@ enum Idle {
 }
 
 /// A slot in use. One of the callers' is put back before the next caller is let in.
-// A box would be an allocation for every request.
-#[allow(clippy::large_enum_variant)]
 pub(super) enum Lent<'a> {
     Pooled { slot: PooledConnection<Slots>, _permit: Permit<'a> },
     Listed { slot: Listed<'a>, _permit: Permit<'a> },

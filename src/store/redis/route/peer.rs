@@ -114,10 +114,10 @@ impl Peer {
                 word.say(&mut wire, letter.connect_by)?;
             }
             wire.unread.outbox = Arc::clone(&self.outbox);
-            slot.wire = Some(wire);
+            slot.wire = Some(Box::new(wire));
         }
         let none = || Error::bare(ErrorKind::Refused);
-        slot.wire.as_mut().map(|wire| (wire, is_new)).ok_or_else(none)
+        slot.wire.as_deref_mut().map(|wire| (wire, is_new)).ok_or_else(none)
     }
 
     /// Writes a letter. On an error nothing of it is under way in the slot.
@@ -303,6 +303,9 @@ impl Peer {
     }
 
     pub(super) fn without_refusals(&self, carried: Vec<Carried>) -> Vec<Carried> {
+        if !self.target.may_move() {
+            return carried;
+        }
         carried.into_iter().map(|one| self.without_refusal(one)).collect()
     }
 

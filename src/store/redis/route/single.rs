@@ -255,7 +255,7 @@ pub(super) struct Started<'a> {
 
 impl Pending for Started<'_> {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.slot.wire.as_ref().map(Wire::fd)
+        self.slot.wire.as_deref().map(Wire::fd)
     }
 
     fn is_answered(&mut self, until: Deadline) -> bool {

@@ -42,7 +42,7 @@ struct List {
     gives: VecDeque<Entry>,
     last_id: u64,
     unread: Vec<Unread>,
-    owing: Vec<Owing>,
+    owing: Vec<(ConnectionId, Oldest)>,
     late: Vec<Late>,
     lacking: Vec<Token>,
     /// When unread replies were last looked for.
@@ -87,13 +87,8 @@ struct Unread {
     then: Option<Owed>,
 }
 
-/// A connection that owes replies which nobody waits for.
-struct Owing {
-    on: ConnectionId,
-    oldest: Oldest,
-}
-
-/// When the request to the oldest of these replies was sent, and until when its reply is in time.
+/// Of the replies that a connection owes and nobody waits for, the oldest: when its request was sent,
+/// and until when it is in time.
 pub(crate) type Oldest = (Moment, Deadline);
 
 /// A release that came too late, or of which nobody knows whether it came.
@@ -129,8 +124,8 @@ impl Outbox {
     /// What a connection owes now, whatever the replies are about.
     pub(crate) fn owes(&self, on: ConnectionId, oldest: Option<Oldest>) {
         self.change(|list| {
-            list.owing.retain(|one| one.on != on);
-            list.owing.extend(oldest.map(|oldest| Owing { on, oldest }));
+            list.owing.retain(|one| one.0 != on);
+            list.owing.extend(oldest.map(|oldest| (on, oldest)));
         });
     }
 
@@ -256,13 +251,12 @@ impl Outbox {
     }
 
     pub(crate) fn has_unread_from(&self, server: ServerId) -> bool {
-        self.list.lock().owing.iter().any(|one| one.on.0 == server)
+        self.list.lock().owing.iter().any(|(on, _)| on.0 == server)
     }
 
     /// Whether a reply has not come in time, or was not read.
     pub(crate) fn is_overdue(&self) -> bool {
-        let is_late = |one: &Owing| one.oldest.1.has_passed();
-        !self.is_empty() && self.list.lock().owing.iter().any(is_late)
+        !self.is_empty() && self.list.lock().owing.iter().any(|(_, (_, by))| by.has_passed())
     }
 
     pub(crate) fn take_late(&self) -> Vec<Late> {
@@ -423,7 +417,7 @@ impl List {
     }
 
     fn oldest_unread(&self) -> Option<Moment> {
-        self.owing.iter().map(|one| one.oldest.0).min()
+        self.owing.iter().map(|(_, (sent, _))| *sent).min()
     }
 }
 

@@ -55,9 +55,8 @@ impl<D: Dialect> Codec<D> {
 }
 
 impl<D: Dialect> Gives for Codec<D> {
-    fn pack(&self, gives: &[Request<'_>]) -> Batch {
-        let gives: Vec<_> = gives.iter().filter_map(D::give).collect();
-        Codec::pack(self, &gives)
+    fn pack(&self, give: &Request<'_>) -> Batch {
+        Codec::pack(self, D::give(give).as_slice())
     }
 
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome {

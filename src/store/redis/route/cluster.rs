@@ -45,8 +45,8 @@ struct Watched {
 }
 
 impl Gives for Watched {
-    fn pack(&self, gives: &[Request<'_>]) -> Batch {
-        self.gives.pack(gives)
+    fn pack(&self, give: &Request<'_>) -> Batch {
+        self.gives.pack(give)
     }
 
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome {

@@ -19,7 +19,7 @@ use crate::store::{Failure, Lane, Outcome, Owed, Request, ServerId};
 
 /// How gives that nobody waits for are written, and what their replies mean.
 pub(super) trait Gives: Send + Sync {
-    fn pack(&self, gives: &[Request<'_>]) -> Batch;
+    fn pack(&self, give: &Request<'_>) -> Batch;
 
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
 

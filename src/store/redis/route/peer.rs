@@ -178,14 +178,10 @@ impl Peer {
         batch: &Batch,
         when: (Moment, Deadline),
     ) -> Result<Vec<u8>, Failure> {
-        let requests: Vec<_> = again.iter().map(|again| again.identity.give()).collect();
-        let mut gives = self.gives.pack(&requests);
+        let gives = again.iter().map(|again| self.gives.pack(&again.identity.give()));
         let each = if batch.is_asking() { 3 } else { 1 };
-        if batch.is_asking() {
-            let all = (0..gives.calls.len()).map(|index| gives.asking(index));
-            gives = all.fold(Batch::default(), |all, one| all.and(&one));
-        }
-        let bytes = gives.and(batch);
+        let gives = gives.map(|give| if batch.is_asking() { give.asking(0) } else { give });
+        let bytes = gives.fold(Batch::default(), |all, one| all.and(&one)).and(batch);
         let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?.into_owned();
         for Again { id, identity } in again {
             (1..each).for_each(|_| wire.unread.push(Subject::Nothing, when));

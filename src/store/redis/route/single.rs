@@ -181,7 +181,7 @@ impl Route for Single {
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
         let connect_by = connect_by(lane, deadline);
-        let batch = self.peer.gives.pack(&[owed.identity.give()]);
+        let batch = self.peer.gives.pack(&owed.identity.give());
         let (batch, about) = (&batch, About::Nothing);
         let letter =
             Letter { batch, about, most: MOST - 1, connect_by, deadline, is_scattered: false };

@@ -4,13 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Deadline;
-use crate::config::Config;
+use crate::config::{Config, StoreConfig};
 use crate::error::Error;
 use crate::events::Events;
 use crate::keeper::Keeper;
 use crate::lock::Lock;
 use crate::metrics::Counters;
-use crate::store;
+use crate::store::Store;
+use crate::store::outbox::Outbox;
+use crate::store::quorum::QuorumStore;
+use crate::store::redis::RedisStore;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::SqliteStore;
 
 /// Each server is looked at and then written to, some after they were looked for.
 const INITIALIZE_REQUESTS: u32 = 5;
@@ -63,7 +68,7 @@ impl Client {
     pub fn with_config(config: Config) -> Result<Client, Error> {
         config.check()?;
         let outbox = Arc::default();
-        let store = store::open(&config, &outbox)?;
+        let store = open_store(&config, &outbox)?;
         let keeper = Keeper::start(store, outbox, &config)?;
         Ok(Client { keeper: Arc::new(keeper), store: config.display_store().into() })
     }
@@ -152,6 +157,20 @@ impl Client {
     /// As for [`close`](Client::close).
     pub fn close_timeout(&self, timeout: Duration) -> Result<(), Error> {
         self.keeper.close(timeout)
+    }
+}
+
+/// Opens the store that a config names.
+fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, Error> {
+    match &config.store {
+        StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
+        StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config)?)),
+        #[cfg(feature = "sqlite")]
+        StoreConfig::Sqlite(path) => Ok(Box::new(SqliteStore::open(path, config)?)),
+        #[cfg(not(feature = "sqlite"))]
+        StoreConfig::Sqlite(_) => {
+            Err(Error::new(crate::ErrorKind::BadArgument, "sqlite needs the feature 'sqlite'"))
+        }
     }
 }
 

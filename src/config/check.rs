@@ -44,13 +44,11 @@ impl Config {
     fn check_guard(&self) -> Result<(), Error> {
         match self.store {
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
-                "guard_data_loss is for servers; an SQLite file loses nothing that was granted"
-                    .to_owned(),
+                "guard_data_loss is for servers; an SQLite file loses nothing that was granted",
             )),
             StoreConfig::Quorum(_) if !self.guard_data_loss => Err(bad(
                 "guard_data_loss is always on in a quorum: a server that forgot what it granted \
-                 would vote for a second holder"
-                    .to_owned(),
+                 would vote for a second holder",
             )),
             _ => Ok(()),
         }
@@ -101,7 +99,7 @@ fn is_reserved(prefix: &[u8], name: &[u8]) -> bool {
 
 pub(crate) fn check_name(prefix: &[u8], name: &[u8]) -> Result<(), Error> {
     match name.len() {
-        0 => Err(bad("the name is empty".to_owned())),
+        0 => Err(bad("the name is empty")),
         length if length > MAX_NAME => {
             Err(bad(format!("the name has {length} bytes; {MAX_NAME} is the most")))
         }

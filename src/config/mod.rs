@@ -146,10 +146,7 @@ impl Config {
         match std::env::var(URL_VARIABLE) {
             Ok(url) if !url.is_empty() => Config::from_url(&url),
             Ok(_) | Err(std::env::VarError::NotPresent) => Config::from_url("sqlite:"),
-            Err(_) => Err(Error::new(
-                ErrorKind::BadArgument,
-                format!("the variable {URL_VARIABLE} is not text"),
-            )),
+            Err(_) => Err(bad(format!("the variable {URL_VARIABLE} is not text"))),
         }
     }
 
@@ -275,11 +272,11 @@ fn embedded_path() -> Result<PathBuf, Error> {
     let state = set("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || set("HOME").map(|home| Path::new(&home).join(".local/state"));
     state.or_else(home).map(|state| state.join("leasehold/locks.db")).ok_or_else(|| {
-        bad("the embedded store needs XDG_STATE_HOME or HOME; set one, or give a URL".to_owned())
+        bad("the embedded store needs XDG_STATE_HOME or HOME; set one, or give a URL")
     })
 }
 
-fn bad(detail: String) -> Error {
+fn bad(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::BadArgument, detail)
 }
 

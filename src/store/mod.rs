@@ -12,9 +12,7 @@ pub(crate) mod sqlite;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::outbox::Outbox;
 use crate::clock::{Deadline, Moment};
-use crate::config::{Config, StoreConfig};
 use crate::error::{Error, ErrorKind};
 use crate::token::Token;
 
@@ -343,20 +341,6 @@ pub(crate) struct Holder {
     pub(crate) ttl: Duration,
     /// None where the holder is another program's and has none.
     pub(crate) fence: Option<u64>,
-}
-
-/// Opens the store that a config names.
-pub(crate) fn open(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, Error> {
-    match &config.store {
-        StoreConfig::Redis(redis) => Ok(Box::new(redis::RedisStore::new(redis, config, outbox)?)),
-        StoreConfig::Quorum(members) => Ok(Box::new(quorum::QuorumStore::new(members, config)?)),
-        #[cfg(feature = "sqlite")]
-        StoreConfig::Sqlite(path) => Ok(Box::new(sqlite::SqliteStore::open(path, config)?)),
-        #[cfg(not(feature = "sqlite"))]
-        StoreConfig::Sqlite(_) => {
-            Err(Error::new(ErrorKind::BadArgument, "sqlite needs the feature 'sqlite'"))
-        }
-    }
 }
 
 /// Whole milliseconds, rounded down: what a store is asked for is never more than what is relied

@@ -38,7 +38,7 @@ pub(super) fn parse(urls: &str) -> Result<Config, Error> {
 /// Reads the URL of a store, or those of a quorum.
 pub(super) fn parse_all(urls: &[&str]) -> Result<Config, Error> {
     match urls {
-        [] => Err(bad("there is no URL".to_owned())),
+        [] => Err(bad("there is no URL")),
         [url] => single(url),
         urls => quorum::read(urls),
     }
@@ -51,8 +51,7 @@ fn single(url: &str) -> Result<Config, Error> {
         None if parts.scheme != "sqlite" => return Err(unknown_scheme()),
         None if cfg!(not(feature = "sqlite")) => {
             return Err(bad("sqlite needs leasehold built with its feature 'sqlite'; for Redis \
-                 give a URL such as redis://127.0.0.1"
-                .to_owned()));
+                 give a URL such as redis://127.0.0.1"));
         }
         None => StoreConfig::Sqlite(file_path(parts.body)?.map_or_else(embedded_path, Ok)?),
     };
@@ -69,13 +68,12 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn read(url: &'a str) -> Result<Parts<'a>, Error> {
         let (scheme, rest) = url.split_once(':').ok_or_else(|| {
-            bad("the URL has no scheme; write for example redis://127.0.0.1 or sqlite:///path"
-                .to_owned())
+            bad("the URL has no scheme; write for example redis://127.0.0.1 or sqlite:///path")
         })?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let query = Query::read(query)?;
         if body.contains('#') {
-            return Err(bad("the URL has a '#'; write it as %23".to_owned()));
+            return Err(bad("the URL has a '#'; write it as %23"));
         }
         Ok(Parts { scheme, body, query })
     }
@@ -92,8 +90,7 @@ impl<'a> Parts<'a> {
 /// The scheme may be all of a password somebody pasted; it is not repeated either.
 fn unknown_scheme() -> Error {
     bad("the URL's scheme is unknown; there are redis, rediss, unix and sqlite, as in \
-         redis://127.0.0.1:6379, and redis+sentinel and redis+cluster, with rediss too"
-        .to_owned())
+         redis://127.0.0.1:6379, and redis+sentinel and redis+cluster, with rediss too")
 }
 
 /// `///path`, `/path` or `path`; nothing at all is `None`.
@@ -105,14 +102,13 @@ fn file_path(body: &str) -> Result<Option<PathBuf>, Error> {
         Some("") | None => body,
         Some(_) => {
             return Err(bad(
-                "a path after '//' begins with another '/', as in sqlite:///var/lib/locks.db"
-                    .to_owned(),
+                "a path after '//' begins with another '/', as in sqlite:///var/lib/locks.db",
             ));
         }
     };
     let path: Vec<u8> = percent_decode_str(path).collect();
     if path.contains(&0) {
-        return Err(bad("a path cannot hold a NUL".to_owned()));
+        return Err(bad("a path cannot hold a NUL"));
     }
     if path.is_empty() || path == b"//" {
         return Ok(None);

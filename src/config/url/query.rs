@@ -19,9 +19,9 @@ impl Query {
     pub(super) fn read(text: &str) -> Result<Query, Error> {
         let mut pairs: Vec<(String, Vec<u8>)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').ok_or_else(|| {
-                bad("the URL has a parameter without '='; write it as key=value".to_owned())
-            })?;
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| bad("the URL has a parameter without '='; write it as key=value"))?;
             if pairs.iter().any(|(known, _)| known == key) {
                 return Err(bad(format!("the URL gives '{key}' twice")));
             }

@@ -68,9 +68,7 @@ fn check_count(count: usize) -> Result<(), Error> {
 
 fn member(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
     if parts.scheme == "sqlite" {
-        return Err(
-            bad("a file is of one machine; the members of a quorum are servers".to_owned()),
-        );
+        return Err(bad("a file is of one machine; the members of a quorum are servers"));
     }
     server::read(parts)?.ok_or_else(super::unknown_scheme)
 }

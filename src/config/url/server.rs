@@ -41,8 +41,7 @@ fn one(text: &str, tls: Option<TlsConfig>) -> Result<RedisConfig, Error> {
     if place.contains(',') {
         return Err(bad("this URL has one host; several are for redis+sentinel and \
              redis+cluster, and a quorum has a whole URL after each comma, as in \
-             redis://a,redis://b,redis://c"
-            .to_owned()));
+             redis://a,redis://b,redis://c"));
     }
     let (user, password) = who(credentials)?;
     let database = if path.is_empty() { 0 } else { database(path)? };
@@ -65,14 +64,13 @@ fn sentinel(
     let master = decode("master", master)?;
     if master.is_empty() {
         return Err(bad("the URL does not say what the Sentinels call the master, as in \
-             redis+sentinel://host/mymaster"
-            .to_owned()));
+             redis+sentinel://host/mymaster"));
     }
     let (user, password, hosts) = hosts(text, SENTINEL_PORT)?;
     let database = if path.is_empty() { 0 } else { database(path)? };
     let theirs = (query.text("sentinel_user")?, query.text("sentinel_password")?);
     if theirs.0.is_some() && theirs.1.is_none() {
-        return Err(bad("'sentinel_user' needs a 'sentinel_password'".to_owned()));
+        return Err(bad("'sentinel_user' needs a 'sentinel_password'"));
     }
     let is_theirs_tls = query.switch("sentinel_tls")?.unwrap_or(is_tls);
     let tls = tls(scheme, is_tls || is_theirs_tls, query)?;
@@ -93,7 +91,7 @@ fn sentinel(
 fn cluster(text: &str, tls: Option<TlsConfig>) -> Result<RedisConfig, Error> {
     let (text, path) = text.split_once('/').unwrap_or((text, ""));
     if !path.is_empty() && database(path)? != 0 {
-        return Err(bad("a Cluster has only database 0".to_owned()));
+        return Err(bad("a Cluster has only database 0"));
     }
     let (user, password, hosts) = hosts(text, REDIS_PORT)?;
     Ok(RedisConfig {
@@ -105,9 +103,8 @@ fn cluster(text: &str, tls: Option<TlsConfig>) -> Result<RedisConfig, Error> {
 
 /// `///path/to/socket`
 fn socket(body: &str, query: &mut Query) -> Result<RedisConfig, Error> {
-    let path = super::file_path(body)?.ok_or_else(|| {
-        bad("the URL has no socket path; write unix:///path/to/socket".to_owned())
-    })?;
+    let path = super::file_path(body)?
+        .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
     let access = Access {
         tls: None,
         user: query.text("user")?,
@@ -115,7 +112,7 @@ fn socket(body: &str, query: &mut Query) -> Result<RedisConfig, Error> {
         database: query.text("db")?.map_or(Ok(0), |text| database(&text))?,
     };
     if access.user.is_some() && access.password.is_none() {
-        return Err(bad("'user' needs a 'password'".to_owned()));
+        return Err(bad("'user' needs a 'password'"));
     }
     Ok(RedisConfig { servers: Servers::One(Address::Unix(path)), access, replicas: 0 })
 }
@@ -129,7 +126,7 @@ fn tls(scheme: &str, is_on: bool, query: &mut Query) -> Result<Option<TlsConfig>
     }
     let [ca, cert, key] = [query.path("ca")?, query.path("cert")?, query.path("key")?];
     if cert.is_some() != key.is_some() {
-        return Err(bad("'cert' and 'key' go together".to_owned()));
+        return Err(bad("'cert' and 'key' go together"));
     }
     Ok(Some(TlsConfig { ca, cert, key }))
 }
@@ -148,7 +145,7 @@ fn who(credentials: Option<&str>) -> Result<(Option<String>, Option<Secret>), Er
     };
     let user = Some(decode("user", user)?).filter(|user| !user.is_empty());
     if user.is_some() && password.is_none() {
-        return Err(bad("the URL names a user and no password".to_owned()));
+        return Err(bad("the URL names a user and no password"));
     }
     Ok((user, password))
 }
@@ -161,15 +158,14 @@ fn hosts(text: &str, default_port: u16) -> Result<Hosts, Error> {
     // Else the hosts before the last '@' would silently be a part of the password.
     if credentials.is_some_and(|credentials| credentials.contains('@')) {
         return Err(bad("the URL has several '@'; the user and the password stand once, before \
-             the first host, and a '@' in a password is written as %40"
-            .to_owned()));
+             the first host, and a '@' in a password is written as %40"));
     }
     let (user, password) = who(credentials)?;
     let mut hosts = Vec::new();
     for place in places.split(',') {
         let host = address(place, default_port)?;
         if hosts.contains(&host) {
-            return Err(bad("the URL names a host twice".to_owned()));
+            return Err(bad("the URL names a host twice"));
         }
         hosts.push(host);
     }
@@ -182,14 +178,15 @@ fn address(place: &str, default_port: u16) -> Result<Address, Error> {
         Some(rest) => {
             let (host, after) = rest
                 .split_once(']')
-                .ok_or_else(|| bad("the URL's IPv6 address has no closing ']'".to_owned()))?;
-            let port =
-                match after {
-                    "" => None,
-                    _ => Some(after.strip_prefix(':').ok_or_else(|| {
-                        bad("after an IPv6 address comes ':' and a port".to_owned())
-                    })?),
-                };
+                .ok_or_else(|| bad("the URL's IPv6 address has no closing ']'"))?;
+            let port = match after {
+                "" => None,
+                _ => Some(
+                    after
+                        .strip_prefix(':')
+                        .ok_or_else(|| bad("after an IPv6 address comes ':' and a port"))?,
+                ),
+            };
             (host, port)
         }
         None => match place.split_once(':') {
@@ -199,11 +196,10 @@ fn address(place: &str, default_port: u16) -> Result<Address, Error> {
     };
     if host.is_empty() {
         return Err(bad("the URL has no host where one belongs; write for example \
-             redis://127.0.0.1, and a '/' in a password as %2F"
-            .to_owned()));
+             redis://127.0.0.1, and a '/' in a password as %2F"));
     }
     if host.contains([',', ' ', '\0']) {
-        return Err(bad("the URL's host has a character that no host has".to_owned()));
+        return Err(bad("the URL's host has a character that no host has"));
     }
     let port = match port {
         None => default_port,
@@ -211,13 +207,13 @@ fn address(place: &str, default_port: u16) -> Result<Address, Error> {
             .parse()
             .ok()
             .filter(|port| *port != 0)
-            .ok_or_else(|| bad("the URL's port goes from 1 to 65535".to_owned()))?,
+            .ok_or_else(|| bad("the URL's port goes from 1 to 65535"))?,
     };
     Ok(Address::Tcp { host: decode("host", host)?, port })
 }
 
 fn database(text: &str) -> Result<u32, Error> {
-    text.parse().map_err(|_| bad("the database is a whole number from 0, as in /2".to_owned()))
+    text.parse().map_err(|_| bad("the database is a whole number from 0, as in /2"))
 }
 
 fn decode(what: &str, text: &str) -> Result<String, Error> {

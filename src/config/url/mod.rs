@@ -18,18 +18,6 @@ use self::query::Query;
 use super::{Config, StoreConfig, bad, embedded_path};
 use crate::error::Error;
 
-const SCHEMES: [&str; 9] = [
-    "redis",
-    "rediss",
-    "unix",
-    "redis+unix",
-    "redis+sentinel",
-    "rediss+sentinel",
-    "redis+cluster",
-    "rediss+cluster",
-    "sqlite",
-];
-
 /// Reads one URL, or several with commas between them.
 pub(super) fn parse(urls: &str) -> Result<Config, Error> {
     parse_all(&quorum::split(urls))

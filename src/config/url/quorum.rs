@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::{Parts, SCHEMES, server};
+use super::{Parts, server};
 use crate::config::{Address, Config, RedisConfig, Servers, StoreConfig, bad};
 use crate::error::Error;
 
+const SCHEMES: &str = "redis rediss unix redis+unix redis+sentinel rediss+sentinel redis+cluster \
+     rediss+cluster sqlite";
 /// More than anybody asks for each lock.
 const MOST_MEMBERS: usize = 31;
 
@@ -16,7 +18,8 @@ pub(super) fn split(urls: &str) -> Vec<&str> {
     let mut start = 0;
     for (comma, _) in urls.match_indices(',') {
         let begins = urls[comma + 1..].split_once(':').is_some_and(|(scheme, rest)| {
-            SCHEMES.contains(&scheme) && !rest.starts_with(|next: char| next.is_ascii_digit())
+            SCHEMES.split(' ').any(|known| known == scheme)
+                && !rest.starts_with(|next: char| next.is_ascii_digit())
         });
         if begins {
             parts.push(&urls[start..comma]);
@@ -36,7 +39,11 @@ pub(super) fn read(urls: &[&str]) -> Result<Config, Error> {
         let mut parts = Parts::read(url).map_err(named)?;
         members.push(member(&mut parts).map_err(named)?);
         if place < count {
-            finish(&parts).map_err(named)?;
+            if let Some(key) = parts.query.setting() {
+                let misplaced = format!("'{key}' concerns the whole quorum; the last URL has it");
+                return Err(named(bad(misplaced)));
+            }
+            parts.query.finish(parts.scheme).map_err(named)?;
         }
         settings = Some(parts);
     }
@@ -71,14 +78,6 @@ fn member(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
         return Err(bad("a file is of one machine; the members of a quorum are servers"));
     }
     server::read(parts)?.ok_or_else(super::unknown_scheme)
-}
-
-/// Refuses what is left of the parameters of a member that is not the last.
-fn finish(parts: &Parts<'_>) -> Result<(), Error> {
-    match parts.query.setting() {
-        Some(key) => Err(bad(format!("'{key}' concerns the whole quorum; the last URL has it"))),
-        None => parts.query.finish(parts.scheme),
-    }
 }
 
 /// Refuses members that would vote twice.

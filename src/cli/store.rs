@@ -1,6 +1,6 @@
 //! Which store a command talks to.
 
-use leasehold::{Client, Config, Error};
+use leasehold::{Client, Error};
 
 /// The option that every subcommand has.
 #[derive(clap::Args)]
@@ -15,10 +15,6 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn open(&self) -> Result<Client, Error> {
-        let config = match &self.store {
-            Some(url) => Config::from_url(url)?,
-            None => Config::from_env()?,
-        };
-        Client::with_config(config)
+        self.store.as_deref().map_or_else(Client::from_env, Client::open)
     }
 }

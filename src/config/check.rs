@@ -1,21 +1,14 @@
 //! What a client, a lock and a name may be.
 
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::limits::{MAX_NAME, MAX_TTL, MIN_TTL};
 use super::{Config, StoreConfig, bad};
 use crate::error::Error;
 
-const IO_TIMEOUT_RANGE: Range<Duration> = (ms(1), ms(3_600_000));
-const CLOSE_TIMEOUT_RANGE: Range<Duration> = (Duration::ZERO, ms(3_600_000));
-const POOL_RANGE: Range<u32> = (1, 1024);
-const CLAIM_WINDOW_RANGE: Range<Duration> = (ms(50), ms(60_000));
-const MAX_TTL_RANGE: Range<Duration> = (ms(1000), MAX_TTL);
-/// More replicas than anybody waits for.
-const REPLICAS_RANGE: Range<u32> = (0, 16);
-
-/// The least and the most.
-type Range<T> = (T, T);
+const HOUR: Duration = Duration::from_secs(3600);
 
 const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -31,13 +24,13 @@ impl Config {
             return Err(bad(format!("the prefix {ONLY_OURS}")));
         }
         for (what, span, range, said) in [
-            ("close_timeout", self.close_timeout, CLOSE_TIMEOUT_RANGE, "1h is the most"),
-            ("claim_window", self.claim_window, CLAIM_WINDOW_RANGE, "it goes from 50ms to 60s"),
-            ("max_ttl", self.max_ttl, MAX_TTL_RANGE, "it goes from 1s to 24h"),
+            ("close_timeout", self.close_timeout, Duration::ZERO..=HOUR, "1h is the most"),
+            ("claim_window", self.claim_window, ms(50)..=ms(60_000), "it goes from 50ms to 60s"),
+            ("max_ttl", self.max_ttl, ms(1000)..=MAX_TTL, "it goes from 1s to 24h"),
         ] {
-            check_range(what, span, range).map_err(|what| bad(format!("{what}; {said}")))?;
+            check_range(what, span, range, said)?;
         }
-        check_count("pool", self.pool, POOL_RANGE)?;
+        check_range("pool", self.pool, 1..=1024, "it goes from 1 to 1024")?;
         self.check_guard()
     }
 
@@ -55,27 +48,22 @@ impl Config {
     }
 }
 
+/// At most 16: more replicas than anybody waits for.
 pub(super) fn check_replicas(count: u32) -> Result<(), Error> {
-    check_count("replicas", count, REPLICAS_RANGE)
-}
-
-fn check_range<T: PartialOrd + std::fmt::Debug>(
-    what: &str,
-    value: T,
-    (least, most): Range<T>,
-) -> Result<(), String> {
-    if value < least || value > most { Err(format!("{what} is {value:?}")) } else { Ok(()) }
-}
-
-fn check_count(what: &str, count: u32, range: Range<u32>) -> Result<(), Error> {
-    let (least, most) = range;
-    check_range(what, count, range)
-        .map_err(|what| bad(format!("{what}; it goes from {least} to {most}")))
+    check_range("replicas", count, 0..=16, "it goes from 0 to 16")
 }
 
 pub(crate) fn check_io_timeout(timeout: Duration) -> Result<(), Error> {
-    check_range("io_timeout", timeout, IO_TIMEOUT_RANGE)
-        .map_err(|what| bad(format!("{what}; it goes from 1ms to 1h")))
+    check_range("io_timeout", timeout, ms(1)..=HOUR, "it goes from 1ms to 1h")
+}
+
+fn check_range<T: PartialOrd + Debug>(
+    what: &str,
+    value: T,
+    range: RangeInclusive<T>,
+    said: &str,
+) -> Result<(), Error> {
+    if range.contains(&value) { Ok(()) } else { Err(bad(format!("{what} is {value:?}; {said}"))) }
 }
 
 /// A ttl that leaves its holder something to rely on, and is not longer than the store's longest.

@@ -18,7 +18,7 @@ use super::terminal::Terminal;
 /// The running command and everything in its group.
 pub(super) struct Child {
     process: process::Child,
-    group: Pid,
+    pub(super) group: Pid,
 }
 
 impl Child {
@@ -37,8 +37,8 @@ impl Child {
         command.args(arguments).process_group(0);
         environment::clean(&mut command);
         command.envs(variables);
-        let tty = terminal.map(Terminal::handle).transpose()?;
-        let (parent, mask) = (getpid(), signals.before());
+        let tty = terminal.map(|terminal| terminal.tty.try_clone()).transpose()?;
+        let (parent, mask) = (getpid(), signals.before);
         let prepare = move || {
             set_pdeathsig(Signal::SIGTERM)?;
             if getppid() != parent {
@@ -69,10 +69,6 @@ impl Child {
         let process = spawned?;
         let group = Pid::from_raw(process.id().cast_signed());
         Ok(Child { process, group })
-    }
-
-    pub(super) fn group(&self) -> Pid {
-        self.group
     }
 
     /// A signal to the whole group.

@@ -13,15 +13,21 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::time::clock_gettime;
 
 use super::child::Child;
-use super::clock::now;
 use super::signals::{self, Signals};
 use super::terminal::Terminal;
 use crate::exit::{plain, say};
 
 /// How often the group is looked at when its leader has ended and others of it have not.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The time since the machine started. It goes on while the machine is suspended, as leases do, and
+/// is there on every Linux since 2.6.39.
+pub(super) fn now() -> Duration {
+    clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
 
 /// What guards a command.
 pub(super) struct Guard<'a> {
@@ -94,7 +100,10 @@ impl Guard<'_> {
         };
         loop {
             if let Some(finished) = running.finished() {
-                running.finish_telling();
+                for telling in running.telling {
+                    // It only writes; a panic in there would have been shown.
+                    let _ = telling.join();
+                }
                 return Ok(finished);
             }
             running.look_at_lease();
@@ -153,13 +162,6 @@ impl Running<'_> {
         let message = format!("the lease on {} {what}", plain(self.guard.lease.name()));
         let name = "leasehold-say".to_owned();
         self.telling.extend(thread::Builder::new().name(name).spawn(move || say(&message)));
-    }
-
-    fn finish_telling(&mut self) {
-        for telling in self.telling.drain(..) {
-            // It only writes; a panic in there would have been shown.
-            let _ = telling.join();
-        }
     }
 
     /// Once the command was told to end, the whole group has to.
@@ -222,7 +224,7 @@ impl Running<'_> {
 
     fn child_ended(&mut self, status: ExitStatus) {
         let Some(terminal) = self.guard.terminal else { return };
-        if !terminal.belongs_to(self.child.group()) {
+        if !terminal.belongs_to(self.child.group) {
             return;
         }
         terminal.take_back();
@@ -240,7 +242,7 @@ impl Running<'_> {
         if wants_terminal && terminal.is_ours() {
             self.guard.in_front = true;
         } else {
-            if terminal.belongs_to(self.child.group()) {
+            if terminal.belongs_to(self.child.group) {
                 terminal.take_back();
             }
             signals::suspend();
@@ -256,7 +258,7 @@ impl Running<'_> {
             && terminal.is_ours()
             && self.guard.in_front
         {
-            terminal.give(self.child.group());
+            terminal.give(self.child.group);
         }
         self.child.signal(Signal::SIGCONT);
     }

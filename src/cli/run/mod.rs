@@ -1,7 +1,6 @@
 //! `leasehold run`: a command while a lock is held.
 
 mod child;
-mod clock;
 mod environment;
 mod guard;
 mod progress;
@@ -13,14 +12,13 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, WaitMode, parse_duration};
+use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, WaitMode, limits, parse_duration};
 use nix::sys::signal::Signal;
 
 use crate::exit::{self, Failure, LOST, plain, say};
 use crate::store::Store;
 use child::Child;
-use clock::now;
-use guard::{Finished, Guard, Limits};
+use guard::{Finished, Guard, Limits, now};
 use progress::Progress;
 use signals::Signals;
 use terminal::Terminal;
@@ -114,10 +112,6 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.detail().to_owned())
-}
-
 fn wait_mode(text: &str) -> Result<WaitMode, String> {
     text.parse().map_err(|error: Error| error.detail().to_owned())
 }
@@ -125,7 +119,8 @@ fn wait_mode(text: &str) -> Result<WaitMode, String> {
 /// As flock(1) has it, a bare number is seconds.
 fn span(text: &str) -> Result<Duration, String> {
     let bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if bare { duration(&format!("{text}s")) } else { duration(text) }
+    let unit = if bare { "s" } else { "" };
+    parse_duration(&format!("{text}{unit}")).map_err(|error| error.detail().to_owned())
 }
 
 impl Args {
@@ -192,9 +187,10 @@ fn run(
         };
     let taken = now();
     let finished = guarded(args, &lease, &events, signals, terminal)?;
-    let over = match args.once_per {
-        Some(interval) => leave_taken(lease, (taken + interval).saturating_sub(now())),
-        None => lease.release(),
+    let left = args.once_per.map(|interval| (taken + interval).saturating_sub(now()));
+    let over = match left {
+        Some(left) if left >= limits::MIN_TTL => lease.let_expire_in(left),
+        _ => lease.release(),
     };
     let mut lost = finished.told;
     if let Err(error) = over {
@@ -297,13 +293,6 @@ fn guarded(
         child.signal(Signal::SIGKILL);
         Failure::system("watching over the command", error)
     })
-}
-
-/// Ends the lease so that the lock is free `left` from now.
-fn leave_taken(lease: Lease, left: Duration) -> Result<(), Error> {
-    // Nothing shorter is a ttl.
-    const LEAST: Duration = Duration::from_millis(3);
-    if left < LEAST { lease.release() } else { lease.let_expire_in(left) }
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ const WATCHED: [Signal; 10] = [
 /// From the moment it is made, signals wait until they are read.
 pub(super) struct Signals {
     arrived: SignalFd,
-    /// What was blocked before, for the command.
-    before: SigSet,
+    /// What was blocked when this process started, for the command.
+    pub(super) before: SigSet,
 }
 
 impl Signals {
@@ -51,11 +51,6 @@ impl Signals {
     pub(super) fn read(&self) -> Option<Signal> {
         let info = self.arrived.read_signal().ok().flatten()?;
         Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()
-    }
-
-    /// The mask that this process was started with.
-    pub(super) fn before(&self) -> SigSet {
-        self.before
     }
 }
 

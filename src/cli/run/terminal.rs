@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
 
 use nix::sys::stat::{SFlag, fstat};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
@@ -10,7 +9,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal.
 pub(super) struct Terminal {
-    tty: File,
+    pub(super) tty: File,
     ours: Pid,
     /// How the terminal was set before the command had it.
     modes: Option<Termios>,
@@ -40,11 +39,6 @@ impl Terminal {
         let piped = fstat(io::stdout())
             .is_ok_and(|out| SFlag::S_IFMT.bits() & out.st_mode == SFlag::S_IFIFO.bits());
         tcgetpgrp(io::stdin()) == Ok(self.ours) && !piped
-    }
-
-    /// The terminal for the child, to take the foreground with before it is the command.
-    pub(super) fn handle(&self) -> io::Result<OwnedFd> {
-        self.tty.try_clone().map(OwnedFd::from)
     }
 
     /// Makes another group the foreground.

@@ -16,7 +16,15 @@ pub(in crate::store::redis) struct Batch {
     pub(in crate::store::redis) calls: Vec<Call>,
     /// Where the run id of the server is written to which they are sent.
     runs: Vec<usize>,
-    is_asking: bool,
+    /// It is for a server that has to be told so before each call.
+    pub(in crate::store::redis) is_asking: bool,
+}
+
+/// One argument of a script.
+#[derive(Clone, Copy)]
+pub(super) enum Arg<'a> {
+    Text(&'a [u8]),
+    Number(u64),
 }
 
 /// One call of a script within a batch's bytes.
@@ -36,45 +44,39 @@ pub(in crate::store::redis) type RunId = [u8; 40];
 const RUN: usize = size_of::<RunId>();
 
 impl Batch {
-    /// Room for `calls` calls with everyday names, so that packing them copies nothing twice.
-    pub(super) fn with_room_for(calls: usize) -> Batch {
-        Batch {
-            bytes: Vec::with_capacity(calls * 320),
-            calls: Vec::with_capacity(calls),
-            runs: Vec::new(),
-            is_asking: false,
-        }
-    }
-
     /// Bytes that are no calls of scripts.
     pub(in crate::store::redis) fn plain(bytes: Vec<u8>) -> Batch {
         Batch { bytes, ..Batch::default() }
     }
 
-    /// Packs a call straight into the bytes: a command of the `redis` crate would be put together
-    /// elsewhere and copied, for every lock that is taken. `guarding` is what guard.lua is told where
-    /// the script begins with it, besides the run id: its key, and the longest ttl.
+    /// Packs a call straight into the bytes: a command of the `redis` crate would be copied.
+    /// `guarding` is what guard.lua is told besides the run id: its key, and the longest ttl.
     pub(super) fn push(
         &mut self,
         script: &'static Script,
         keys: &[&[u8]],
-        guarding: Option<(&[u8], &Decimal)>,
-        args: &[&[u8]],
+        guarding: Option<(&[u8], u64)>,
+        args: &[Arg<'_>],
     ) {
         let start = self.bytes.len();
         let more = usize::from(guarding.is_some());
         head(&mut self.bytes, b'*', 3 + keys.len() + args.len() + 3 * more);
         bulk(&mut self.bytes, b"EVALSHA");
         bulk(&mut self.bytes, script.digest().as_bytes());
-        bulk(&mut self.bytes, Decimal::of((keys.len() + more) as u64).digits());
+        number(&mut self.bytes, (keys.len() + more) as u64);
         keys.iter().for_each(|key| bulk(&mut self.bytes, key));
         if let Some((marker, longest)) = guarding {
             bulk(&mut self.bytes, marker);
             bulk(&mut self.bytes, &[b'?'; RUN]);
             self.runs.push(self.bytes.len() - b"\r\n".len() - RUN);
-            bulk(&mut self.bytes, longest.digits());
+            number(&mut self.bytes, longest);
         }
-        args.iter().for_each(|text| bulk(&mut self.bytes, text));
+        for arg in args {
+            match *arg {
+                Arg::Text(text) => bulk(&mut self.bytes, text),
+                Arg::Number(value) => number(&mut self.bytes, value),
+            }
+        }
         self.calls.push(Call { script, start, end: self.bytes.len(), is_awaited: false });
     }
 
@@ -84,9 +86,9 @@ impl Batch {
         let Some(call) = self.calls.last_mut() else { return };
         head(&mut self.bytes, b'*', 3);
         bulk(&mut self.bytes, b"WAIT");
-        bulk(&mut self.bytes, Decimal::of(copies.count.into()).digits());
+        number(&mut self.bytes, copies.count.into());
         // 0 would wait for ever.
-        bulk(&mut self.bytes, Decimal::of(millis(copies.patience).max(1)).digits());
+        number(&mut self.bytes, millis(copies.patience).max(1));
         (call.end, call.is_awaited) = (self.bytes.len(), true);
     }
 
@@ -165,11 +167,6 @@ impl Batch {
         batch
     }
 
-    /// Whether it is for a server that has to be told so before each call.
-    pub(in crate::store::redis) fn is_asking(&self) -> bool {
-        self.is_asking
-    }
-
     fn add(&mut self, other: &Batch, call: &Call) {
         let start = self.bytes.len();
         self.bytes.extend(&other.bytes[call.start..call.end]);
@@ -186,15 +183,17 @@ pub(super) struct Packer<'f> {
     format: &'f Format,
     keys: Keys,
     marker: Vec<u8>,
-    longest: Decimal,
+    longest: u64,
     pub(super) batch: Batch,
 }
 
 impl<'f> Packer<'f> {
     pub(super) fn new(format: &'f Format, calls: usize) -> Packer<'f> {
-        let longest = Decimal::of(format.guard.map_or(0, |guard| millis(guard.max_ttl)));
-        let (keys, batch) = (Keys::new(), Batch::with_room_for(calls));
-        Packer { format, keys, marker: Vec::new(), longest, batch }
+        let longest = format.guard.map_or(0, |guard| millis(guard.max_ttl));
+        // Room for everyday names, so that packing them copies nothing twice.
+        let (bytes, calls) = (Vec::with_capacity(calls * 320), Vec::with_capacity(calls));
+        let batch = Batch { bytes, calls, ..Batch::default() };
+        Packer { format, keys: Keys::new(), marker: Vec::new(), longest, batch }
     }
 
     /// The calls that follow are about this name.
@@ -206,15 +205,15 @@ impl<'f> Packer<'f> {
     }
 
     /// A call with the first keys of the name: lock, side key, queue.
-    pub(super) fn call(&mut self, script: &'static Script, keys: usize, args: &[&[u8]]) {
+    pub(super) fn call(&mut self, script: &'static Script, keys: usize, args: &[Arg<'_>]) {
         let Keys { lock, side, queue } = &self.keys;
         let all: [&[u8]; 3] = [lock, side, queue];
-        let guarding = script.is_guarded.then_some((&self.marker[..], &self.longest));
+        let guarding = script.is_guarded.then_some((&self.marker[..], self.longest));
         self.batch.push(script, &all[..keys], guarding, args);
     }
 
     /// The same, followed by WAIT where replicas are waited for.
-    pub(super) fn replicated(&mut self, script: &'static Script, keys: usize, args: &[&[u8]]) {
+    pub(super) fn replicated(&mut self, script: &'static Script, keys: usize, args: &[Arg<'_>]) {
         self.call(script, keys, args);
         if let Some(copies) = self.format.copies {
             self.batch.wait(copies);
@@ -232,6 +231,10 @@ fn bulk(bytes: &mut Vec<u8>, text: &[u8]) {
     head(bytes, b'$', text.len());
     bytes.extend_from_slice(text);
     bytes.extend_from_slice(b"\r\n");
+}
+
+fn number(bytes: &mut Vec<u8>, value: u64) {
+    bulk(bytes, Decimal::of(value).digits());
 }
 
 /// A text at the start of the bytes, and what follows it.
@@ -283,7 +286,7 @@ mod tests {
     #[test]
     fn calls_are_packed_as_the_crate_packs_them() {
         let mut batch = Batch::default();
-        batch.push(&SCRIPT, &[b"key", b"\0{}"], None, &[b"", b"30000"]);
+        batch.push(&SCRIPT, &[b"key", b"\0{}"], None, &[Arg::Text(b""), Arg::Number(30_000)]);
         batch.push(&SCRIPT, &[b"other"], None, &[]);
         let mut first = redis::cmd("EVALSHA");
         first.arg(SCRIPT.digest()).arg(2).arg(&b"key"[..]).arg(&b"\0{}"[..]).arg("").arg(30000);
@@ -307,9 +310,8 @@ mod tests {
             plain
         };
         let mut batch = Batch::default();
-        let longest = Decimal::of(60_000);
-        let guarding = Some((&b"mark"[..], &longest));
-        batch.push(&GUARDED, &[b"key"], guarding, &[b"x"]);
+        let guarding = Some((&b"mark"[..], 60_000));
+        batch.push(&GUARDED, &[b"key"], guarding, &[Arg::Text(b"x")]);
         batch.push(&SCRIPT, &[b"longer than the first"], None, &[]);
         batch.push(&GUARDED, &[b"other"], guarding, &[]);
         let refused = batch.for_run(None).unwrap_err();

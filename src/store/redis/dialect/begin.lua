@@ -1,10 +1,7 @@
 -- Begins the quarantine of a server that may have lost data. Every client sends it when it connects
--- to a new run of the server, so that the quarantine does not wait until somebody wants a lock. Behind
--- guard.lua, which has the key and the arguments.
+-- to a new run, so that the quarantine does not wait until somebody wants a lock. Behind guard.lua.
 --
--- Replies  "I"                 it may grant, as far as its marker goes
---          "Q ..." and "T ..."  guard.lua says what they mean
---          an error: whether it may grant has not changed
+-- Replies  "I" if it may grant, as far as its marker goes; else as guard.lua
 --
 -- Safe to send twice: a quarantine that has begun goes on.
 

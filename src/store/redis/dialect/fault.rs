@@ -21,31 +21,27 @@ fn server_kind(code: &str, details: &str) -> ErrorKind {
     if let Some(kind) = by_code(code) {
         return kind;
     }
-    let says = |text: &str| details.contains(text);
     // Servers before 7.0 wrap what went wrong inside a script in a message of their own.
-    let wrapped =
+    let mut wrapped =
         details.split([' ', ':']).filter_map(|word| by_code(word.trim_start_matches('-')));
-    if let Some(kind) = wrapped.into_iter().next() {
-        kind
-    } else if ["can't run this command", "can't access", "ACL failure", "no permissions"]
-        .into_iter()
-        .any(says)
-    {
-        ErrorKind::Permission
-    } else if says("max number of clients")
-        || says("attempted to access a non local key")
-        // From our own scripts: one of the clocks is wrong, until somebody sets it.
-        || says("clock is more than an hour ahead")
-    {
-        ErrorKind::Unavailable
-    } else if says("invalid password") || says("without any password configured") {
-        ErrorKind::Auth
-    } else if says("DB index") {
-        ErrorKind::BadArgument
-    } else {
-        ErrorKind::Protocol
-    }
+    let said = || SAID.iter().find(|(text, _)| details.contains(text)).map(|(_, kind)| *kind);
+    wrapped.next().or_else(said).unwrap_or(ErrorKind::Protocol)
 }
+
+/// What servers say without a code of its own.
+const SAID: [(&str, ErrorKind); 10] = [
+    ("can't run this command", ErrorKind::Permission),
+    ("can't access", ErrorKind::Permission),
+    ("ACL failure", ErrorKind::Permission),
+    ("no permissions", ErrorKind::Permission),
+    ("max number of clients", ErrorKind::Unavailable),
+    ("attempted to access a non local key", ErrorKind::Unavailable),
+    // From our own scripts: one of the clocks is wrong, until somebody sets it.
+    ("clock is more than an hour ahead", ErrorKind::Unavailable),
+    ("invalid password", ErrorKind::Auth),
+    ("without any password configured", ErrorKind::Auth),
+    ("DB index", ErrorKind::BadArgument),
+];
 
 fn by_code(code: &str) -> Option<ErrorKind> {
     Some(match code {

@@ -1,16 +1,14 @@
 -- Decides whether a server may grant. A server that came back without its data, or with older data,
--- knows nothing of leases that still run. Stands in front of the scripts that ask; no script by itself.
+-- knows nothing of leases that still run. Stands in front of the scripts that ask.
 --
--- The last key is the marker, which has no ttl: "<run id of the server> <end of its quarantine in
--- server µs> <longest ttl in ms>". Where it is missing, or names another run than the run that is
--- asked (after a restart, or on a replica that was promoted), data may have been lost. Then the
--- server grants nothing for as long as a lease from before can last. That is the marker's longest
--- ttl; where no marker is left, it is the longest ttl of the client that asks, and so all clients of
--- a server should be set to the same one. The quarantine counts from the first call, since nothing
--- else tells of the loss: from the first client that connects to a new run (begin.lua); after a
--- FLUSHALL, and in a Cluster, from the first client that wants a lock.
+-- The last key is the marker, which has no ttl. Where it is missing, or names another run than the
+-- one that is asked, data may have been lost, and the server grants nothing for as long as a lease
+-- from before can last: the marker's longest ttl, or without a marker the asking client's, so all
+-- clients should be set to the same one. That counts from the first call, since nothing else tells
+-- of the loss.
 --
--- KEYS[last]  the marker
+-- KEYS[last]  the marker: "<run id of the server> <end of its quarantine in server µs> <longest ttl
+--             in ms>"
 -- ARGV[1]     the run id of the server at the other end of this connection, 40 hex digits
 -- ARGV[2]     the longest ttl that this client allows, in milliseconds
 -- The arguments after these are the script's own.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::keys::{MARKER, slot, write_marker};
-use super::{Batch, Decimal, Script, Words, script, unreadable};
+use super::{Arg, Batch, Script, Words, script, unreadable};
 use crate::error::{Error, ErrorKind};
 use crate::store::millis;
 
@@ -55,25 +55,24 @@ impl Guard {
         slots: impl IntoIterator<Item = u16>,
         force: bool,
     ) -> Batch {
-        self.pack(&INIT, slots, &[if force { b"1" } else { b"0" }])
+        self.pack(&INIT, slots, &[Arg::Number(force.into())])
     }
 
     /// The same to see whether it looks new.
     pub(in crate::store::redis) fn pack_look(self, slots: impl IntoIterator<Item = u16>) -> Batch {
-        self.pack(&INIT, slots, &[b"look"])
+        self.pack(&INIT, slots, &[Arg::Text(b"look")])
     }
 
     fn pack(
         self,
         script: &'static Script,
         slots: impl IntoIterator<Item = u16>,
-        args: &[&[u8]],
+        args: &[Arg<'_>],
     ) -> Batch {
         let (mut batch, mut marker) = (Batch::default(), Vec::new());
-        let longest = Decimal::of(millis(self.max_ttl));
         let mut push = |slot| {
             write_marker(&mut marker, slot);
-            batch.push(script, &[], Some((&marker, &longest)), args);
+            batch.push(script, &[], Some((&marker, millis(self.max_ttl))), args);
         };
         match self.clustered {
             true => slots.into_iter().for_each(|slot| push(Some(slot))),

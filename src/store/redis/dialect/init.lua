@@ -1,17 +1,15 @@
--- Declares a server new, so that it grants at once, without the quarantine. Behind guard.lua, which
--- has the last key and the first two arguments.
+-- Declares a server new, so that it grants at once, without the quarantine: it cannot tell by itself
+-- whether it is new or came back empty while leases were running. Behind guard.lua.
 --
 -- ARGV[1]  "1" to end a quarantine too, "0" not to; "look" to write nothing
 --
--- Replies  "I"                 it may grant, for this client's longest ttl or a longer one
---          "M" and "N"         to "look": it has a marker, or none, as a new server has
---          "Q <ms left> <server time in µs>"  its quarantine runs: it may have lost data, or it came
---                                            back since it was last declared and is now to allow a
---                                            longer ttl
+-- Replies  "I"          it may grant, for this client's longest ttl or a longer one
+--          "M" and "N"  to "look": it has a marker, or none, as a new server has
+--          "Q ..."      its quarantine runs: it may have lost data, or it came back since it was last
+--                       declared and is now to allow a longer ttl
 --          an error: whether it may grant has not changed
 --
--- A server cannot tell whether it is new or came back empty while leases were running: the sender
--- declares that it is new. Safe to send twice.
+-- Safe to send twice.
 
 local marker, failed = read_marker()
 if failed and ARGV[1] ~= '1' then

@@ -1,9 +1,5 @@
--- Reads a lock without changing anything.
+-- Reads a lock (KEYS[1]) and its side key (KEYS[2]) without changing anything.
 --
--- KEYS[1]  the lock
--- KEYS[2]  its side key, "<0 or 1> <last fence reserved> <first fence of the last grant> <its token>"
---
--- Replies  {holder's value or nil, ttl left in ms, side key's value or nil}
---          an error, such as WRONGTYPE
+-- Replies  {holder's value or nil, ttl left in ms, side key's value or nil}, or an error
 
 return { redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) }

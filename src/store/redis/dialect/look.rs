@@ -10,23 +10,17 @@ use crate::store::{Holder, Look};
 
 static LOOK: Script = script!("look.lua");
 
-/// Which of a side key's numbers is the fence of the lock's holder.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fence {
-    /// The second number: the first, the last fence reserved, may be one that nobody uses yet.
-    Second,
-    /// The first one.
-    Last,
+impl Format {
+    pub(in crate::store::redis) fn pack_look(&self, name: &[u8]) -> Batch {
+        let mut packer = Packer::new(self, 1);
+        packer.name(name);
+        packer.call(&LOOK, 2, &[]);
+        packer.batch
+    }
 }
 
-pub(super) fn pack(format: &Format, name: &[u8]) -> Batch {
-    let mut packer = Packer::new(format, 1);
-    packer.name(name);
-    packer.call(&LOOK, 2, &[]);
-    packer.batch
-}
-
-pub(super) fn read(value: Value, which: Fence) -> Result<Look, Error> {
+/// `own`: which word of the side key is the fence of the lock's holder.
+pub(super) fn read(value: Value, own: usize) -> Result<Look, Error> {
     let values = match value {
         Value::ServerError(error) => return Err(LOOK.explain(&error)),
         Value::Array(values) => values,
@@ -41,14 +35,10 @@ pub(super) fn read(value: Value, which: Fence) -> Result<Look, Error> {
     };
     let side = text(side);
     let words: Vec<&str> = side.as_deref().unwrap_or_default().split(' ').collect();
-    let (last, first, owner) = match words[..] {
-        [_, last, first, owner] => (last, first, Some(owner)),
-        _ => ("", "", None),
-    };
+    let words = if words.len() == 4 { words } else { vec![""; 4] };
     // A 0 stands where none was given out yet.
-    let fence = |digits: &str| digits.parse().ok().filter(|fence| *fence != 0);
-    let last_fence = fence(last);
-    let own = if which == Fence::Last { last } else { first };
+    let fence = |at: usize| words[at].parse().ok().filter(|fence| *fence != 0);
+    let last_fence = fence(1);
     let Some(holder) = text(holder) else {
         return Ok(Look { holder: None, last_fence });
     };
@@ -59,7 +49,7 @@ pub(super) fn read(value: Value, which: Fence) -> Result<Look, Error> {
         holder: Some(Holder {
             token_prefix: holder.chars().take(8).collect(),
             ttl: Duration::from_millis(left),
-            fence: fence(own).filter(|_| owner == Some(&holder)),
+            fence: fence(own).filter(|_| words[3] == holder),
         }),
         last_fence,
     })

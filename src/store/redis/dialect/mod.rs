@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use redis::Value;
 
+use self::batch::{Arg, Decimal, Packer};
 pub(super) use self::batch::{Batch, Call, RunId};
-use self::batch::{Decimal, Packer};
 use self::guard::{Guard, Refusal};
 pub(super) use self::script::Script;
 use self::script::script;
@@ -73,10 +73,6 @@ pub(super) struct Format {
 }
 
 impl Format {
-    pub(super) fn pack_look(&self, name: &[u8]) -> Batch {
-        look::pack(self, name)
-    }
-
     /// What was published to a client; `None` if it is nothing that this client is told.
     pub(super) fn read_notice(&self, payload: &[u8]) -> Option<Notice> {
         notice::read(payload, &self.prefix)
@@ -158,22 +154,16 @@ struct Words<'a>(Option<&'a [u8]>);
 
 impl<'a> Words<'a> {
     fn word(&mut self) -> Option<&'a [u8]> {
-        let text = self.0?;
-        match text.iter().position(|byte| *byte == b' ') {
-            Some(end) => {
-                self.0 = Some(&text[end + 1..]);
-                Some(&text[..end])
-            }
-            None => self.0.take(),
-        }
+        let mut parts = self.0?.splitn(2, |byte| *byte == b' ');
+        let word = parts.next();
+        self.0 = parts.next();
+        word
     }
 
     fn number(&mut self) -> Option<u64> {
-        let digits = self.word().filter(|word| !word.is_empty())?;
-        digits.iter().try_fold(0u64, |number, digit| match digit {
-            b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
-            _ => None,
-        })
+        // `parse` would take a sign, too.
+        let digits = self.word().filter(|word| word.iter().all(u8::is_ascii_digit))?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
     }
 
     /// All that is left, spaces too.

@@ -179,8 +179,8 @@ impl Peer {
         when: (Moment, Deadline),
     ) -> Result<Vec<u8>, Failure> {
         let gives = again.iter().map(|again| self.gives.pack(&again.identity.give()));
-        let each = if batch.is_asking() { 3 } else { 1 };
-        let gives = gives.map(|give| if batch.is_asking() { give.asking(0) } else { give });
+        let each = if batch.is_asking { 3 } else { 1 };
+        let gives = gives.map(|give| if batch.is_asking { give.asking(0) } else { give });
         let bytes = gives.fold(Batch::default(), |all, one| all.and(&one)).and(batch);
         let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?.into_owned();
         for Again { id, identity } in again {

@@ -5,12 +5,11 @@
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "grow": never make the ttl shorter; "set": make it just this
 --
--- Replies  1  the lock is the token's, for this ttl or longer
---          0  it is not the token's
---          an error: nothing was changed
+-- Replies  1 if the lock is the token's, for this ttl or longer; 0 if it is not the token's; after
+--          an error nothing was changed
 --
--- Safe to send twice, and safe to arrive late: "grow" never cuts what a later extension has
--- promised, and "set" is only sent for a lease that nobody relies on any more.
+-- Safe to send twice and to arrive late: "grow" never cuts what a later extension has promised, and
+-- "set" is only sent for a lease that nobody relies on any more.
 
 local lock = KEYS[1]
 local token, ttl, mode = ARGV[1], ARGV[2], ARGV[3]

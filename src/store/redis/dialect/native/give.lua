@@ -1,25 +1,20 @@
 -- Gives up a token: its place in the queue, and the lock if it is the token's, for the first
 -- living waiter.
 --
--- KEYS[1]  the lock
--- KEYS[2]  its side key, "<1 if anybody may stand in the queue, else 0> <last fence reserved>
---          <first fence of the last grant> <token it was for>"
--- KEYS[3]  its queue
+-- KEYS     as in take.lua
 -- ARGV[1]  the token
 -- ARGV[2]  the last fence that was used under it, or 0 where none was
 -- ARGV[3]  its member in the queue; empty where it cannot be there
 --
 -- Replies  1  the lock was the token's and is free or another's now
 --          0  it was not
---          2 or 3: as 0 or 1, and the lock is free, but the queue began with more dead waiters than
---             one script removes. Send the same give again
+--          2 or 3: as 0 or 1, and the lock is free, but more dead waiters are left than one script
+--             removes. Send the same give again
 --          an error: the lock was not freed
 --
--- Safe to send twice: a second copy finds nothing, or somebody else's token; where it finds the lock
--- free it hands it over as any other give. A lock with the token and other fences was taken by a
--- take that arrived late, after the turn that used this fence was over: it is freed, since nobody
--- knows of it, and answered with 0. Fences that were not used go back only with the lock that they
--- were reserved for. A client without rights to the queue frees the lock all the same.
+-- Safe to send twice: a second copy finds nothing, or somebody else's token; a free lock it hands
+-- over as any other give. A lock with the token and other fences was taken by a take that arrived
+-- late, and nobody knows of it: it is freed, and answered with 0.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, fence, member = ARGV[1], ARGV[2], ARGV[3]

@@ -1,7 +1,6 @@
--- What changes in a give on a guarded server, between hand_over.lua and give.lua. While the server may
--- have lost data, the lock is set free and handed to nobody, though an old file may have brought a
--- queue back. The waiters see that the lock is free, ask, and are told of the quarantine then. A
--- marker that cannot be read counts as a quarantine, and keeps nobody from giving.
+-- What changes in a give on a guarded server, between hand_over.lua and give.lua. While it may have
+-- lost data, or its marker cannot be read, the lock is set free and handed to nobody, though an old
+-- file may have brought a queue back: the waiters see that it is free, ask, and are told why.
 
 do
   local time = redis.call('TIME')

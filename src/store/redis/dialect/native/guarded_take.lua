@@ -1,10 +1,9 @@
--- What a guarded server does before a take, between guard.lua and the rest. While it may have lost
--- data, it grants nothing, and lets nobody stand in its queue. It does not confirm a take either,
--- since what it knows of the token's lock may be older than the lock.
+-- What a guarded server does before a take. While it may have lost data, it grants nothing, lets
+-- nobody stand in its queue, and confirms no take, since what it knows of the token's lock may be old.
 --
--- A claim is confirmed. It is sent only for a lease that is valid, so nobody else was granted the
--- lock meanwhile, by this run or the run before; and take.lua refuses it where the lock is not the
--- token's any more. It begins the quarantine as a take does, and goes on if that fails.
+-- A claim is confirmed: it is sent only for a lease that is valid, so nobody else was granted the
+-- lock meanwhile, and it is refused where the lock is not the token's any more. It begins the
+-- quarantine as a take does, and goes on if that fails.
 
 do
   local time = redis.call('TIME')

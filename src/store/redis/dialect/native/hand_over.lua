@@ -1,21 +1,15 @@
--- Hands a free lock to the first living waiter. Stands in front of take.lua and give.lua, which say
--- what their keys and arguments are; no script by itself.
+-- Hands a free lock to the first living waiter. Stands in front of take.lua and give.lua.
 --
--- The queue is a sorted set. A member is "<token> <span> <channel>": the token of a waiting client,
--- for how many milliseconds it is granted the lock at first, and where it is told. Its score is its
--- ticket.
+-- The queue is a sorted set of "<token> <span> <channel>", by ticket: for how many milliseconds the
+-- token is granted the lock at first, and where its client is told.
 --
--- What a client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>"
---                        an empty message, which says nothing: the number of receivers shows
---                        whether anybody listens
---
--- Nobody else is told: the waiters behind look at the lock by themselves, and ask when they find it
--- free.
+-- A client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>", or
+--                   an empty message: the number of receivers shows whether anybody listens
 --
 -- The caller deletes the lock's key before anything else here, also where it is absent: a server
--- that is short of memory lets a script write only if it began with a removal. The side key is
--- written before a client is told, and every right that is needed after that has been used before:
--- nobody is told of a lock that is not granted, and nobody is granted one without being told.
+-- that is short of memory lets a script write only if it began with a removal. Before a client is
+-- told, the side key is written, and every right that is needed after that has been used: nobody
+-- is told of a lock that is not granted, or granted one without being told.
 
 -- Returns how many received it, or an error. A channel of a Cluster ends with the tag that puts it into
 -- the lock's slot: it is heard on the server that has the slot.

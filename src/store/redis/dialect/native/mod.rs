@@ -12,8 +12,8 @@ use redis::Value;
 
 use super::guard::quarantined;
 use super::{
-    Batch, Decimal, Dialect, Format, NO_WAKEUP, Packer, Script, Wakeup, Words, foreign, look,
-    script, unreadable, write_member,
+    Arg, Batch, Dialect, Format, NO_WAKEUP, Packer, Script, Wakeup, Words, foreign, look, script,
+    unreadable, write_member,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
@@ -63,46 +63,36 @@ impl Dialect for Native {
             let script = self.script(request);
             let mine = token.hex(&mut hex).as_bytes();
             let span = ttl.min(self.0.claim_window);
-            let millis = Decimal::of(millis(ttl));
-            let millis = millis.digits();
+            let (text, ttl) = (Arg::Text(mine), Arg::Number(millis(ttl)));
             match *request {
                 Request::Take { place, block, .. } => {
-                    let block = Decimal::of(block.into());
                     let (wakeup, ticket) = match place {
                         Place::Join(ticket) => (wakeup(name), ticket),
                         Place::Try => (NO_WAKEUP, 0),
                     };
-                    if wakeup.channel.is_empty() {
-                        let args = [mine, millis, b"try", block.digits()];
-                        packer.replicated(script, 3, &args);
-                        continue;
-                    }
                     write_member(&mut member, mine, span, &wakeup.channel);
-                    let mode: &[u8] = if wakeup.is_open { b"join" } else { b"try" };
-                    let ticket = Decimal::of(ticket);
-                    let args = [mine, millis, mode, block.digits(), &member, ticket.digits()];
-                    packer.replicated(script, 3, &args);
+                    let may_stand = !member.is_empty();
+                    let mode: &[u8] = if wakeup.is_open && may_stand { b"join" } else { b"try" };
+                    let (mode, block) = (Arg::Text(mode), Arg::Number(block.into()));
+                    let args = [text, ttl, mode, block, Arg::Text(&member), Arg::Number(ticket)];
+                    packer.replicated(script, 3, &args[..if may_stand { 6 } else { 4 }]);
                 }
                 Request::Extend { fence, reach, .. } => {
-                    let fence = Decimal::of(fence);
-                    match reach {
-                        Reach::Grow => packer.call(script, 1, &[mine, millis, b"grow"]),
-                        Reach::Set => packer.call(script, 1, &[mine, millis, b"set"]),
-                        Reach::Pass(to) => {
-                            let mut other = [0; HEX];
-                            let other = to.hex(&mut other).as_bytes();
-                            packer.call(script, 2, &[mine, millis, other, fence.digits()]);
-                        }
+                    let mut other = [0; HEX];
+                    let (mode, keys) = match reach {
+                        Reach::Grow => (&b"grow"[..], 1),
+                        Reach::Set => (&b"set"[..], 1),
+                        Reach::Pass(to) => (to.hex(&mut other).as_bytes(), 2),
                         // A claim has nothing to do in the queue, and must not wait for it while a
                         // Cluster moves the slot.
-                        Reach::Refresh => {
-                            packer.call(script, 2, &[mine, millis, b"claim", fence.digits()]);
-                        }
-                    }
+                        Reach::Refresh => (&b"claim"[..], 2),
+                    };
+                    let args = [text, ttl, Arg::Text(mode), Arg::Number(fence)];
+                    packer.call(script, keys, &args[..keys + 2]);
                 }
                 Request::Give { fence, .. } => {
                     write_member(&mut member, mine, span, &wakeup(name).channel);
-                    packer.call(script, 3, &[mine, Decimal::of(fence).digits(), &member]);
+                    packer.call(script, 3, &[text, Arg::Number(fence), Arg::Text(&member)]);
                 }
             }
         }
@@ -144,7 +134,8 @@ impl Dialect for Native {
     }
 
     fn read_look(&self, value: Value) -> Result<Look, Error> {
-        look::read(value, look::Fence::Second)
+        // The last fence reserved may be one that nobody uses yet.
+        look::read(value, 2)
     }
 
     fn give<'a>(give: &Request<'a>) -> Option<Request<'a>> {

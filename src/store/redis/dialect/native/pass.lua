@@ -1,20 +1,17 @@
--- Passes a lock from one token to another: from the holder's token to the mark of a detached lease,
--- and from the mark to the token of the client that attaches it.
+-- Passes a lock from one token to another: from the holder's to the mark of a detached lease, and
+-- from the mark to that of the client that attaches it.
 --
--- KEYS[1]  the lock
--- KEYS[2]  its side key, "<0 or 1> <last fence reserved> <first fence of the last grant> <its token>"
+-- KEYS     lock and side key, as in take.lua
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  the other token
 -- ARGV[4]  the fence that the lock is held under: those after it are not used
 --
--- Replies  1  the lock is the other token's, for this ttl or longer
---          0  it is neither's, or held under another fence
---          an error: the lock is as it was
+-- Replies  1 if the lock is the other token's, for this ttl or longer; 0 if it is neither's, or
+--          held under another fence; after an error it is as it was
 --
 -- Safe to send twice: the second copy finds the other token's lock. Of several clients that attach
--- one lease, only the first finds the mark. A late copy finds it no more, since nobody takes a lock
--- under a token that was passed on.
+-- one lease, only the first finds the mark.
 
 local lock, side = KEYS[1], KEYS[2]
 local token, ttl, other, fence = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]

@@ -1,29 +1,25 @@
 -- Takes a lock for a token, stands in its queue, or confirms that the token has it.
 --
--- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
--- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0>
---          <last fence reserved> <first fence of the last grant> <token it was for>"
--- KEYS[3]  its queue, kept 5 minutes from the last poll of a waiter in it; a claim has none
+-- KEYS[1]  the lock: the holder's token, with its ttl
+-- KEYS[2]  its side key: "<1 if anybody may stand in the queue, else 0> <last fence reserved>
+--          <first fence of the last grant> <token it was for>"
+-- KEYS[3]  its queue; a claim has none
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
--- ARGV[3]  "try": take the lock if it is free and nobody waits; "join": stand in the queue if not;
---          "claim": only confirm, never take
+-- ARGV[3]  "try", "join" or "claim": only confirm, never take
 -- ARGV[4]  how many fences; of a claim, a fence of the grant
 -- ARGV[5]  its member in the queue: of a join, and of a try that may stand there already
 -- ARGV[6]  of a join: the ticket of an earlier poll, or 0
 --
--- Replies  "G <first fence> <fences> <server time in µs>"        the lock is the token's
---          "B <ttl left in ms> <server time> <rank> <ticket> <1 or 0>"
---                                 another has it: 1 if a client of this library, else 0. With no
---                                 ttl left it is free, but others may be before the token: poll
---                                 again
---          "L"                    claimed, and not the token's
---          "F <why>"              the key is not a lease
---          an error               the lock is not the token's
+-- Replies  "G <first fence> <fences> <server time in µs>"  the lock is the token's
+--          "B <ttl left in ms> <server time> <rank> <ticket> <1 if the holder is of this library,
+--             else 0>"     it is not. With no ttl left, others may be before the token: poll again
+--          "L"             claimed, and not the token's
+--          "F <why>"       the key is not a lease
+--          an error        the lock is not the token's
 --
--- Safe to send twice: a second copy finds the token's own lock and answers with the same fences, or
--- its own place in the queue. It never shortens the ttl, so that a late copy cannot cut a later
--- extension. The fence is written before the lock: when the second write fails, a number is skipped
+-- Safe to send twice: a second copy finds the token's lock, whose ttl it never shortens, or its
+-- place. The fence is written before the lock: when the second write fails, a number is skipped
 -- and nobody holds. Another holder's value and ttl are never touched.
 
 local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]

@@ -1,9 +1,7 @@
 -- Sets the ttl of a lock that is the token's on a node, or passes it on to another token. Behind
--- guard.lua, which has the last key and the first two arguments: an extension is a vote, and counts
--- only where the node forgot nothing.
+-- vote.lua: an extension counts only where the node forgot nothing.
 --
--- KEYS[1]  the lock
--- KEYS[2]  its side key, "<0 or 1> <last fence> <attempt of the last grant> <token it was for>"
+-- KEYS     lock and side key, as in take.lua
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "grow": never make the ttl shorter; "refresh": the same, and keep the side key too;
@@ -11,28 +9,14 @@
 -- ARGV[4]  the fence, for a side key that was lost
 -- ARGV[5]  only to pass it: the other token
 --
--- Replies  1  the lock is the token's, or the other token's by now, for this ttl or longer
---          0  it is not
---          "Q ..." and "T ..."  guard.lua says what they mean
---          an error: nothing was changed that anybody relies on
+-- Replies  1 if the lock is the token's, or the other token's by now, for this ttl or longer; 0 if
+--          it is not; after an error nothing was changed that anybody relies on
 --
--- Safe to send twice, and safe to arrive late: "grow" never cuts what a later extension has
--- promised, and "set" is only sent for a lease that nobody relies on any more.
+-- Safe to send twice and to arrive late: "grow" never cuts what a later extension has promised, and
+-- "set" is only sent for a lease that nobody relies on any more.
 
-local lock, side = KEYS[1], KEYS[2]
-local token, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
+local mode = ARGV[3]
 
-local time = redis.call('TIME')
-local refused = refusal(time[1] * 1000000 + time[2])
-if refused then
-  return refused
-end
-
-local holder = redis.pcall('GET', lock)
-if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Called again, so that the error names this line, and with it the command.
-  return redis.call('GET', lock)
-end
 if mode == 'pass' and holder == token then
   local stored = redis.call('GET', side)
   local queued, last, owner = '1', 0, '0'

@@ -1,21 +1,15 @@
--- Gives up a token on a node: its place in the queue, and the lock if it is the token's. Nobody is
--- handed the lock, since a waiter needs it on a majority: the first two waiters are told that it is
--- free. Not guarded: a node that lost its data has to forget the token as well.
+-- Gives up a token on a node: its place in the queue, and the lock if it is the token's. A waiter
+-- needs a majority, so it is handed to nobody: the first two are told that it is free. Not guarded:
+-- a node that lost its data has to forget the token as well.
 --
--- KEYS[1]  the lock
--- KEYS[2]  its side key, "<1 if anybody may stand in the queue, else 0> <last fence> <attempt of the
---          last grant> <token it was for>"
--- KEYS[3]  its queue
+-- KEYS     as in take.lua
 -- ARGV[1]  the token
 -- ARGV[2]  the attempt: a lock that a later attempt was granted stays. 0 for any attempt
 -- ARGV[3]  its member in the queue; empty where it cannot be there, or stays
--- ARGV[4]  1 to tell waiters, else 0
+-- ARGV[4]  1 to tell waiters "F <token> <lock's key>", else 0
 --
--- Waiters are told  "F <token> <lock's key>"
---
--- Replies  1  the lock was the token's and is free
---          0  it was not, or a later attempt has it
---          an error: the lock was not freed
+-- Replies  1 if the lock was the token's and is free; 0 if it was not, or a later attempt has it;
+--          after an error it was not freed
 --
 -- Safe to send twice: a second copy finds nothing, or somebody else's token. A client without rights
 -- to the queue frees the lock all the same.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{
-    Batch, Decimal, Dialect, Format, Packer, Script, Wakeup, Words, foreign, look, script,
-    unreadable, write_member,
+    Arg, Batch, Dialect, Format, Packer, Script, Wakeup, Words, foreign, look, script, unreadable,
+    write_member,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
@@ -22,10 +22,10 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Look, Place, Reach, Reply, Request, millis};
 use crate::token::{HEX, Token};
 
-static TAKE: Script = script!("../guard.lua", "take.lua").guarded().leading(&GIVE);
-static RAISE: Script = script!("../guard.lua", "raise.lua").guarded();
-static EXTEND: Script = script!("../guard.lua", "extend.lua").guarded();
-static FILL: Script = script!("../guard.lua", "fill.lua").guarded();
+static TAKE: Script = script!("../guard.lua", "vote.lua", "take.lua").guarded().leading(&GIVE);
+static RAISE: Script = script!("../guard.lua", "vote.lua", "raise.lua").guarded();
+static EXTEND: Script = script!("../guard.lua", "vote.lua", "extend.lua").guarded();
+static FILL: Script = script!("../guard.lua", "vote.lua", "fill.lua").guarded();
 static GIVE: Script = script!("give.lua");
 
 /// How one client's locks are written on one node.
@@ -132,6 +132,8 @@ impl Dialect for Quorum {
             packer.name(name);
             let script = script(ballot);
             let mine = token.hex(&mut hex).as_bytes();
+            let text = Arg::Text(mine);
+            let number = Arg::Number;
             match *ballot {
                 Ballot::Take { ttl, place, attempt, block, .. } => {
                     let wakeup = wakeup(name);
@@ -142,44 +144,35 @@ impl Dialect for Quorum {
                         }
                         _ => (b"try", 0),
                     };
-                    let numbers = [millis(ttl), attempt, ticket, block.into()].map(Decimal::of);
-                    let [ttl, attempt, ticket, block] = numbers.each_ref().map(Decimal::digits);
-                    let args = [mine, ttl, attempt, mode, &member, ticket, block];
-                    packer.replicated(script, 3, &args);
+                    let (ttl, mode, place) = (millis(ttl), Arg::Text(mode), Arg::Text(&member));
+                    let numbers = [ttl, attempt, ticket, block.into()].map(number);
+                    let [ttl, attempt, ticket, block] = numbers;
+                    packer.replicated(script, 3, &[text, ttl, attempt, mode, place, ticket, block]);
                 }
                 Ballot::Raise { attempt, fence, .. } => {
-                    let numbers = [attempt, fence].map(Decimal::of);
-                    let [attempt, fence] = numbers.each_ref().map(Decimal::digits);
-                    packer.replicated(script, 2, &[mine, attempt, fence]);
+                    packer.replicated(script, 2, &[text, number(attempt), number(fence)]);
                 }
                 Ballot::Extend { fence, ttl, reach, .. } => {
-                    let numbers = [millis(ttl), fence].map(Decimal::of);
-                    let [ttl, fence] = numbers.each_ref().map(Decimal::digits);
-                    let mode: &[u8] = match reach {
-                        Reach::Pass(to) => {
-                            let mut other = [0; HEX];
-                            let other = to.hex(&mut other).as_bytes();
-                            packer.call(script, 2, &[mine, ttl, b"pass", fence, other]);
-                            continue;
-                        }
-                        Reach::Grow => b"grow",
-                        Reach::Refresh => b"refresh",
-                        Reach::Set => b"set",
+                    let mut other = [0; HEX];
+                    let (mode, to): (&[u8], &[u8]) = match reach {
+                        Reach::Pass(to) => (b"pass", to.hex(&mut other).as_bytes()),
+                        Reach::Grow => (b"grow", b""),
+                        Reach::Refresh => (b"refresh", b""),
+                        Reach::Set => (b"set", b""),
                     };
-                    packer.call(script, 2, &[mine, ttl, mode, fence]);
+                    let (ttl, mode) = (number(millis(ttl)), Arg::Text(mode));
+                    let args = [text, ttl, mode, number(fence), Arg::Text(to)];
+                    packer.call(script, 2, &args[..if to.is_empty() { 4 } else { 5 }]);
                 }
                 Ballot::Fill { fence, ttl, .. } => {
-                    let numbers = [millis(ttl), fence].map(Decimal::of);
-                    let [ttl, fence] = numbers.each_ref().map(Decimal::digits);
-                    packer.call(script, 2, &[mine, ttl, fence]);
+                    packer.call(script, 2, &[text, number(millis(ttl)), number(fence)]);
                 }
                 Ballot::Give { attempt, leaves, tells, .. } => {
                     let wakeup = wakeup(name);
                     let channel: &[u8] = if leaves { &wakeup.channel } else { b"" };
                     write_member(&mut member, mine, Duration::ZERO, channel);
-                    let attempt = Decimal::of(attempt.unwrap_or(0));
-                    let tells: &[u8] = if tells { b"1" } else { b"0" };
-                    packer.call(script, 3, &[mine, attempt.digits(), &member, tells]);
+                    let (attempt, tells) = (number(attempt.unwrap_or(0)), number(tells.into()));
+                    packer.call(script, 3, &[text, attempt, Arg::Text(&member), tells]);
                 }
             }
         }
@@ -221,7 +214,7 @@ impl Dialect for Quorum {
 
     /// What one node knows. Only a majority of them says who holds the lock.
     fn read_look(&self, value: Value) -> Result<Look, Error> {
-        look::read(value, look::Fence::Last)
+        look::read(value, 1)
     }
 
     /// Without a fence the token is given up altogether. With a fence, only one attempt of it is:

@@ -1,61 +1,40 @@
--- One node's part in taking a lock for a token: it grants, or stands the token in its queue. Behind
--- guard.lua, which has the last key and the first two arguments.
+-- One node's part in taking a lock for a token: it grants, or stands the token in its queue, which
+-- only says who is told that the lock is free. Behind vote.lua.
 --
--- KEYS[1]  the lock: a string that holds the holder's token, with its ttl
--- KEYS[2]  its side key, kept 25 hours: "<1 if anybody may stand in the queue, else 0> <last fence>
---          <attempt of the last grant> <token it was for>"
--- KEYS[3]  its queue, kept 5 minutes from the last poll of a waiter in it
+-- KEYS[1]  the lock: the holder's token, with its ttl
+-- KEYS[2]  its side key: "<1 if anybody may stand in the queue, else 0> <last fence> <attempt of the
+--          last grant> <token it was for>"
+-- KEYS[3]  its queue
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  the attempt: the client's own clock in µs, larger each time that the client asks
--- ARGV[4]  "try": take the lock if it is free; "join": stand in the queue if it is not
+-- ARGV[4]  "try" or "join"
 -- ARGV[5]  its member in the queue, "<token> <span> <channel>"; empty where it cannot be there
 -- ARGV[6]  of a join: the ticket of an earlier poll, or 0
 -- ARGV[7]  how many fences
 --
--- Replies  "G <first fence> <server time in µs>"
---                                            the lock is the token's here, by this attempt
+-- Replies  "G <first fence> <server time in µs>"  the lock is the token's here, by this attempt
 --          "B <ttl left in ms> <server time> <rank> <ticket> <16 hex digits that tell holders apart>
---           <1 or 0>"                         it is not; 1 if the holder is a client of this library.
---                                            With no ttl left it is free, and this attempt is over
---          "Q ..." and "T ..."               guard.lua says what they mean
---          "F <why>"                         the key is not a lease
---          an error                          this attempt was granted nothing here
+--             <1 if the holder is of this library, else 0>"
+--                       it is not. With no ttl left it is free, and this attempt is over
+--          "F <why>"    the key is not a lease
+--          an error     this attempt was granted nothing here
 --
--- Nobody is handed the lock, and the queue keeps nobody from taking it: it only says which waiters
--- are told that it is free.
+-- A fence is not less than the attempt, so that nodes that have seen different locks grant the same
+-- one as long as clients' clocks agree.
 --
--- A fence is larger than any that was granted or raised to here before, and not less than the
--- attempt, so that nodes that have seen different locks grant the same fence as long as clients'
--- clocks agree. A clock that is far ahead would use up the range, and is refused.
---
--- Safe to send twice: the second copy finds its own attempt and answers with the same fence, or
--- finds that its grant has been given up, and takes nothing. A copy that a later attempt of the same
--- token has overtaken takes nothing either. The fence is written before the lock: when the second
--- write fails, a number is skipped and nobody holds.
+-- Safe to send twice: the second copy gets the same fence, or finds that its grant was given up, or
+-- overtaken by a later attempt of the token, and takes nothing. The fence is written before the
+-- lock: when the second write fails, a number is skipped and nobody holds.
 
-local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
-local token, ttl, attempt, mode, member = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local queue, attempt, mode, member = KEYS[3], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local more = tonumber(ARGV[7]) - 1
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-
-local refused = refusal(now)
-if refused then
-  return refused
-end
 if attempt > now + 3600000000 then
   return redis.error_reply("LEASEHOLD this client's clock is more than an hour ahead of this server's")
 end
-
-local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
-  if string.find(holder.err, 'WRONGTYPE', 1, true) then
-    return 'F it is of another type'
-  end
-  -- Called again, so that the error names this line, and with it the command.
-  return redis.call('GET', lock)
+  return 'F it is of another type'
 end
 
 local stored = redis.call('GET', side)

@@ -13,7 +13,7 @@ use super::route::{Carried, Gives, Heard, Route};
 use super::unread::About;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Lane, Look, Outcome, Request, unguarded};
+use crate::store::{Answer, Failure, Lane, Listener as _, Look, Outcome, Request, unguarded};
 
 /// Packs what is asked, and reads the replies.
 pub(super) struct Codec<D> {

@@ -30,15 +30,13 @@ use self::dialect::guard::Guard;
 use self::dialect::native::Native;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) use self::dialect::native::model;
-use self::dialect::{Copies, Dialect, Format, fault};
+use self::dialect::{Copies, Dialect, Format, fault, notice};
 use self::pool::Pools;
 use self::route::{Carried, Gives};
 use self::unread::About;
 use self::way::Way;
 use super::outbox::Outbox;
-use super::{
-    Abilities, Kept, Lane, Listener, Look, Notice, Outcome, Owed, Request, ServerId, Store, Teller,
-};
+use super::{Abilities, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::Error;
@@ -69,7 +67,9 @@ impl RedisStore {
         let pools = Pools::new(config.pool);
         let way = Way::new(redis, greeting, &pools)?;
         let copies = Copies::wanted(redis.replicas, config.io_timeout);
-        let listener = listener::Listener::new(way.endpoints(&config.prefix), config.io_timeout)?;
+        let endpoints = way.endpoints(&config.prefix);
+        let read = notice::reader(&config.prefix);
+        let listener = listener::Listener::new(endpoints, config.io_timeout, read)?;
         let codec = Arc::new(Codec {
             dialect: Native(Format {
                 prefix: config.prefix.clone(),
@@ -88,14 +88,6 @@ impl RedisStore {
     fn carry(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Carried> {
         let Deployment { codec, route } = &self.deployment;
         route.carry(lane, &codec.pack(requests), About::Requests(requests), deadline)
-    }
-
-    fn format(&self) -> &Format {
-        self.deployment.codec.dialect.format()
-    }
-
-    fn told(&self) -> &listener::Listener {
-        &self.deployment.codec.listener
     }
 
     /// Sends a give again until it has passed over all waiters that are gone.
@@ -151,33 +143,11 @@ impl Store for RedisStore {
             place_kept: None,
             longest_pause: LONGEST_PAUSE,
             spread: Duration::ZERO,
-            claims_first: self.format().copies.is_some(),
+            claims_first: self.deployment.codec.dialect.format().copies.is_some(),
         }
     }
 
     fn listener(&self) -> Option<&dyn Listener> {
-        Some(self)
-    }
-}
-
-impl Listener for RedisStore {
-    fn are_open(&self, name: &[u8]) -> bool {
-        self.told().are_open(name)
-    }
-
-    fn are_any_open(&self) -> bool {
-        self.told().are_any_open()
-    }
-
-    fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
-        self.told().open(name, deadline)
-    }
-
-    fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
-        self.told().hear(until, &|payload| self.format().read_notice(payload))
-    }
-
-    fn close(&self) {
-        self.told().close();
+        Some(&*self.deployment.codec.listener)
     }
 }

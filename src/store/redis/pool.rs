@@ -1,16 +1,15 @@
 //! Which connection a request may use, and how long it waits for one.
 //!
-//! The pool hands out slots, not connections: making a slot costs nothing and cannot fail, and
-//! a caller that gets an empty one dials on its own thread, by its own deadline, and sees its own typed
+//! The pool lends seats, not connections. A seat is a place for one connection, empty at first and
+//! after every fault: making it costs nothing and cannot fail, and a caller that gets an empty one dials on its own thread, by its own deadline, and sees its own typed
 //! error. (A pool that dials for its callers does so on threads of its own, with timeouts of its
 //! own, and hands errors on as text.)
 //!
-//! Slots that are not in use lie in r2d2, or, in a forked child, in a plain list: r2d2 and its
+//! Seats that are not in use lie in r2d2, or, in a forked child, in a plain list: r2d2 and its
 //! executor sleep on parking_lot while they set up (see `sync`), and a child that was forked at this
 //! moment would sleep for ever.
 
 use std::convert::Infallible;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use r2d2::{ManageConnection, PooledConnection};
@@ -23,13 +22,6 @@ use crate::fork::OneProcess;
 use crate::store::Lane;
 use crate::sync::{Mutex, Permit, Permits, Turnstile, TurnstileGuard};
 
-/// A place for one connection, empty at first and after every fault.
-#[derive(Default)]
-pub(super) struct Slot {
-    // Slots are moved for every request, and a connection is large.
-    pub(super) wire: Option<Box<Wire>>,
-}
-
 /// Makes the pools of one client, one for each server.
 #[derive(Clone)]
 pub(super) struct Pools {
@@ -39,36 +31,41 @@ pub(super) struct Pools {
 
 pub(super) struct Pool {
     size: u32,
-    /// As many as there are slots: a caller that is let in finds a slot.
+    /// As many as the callers have seats: a caller that is let in finds one.
     entrance: Permits,
     idle: Idle,
-    giver: Turnstile<Slot>,
-    keeper: Turnstile<Slot>,
+    giver: Turnstile<Option<Box<Wire>>>,
+    keeper: Turnstile<Option<Box<Wire>>>,
 }
 
-/// The callers' slots that are not in use.
+/// The callers' seats that are not in use.
 enum Idle {
     // Dropped in this order: a pool leaves its executor before that one ends.
-    Pool { slots: r2d2::Pool<Slots>, _executor: Arc<Executor> },
-    List(Mutex<Vec<Slot>>),
+    Pool { seats: r2d2::Pool<Seats>, _executor: Arc<Executor> },
+    List(Mutex<Vec<Option<Box<Wire>>>>),
 }
 
-/// A slot in use. One of the callers' is put back before the next caller is let in.
-pub(super) enum Lent<'a> {
-    Pooled { slot: PooledConnection<Slots>, _permit: Permit<'a> },
-    Listed { slot: Listed<'a>, _permit: Permit<'a> },
-    Reserved(TurnstileGuard<'a, Slot>),
+/// A seat in use, with its connection; dropping it puts both back.
+pub(super) struct Lent<'a> {
+    pub(super) wire: Option<Box<Wire>>,
+    home: Home<'a>,
 }
 
-/// A slot of a list; dropping it puts it back.
-pub(super) struct Listed<'a> {
-    slot: Slot,
-    list: &'a Mutex<Vec<Slot>>,
+/// A caller's seat is put back before the next caller is let in.
+enum Home<'a> {
+    Pool { seat: PooledConnection<Seats>, _permit: Permit<'a> },
+    List { list: &'a Mutex<Vec<Option<Box<Wire>>>>, _permit: Permit<'a> },
+    Reserved(TurnstileGuard<'a, Option<Box<Wire>>>),
 }
 
-impl Drop for Listed<'_> {
+impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.list.lock().push(std::mem::take(&mut self.slot));
+        let wire = self.wire.take();
+        match &mut self.home {
+            Home::Pool { seat, .. } => **seat = wire,
+            Home::List { list, .. } => list.lock().push(wire),
+            Home::Reserved(seat) => **seat = wire,
+        }
     }
 }
 
@@ -81,9 +78,9 @@ impl Pools {
         static R2D2_USED_IN: OneProcess = OneProcess::new();
         let Pools { size, executor } = self;
         let idle = if R2D2_USED_IN.is_this() {
-            Idle::Pool { slots: executor.build(Slots, *size)?, _executor: Arc::clone(executor) }
+            Idle::Pool { seats: executor.build(Seats, *size)?, _executor: Arc::clone(executor) }
         } else {
-            Idle::List(Mutex::new((0..*size).map(|_| Slot::default()).collect()))
+            Idle::List(Mutex::new((0..*size).map(|_| None).collect()))
         };
         let (giver, keeper) = Default::default();
         Ok(Pool { size: *size, entrance: Permits::new(*size), idle, giver, keeper })
@@ -94,24 +91,29 @@ impl Pool {
     fn take<'a>(&'a self, permit: Option<Permit<'a>>) -> Option<Lent<'a>> {
         let permit = permit?;
         match &self.idle {
-            Idle::Pool { slots, .. } => {
-                Some(Lent::Pooled { slot: slots.try_get()?, _permit: permit })
+            Idle::Pool { seats, .. } => {
+                let mut seat = seats.try_get()?;
+                Some(Lent { wire: seat.take(), home: Home::Pool { seat, _permit: permit } })
             }
             Idle::List(list) => {
-                let slot = list.lock().pop()?;
-                Some(Lent::Listed { slot: Listed { slot, list }, _permit: permit })
+                let wire = list.lock().pop()?;
+                Some(Lent { wire, home: Home::List { list, _permit: permit } })
             }
         }
     }
 
-    /// Lends the slot that the lane allows.
+    fn idle_callers(&self) -> impl Iterator<Item = Lent<'_>> {
+        std::iter::from_fn(|| self.take(self.entrance.take_now()))
+    }
+
+    /// Lends the seat that the lane allows.
     pub(super) fn lend(&self, lane: Lane, deadline: Deadline) -> Result<Lent<'_>, Error> {
         let lent = match lane {
             Lane::Caller => self.take(self.entrance.take(deadline)),
             Lane::Give(_) => self
                 .take(self.entrance.take_now())
-                .or_else(|| self.giver.enter(deadline).map(Lent::Reserved)),
-            Lane::Keeper => self.keeper.enter(deadline).map(Lent::Reserved),
+                .or_else(|| self.giver.enter(deadline).map(reserved)),
+            Lane::Keeper => self.keeper.enter(deadline).map(reserved),
         };
         lent.ok_or_else(|| {
             let what = match lane {
@@ -122,90 +124,58 @@ impl Pool {
         })
     }
 
-    /// Lends a slot while `with` runs.
-    pub(super) fn with<T>(
-        &self,
-        lane: Lane,
-        deadline: Deadline,
-        with: impl FnOnce(&mut Slot) -> T,
-    ) -> Result<T, Error> {
-        self.lend(lane, deadline).map(|mut slot| with(&mut slot))
-    }
-
-    /// Lends the slots that are not in use, one after the other, until `lend` says stop.
-    pub(super) fn each_idle(&self, mut lend: impl FnMut(&mut Slot) -> bool) {
-        let callers = std::iter::from_fn(|| self.take(self.entrance.take_now()));
-        let reserved = [&self.giver, &self.keeper].into_iter().filter_map(Turnstile::enter_now);
+    /// Lends the seats that are not in use, one after the other, until `lend` says stop.
+    pub(super) fn each_idle(&self, mut lend: impl FnMut(&mut Lent<'_>) -> bool) {
+        let others = [&self.giver, &self.keeper].into_iter().filter_map(Turnstile::enter_now);
         let mut lent = Vec::new();
-        for mut slot in callers.chain(reserved.map(Lent::Reserved)) {
-            let goes_on = lend(&mut slot);
-            lent.push(slot);
+        for mut seat in self.idle_callers().chain(others.map(reserved)) {
+            let goes_on = lend(&mut seat);
+            lent.push(seat);
             if !goes_on {
                 break;
             }
         }
-        // The slot that was used last is the next to be used.
+        // The seat that was used last is the next to be used.
         while lent.pop().is_some() {}
     }
 
-    /// Lends a slot that has a connection and is not in use, if there is one.
-    pub(super) fn with_open<T>(&self, lend: impl FnOnce(&mut Slot) -> T) -> Option<T> {
-        if let Some(mut slot) = self.giver.enter_now().filter(|slot| slot.wire.is_some()) {
-            return Some(lend(&mut slot));
-        }
+    /// Lends a seat that has a connection and is not in use, if there is one.
+    pub(super) fn lend_open(&self) -> Option<Lent<'_>> {
+        let giver = self.giver.enter_now().map(reserved);
+        // Kept until one is found, since the pool would lend them again.
         let mut empty = Vec::new();
-        while let Some(mut slot) = self.take(self.entrance.take_now()) {
-            if slot.wire.is_some() {
-                // Others may fill them meanwhile.
-                drop(empty);
-                return Some(lend(&mut slot));
+        for lent in giver.into_iter().chain(self.idle_callers()) {
+            if lent.wire.is_some() {
+                return Some(lent);
             }
-            empty.push(slot);
+            empty.push(lent);
         }
         None
     }
 }
 
-impl Deref for Lent<'_> {
-    type Target = Slot;
-
-    fn deref(&self) -> &Slot {
-        match self {
-            Lent::Pooled { slot, .. } => slot,
-            Lent::Listed { slot, .. } => &slot.slot,
-            Lent::Reserved(slot) => slot,
-        }
-    }
+fn reserved(mut seat: TurnstileGuard<'_, Option<Box<Wire>>>) -> Lent<'_> {
+    Lent { wire: seat.take(), home: Home::Reserved(seat) }
 }
 
-impl DerefMut for Lent<'_> {
-    fn deref_mut(&mut self) -> &mut Slot {
-        match self {
-            Lent::Pooled { slot, .. } => slot,
-            Lent::Listed { slot, .. } => &mut slot.slot,
-            Lent::Reserved(slot) => slot,
-        }
-    }
-}
-
-/// Makes empty slots.
+/// Makes empty seats.
 #[derive(Debug)]
-pub(super) struct Slots;
+struct Seats;
 
-impl ManageConnection for Slots {
-    type Connection = Slot;
+impl ManageConnection for Seats {
+    type Connection = Option<Box<Wire>>;
     type Error = Infallible;
 
-    fn connect(&self) -> Result<Slot, Infallible> {
-        Ok(Slot::default())
+    fn connect(&self) -> Result<Option<Box<Wire>>, Infallible> {
+        Ok(None)
     }
 
-    fn is_valid(&self, _: &mut Slot) -> Result<(), Infallible> {
+    fn is_valid(&self, _: &mut Option<Box<Wire>>) -> Result<(), Infallible> {
         Ok(())
     }
 
-    /// A slot whose connection failed has been emptied already.
-    fn has_broken(&self, _: &mut Slot) -> bool {
+    /// A seat whose connection failed has been emptied already.
+    fn has_broken(&self, _: &mut Option<Box<Wire>>) -> bool {
         false
     }
 }

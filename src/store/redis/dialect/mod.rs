@@ -7,7 +7,7 @@ pub(super) mod guard;
 pub(super) mod keys;
 mod look;
 pub(super) mod native;
-mod notice;
+pub(super) mod notice;
 pub(in crate::store) mod quorum;
 mod script;
 
@@ -23,7 +23,7 @@ pub(super) use self::script::Script;
 use self::script::script;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Look, Notice, Reply, Request, millis};
+use crate::store::{Failure, Look, Reply, Request, millis};
 
 /// What is asked in the words of one kind of store, and what its replies mean.
 pub(super) trait Dialect: Send + Sync + 'static {
@@ -73,11 +73,6 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// What was published to a client; `None` if it is nothing that this client is told.
-    pub(super) fn read_notice(&self, payload: &[u8]) -> Option<Notice> {
-        notice::read(payload, &self.prefix)
-    }
-
     /// What a guarded server says instead of doing what it was asked.
     fn refusal(&self, text: &[u8]) -> Option<Refusal> {
         self.guard?.read(text)

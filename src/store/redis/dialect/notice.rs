@@ -7,6 +7,15 @@ use super::Words;
 use crate::config::limits::MAX_FENCE;
 use crate::store::Notice;
 
+/// What the payload of a message says; `None` if it is no notice.
+pub(in crate::store::redis) type ReadNotice = Box<dyn Fn(&[u8]) -> Option<Notice> + Send + Sync>;
+
+/// Reads what a client with this prefix is told.
+pub(in crate::store::redis) fn reader(prefix: &[u8]) -> ReadNotice {
+    let prefix = prefix.to_vec();
+    Box::new(move |payload| read(payload, &prefix))
+}
+
 /// Reads what was published; `None` if that is nothing that a client with this prefix is told.
 pub(super) fn read(payload: &[u8], prefix: &[u8]) -> Option<Notice> {
     let mut words = Words(Some(payload));

@@ -29,13 +29,14 @@ use redis::Value;
 
 use self::state::{Open, State};
 use self::subscription::Subscription;
+use super::dialect::notice::ReadNotice;
 use super::fault;
 use super::poll::{self, Bell};
 use super::target::Target;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Notice, REFUSED, ServerId, Teller};
+use crate::store::{self, Notice, REFUSED, ServerId, Teller};
 use crate::sync::{Condvar, Mutex, Turnstile};
 use crate::token::Token;
 
@@ -43,9 +44,6 @@ const CHANNEL: &str = "leasehold:wake:";
 
 /// After a connection could not be made.
 const LEAST_REST: Duration = Duration::from_millis(100);
-
-/// What the payload of a message says; `None` if it is no notice.
-pub(super) type ReadNotice<'a> = &'a dyn Fn(&[u8]) -> Option<Notice>;
 
 /// Takes the payload of a message; whether it says anything.
 type Hear<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
@@ -97,6 +95,7 @@ pub(super) struct Listener {
     endpoints: Box<dyn Endpoints>,
     io_timeout: Duration,
     channel: String,
+    read: ReadNotice,
     /// The thread that listens has them.
     subscriptions: Turnstile<Vec<Subscription>>,
     /// Whether there ever was one.
@@ -115,12 +114,14 @@ impl Listener {
     pub(super) fn new(
         endpoints: Box<dyn Endpoints>,
         io_timeout: Duration,
+        read: ReadNotice,
     ) -> Result<Listener, Error> {
         Ok(Listener {
             bell: Bell::new(!endpoints.is_one())?,
             endpoints,
             io_timeout,
             channel: format!("{CHANNEL}{}", Token::random()?),
+            read,
             subscriptions: Turnstile::default(),
             known: AtomicBool::new(false),
             is_plain: AtomicBool::new(false),
@@ -145,53 +146,9 @@ impl Listener {
         self.endpoints.slot(name)
     }
 
-    /// Whether notices about a name reach us, as far as anybody knows.
-    pub(super) fn are_open(&self, name: &[u8]) -> bool {
-        let (endpoint, slot) = (self.endpoints.endpoint(name), self.slot(name));
-        endpoint.is_ok_and(|endpoint| self.state.lock().server(endpoint.key, slot).is_some())
-    }
-
-    pub(super) fn are_any_open(&self) -> bool {
-        !self.state.lock().open.is_empty()
-    }
-
     /// Whether this client may stand in a queue: only then have some been open.
     pub(super) fn are_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
-    }
-
-    /// Connects and subscribes, and has that acknowledged. An error that is not retriable means
-    /// that this server does not let us listen.
-    pub(super) fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
-        self.endpoints.find(name, deadline)?;
-        let (endpoint, slot) = (self.endpoints.endpoint(name)?, self.slot(name));
-        let (key, state) = (endpoint.key, self.state.lock());
-        if let Some(server) = state.server(key, slot) {
-            return Ok(server);
-        }
-        if let Some(error) = state.rests(key) {
-            return Err(error.clone());
-        }
-        drop(state);
-        let began = Moment::now();
-        let opened = self.open_at(endpoint, slot, name, deadline);
-        let mut state = self.state.lock();
-        let rest = match &opened {
-            Err(error) if !error.is_retriable() => REFUSED,
-            // The slot is on another server, or another thread was faster.
-            Err(error) if error.kind() == ErrorKind::Unavailable => Duration::ZERO,
-            // As long as the attempt took: half of the time is for other names and servers. Not
-            // longer than a request may take: the machine may have slept meanwhile.
-            Err(_) => Moment::now().since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
-            Ok(_) => Duration::ZERO,
-        };
-        state.resting.remove(&key);
-        if let Err(error) = &opened
-            && !rest.is_zero()
-        {
-            state.resting.insert(key, (Moment::now().plus(rest), error.clone()));
-        }
-        opened
     }
 
     /// Whether the server that tells of this name is left alone for a while.
@@ -268,45 +225,6 @@ impl Listener {
         }
         state.opening = Some(socket.try_clone()?);
         Ok(())
-    }
-
-    /// The notices that come by `until`; returns as soon as there is one. What lies there already
-    /// is heard even if that moment has passed. After an error there is a connection less.
-    pub(super) fn hear(
-        &self,
-        until: Moment,
-        read: ReadNotice<'_>,
-    ) -> Result<Vec<(Teller, Notice)>, Error> {
-        let Some(mut subscriptions) = self.subscriptions.enter(Deadline::at(until)) else {
-            // Another thread listens.
-            return Ok(Vec::new());
-        };
-        loop {
-            self.take_all_in(&mut subscriptions)?;
-            let mut notices = Vec::new();
-            let mut hear = |by: Teller, payload: &[u8]| {
-                let notice = read(payload).map(|notice| (by, notice));
-                let says = notice.is_some();
-                notices.extend(notice);
-                says
-            };
-            let unheard = std::mem::take(&mut self.state.lock().unheard);
-            let has_some =
-                unheard.into_iter().fold(false, |some, (by, text)| hear(by, &text) | some);
-            let until = if has_some { Moment::ZERO } else { until };
-            let is_over = Moment::now() >= until;
-            let wake = self.tend(&mut subscriptions, until, &mut hear).min(until);
-            if !notices.is_empty() {
-                return Ok(notices);
-            }
-            if self.state.lock().ended.is_some() {
-                continue;
-            }
-            if is_over {
-                return Ok(notices);
-            }
-            self.wait(&mut subscriptions, wake);
-        }
     }
 
     /// Reads what has come on the subscriptions, and checks that their servers are there. Tells when
@@ -395,10 +313,87 @@ impl Listener {
         state.ended = Some(error);
         self.changed.notify_all();
     }
+}
+
+impl store::Listener for Listener {
+    fn are_open(&self, name: &[u8]) -> bool {
+        let (endpoint, slot) = (self.endpoints.endpoint(name), self.slot(name));
+        endpoint.is_ok_and(|endpoint| self.state.lock().server(endpoint.key, slot).is_some())
+    }
+
+    fn are_any_open(&self) -> bool {
+        !self.state.lock().open.is_empty()
+    }
+
+    fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
+        self.endpoints.find(name, deadline)?;
+        let (endpoint, slot) = (self.endpoints.endpoint(name)?, self.slot(name));
+        let (key, state) = (endpoint.key, self.state.lock());
+        if let Some(server) = state.server(key, slot) {
+            return Ok(server);
+        }
+        if let Some(error) = state.rests(key) {
+            return Err(error.clone());
+        }
+        drop(state);
+        let began = Moment::now();
+        let opened = self.open_at(endpoint, slot, name, deadline);
+        let mut state = self.state.lock();
+        let rest = match &opened {
+            Err(error) if !error.is_retriable() => REFUSED,
+            // The slot is on another server, or another thread was faster.
+            Err(error) if error.kind() == ErrorKind::Unavailable => Duration::ZERO,
+            // As long as the attempt took: half of the time is for other names and servers. Not
+            // longer than a request may take: the machine may have slept meanwhile.
+            Err(_) => Moment::now().since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
+            Ok(_) => Duration::ZERO,
+        };
+        state.resting.remove(&key);
+        if let Err(error) = &opened
+            && !rest.is_zero()
+        {
+            state.resting.insert(key, (Moment::now().plus(rest), error.clone()));
+        }
+        opened
+    }
+
+    /// What lies there already is heard even if that moment has passed.
+    fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
+        let Some(mut subscriptions) = self.subscriptions.enter(Deadline::at(until)) else {
+            // Another thread listens.
+            return Ok(Vec::new());
+        };
+        loop {
+            self.take_all_in(&mut subscriptions)?;
+            let mut notices = Vec::new();
+            let mut hear = |by: Teller, payload: &[u8]| {
+                let notice = (self.read)(payload).map(|notice| (by, notice));
+                let says = notice.is_some();
+                notices.extend(notice);
+                says
+            };
+            let unheard = std::mem::take(&mut self.state.lock().unheard);
+            let has_some =
+                unheard.into_iter().fold(false, |some, (by, text)| hear(by, &text) | some);
+            let until = if has_some { Moment::ZERO } else { until };
+            let is_over = Moment::now() >= until;
+            let wake = self.tend(&mut subscriptions, until, &mut hear).min(until);
+            if !notices.is_empty() {
+                return Ok(notices);
+            }
+            if self.state.lock().ended.is_some() {
+                continue;
+            }
+            if is_over {
+                return Ok(notices);
+            }
+            self.wait(&mut subscriptions, wake);
+        }
+    }
 
     /// For good: every later call says so, and so does one that hears, or connects, at once. (One
     /// that looks up a host's name does by its deadline.)
-    pub(super) fn close(&self) {
+    fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         state.made.clear();

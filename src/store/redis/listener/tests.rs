@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::subscription::QUIET;
 use super::*;
 use crate::config::{Config, StoreConfig};
+use crate::store::Listener as _;
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dial::Show;
 use crate::store::redis::pool::Pools;
@@ -29,7 +30,7 @@ fn listener(url: &str) -> Arc<Listener> {
     let config = Config::from_url(url).unwrap();
     let StoreConfig::Redis(redis) = &config.store else { panic!("{url} is no server") };
     let endpoints = Way::new(redis, Greeting::default(), &Pools::new(1)).unwrap().endpoints(b"");
-    Arc::new(Listener::new(endpoints, config.io_timeout).unwrap())
+    Arc::new(Listener::new(endpoints, config.io_timeout, Box::new(read)).unwrap())
 }
 
 fn opened(url: &str) -> Arc<Listener> {
@@ -56,7 +57,7 @@ impl Listener {
             Notice::Free { name, .. } => number(&name).unwrap(),
             Notice::Granted { .. } => panic!("never read"),
         };
-        Ok(self.hear(until, &read)?.into_iter().map(|(_, notice)| number(notice)).collect())
+        Ok(self.hear(until)?.into_iter().map(|(_, notice)| number(notice)).collect())
     }
 
     /// As many as are waited for, however many come at a time.
@@ -241,7 +242,7 @@ fn what_is_told_says_since_when_its_connection_was_open() {
         listener.open(NAME, Deadline::after(LIMIT)).unwrap();
         let after = Moment::now();
         publish(&server, &listener, "1");
-        let by = listener.hear(soon(LIMIT), &read).unwrap()[0].0;
+        let by = listener.hear(soon(LIMIT)).unwrap()[0].0;
         assert!(before < by.since && by.since <= after);
         server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(listener.numbers(soon(LIMIT)).unwrap_err().kind(), ErrorKind::Refused);

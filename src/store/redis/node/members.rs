@@ -12,7 +12,7 @@ use crate::store::redis::codec::{Codec, Deployment, name_at};
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
-use crate::store::redis::dialect::{Copies, Dialect, Format};
+use crate::store::redis::dialect::{Copies, Format, notice};
 use crate::store::redis::listener::{self, Endpoint, Endpoints};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Gives;
@@ -37,7 +37,9 @@ impl Members {
         let ways = ways.collect::<Result<Vec<_>, _>>()?;
         let endpoints =
             Box::new(ByMember(ways.iter().map(|way| way.endpoints(&config.prefix)).collect()));
-        let listener = Arc::new(listener::Listener::new(endpoints, config.io_timeout)?);
+        // All members write the same, behind the same prefix.
+        let read = notice::reader(&config.prefix);
+        let listener = Arc::new(listener::Listener::new(endpoints, config.io_timeout, read)?);
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Guard { max_ttl: config.max_ttl, clustered };
@@ -150,11 +152,7 @@ impl Listener for Members {
     }
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
-        // All of them write the same, behind the same prefix.
-        let read = |payload: &[u8]| {
-            self.nodes.first()?.deployment.codec.dialect.format().read_notice(payload)
-        };
-        self.listener.hear(until, &read)
+        self.listener.hear(until)
     }
 
     fn close(&self) {

@@ -15,7 +15,7 @@ use crate::store::Failure;
 use crate::store::outbox::{Again, Outbox};
 use crate::store::redis::dialect::{Batch, Call, Script, guard};
 use crate::store::redis::fault;
-use crate::store::redis::pool::Slot;
+use crate::store::redis::pool::Lent;
 use crate::store::redis::sentinel::NEWS_EVERY;
 use crate::store::redis::target::Target;
 use crate::store::redis::unread::{About, Owing, Subject};
@@ -69,8 +69,8 @@ pub(super) struct Letter<'a> {
 }
 
 impl<'a> Letter<'a> {
-    /// What still belongs to an earlier one, and goes out where that did.
-    pub(super) fn more(batch: &'a Batch, about: About<'a>, deadline: Deadline) -> Letter<'a> {
+    /// It goes out on any connection by the deadline.
+    pub(super) fn new(batch: &'a Batch, about: About<'a>, deadline: Deadline) -> Letter<'a> {
         Letter {
             batch,
             about,
@@ -83,22 +83,22 @@ impl<'a> Letter<'a> {
 }
 
 impl Peer {
-    /// The connection for a letter: the slot's, or a new one. Also whether it is new.
+    /// The connection for a letter: the seat's, or a new one. Also whether it is new.
     fn ready<'a>(
         &self,
-        slot: &'a mut Slot,
+        lent: &'a mut Lent<'_>,
         letter: &Letter<'_>,
     ) -> Result<(&'a mut Wire, bool), Error> {
-        while let Some(wire) = &mut slot.wire {
+        while let Some(wire) = &mut lent.wire {
             if wire.is_demoted || !self.target.is_trusted(wire) {
-                self.discard(slot, &moved());
+                self.discard(lent, &moved());
             } else if wire.is_stale() {
                 let gone = "the server has closed the connection";
-                self.discard(slot, &Error::new(ErrorKind::Refused, gone));
+                self.discard(lent, &Error::new(ErrorKind::Refused, gone));
             } else if wire.unread.len() > letter.most {
                 let now = Deadline::at(Moment::ZERO);
-                self.catch_up(slot, if letter.is_scattered { now } else { letter.connect_by });
-                if slot.wire.as_ref().is_some_and(|wire| wire.unread.len() > letter.most) {
+                self.catch_up(lent, if letter.is_scattered { now } else { letter.connect_by });
+                if lent.wire.as_ref().is_some_and(|wire| wire.unread.len() > letter.most) {
                     let behind = "the server is behind with its replies";
                     return Err(Error::new(ErrorKind::Exhausted, behind));
                 }
@@ -106,7 +106,7 @@ impl Peer {
                 break;
             }
         }
-        let is_new = slot.wire.is_none();
+        let is_new = lent.wire.is_none();
         if is_new {
             let mut wire = self.target.dial(letter.connect_by, &|_| Ok(()))?;
             // Before one that declares it new there is none: it would be in quarantine by then.
@@ -114,21 +114,21 @@ impl Peer {
                 word.say(&mut wire, letter.connect_by)?;
             }
             wire.unread.outbox = Arc::clone(&self.outbox);
-            slot.wire = Some(Box::new(wire));
+            lent.wire = Some(Box::new(wire));
         }
         let none = || Error::bare(ErrorKind::Refused);
-        slot.wire.as_deref_mut().map(|wire| (wire, is_new)).ok_or_else(none)
+        lent.wire.as_deref_mut().map(|wire| (wire, is_new)).ok_or_else(none)
     }
 
-    /// Writes a letter. On an error nothing of it is under way in the slot.
-    pub(super) fn send(&self, slot: &mut Slot, letter: &Letter<'_>) -> Result<Moment, Failure> {
+    /// Writes a letter. On an error nothing of it is under way in the seat.
+    pub(super) fn send(&self, lent: &mut Lent<'_>, letter: &Letter<'_>) -> Result<Moment, Failure> {
         let Letter { batch, about, deadline, .. } = *letter;
         loop {
             if deadline.has_passed() {
                 let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
                 return Err(Failure::not_done(late));
             }
-            let (wire, is_new) = self.ready(slot, letter).map_err(Failure::not_done)?;
+            let (wire, is_new) = self.ready(lent, letter).map_err(Failure::not_done)?;
             if is_new {
                 // Behind it may be a server that was started again.
                 self.scripts.forget();
@@ -159,7 +159,7 @@ impl Peer {
             if count == 0 {
                 wire.unread.take_back(wire.unread.len() - before, &error);
             }
-            self.discard(slot, &error);
+            self.discard(lent, &error);
             if count > 0 {
                 return Err(Failure::unknown(error, sent));
             }
@@ -190,9 +190,9 @@ impl Peer {
         Ok(bytes)
     }
 
-    /// Throws the slot's wire away; what it owes stays unknown.
-    pub(super) fn discard(&self, slot: &mut Slot, error: &Error) {
-        if let Some(wire) = slot.wire.take() {
+    /// Throws the seat's wire away; what it owes stays unknown.
+    pub(super) fn discard(&self, lent: &mut Lent<'_>, error: &Error) {
+        if let Some(wire) = lent.wire.take() {
             self.target.doubt(&wire);
             if !wire.unread.is_empty() {
                 log::debug!("a connection that owes replies is given up: {error}");
@@ -200,19 +200,19 @@ impl Peer {
         }
     }
 
-    /// Reads what the slot's connection owes, and then `count` replies: to these calls, or to
+    /// Reads what the seat's connection owes, and then `count` replies: to these calls, or to
     /// commands that are no calls of scripts.
     pub(super) fn collect(
         &self,
-        slot: &mut Slot,
+        lent: &mut Lent<'_>,
         (count, calls): (usize, &[Call]),
         sent: Moment,
         deadline: Deadline,
     ) -> Vec<Carried> {
         let mut carried = Vec::with_capacity(count);
-        let mut skipped = self.skip(slot, deadline);
+        let mut skipped = self.skip(lent, deadline);
         while carried.len() < count {
-            if let (Ok(()), Some(wire)) = (&skipped, &mut slot.wire) {
+            if let (Ok(()), Some(wire)) = (&skipped, &mut lent.wire) {
                 let is_awaited = calls.get(carried.len()).is_some_and(|call| call.is_awaited);
                 let both = self.receive(wire, deadline).and_then(|value| {
                     let wait = || self.receive(wire, deadline);
@@ -227,7 +227,7 @@ impl Peer {
             } else {
                 let error = skipped.err().unwrap_or_else(|| Error::bare(ErrorKind::Refused));
                 // The connection is lost: the next reply on it could belong to another request.
-                self.discard(slot, &error);
+                self.discard(lent, &error);
                 carried.resize(count, Err(Failure::unknown(error, sent)));
                 break;
             }
@@ -257,9 +257,9 @@ impl Peer {
         }
     }
 
-    /// Reads what the slot's connection owes, which comes before anything else.
-    fn skip(&self, slot: &mut Slot, deadline: Deadline) -> Result<(), Error> {
-        let Some(wire) = &mut slot.wire else { return Ok(()) };
+    /// Reads what the seat's connection owes, which comes before anything else.
+    fn skip(&self, lent: &mut Lent<'_>, deadline: Deadline) -> Result<(), Error> {
+        let Some(wire) = &mut lent.wire else { return Ok(()) };
         while !wire.unread.is_empty() {
             let value = self.receive(wire, deadline)?;
             let Some(Owing { subject, sent, .. }) = wire.unread.pop() else { break };
@@ -288,7 +288,7 @@ impl Peer {
     }
 
     /// A server that refuses is about to be replaced, or to be a master again.
-    fn without_refusal(&self, carried: Carried) -> Carried {
+    pub(super) fn without_refusal(&self, carried: Carried) -> Carried {
         match &carried {
             Ok(Heard { value: Value::ServerError(error), .. }) if self.is_refused(&carried) => {
                 let why = fault::server(error);
@@ -298,20 +298,13 @@ impl Peer {
         }
     }
 
-    pub(super) fn without_refusals(&self, carried: Vec<Carried>) -> Vec<Carried> {
-        if !self.target.may_move() {
-            return carried;
-        }
-        carried.into_iter().map(|one| self.without_refusal(one)).collect()
-    }
-
-    /// Reads what the slot's connection owes while nothing else is under way on it, as far as it comes by
+    /// Reads what the seat's connection owes while nothing else is under way on it, as far as it comes by
     /// a moment. The rest may still come later.
-    pub(super) fn catch_up(&self, slot: &mut Slot, by: Deadline) {
-        let Some(wire) = &mut slot.wire else { return };
+    pub(super) fn catch_up(&self, lent: &mut Lent<'_>, by: Deadline) {
+        let Some(wire) = &mut lent.wire else { return };
         wire.has_whole(wire.unread.len(), by);
-        match self.skip(slot, Deadline::at(Moment::ZERO)) {
-            Err(error) if error.kind() != ErrorKind::NoAnswer => self.discard(slot, &error),
+        match self.skip(lent, Deadline::at(Moment::ZERO)) {
+            Err(error) if error.kind() != ErrorKind::NoAnswer => self.discard(lent, &error),
             Ok(()) | Err(_) => {}
         }
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, ConnectionId, Outbox};
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::fault;
-use crate::store::redis::pool::{Lent, Pool, Pools, Slot};
+use crate::store::redis::pool::{Lent, Pool, Pools};
 use crate::store::redis::target::Target;
 use crate::store::redis::unread::{About, MOST, Subject};
 use crate::store::redis::wire::Wire;
@@ -48,11 +48,11 @@ impl Single {
         is_scattered: bool,
     ) -> Result<Started<'a>, Failure> {
         let connect_by = connect_by(lane, deadline).min(connected_by);
-        let mut slot = self.pool.lend(lane, connect_by).map_err(Failure::not_done)?;
+        let mut lent = self.pool.lend(lane, connect_by).map_err(Failure::not_done)?;
         let most = MOST.saturating_sub(batch.replies());
         let letter = Letter { batch, about, most, connect_by, deadline, is_scattered };
-        let sent = self.peer.send(&mut slot, &letter)?;
-        Ok(Started { single: self, slot, batch, about, sent, deadline })
+        let sent = self.peer.send(&mut lent, &letter)?;
+        Ok(Started { single: self, lent, batch, about, sent, deadline })
     }
 
     /// Reads the replies that have come on connections that are not in use, while any to requests
@@ -62,25 +62,56 @@ impl Single {
         if !self.peer.outbox.has_unread(before) {
             return;
         }
-        self.pool.each_idle(|slot| {
-            if slot.wire.as_ref().is_some_and(|wire| !wire.unread.is_empty()) {
-                self.peer.catch_up(slot, Deadline::at(Moment::ZERO));
-                if given_up && slot.wire.as_ref().is_some_and(|wire| wire.unread.is_overdue()) {
+        self.pool.each_idle(|lent| {
+            if lent.wire.as_ref().is_some_and(|wire| !wire.unread.is_empty()) {
+                self.peer.catch_up(lent, Deadline::at(Moment::ZERO));
+                if given_up && lent.wire.as_ref().is_some_and(|wire| wire.unread.is_overdue()) {
                     let late = "a reply did not come in time";
-                    self.peer.discard(slot, &Error::new(ErrorKind::NoAnswer, late));
+                    self.peer.discard(lent, &Error::new(ErrorKind::NoAnswer, late));
                 }
             }
             self.peer.outbox.has_unread(before)
         });
     }
 
+    /// Uses a connection. Where none can be made, one that is open does for renewals and releases.
+    fn on_connection<T>(
+        &self,
+        lane: Lane,
+        connect_by: Deadline,
+        run: impl Fn(&mut Lent<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let lent = self.pool.lend(lane, connect_by).map_err(Failure::not_done);
+        match lent.and_then(|mut lent| run(&mut lent)) {
+            Err(failure) if lane != Lane::Caller && lacks_descriptors(&failure) => {
+                self.pool.lend_open().map_or(Err(failure), |mut lent| run(&mut lent))
+            }
+            done => done,
+        }
+    }
+
+    /// Reads the replies to a batch, and repeats the calls that have to be.
+    fn finish(
+        &self,
+        lent: &mut Lent<'_>,
+        batch: &Batch,
+        about: About<'_>,
+        sent: Moment,
+        deadline: Deadline,
+    ) -> Vec<Carried> {
+        let mut carried =
+            self.peer.collect(lent, (batch.calls.len(), &batch.calls), sent, deadline);
+        self.reload(lent, batch, about, &mut carried, deadline);
+        carried.into_iter().map(|one| self.peer.without_refusal(one)).collect()
+    }
+
     /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
     /// sends the calls that needed them again: those were not carried out. If the server is no
     /// master any more, it sends them to the new master. It also repeats a take or a look behind a
     /// give that was not done.
-    pub(super) fn reload(
+    fn reload(
         &self,
-        slot: &mut Slot,
+        lent: &mut Lent<'_>,
         batch: &Batch,
         about: About<'_>,
         carried: &mut [Carried],
@@ -96,20 +127,20 @@ impl Single {
         if again.is_empty() {
             return;
         }
-        if slot.wire.as_ref().is_some_and(|wire| wire.is_demoted) {
-            self.peer.discard(slot, &moved());
+        if lent.wire.as_ref().is_some_and(|wire| wire.is_demoted) {
+            self.peer.discard(lent, &moved());
         }
         let own = batch.only(&again);
         let requests: Vec<_> =
             again.iter().filter_map(|call| about.requests().get(*call).copied()).collect();
         let about = if requests.is_empty() { about } else { About::Requests(&requests) };
         let sent = self
-            .load(slot, &own, deadline)
-            .and_then(|()| self.peer.send(slot, &Letter::more(&own, about, deadline)));
+            .load(lent, &own, deadline)
+            .and_then(|()| self.peer.send(lent, &Letter::new(&own, about, deadline)));
         match sent {
             Ok(sent) => {
                 let answers =
-                    self.peer.collect(slot, (own.calls.len(), &own.calls), sent, deadline);
+                    self.peer.collect(lent, (own.calls.len(), &own.calls), sent, deadline);
                 for (index, answer) in again.into_iter().zip(answers) {
                     carried[index] = answer;
                 }
@@ -131,12 +162,12 @@ impl Single {
     }
 
     /// Loads the scripts that these calls need. A failure means that none of them was made.
-    fn load(&self, slot: &mut Slot, batch: &Batch, deadline: Deadline) -> Result<(), Failure> {
+    fn load(&self, lent: &mut Lent<'_>, batch: &Batch, deadline: Deadline) -> Result<(), Failure> {
         let (load, count) = batch.loads();
         let sent =
-            self.peer.send(slot, &Letter::more(&Batch::plain(load), About::Nothing, deadline));
+            self.peer.send(lent, &Letter::new(&Batch::plain(load), About::Nothing, deadline));
         let sent = sent.map_err(|failure| Failure::not_done(failure.error))?;
-        for answer in self.peer.collect(slot, (count, &[]), sent, deadline) {
+        for answer in self.peer.collect(lent, (count, &[]), sent, deadline) {
             match answer {
                 Ok(Heard { value: Value::ServerError(error), .. }) => {
                     return Err(Failure::not_done(fault::server(&error)));
@@ -158,50 +189,28 @@ impl Route for Single {
         deadline: Deadline,
     ) -> Vec<Carried> {
         let connect_by = connect_by(lane, deadline);
-        let letter =
-            Letter { batch, about, most: usize::MAX, connect_by, deadline, is_scattered: false };
-        let lend = |slot: &mut Slot| {
-            let sent = match self.peer.send(slot, &letter) {
-                Ok(sent) => sent,
-                Err(failure) => return all(batch, &failure),
-            };
-            let mut carried =
-                self.peer.collect(slot, (batch.calls.len(), &batch.calls), sent, deadline);
-            self.reload(slot, batch, about, &mut carried, deadline);
-            self.peer.without_refusals(carried)
-        };
-        let carried = self.pool.with(lane, connect_by, lend);
-        let carried = carried.unwrap_or_else(|error| all(batch, &Failure::not_done(error)));
-        if lane != Lane::Caller && carried.first().is_some_and(lacks_descriptors) {
-            // No connection can be made; leases must be renewed and released all the same.
-            return self.pool.with_open(lend).unwrap_or(carried);
-        }
-        carried
+        let letter = Letter { connect_by, ..Letter::new(batch, about, deadline) };
+        let carried = self.on_connection(lane, connect_by, |lent| {
+            let sent = self.peer.send(lent, &letter)?;
+            Ok(self.finish(lent, batch, about, sent, deadline))
+        });
+        carried.unwrap_or_else(|failure| all(batch, &failure))
     }
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
         let connect_by = connect_by(lane, deadline);
         let batch = self.peer.gives.pack(&owed.identity.give());
-        let (batch, about) = (&batch, About::Nothing);
-        let letter =
-            Letter { batch, about, most: MOST - 1, connect_by, deadline, is_scattered: false };
-        let lend = |slot: &mut Slot| {
-            let sent = self.peer.send(slot, &letter)?;
-            if let Some(wire) = &mut slot.wire {
+        let about = About::Nothing;
+        let letter = Letter { connect_by, most: MOST - 1, ..Letter::new(&batch, about, deadline) };
+        self.on_connection(lane, connect_by, |lent| {
+            let sent = self.peer.send(lent, &letter)?;
+            if let Some(wire) = &mut lent.wire {
                 let (concern, when) = (Concern::Release, (sent, deadline));
                 let id = self.peer.outbox.written(owed.clone(), concern, wire.unread.on);
                 wire.unread.push(Subject::Give(id, owed.identity.clone()), when);
             }
             Ok(())
-        };
-        let sent = self.pool.with(lane, connect_by, lend);
-        let sent = sent.unwrap_or_else(|error| Err(Failure::not_done(error)));
-        match sent {
-            Err(_) if lane != Lane::Caller && lacks_descriptors(&sent) => {
-                self.pool.with_open(lend).unwrap_or(sent)
-            }
-            sent => sent,
-        }
+        })
     }
 
     fn read_unread(&self, before: Moment) {
@@ -231,11 +240,11 @@ impl Route for Single {
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         let ping = &Batch::plain(redis::cmd("PING").get_packed_command());
-        let pong = self.pool.with(Lane::Caller, deadline, |slot| {
-            let sent = self.peer.send(slot, &Letter::more(ping, About::Nothing, deadline))?;
-            let pong = self.peer.collect(slot, (1, &[]), sent, deadline).pop();
+        let pong = self.on_connection(Lane::Caller, deadline, |lent| {
+            let sent = self.peer.send(lent, &Letter::new(ping, About::Nothing, deadline))?;
+            let pong = self.peer.collect(lent, (1, &[]), sent, deadline).pop();
             pong.unwrap_or_else(|| Err(Failure::not_done(Error::bare(ErrorKind::Protocol))))
-        })?;
+        });
         match pong.map_err(|failure| failure.error)? {
             Heard { value: Value::ServerError(error), .. } => Err(fault::server(&error)),
             _ => Ok(()),
@@ -246,7 +255,7 @@ impl Route for Single {
 /// A batch that was sent and not answered yet.
 pub(super) struct Started<'a> {
     single: &'a Single,
-    slot: Lent<'a>,
+    lent: Lent<'a>,
     batch: &'a Batch,
     about: About<'a>,
     sent: Moment,
@@ -255,26 +264,23 @@ pub(super) struct Started<'a> {
 
 impl Pending for Started<'_> {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.slot.wire.as_deref().map(Wire::fd)
+        self.lent.wire.as_deref().map(Wire::fd)
     }
 
     fn is_answered(&mut self, until: Deadline) -> bool {
-        let Some(wire) = &mut self.slot.wire else { return true };
+        let Some(wire) = &mut self.lent.wire else { return true };
         let count = wire.unread.len() + self.batch.replies();
         wire.has_whole(count, until)
     }
 
     fn finish(mut self: Box<Self>) -> Vec<Carried> {
-        let Started { single, ref mut slot, batch, about, sent, deadline } = *self;
-        let mut carried =
-            single.peer.collect(slot, (batch.calls.len(), &batch.calls), sent, deadline);
-        single.reload(slot, batch, about, &mut carried, deadline);
-        single.peer.without_refusals(carried)
+        let Started { single, ref mut lent, batch, about, sent, deadline } = *self;
+        single.finish(lent, batch, about, sent, deadline)
     }
 
     fn leave(mut self: Box<Self>) -> Vec<Carried> {
-        let Started { single, ref mut slot, batch, about, sent, deadline: by } = *self;
-        let Some(wire) = &mut slot.wire else { return Vec::new() };
+        let Started { single, ref mut lent, batch, about, sent, deadline: by } = *self;
+        let Some(wire) = &mut lent.wire else { return Vec::new() };
         let (on, when) = (wire.unread.on, (sent, by));
         for (index, call) in batch.calls.iter().enumerate() {
             let subject = match about.requests().get(index) {
@@ -314,9 +320,8 @@ pub(super) fn connect_by(lane: Lane, deadline: Deadline) -> Deadline {
 
 /// No connection could be made, for want of descriptors or the like. (A pool that is in use is not
 /// meant.)
-fn lacks_descriptors<T>(carried: &Result<T, Failure>) -> bool {
-    matches!(carried, Err(failure)
-        if failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted)
+fn lacks_descriptors(failure: &Failure) -> bool {
+    failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
 }
 
 pub(super) fn all(batch: &Batch, failure: &Failure) -> Vec<Carried> {

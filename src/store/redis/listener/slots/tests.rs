@@ -7,9 +7,9 @@ use std::thread;
 use super::super::subscription::QUIET;
 use super::super::{Endpoint, Endpoints};
 use super::*;
-use crate::store::Notice;
 use crate::store::redis::dial::Show;
 use crate::store::redis::wire::{Socket, Stream};
+use crate::store::{Listener as _, Notice};
 use crate::sync::Mutex;
 use kit::eventually;
 
@@ -68,7 +68,7 @@ impl Endpoints for Digits {
 /// The first channel of each server is open, and those are of the slot in which `c` lies.
 fn listener() -> (Listener, [Arc<Fake>; 2]) {
     let fakes = [(); 2].map(|()| Arc::<Fake>::default());
-    let listener = Listener::new(Box::new(Digits(fakes.clone())), LIMIT).unwrap();
+    let listener = Listener::new(Box::new(Digits(fakes.clone())), LIMIT, Box::new(read)).unwrap();
     for name in [b"01", b"11"] {
         listener.open(name, Deadline::after(LIMIT)).unwrap();
     }
@@ -94,7 +94,7 @@ fn a_server_that_is_slow_to_open_a_channel_keeps_no_notice_of_another_one() {
         eventually(LIMIT, || listener.state.lock().unheard.len() == 1);
         scope.spawn(|| {
             let until = Moment::now().plus(LIMIT);
-            while let Ok(heard) = listener.hear(until, &read)
+            while let Ok(heard) = listener.hear(until)
                 && Moment::now() < until
             {
                 heard.iter().for_each(|_| tell.send(()).unwrap());

@@ -23,8 +23,8 @@ use crate::clock::{Deadline, Moment};
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;
 use crate::store::redis::dial::Greeting;
-use crate::store::redis::dialect::Batch;
 use crate::store::redis::dialect::guard::Guard;
+use crate::store::redis::dialect::{Batch, notice};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
 use crate::store::redis::route::{Carried, Gives};
@@ -335,7 +335,7 @@ impl Listener {
                 b"end" => return heard,
                 // To see whether anybody hears.
                 b"" => {}
-                payload => heard.push(native.0.read_notice(payload).expect("a notice")),
+                payload => heard.push(notice::read(payload, &native.0.prefix).expect("a notice")),
             }
         }
     }

@@ -6,71 +6,91 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::error::{ErrorObject, leasehold_error};
-use super::status::{
-    self, LEASEHOLD_BUSY, LEASEHOLD_ERR_PANIC, LEASEHOLD_INTERRUPTED, LEASEHOLD_OK,
-    LEASEHOLD_TIMEOUT, leasehold_status,
+use super::bytes::{CBytes, one_line};
+use super::failure::{
+    self, Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_PANIC, LEASEHOLD_INTERRUPTED, LEASEHOLD_OK,
+    LEASEHOLD_TIMEOUT, bad, leasehold_status, panic_point,
 };
-use super::table;
-use crate::error::{Error, ErrorKind};
+use super::table::{self, Handled};
 use crate::fork;
 
-/// Why a body has nothing to hand out.
-#[derive(Clone)]
-pub(super) struct Failure {
+/// The particulars of a failure, from the last argument of the call that failed. Free it with
+/// leasehold_error_free().
+pub struct leasehold_error {
     pub(super) status: leasehold_status,
-    /// What is special about it; may be empty.
-    pub(super) detail: String,
+    pub(super) message: CBytes,
+    pub(super) detail: CBytes,
 }
 
-impl Failure {
-    pub(super) fn new(status: leasehold_status, detail: impl Into<String>) -> Failure {
-        Failure { status, detail: detail.into() }
-    }
-
-    /// The whole sentence.
-    pub(super) fn message(&self) -> String {
-        status::sentence(self.status, &self.detail)
+impl leasehold_error {
+    pub(super) fn new(failure: Failure) -> leasehold_error {
+        let Failure { status, detail } = failure;
+        let [_, what, advice] = failure::texts(status).map(CStr::to_string_lossy);
+        let colon = if detail.is_empty() { "" } else { ": " };
+        leasehold_error {
+            status,
+            message: CBytes::new(one_line(&format!("{what}{colon}{detail}; {advice}"))),
+            detail: CBytes::new(one_line(&detail)),
+        }
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        let detail = match (error.kind(), error.detail()) {
-            (ErrorKind::Closed, "") => "the client is closed",
-            (_, detail) => detail,
-        };
-        Failure::new(status::of(error.kind()), detail)
-    }
+impl Handled for leasehold_error {
+    const KIND: (u64, &'static str) = (1, "error");
 }
 
 /// Runs the body of a function that says how it went. `error` gets the particulars of a failure,
 /// and NULL otherwise.
 pub(super) fn call(
     error: *mut *mut leasehold_error,
-    body: impl FnOnce() -> Result<leasehold_status, Failure>,
+    body: impl FnOnce() -> Result<(), Failure>,
 ) -> leasehold_status {
-    let (status, failure) = match guarded(body) {
-        Ok(status) => (status, None),
-        Err(failure) => (failure.status, Some(failure)),
-    };
+    let failure = guarded(body).err();
+    let status = failure.as_ref().map_or(LEASEHOLD_OK, |failure| failure.status);
     if !error.is_null() {
-        let particular = failure.filter(|_| needs_particulars(status));
-        let told = |failure| guarded(|| table::open(ErrorObject::new(failure))).ok();
-        let handle = particular.and_then(told);
+        // Outcomes that a program expects say everything by themselves. It may take them in a loop,
+        // and would have to free an error each time.
+        let expected = [LEASEHOLD_BUSY, LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED];
+        let told = |failure| guarded(|| table::open(leasehold_error::new(failure))).ok();
+        let handle = failure.filter(|_| !expected.contains(&status)).and_then(told);
         // SAFETY: not NULL, so by the contract of every function it leads to room for a handle.
         unsafe { error.write(handle.unwrap_or(std::ptr::null_mut())) };
     }
     status
 }
 
-/// Outcomes that a program expects say everything by themselves. It may take them in a loop, and
-/// would have to free an error each time.
-fn needs_particulars(status: leasehold_status) -> bool {
-    !matches!(status, LEASEHOLD_OK | LEASEHOLD_BUSY | LEASEHOLD_TIMEOUT | LEASEHOLD_INTERRUPTED)
+/// The same with an output, which is written last, and so on success only. NULL is refused for it
+/// before anything is done that the caller could never learn of.
+pub(super) fn output<T>(
+    error: *mut *mut leasehold_error,
+    what: &str,
+    place: *mut T,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> leasehold_status {
+    call(error, || {
+        if place.is_null() {
+            return Err(bad(format!("the output '{what}' is NULL")));
+        }
+        let value = body()?;
+        // SAFETY: not NULL, so by the contract of every function it leads to room for the value.
+        unsafe { place.write(value) };
+        Ok(())
+    })
+}
+
+/// The same with an object, whose handle is the output.
+pub(super) fn open<T: Handled>(
+    error: *mut *mut leasehold_error,
+    what: &str,
+    place: *mut *mut T,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> leasehold_status {
+    output(error, what, place, || table::open(body()?))
 }
 
 /// Runs the body of a function that hands out a plain value, with one for the case that it fails.
@@ -78,28 +98,31 @@ pub(super) fn value<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) 
     guarded(body).unwrap_or(otherwise)
 }
 
-/// Runs the body of a function that says nothing.
-pub(super) fn silent(body: impl FnOnce() -> Result<(), Failure>) {
-    let _ = guarded(body);
+/// The same with a value of an object.
+pub(super) fn get<T: Handled, V>(handle: *const T, otherwise: V, read: impl FnOnce(&T) -> V) -> V {
+    value(otherwise, || Ok(read(&*table::get(handle)?)))
 }
 
-/// Writes an output. Called last, so that an output is written only on success.
-///
-/// # Safety
-/// `place` is NULL or leads to room for a `T`.
-pub(super) unsafe fn put<T>(place: *mut T, value: T) {
-    if !place.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { place.write(value) };
+/// The same with a string, whose length goes to `length` unless that is NULL.
+pub(super) fn string<T: Handled>(
+    handle: *const T,
+    length: *mut usize,
+    read: impl FnOnce(&T) -> &CBytes,
+) -> *const c_char {
+    let (start, bytes) = get(handle, (c"".as_ptr(), 0), |object| {
+        let string = read(object);
+        (string.start(), string.bytes().len())
+    });
+    if !length.is_null() {
+        // SAFETY: not NULL, so by the contract of every function it leads to room for a length.
+        unsafe { length.write(bytes) };
     }
+    start
 }
 
-/// Refuses NULL for an output, before anything is done that the caller could never learn of.
-pub(super) fn wanted<T>(output: &str, place: *mut T) -> Result<(), Failure> {
-    if !place.is_null() {
-        return Ok(());
-    }
-    Err(super::bytes::bad(format!("the output '{output}' is NULL")))
+/// Runs the body of a function that frees an object, and says nothing.
+pub(super) fn free<T: Handled>(handle: *const T, body: impl FnOnce(Arc<T>)) {
+    value((), || table::take(handle).map(body));
 }
 
 thread_local! {
@@ -124,14 +147,6 @@ fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     });
     DEPTH.set(DEPTH.get() - 1);
     result
-}
-
-/// Where a test can have the library panic; nothing anywhere else.
-#[track_caller]
-#[inline(always)]
-pub(super) fn panic_point() {
-    #[cfg(test)]
-    super::tests::panics::inject();
 }
 
 /// Dropping what was panicked with runs its code, which may panic again.

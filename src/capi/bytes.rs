@@ -3,8 +3,7 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use super::boundary::{Failure, panic_point};
-use crate::error::{Error, ErrorKind};
+use super::failure::{Failure, bad, panic_point};
 
 /// As a length, says that the bytes end with a zero byte.
 pub(super) const NUL: usize = usize::MAX;
@@ -14,10 +13,6 @@ pub const LEASEHOLD_FOREVER: i64 = i64::MAX;
 
 /// The longest URL, token or duration that is looked at.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
-
-pub(super) fn bad(detail: impl Into<String>) -> Failure {
-    Error::new(ErrorKind::BadArgument, detail).into()
-}
 
 /// The bytes of an argument, no more than `most` of them: a length that cannot be meant is refused
 /// before a byte is read.
@@ -98,16 +93,12 @@ pub(super) fn one_line(text: &str) -> String {
 
 /// A string that C may borrow for as long as its owner is there. It may hold zero bytes; one more
 /// follows it.
-pub(super) struct Lent(Box<[u8]>);
+pub(super) struct CBytes(Box<[u8]>);
 
-impl Lent {
-    pub(super) fn new(bytes: impl AsRef<[u8]>) -> Lent {
+impl CBytes {
+    pub(super) fn new(bytes: impl AsRef<[u8]>) -> CBytes {
         panic_point();
-        let bytes = bytes.as_ref();
-        let mut lent = Vec::with_capacity(bytes.len() + 1);
-        lent.extend_from_slice(bytes);
-        lent.push(0);
-        Lent(lent.into())
+        CBytes([bytes.as_ref(), &[0]].concat().into())
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -116,17 +107,5 @@ impl Lent {
 
     pub(super) fn start(&self) -> *const c_char {
         self.0.as_ptr().cast()
-    }
-
-    /// Writes the length, if somebody wants it.
-    ///
-    /// # Safety
-    /// `length` is NULL or leads to room for a `size_t`.
-    pub(super) unsafe fn lend(&self, length: *mut usize) -> *const c_char {
-        if !length.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { length.write(self.bytes().len()) };
-        }
-        self.start()
     }
 }

@@ -2,14 +2,13 @@
 
 use std::ffi::c_char;
 
-use super::boundary::{self, put, wanted};
-use super::bytes::{Lent, bad, bytes, span, text};
-use super::config::{ConfigObject, leasehold_config};
-use super::error::leasehold_error;
-use super::events::{EventsObject, leasehold_events};
-use super::lock::{LockObject, leasehold_lock};
-use super::status::{LEASEHOLD_OK, leasehold_status};
-use super::table::{self, Handled, Kind};
+use super::boundary::{self, leasehold_error};
+use super::bytes::{CBytes, bytes, span, text};
+use super::config::leasehold_config;
+use super::events::leasehold_events;
+use super::failure::{Failure, bad, leasehold_status};
+use super::lock::leasehold_lock;
+use super::table::{self, Handled};
 use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
 
@@ -17,7 +16,10 @@ use crate::{Client, Config, Counters};
 /// more thread belongs to the connection pools; it sleeps, and ends when everything that came of the
 /// client is freed.) Open one for a process and share it between threads. Free it with
 /// leasehold_client_free().
-pub struct leasehold_client(());
+pub struct leasehold_client {
+    client: Client,
+    store: CBytes,
+}
 
 /// What a client counts: one of LEASEHOLD_COUNTER_...
 pub type leasehold_counter = i32;
@@ -38,21 +40,16 @@ pub const LEASEHOLD_COUNTER_LOST: leasehold_counter = 7;
 /// Releases that found the lease gone, or could not tell.
 pub const LEASEHOLD_COUNTER_RELEASED_LATE: leasehold_counter = 8;
 
-pub(super) struct ClientObject {
-    client: Client,
-    store: Lent,
-}
-
-impl ClientObject {
-    fn new(client: Client) -> ClientObject {
-        let store = Lent::new(client.store());
-        ClientObject { client, store }
+impl leasehold_client {
+    fn new(config: Config) -> Result<leasehold_client, Failure> {
+        let client = Client::with_config(config)?;
+        let store = CBytes::new(client.store());
+        Ok(leasehold_client { client, store })
     }
 }
 
-impl Handled for ClientObject {
-    type Handle = leasehold_client;
-    const KIND: Kind = Kind::Client;
+impl Handled for leasehold_client {
+    const KIND: (u64, &'static str) = (3, "client");
 }
 
 /// Opens the store that a URL names, of `url_length` bytes or LEASEHOLD_NUL;
@@ -70,14 +67,9 @@ pub unsafe extern "C" fn leasehold_client_open(
     client: *mut *mut leasehold_client,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("client", client)?;
+    boundary::open(error, "client", client, || {
         // SAFETY: the header asks for a URL of that length.
-        let opened = Client::open(unsafe { text("URL", url, url_length)? })?;
-        let handle = table::open(ClientObject::new(opened))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(client, handle) };
-        Ok(LEASEHOLD_OK)
+        leasehold_client::new(Config::from_url(unsafe { text("URL", url, url_length)? })?)
     })
 }
 
@@ -91,13 +83,7 @@ pub unsafe extern "C" fn leasehold_client_open_env(
     client: *mut *mut leasehold_client,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("client", client)?;
-        let handle = table::open(ClientObject::new(Client::with_config(Config::from_env()?)?))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(client, handle) };
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::open(error, "client", client, || leasehold_client::new(Config::from_env()?))
 }
 
 /// Opens a store that was set up in code. The configuration stays the caller's to free; it can open
@@ -111,15 +97,11 @@ pub unsafe extern "C" fn leasehold_client_open_config(
     client: *mut *mut leasehold_client,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("client", client)?;
-        let config = table::get::<ConfigObject>(config)?;
-        let opened = Client::with_config(config.read()?)?;
-        config.seal();
-        let handle = table::open(ClientObject::new(opened))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(client, handle) };
-        Ok(LEASEHOLD_OK)
+    boundary::open(error, "client", client, || {
+        let config = table::get(config)?;
+        let opened = leasehold_client::new(config.settings.lock().read()?)?;
+        config.settings.lock().seal();
+        Ok(opened)
     })
 }
 
@@ -141,17 +123,13 @@ pub unsafe extern "C" fn leasehold_client_lock(
     lock: *mut *mut leasehold_lock,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("lock", lock)?;
-        let client = table::get::<ClientObject>(client)?;
+    boundary::open(error, "lock", lock, || {
+        let client = table::get(client)?;
         // SAFETY: the header asks for a name of that length.
         let name = unsafe { bytes("name", name, name_length, MAX_NAME)? };
         let made = client.client.lock(name);
         made.check_name()?;
-        let handle = table::open(LockObject::new(made))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(lock, handle) };
-        Ok(LEASEHOLD_OK)
+        Ok(leasehold_lock::new(made))
     })
 }
 
@@ -162,10 +140,7 @@ pub unsafe extern "C" fn leasehold_client_ping(
     client: *mut leasehold_client,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        table::get::<ClientObject>(client)?.client.ping()?;
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::call(error, || Ok(table::get(client)?.client.ping()?))
 }
 
 /// Subscribes to what happens to the leases of this client from now on. Each subscription gets
@@ -179,13 +154,8 @@ pub unsafe extern "C" fn leasehold_client_events(
     events: *mut *mut leasehold_events,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("events", events)?;
-        let subscribed = table::get::<ClientObject>(client)?.client.events()?;
-        let handle = table::open(EventsObject::new(subscribed))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(events, handle) };
-        Ok(LEASEHOLD_OK)
+    boundary::open(error, "events", events, || {
+        Ok(leasehold_events::new(table::get(client)?.client.events()?))
     })
 }
 
@@ -201,14 +171,10 @@ pub unsafe extern "C" fn leasehold_client_counter(
     count: *mut u64,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("count", count)?;
-        let client = table::get::<ClientObject>(client)?;
-        let counted = counted(&client.client.counters(), counter)
-            .ok_or_else(|| bad(format!("there is no counter {counter}")))?;
-        // SAFETY: the header asks for room for a number.
-        unsafe { put(count, counted) };
-        Ok(LEASEHOLD_OK)
+    boundary::output(error, "count", count, || {
+        let client = table::get(client)?;
+        counted(&client.client.counters(), counter)
+            .ok_or_else(|| bad(format!("there is no counter {counter}")))
     })
 }
 
@@ -233,7 +199,7 @@ fn counted(counters: &Counters, counter: leasehold_counter) -> Option<u64> {
 /// client is freed. Never NULL; empty for a wrong handle. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_store(client: *const leasehold_client) -> *const c_char {
-    boundary::value(c"".as_ptr(), || Ok(table::get::<ClientObject>(client)?.store.start()))
+    boundary::string(client, std::ptr::null_mut(), |client| &client.store)
 }
 
 /// Closes the client: every lease becomes invalid at once and is released, calls that wait return
@@ -249,10 +215,7 @@ pub unsafe extern "C" fn leasehold_client_close(
     client: *mut leasehold_client,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        table::get::<ClientObject>(client)?.client.close()?;
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::call(error, || Ok(table::get(client)?.client.close()?))
 }
 
 /// The same with another limit than close_timeout. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
@@ -264,9 +227,8 @@ pub unsafe extern "C" fn leasehold_client_close_within(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        let client = table::get::<ClientObject>(client)?;
-        client.client.close_timeout(span("close_timeout", timeout_ms)?)?;
-        Ok(LEASEHOLD_OK)
+        let client = table::get(client)?;
+        Ok(client.client.close_timeout(span("close_timeout", timeout_ms)?)?)
     })
 }
 
@@ -276,8 +238,5 @@ pub unsafe extern "C" fn leasehold_client_close_within(
 /// child, nothing that is the parent's. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_free(client: *mut leasehold_client) {
-    boundary::silent(|| {
-        let object = table::take::<ClientObject>(client)?;
-        Ok(object.client.close()?)
-    });
+    boundary::free(client, |client| drop(client.client.close()));
 }

@@ -1,48 +1,31 @@
 //! How a client is set up.
 
 use std::ffi::c_char;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::boundary::{self, Failure, put, wanted};
-use super::bytes::{Lent, bytes, span, text};
-use super::error::leasehold_error;
+use super::boundary::{self, leasehold_error};
+use super::bytes::{CBytes, bytes, span, text};
+use super::failure::{Failure, leasehold_status};
 use super::settings::Settings;
-use super::status::{LEASEHOLD_ERR_SEALED, LEASEHOLD_OK, leasehold_status};
-use super::table::{self, Handled, Kind};
+use super::table::{self, Handled};
 use crate::Config;
 use crate::config::limits::MAX_NAME;
 use crate::sync::Mutex;
 
 /// How a client is set up: a URL, and what a program would rather set in code. Free it with
 /// leasehold_config_free().
-pub struct leasehold_config(());
-
-pub(super) struct ConfigObject {
-    settings: Mutex<Settings<Config>>,
-    /// A client has been opened with it.
-    sealed: AtomicBool,
-    store: Lent,
+pub struct leasehold_config {
+    pub(super) settings: Mutex<Settings<Config>>,
+    store: CBytes,
 }
 
-impl Handled for ConfigObject {
-    type Handle = leasehold_config;
-    const KIND: Kind = Kind::Config;
+impl Handled for leasehold_config {
+    const KIND: (u64, &'static str) = (2, "config");
 }
 
-impl ConfigObject {
-    fn new(config: Config) -> ConfigObject {
-        let store = Lent::new(config.display_store());
-        let settings = Mutex::new(Settings::new(config));
-        ConfigObject { settings, sealed: AtomicBool::new(false), store }
-    }
-
-    /// The settings, for opening a client.
-    pub(super) fn read(&self) -> Result<Config, Failure> {
-        self.settings.lock().read()
-    }
-
-    pub(super) fn seal(&self) {
-        self.sealed.store(true, Ordering::Release);
+impl leasehold_config {
+    fn new(config: Config) -> leasehold_config {
+        let store = CBytes::new(config.display_store());
+        leasehold_config { settings: Mutex::new(Settings::new(config)), store }
     }
 }
 
@@ -52,15 +35,7 @@ fn set(
     what: &'static str,
     change: impl FnOnce(&'static str, Config) -> Result<Config, Failure>,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        let object = table::get::<ConfigObject>(config)?;
-        let mut settings = object.settings.lock();
-        if object.sealed.load(Ordering::Acquire) {
-            return Err(Failure::new(LEASEHOLD_ERR_SEALED, ""));
-        }
-        settings.set(what, change)?;
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::call(std::ptr::null_mut(), || table::get(config)?.settings.lock().set(what, change))
 }
 
 /// Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
@@ -98,14 +73,10 @@ pub unsafe extern "C" fn leasehold_config_from_url(
     config: *mut *mut leasehold_config,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("config", config)?;
+    boundary::open(error, "config", config, || {
         // SAFETY: the header asks for a URL of that length.
-        let read = Config::from_url(unsafe { text("URL", url, url_length)? })?;
-        let handle = table::open(ConfigObject::new(read))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(config, handle) };
-        Ok(LEASEHOLD_OK)
+        let url = unsafe { text("URL", url, url_length)? };
+        Ok(leasehold_config::new(Config::from_url(url)?))
     })
 }
 
@@ -119,13 +90,7 @@ pub unsafe extern "C" fn leasehold_config_from_env(
     config: *mut *mut leasehold_config,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("config", config)?;
-        let handle = table::open(ConfigObject::new(Config::from_env()?))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(config, handle) };
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::open(error, "config", config, || Ok(leasehold_config::new(Config::from_env()?)))
 }
 
 /// Sets what is put before every name in the store: any bytes, none by default. On Redis, where a
@@ -192,12 +157,12 @@ pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
 /// configuration is freed. Never NULL; empty for a wrong handle. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_store(config: *const leasehold_config) -> *const c_char {
-    boundary::value(c"".as_ptr(), || Ok(table::get::<ConfigObject>(config)?.store.start()))
+    boundary::string(config, std::ptr::null_mut(), |config| &config.store)
 }
 
 /// Frees a configuration. Clients that were opened with it go on. Does nothing for NULL, and for a
 /// handle that is wrong. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_free(config: *mut leasehold_config) {
-    boundary::silent(|| table::take::<ConfigObject>(config).map(drop));
+    boundary::free(config, drop);
 }

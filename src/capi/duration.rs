@@ -2,10 +2,9 @@
 
 use std::ffi::c_char;
 
-use super::boundary::{self, put, wanted};
+use super::boundary::{self, leasehold_error};
 use super::bytes::text;
-use super::error::leasehold_error;
-use super::status::{LEASEHOLD_OK, leasehold_status};
+use super::failure::leasehold_status;
 use crate::parse_duration;
 
 /// Reads a duration as people write it, of `text_length` bytes or LEASEHOLD_NUL: "250ms", "10s",
@@ -20,13 +19,10 @@ pub unsafe extern "C" fn leasehold_duration_parse(
     ms: *mut i64,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("ms", ms)?;
+    boundary::output(error, "ms", ms, || {
         // SAFETY: the header asks for text of that length.
         let span = parse_duration(unsafe { self::text("duration", text, text_length)? })?;
         let whole = span.as_nanos().div_ceil(1_000_000);
-        // SAFETY: the header asks for room for a number.
-        unsafe { put(ms, i64::try_from(whole).unwrap_or(i64::MAX)) };
-        Ok(LEASEHOLD_OK)
+        Ok(i64::try_from(whole).unwrap_or(i64::MAX))
     })
 }

@@ -1,35 +1,36 @@
-//! The particulars of a failure.
+//! What a program asks about a status, and about an error.
 
 use std::ffi::c_char;
 
-use super::boundary::{self, Failure};
-use super::bytes::{Lent, one_line};
-use super::status::{LEASEHOLD_OK, leasehold_status};
-use super::table::{self, Handled, Kind};
+use super::boundary::{self, leasehold_error};
+use super::failure::{Failure, LEASEHOLD_OK, is_retriable, leasehold_status, texts};
+use super::table;
 
-/// The particulars of a failure, from the last argument of the call that failed. Free it with
-/// leasehold_error_free().
-pub struct leasehold_error(());
-
-pub(super) struct ErrorObject {
-    status: leasehold_status,
-    message: Lent,
-    detail: Lent,
+/// The short, stable name of a status, such as "busy" or "bad_argument". It is static: never free
+/// it. Never NULL, also for a number that is no status. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_name(status: leasehold_status) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(texts(status)[0].as_ptr()))
 }
 
-impl ErrorObject {
-    pub(super) fn new(failure: Failure) -> ErrorObject {
-        ErrorObject {
-            status: failure.status,
-            message: Lent::new(one_line(&failure.message())),
-            detail: Lent::new(one_line(&failure.detail)),
-        }
-    }
+/// What a status means, as a part of a sentence. It is static: never free it. Never NULL. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_message(status: leasehold_status) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(texts(status)[1].as_ptr()))
 }
 
-impl Handled for ErrorObject {
-    type Handle = leasehold_error;
-    const KIND: Kind = Kind::Error;
+/// What to do about a status, as a part of a sentence. It is static: never free it. Never NULL. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_advice(status: leasehold_status) -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(texts(status)[2].as_ptr()))
+}
+
+/// Whether the same call can succeed later without anybody changing anything. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_status_is_retriable(status: leasehold_status) -> bool {
+    boundary::value(false, || Ok(is_retriable(status)))
 }
 
 /// The status that the failed call returned; LEASEHOLD_OK for NULL, LEASEHOLD_ERR_HANDLE for what
@@ -39,7 +40,7 @@ pub unsafe extern "C" fn leasehold_error_status(error: *const leasehold_error) -
     if error.is_null() {
         return LEASEHOLD_OK;
     }
-    boundary::call(std::ptr::null_mut(), || Ok(table::get::<ErrorObject>(error)?.status))
+    boundary::call(std::ptr::null_mut(), || Err(Failure::new(table::get(error)?.status, "")))
 }
 
 /// What went wrong and what to do about it, as one sentence of UTF-8 without a line end. It never
@@ -50,9 +51,7 @@ pub unsafe extern "C" fn leasehold_error_message(error: *const leasehold_error) 
     if error.is_null() {
         return c"no error".as_ptr();
     }
-    boundary::value(c"not the handle of an error".as_ptr(), || {
-        Ok(table::get::<ErrorObject>(error)?.message.start())
-    })
+    boundary::get(error, c"not the handle of an error".as_ptr(), |error| error.message.start())
 }
 
 /// Only what is special about this failure, without the sentences that
@@ -60,12 +59,12 @@ pub unsafe extern "C" fn leasehold_error_message(error: *const leasehold_error) 
 /// Borrowed: it is valid until the error is freed. Never NULL. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_detail(error: *const leasehold_error) -> *const c_char {
-    boundary::value(c"".as_ptr(), || Ok(table::get::<ErrorObject>(error)?.detail.start()))
+    boundary::string(error, std::ptr::null_mut(), |error| &error.detail)
 }
 
 /// Frees an error and its strings. Does nothing for NULL, and for a handle that is wrong. Any
 /// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_free(error: *mut leasehold_error) {
-    boundary::silent(|| table::take::<ErrorObject>(error).map(drop));
+    boundary::free(error, drop);
 }

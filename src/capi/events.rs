@@ -1,26 +1,114 @@
-//! A subscription to what happens to leases in the background.
+//! What happens to leases in the background, and subscriptions to that.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::boundary::{self, Failure, put, wanted};
-use super::bytes::limit;
-use super::error::leasehold_error;
-use super::event::{EventObject, leasehold_event};
-use super::status::{LEASEHOLD_ERR_CLOSED, LEASEHOLD_OK, LEASEHOLD_TIMEOUT, leasehold_status};
-use super::table::{self, Handled, Kind};
-use crate::{Event, Events};
+use super::boundary::{self, leasehold_error};
+use super::bytes::{CBytes, limit};
+use super::failure::{Failure, LEASEHOLD_ERR_CLOSED, LEASEHOLD_TIMEOUT, leasehold_status};
+use super::table::{self, Handled};
+use crate::{Event, EventKind, Events, LossReason};
+
+/// Something that happened to a lease without its holder's doing, from leasehold_events_next().
+/// Free it with leasehold_event_free().
+pub struct leasehold_event {
+    kind: i32,
+    reason: i32,
+    name: CBytes,
+    fence: u64,
+}
+
+/// No event: what leasehold_event_kind() says of a wrong handle.
+pub const LEASEHOLD_EVENT_NONE: i32 = 0;
+/// Renewal has not got through for a while, or max_hold is near: less than a third of the ttl is
+/// left. Time to finish.
+pub const LEASEHOLD_EVENT_AT_RISK: i32 = 1;
+/// The lease is over; it says so itself from now on. Told up to 100 ms before its validity would
+/// have ended, unless this process itself did not run.
+pub const LEASEHOLD_EVENT_LOST: i32 = 2;
+/// A lease that was freed without a release was gone already, or the store did not say.
+pub const LEASEHOLD_EVENT_RELEASED_LATE: i32 = 3;
+
+/// No reason: the event is not LEASEHOLD_EVENT_LOST.
+pub const LEASEHOLD_LOSS_NONE: i32 = 0;
+/// The store says that the lock is not ours: deleted, flushed, or somebody else's by now.
+pub const LEASEHOLD_LOSS_NOT_HELD: i32 = 1;
+/// Its ttl ran out: the store could not be reached, or renewal was off.
+pub const LEASEHOLD_LOSS_EXPIRED: i32 = 2;
+/// max_hold was reached.
+pub const LEASEHOLD_LOSS_MAX_HOLD: i32 = 3;
+/// The client's background thread has failed. The client is closed.
+pub const LEASEHOLD_LOSS_NOT_RENEWED: i32 = 4;
+
+impl leasehold_event {
+    pub(super) fn new(event: &Event) -> leasehold_event {
+        let (kind, reason) = match event.kind {
+            EventKind::AtRisk => (LEASEHOLD_EVENT_AT_RISK, LEASEHOLD_LOSS_NONE),
+            EventKind::Lost(reason) => (LEASEHOLD_EVENT_LOST, loss(reason)),
+            EventKind::ReleasedLate => (LEASEHOLD_EVENT_RELEASED_LATE, LEASEHOLD_LOSS_NONE),
+        };
+        leasehold_event { kind, reason, name: CBytes::new(&event.name), fence: event.fence }
+    }
+}
+
+fn loss(reason: LossReason) -> i32 {
+    match reason {
+        LossReason::NotHeld => LEASEHOLD_LOSS_NOT_HELD,
+        LossReason::Expired => LEASEHOLD_LOSS_EXPIRED,
+        LossReason::MaxHold => LEASEHOLD_LOSS_MAX_HOLD,
+        LossReason::NotRenewed => LEASEHOLD_LOSS_NOT_RENEWED,
+    }
+}
+
+impl Handled for leasehold_event {
+    const KIND: (u64, &'static str) = (8, "event");
+}
+
+/// What happened: one of LEASEHOLD_EVENT_... More may come. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_event_kind(event: *const leasehold_event) -> i32 {
+    boundary::get(event, LEASEHOLD_EVENT_NONE, |event| event.kind)
+}
+
+/// Why a lease was lost: one of LEASEHOLD_LOSS_... More may come. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_event_reason(event: *const leasehold_event) -> i32 {
+    boundary::get(event, LEASEHOLD_LOSS_NONE, |event| event.reason)
+}
+
+/// The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
+/// and it may hold others. Borrowed: it is valid until the event is freed. Never NULL; empty for a
+/// wrong handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_event_name(
+    event: *const leasehold_event,
+    length: *mut usize,
+) -> *const c_char {
+    boundary::string(event, length, |event| &event.name)
+}
+
+/// The fence of the lease: with the name, it says which lease it was. 0 for a wrong handle. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_event_fence(event: *const leasehold_event) -> u64 {
+    boundary::get(event, 0, |event| event.fence)
+}
+
+/// Frees an event and its strings. Does nothing for NULL, and for a handle that is wrong. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_event_free(event: *mut leasehold_event) {
+    boundary::free(event, drop);
+}
 
 /// A subscription to what happens to a client's leases, from leasehold_client_events(). Free it
 /// with leasehold_events_free().
 ///
 /// Each subscription keeps its own events for a reader that is slow: it may miss
 /// LEASEHOLD_EVENT_AT_RISK (they are counted), never LEASEHOLD_EVENT_LOST.
-pub struct leasehold_events(());
-
-pub(super) struct EventsObject {
+pub struct leasehold_events {
     events: Events,
     freed: AtomicBool,
 }
@@ -28,14 +116,13 @@ pub(super) struct EventsObject {
 /// How soon a thread that waits learns that the subscription was freed.
 const SLICE: Duration = Duration::from_millis(100);
 
-impl Handled for EventsObject {
-    type Handle = leasehold_events;
-    const KIND: Kind = Kind::Events;
+impl Handled for leasehold_events {
+    const KIND: (u64, &'static str) = (7, "events");
 }
 
-impl EventsObject {
-    pub(super) fn new(events: Events) -> EventsObject {
-        EventsObject { events, freed: AtomicBool::new(false) }
+impl leasehold_events {
+    pub(super) fn new(events: Events) -> leasehold_events {
+        leasehold_events { events, freed: AtomicBool::new(false) }
     }
 
     fn next(&self, wait: Option<Duration>) -> Result<Option<Event>, Failure> {
@@ -60,7 +147,7 @@ impl EventsObject {
 /// until the subscription is freed. -1 for a wrong handle, and in a forked child. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_events_descriptor(events: *const leasehold_events) -> c_int {
-    boundary::value(-1, || Ok(table::get::<EventsObject>(events)?.events.as_fd().as_raw_fd()))
+    boundary::get(events, -1, |events| events.events.as_fd().as_raw_fd())
 }
 
 /// The next event, waiting for it `wait_ms` at most: 0 does not wait, LEASEHOLD_FOREVER has no
@@ -77,16 +164,9 @@ pub unsafe extern "C" fn leasehold_events_next(
     event: *mut *mut leasehold_event,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("event", event)?;
-        let object = table::get::<EventsObject>(events)?;
-        let Some(next) = object.next(limit("wait", wait_ms)?)? else {
-            return Ok(LEASEHOLD_TIMEOUT);
-        };
-        let handle = table::open(EventObject::new(&next))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(event, handle) };
-        Ok(LEASEHOLD_OK)
+    boundary::open(error, "event", event, || {
+        let next = table::get(events)?.next(limit("wait", wait_ms)?)?;
+        next.as_ref().map(leasehold_event::new).ok_or_else(|| Failure::new(LEASEHOLD_TIMEOUT, ""))
     })
 }
 
@@ -94,7 +174,7 @@ pub unsafe extern "C" fn leasehold_events_next(
 /// time; 0 for a wrong handle. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_events_dropped(events: *const leasehold_events) -> u64 {
-    boundary::value(0, || Ok(table::get::<EventsObject>(events)?.events.dropped()))
+    boundary::get(events, 0, |events| events.events.dropped())
 }
 
 /// Ends a subscription and frees it; its descriptor is closed. A thread that waits in
@@ -102,9 +182,5 @@ pub unsafe extern "C" fn leasehold_events_dropped(events: *const leasehold_event
 /// before stay. Does nothing for NULL, and for a handle that is wrong. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_events_free(events: *mut leasehold_events) {
-    boundary::silent(|| {
-        let object = table::take::<EventsObject>(events)?;
-        object.freed.store(true, Ordering::Release);
-        Ok(())
-    });
+    boundary::free(events, |events| events.freed.store(true, Ordering::Release));
 }

@@ -3,49 +3,44 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use super::boundary::{self, Failure, put};
-use super::bytes::{Lent, bad, millis, span};
-use super::error::leasehold_error;
+use super::boundary::{self, leasehold_error};
+use super::bytes::{CBytes, millis, span};
+use super::failure::{Failure, bad, leasehold_status};
 use super::log;
-use super::status::{LEASEHOLD_OK, leasehold_status};
-use super::table::{self, Handled, Kind};
+use super::table::{self, Handled};
+use crate::Lease;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex};
-use crate::{Lease, Token};
 
 /// One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
 /// the background unless that was switched off. Free it with leasehold_lease_free(), which releases
 /// it if nothing else has ended it.
-pub struct leasehold_lease(());
-
-/// Ending a lease takes the lease itself. So it lies in a place that is empty afterwards; calls
-/// that talk to the store borrow it from there, and the call that ends it waits for them.
-pub(super) struct LeaseObject {
-    held: Mutex<Held>,
+pub struct leasehold_lease {
+    // Ending a lease takes the lease itself. So it lies in a place that is empty afterwards; calls
+    // that talk to the store borrow it from there, and the call that ends it waits for them.
+    place: Mutex<Place>,
     returned: Condvar,
     fence: u64,
-    token: Lent,
-    name: Lent,
+    token: CBytes,
+    name: CBytes,
 }
 
-struct Held {
+struct Place {
     lease: Option<Arc<Lease>>,
     borrowers: u32,
 }
 
-impl Handled for LeaseObject {
-    type Handle = leasehold_lease;
-    const KIND: Kind = Kind::Lease;
+impl Handled for leasehold_lease {
+    const KIND: (u64, &'static str) = (6, "lease");
 }
 
-impl LeaseObject {
-    pub(super) fn new(lease: Lease) -> LeaseObject {
-        let token: Token = lease.token();
-        LeaseObject {
+impl leasehold_lease {
+    pub(super) fn new(lease: Lease) -> leasehold_lease {
+        leasehold_lease {
             fence: lease.fence(),
-            token: Lent::new(token.to_string()),
-            name: Lent::new(lease.name()),
-            held: Mutex::new(Held { lease: Some(Arc::new(lease)), borrowers: 0 }),
+            token: CBytes::new(lease.token().to_string()),
+            name: CBytes::new(lease.name()),
+            place: Mutex::new(Place { lease: Some(Arc::new(lease)), borrowers: 0 }),
             returned: Condvar::default(),
         }
     }
@@ -57,53 +52,51 @@ impl LeaseObject {
 
     /// Looks at the lease, which takes an instant; `None` when it was ended.
     fn look<T>(&self, look: impl FnOnce(&Lease) -> T) -> Option<T> {
-        self.held.lock().lease.as_deref().map(look)
+        self.place.lock().lease.as_deref().map(look)
     }
 
     /// Lets a call that may take long use the lease.
     fn borrow<T>(&self, talk: impl FnOnce(&Lease) -> Result<T, Error>) -> Result<T, Failure> {
-        let mut held = self.held.lock();
-        let lease = held.lease.clone().ok_or_else(|| self.over())?;
-        held.borrowers += 1;
-        drop(held);
-        // The loan is dropped after the clone, which is declared later, and so it is when there is
-        // a panic: the call that waits for the loan's end must be the only one that has the lease.
-        let _loan = Loan { of: self };
+        let mut place = self.place.lock();
+        let lease = place.lease.clone().ok_or_else(|| self.over())?;
+        place.borrowers += 1;
+        drop(place);
+        // Dropped after the clone, which is declared later, and so it is when there is a panic: the
+        // call that waits for it must be the only one that has the lease.
+        let _borrower = Borrower(self);
         let lease = lease;
         Ok(talk(&lease)?)
     }
 
     /// Takes the lease out, when nobody uses it any more.
     fn end(&self) -> Result<Lease, Failure> {
-        let mut held = self.held.lock();
-        if held.borrowers > 0 && log::is_inside() {
+        let mut place = self.place.lock();
+        if place.borrowers > 0 && log::is_inside() {
             // The call that uses it may be waiting for this very call of the log function. What it
             // was told of is over, so that there is nothing to wait for.
-            if held.lease.as_deref().is_some_and(Lease::is_valid) {
+            if place.lease.as_deref().is_some_and(Lease::is_valid) {
                 return Err(bad("a lease that is being extended is not ended by a log function"));
             }
-            let over_already = held.lease.take();
-            drop(held);
+            let over_already = place.lease.take();
+            drop(place);
             drop(over_already);
             return Err(self.over());
         }
-        let lease = held.lease.take().ok_or_else(|| self.over())?;
-        while held.borrowers > 0 {
-            held = self.returned.wait(held);
+        let lease = place.lease.take().ok_or_else(|| self.over())?;
+        while place.borrowers > 0 {
+            place = self.returned.wait(place);
         }
-        drop(held);
+        drop(place);
         Arc::into_inner(lease).ok_or_else(|| self.over())
     }
 }
 
-struct Loan<'a> {
-    of: &'a LeaseObject,
-}
+struct Borrower<'a>(&'a leasehold_lease);
 
-impl Drop for Loan<'_> {
+impl Drop for Borrower<'_> {
     fn drop(&mut self) {
-        self.of.held.lock().borrowers -= 1;
-        self.of.returned.notify_all();
+        self.0.place.lock().borrowers -= 1;
+        self.0.returned.notify_all();
     }
 }
 
@@ -112,7 +105,7 @@ impl Drop for Loan<'_> {
 /// is over. 0 for a wrong handle. Asks nobody. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) -> u64 {
-    boundary::value(0, || Ok(table::get::<LeaseObject>(lease)?.fence))
+    boundary::get(lease, 0, |lease| lease.fence)
 }
 
 /// The token that marks the grant in the store: 32 hexadecimal digits. It is all that is needed to
@@ -120,7 +113,7 @@ pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) ->
 /// handle. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_token(lease: *const leasehold_lease) -> *const c_char {
-    boundary::value(c"".as_ptr(), || Ok(table::get::<LeaseObject>(lease)?.token.start()))
+    boundary::string(lease, std::ptr::null_mut(), |lease| &lease.token)
 }
 
 /// The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
@@ -131,32 +124,21 @@ pub unsafe extern "C" fn leasehold_lease_name(
     lease: *const leasehold_lease,
     length: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the header asks for NULL or room for a length.
-    unsafe { put(length, 0) };
-    boundary::value(c"".as_ptr(), || {
-        let object = table::get::<LeaseObject>(lease)?;
-        // SAFETY: the header asks for NULL or room for a length.
-        Ok(unsafe { object.name.lend(length) })
-    })
+    boundary::string(lease, length, |lease| &lease.name)
 }
 
 /// For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it
 /// is over or lost, and for a wrong handle. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_remaining_ms(lease: *const leasehold_lease) -> i64 {
-    boundary::value(0, || {
-        let remaining = table::get::<LeaseObject>(lease)?.look(Lease::remaining);
-        Ok(remaining.map_or(0, millis))
-    })
+    boundary::get(lease, 0, |lease| lease.look(Lease::remaining).map_or(0, millis))
 }
 
 /// Whether the lease may be relied on at this moment, without asking anybody; false for a wrong
 /// handle. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease) -> bool {
-    boundary::value(false, || {
-        Ok(table::get::<LeaseObject>(lease)?.look(Lease::is_valid).unwrap_or(false))
-    })
+    boundary::get(lease, false, |lease| lease.look(Lease::is_valid).unwrap_or(false))
 }
 
 /// Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
@@ -170,10 +152,7 @@ pub unsafe extern "C" fn leasehold_lease_extend(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.borrow(Lease::extend)?;
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::call(error, || table::get(lease)?.borrow(Lease::extend))
 }
 
 /// The same for another ttl than the lock's. Errors: as leasehold_lease_extend(), and
@@ -186,8 +165,7 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
 ) -> leasehold_status {
     boundary::call(error, || {
         let ttl = span("ttl", ttl_ms)?;
-        table::get::<LeaseObject>(lease)?.borrow(|lease| lease.extend_for(ttl))?;
-        Ok(LEASEHOLD_OK)
+        table::get(lease)?.borrow(|lease| lease.extend_for(ttl))
     })
 }
 
@@ -207,10 +185,7 @@ pub unsafe extern "C" fn leasehold_lease_release(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end()?.release()?;
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::call(error, || Ok(table::get(lease)?.end()?.release()?))
 }
 
 /// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
@@ -227,10 +202,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end()?.let_expire()?;
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::call(error, || Ok(table::get(lease)?.end()?.let_expire()?))
 }
 
 /// The same, with the lock free `after_ms` from now, whatever its ttl was.
@@ -246,12 +218,11 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        let object = table::get::<LeaseObject>(lease)?;
+        let object = table::get(lease)?;
         let after = span("ttl", after_ms)?;
         // Before the lease is taken out: one that is dropped here would be released.
         object.look(|lease| lease.check_ttl(after)).transpose()?;
-        object.end()?.let_expire_in(after)?;
-        Ok(LEASEHOLD_OK)
+        Ok(object.end()?.let_expire_in(after)?)
     })
 }
 
@@ -269,8 +240,8 @@ pub unsafe extern "C" fn leasehold_lease_detach(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        table::get::<LeaseObject>(lease)?.end()?.detach()?;
-        Ok(LEASEHOLD_OK)
+        table::get(lease)?.end()?.detach()?;
+        Ok(())
     })
 }
 
@@ -281,12 +252,8 @@ pub unsafe extern "C" fn leasehold_lease_detach(
 /// is the parent's. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
-    boundary::silent(|| {
-        let object = table::take::<LeaseObject>(lease)?;
-        // Where it is refused, the last call that uses it drops it.
-        drop(object.end());
-        Ok(())
-    });
+    // Where ending it is refused, the last call that uses it drops it.
+    boundary::free(lease, |lease| drop(lease.end()));
 }
 
 /// Frees a lease that nobody can end any more, such as one that a garbage collector found. It is not
@@ -295,11 +262,9 @@ pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
 /// is the parent's. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_abandon(lease: *mut leasehold_lease) {
-    boundary::silent(|| {
-        let object = table::take::<LeaseObject>(lease)?;
-        if let Ok(lease) = object.end() {
+    boundary::free(lease, |lease| {
+        if let Ok(lease) = lease.end() {
             lease.abandon();
         }
-        Ok(())
     });
 }

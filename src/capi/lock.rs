@@ -3,21 +3,24 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::boundary::{self, Failure, put, wanted};
-use super::bytes::{Lent, bad, limit, span, text};
-use super::error::leasehold_error;
-use super::lease::{LeaseObject, leasehold_lease};
-use super::lock_state::{LockStateObject, leasehold_lock_state};
+use super::boundary::{self, leasehold_error};
+use super::bytes::{CBytes, limit, span, text};
+use super::failure::{Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, bad, leasehold_status};
+use super::lease::leasehold_lease;
+use super::lock_state::leasehold_lock_state;
 use super::settings::Settings;
-use super::status::{LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, LEASEHOLD_OK, leasehold_status};
-use super::table::{self, Handled, Kind};
+use super::table::{self, Handled};
 use crate::sync::Mutex;
-use crate::{Backoff, ErrorKind, Lock, Token, WaitMode};
+use crate::{Backoff, ErrorKind, Lock, WaitMode};
 
 /// A lock that can be taken: a name and options. It holds nothing itself, any number of threads
 /// may use it at once, and any number of leases can come from it. Free it with
 /// leasehold_lock_free().
-pub struct leasehold_lock(());
+pub struct leasehold_lock {
+    settings: Mutex<Settings<Options>>,
+    name: CBytes,
+    freed: AtomicBool,
+}
 
 /// How a wait for a lock goes.
 pub type leasehold_wait_mode = i32;
@@ -35,12 +38,6 @@ pub const LEASEHOLD_WAIT_MODE_SPIN: leasehold_wait_mode = 2;
 /// wait goes on for as long as it takes. It must return, not longjmp() or throw.
 pub type leasehold_interrupt_fn = Option<unsafe extern "C" fn(user_data: *mut c_void) -> c_int>;
 
-pub(super) struct LockObject {
-    settings: Mutex<Settings<Options>>,
-    name: Lent,
-    freed: AtomicBool,
-}
-
 #[derive(Clone)]
 struct Options {
     lock: Lock,
@@ -49,17 +46,16 @@ struct Options {
     backoff: Option<Backoff>,
 }
 
-impl Handled for LockObject {
-    type Handle = leasehold_lock;
-    const KIND: Kind = Kind::Lock;
+impl Handled for leasehold_lock {
+    const KIND: (u64, &'static str) = (4, "lock");
 }
 
-impl LockObject {
-    pub(super) fn new(lock: Lock) -> LockObject {
-        let name = Lent::new(lock.name());
+impl leasehold_lock {
+    pub(super) fn new(lock: Lock) -> leasehold_lock {
+        let name = CBytes::new(lock.name());
         let options = Options { lock, wait_mode: WaitMode::Auto, attempts: None, backoff: None };
         let settings = Mutex::new(Settings::new(options));
-        LockObject { settings, name, freed: AtomicBool::new(false) }
+        leasehold_lock { settings, name, freed: AtomicBool::new(false) }
     }
 
     /// The lock with its options as they are now.
@@ -80,10 +76,18 @@ impl LockObject {
         })))
     }
 
-    fn acquire(&self, lock: &Lock, mut stop: impl FnMut() -> bool) -> Result<LeaseObject, Failure> {
+    fn acquire(
+        &self,
+        lock: Lock,
+        interrupt: leasehold_interrupt_fn,
+        user_data: *mut c_void,
+    ) -> Result<leasehold_lease, Failure> {
         let freed = || self.freed.load(Ordering::Acquire);
+        // SAFETY: the header asks for a function that may be called so, on this thread and until
+        // this call ends.
+        let stop = || interrupt.is_some_and(|ask| unsafe { ask(user_data) != 0 });
         match lock.acquire_unless(|| freed() || stop()) {
-            Ok(lease) => Ok(LeaseObject::new(lease)),
+            Ok(lease) => Ok(leasehold_lease::new(lease)),
             Err(error) if error.kind() == ErrorKind::Interrupted && freed() => {
                 Err(Failure::new(LEASEHOLD_ERR_CLOSED, "the lock was freed during the call"))
             }
@@ -98,10 +102,7 @@ fn set(
     what: &'static str,
     change: impl FnOnce(&'static str, Options) -> Result<Options, Failure>,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || {
-        table::get::<LockObject>(lock)?.settings.lock().set(what, change)?;
-        Ok(LEASEHOLD_OK)
-    })
+    boundary::call(std::ptr::null_mut(), || table::get(lock)?.settings.lock().set(what, change))
 }
 
 /// The same for an option that the Rust lock has a setter for.
@@ -111,16 +112,6 @@ fn set_lock(
     change: impl FnOnce(&'static str, Lock) -> Result<Lock, Failure>,
 ) -> leasehold_status {
     set(lock, what, |what, options| Ok(Options { lock: change(what, options.lock)?, ..options }))
-}
-
-/// How C's functions to interrupt with are asked.
-fn asker(interrupt: leasehold_interrupt_fn, user_data: *mut c_void) -> impl FnMut() -> bool {
-    move || match interrupt {
-        None => false,
-        // SAFETY: the header asks for a function that may be called so, on this thread and until
-        // this call ends.
-        Some(ask) => unsafe { ask(user_data) != 0 },
-    }
 }
 
 /// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h, or
@@ -255,13 +246,7 @@ pub unsafe extern "C" fn leasehold_lock_name(
     lock: *const leasehold_lock,
     length: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the header asks for NULL or room for a length.
-    unsafe { put(length, 0) };
-    boundary::value(c"".as_ptr(), || {
-        let object = table::get::<LockObject>(lock)?;
-        // SAFETY: the header asks for NULL or room for a length.
-        Ok(unsafe { object.name.lend(length) })
-    })
+    boundary::string(lock, length, |lock| &lock.name)
 }
 
 /// Takes the lock if it is free, without waiting for a holder.
@@ -276,15 +261,9 @@ pub unsafe extern "C" fn leasehold_lock_try_acquire(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("lease", lease)?;
-        let Some(taken) = table::get::<LockObject>(lock)?.read()?.try_acquire()? else {
-            return Ok(LEASEHOLD_BUSY);
-        };
-        let handle = table::open(LeaseObject::new(taken))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(lease, handle) };
-        Ok(LEASEHOLD_OK)
+    boundary::open(error, "lease", lease, || {
+        let taken = table::get(lock)?.read()?.try_acquire()?;
+        taken.map(leasehold_lease::new).ok_or_else(|| Failure::new(LEASEHOLD_BUSY, ""))
     })
 }
 
@@ -303,13 +282,9 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("lease", lease)?;
-        let object = table::get::<LockObject>(lock)?;
-        let handle = table::open(object.acquire(&object.read()?, || false)?)?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(lease, handle) };
-        Ok(LEASEHOLD_OK)
+    boundary::open(error, "lease", lease, || {
+        let lock = table::get(lock)?;
+        lock.acquire(lock.read()?, None, std::ptr::null_mut())
     })
 }
 
@@ -332,14 +307,9 @@ pub unsafe extern "C" fn leasehold_lock_acquire_unless(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("lease", lease)?;
-        let object = table::get::<LockObject>(lock)?;
-        let taken = object.acquire(&object.read()?, asker(interrupt, user_data))?;
-        let handle = table::open(taken)?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(lease, handle) };
-        Ok(LEASEHOLD_OK)
+    boundary::open(error, "lease", lease, || {
+        let lock = table::get(lock)?;
+        lock.acquire(lock.read()?, interrupt, user_data)
     })
 }
 
@@ -356,14 +326,9 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("lease", lease)?;
-        let object = table::get::<LockObject>(lock)?;
-        let waiting = waiting(object.read()?, "wait", wait_ms)?;
-        let handle = table::open(object.acquire(&waiting, asker(interrupt, user_data))?)?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(lease, handle) };
-        Ok(LEASEHOLD_OK)
+    boundary::open(error, "lease", lease, || {
+        let lock = table::get(lock)?;
+        lock.acquire(waiting(lock.read()?, "wait", wait_ms)?, interrupt, user_data)
     })
 }
 
@@ -385,16 +350,11 @@ pub unsafe extern "C" fn leasehold_lock_attach(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("lease", lease)?;
-        let object = table::get::<LockObject>(lock)?;
+    boundary::open(error, "lease", lease, || {
+        let lock = table::get(lock)?;
         // SAFETY: the header asks for a token of that length.
-        let token: Token = unsafe { text("token", token, token_length)? }.parse()?;
-        let attached = object.read()?.attach(token, fence)?;
-        let handle = table::open(LeaseObject::new(attached))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(lease, handle) };
-        Ok(LEASEHOLD_OK)
+        let token = unsafe { text("token", token, token_length)? }.parse()?;
+        Ok(leasehold_lease::new(lock.read()?.attach(token, fence)?))
     })
 }
 
@@ -408,14 +368,10 @@ pub unsafe extern "C" fn leasehold_lock_inspect(
     state: *mut *mut leasehold_lock_state,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        wanted("state", state)?;
+    boundary::open(error, "state", state, || {
         // No option matters for looking, so none that was refused is in the way.
-        let lock = table::get::<LockObject>(lock)?.settings.lock().accepted().lock.clone();
-        let handle = table::open(LockStateObject::new(&lock.inspect()?))?;
-        // SAFETY: the header asks for room for a handle.
-        unsafe { put(state, handle) };
-        Ok(LEASEHOLD_OK)
+        let lock = table::get(lock)?.settings.lock().accepted().lock.clone();
+        Ok(leasehold_lock_state::new(&lock.inspect()?))
     })
 }
 
@@ -424,9 +380,5 @@ pub unsafe extern "C" fn leasehold_lock_inspect(
 /// that is wrong. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_free(lock: *mut leasehold_lock) {
-    boundary::silent(|| {
-        let object = table::take::<LockObject>(lock)?;
-        object.freed.store(true, Ordering::Release);
-        Ok(())
-    });
+    boundary::free(lock, |lock| lock.freed.store(true, Ordering::Release));
 }

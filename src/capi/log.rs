@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata, Record};
 
-use super::boundary::{self, Failure, take_place};
-use super::bytes::{bad, one_line};
-use super::error::leasehold_error;
-use super::status::{LEASEHOLD_OK, leasehold_status};
+use super::boundary::{self, leasehold_error, take_place};
+use super::bytes::one_line;
+use super::failure::{Failure, bad, leasehold_status};
 use crate::fork::Birth;
 
 /// How important a record of the log is: one of LEASEHOLD_LOG_...
@@ -65,7 +64,7 @@ pub unsafe extern "C" fn leasehold_log_set(
         if INSIDE.get() {
             // A thread that sets another one at this moment waits for this very call to end.
             FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
-            return Ok(LEASEHOLD_OK);
+            return Ok(());
         }
         let _setter = Setter::enter();
         install()?;
@@ -80,7 +79,7 @@ pub unsafe extern "C" fn leasehold_log_set(
             FUNCTION.store(receiver as *mut (), Ordering::SeqCst);
             log::set_max_level(filter);
         }
-        Ok(LEASEHOLD_OK)
+        Ok(())
     })
 }
 

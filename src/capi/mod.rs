@@ -20,6 +20,7 @@ compile_error!("handles of the C interface need pointers of 64 bits");
 
 mod boundary;
 mod bytes;
+mod failure;
 mod settings;
 mod table;
 
@@ -27,13 +28,11 @@ pub mod client;
 pub mod config;
 pub mod duration;
 pub mod error;
-pub mod event;
 pub mod events;
 pub mod lease;
 pub mod lock;
 pub mod lock_state;
 pub mod log;
-pub mod status;
 pub mod version;
 
 #[cfg(test)]

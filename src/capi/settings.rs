@@ -1,6 +1,6 @@
 //! Settings that C makes one by one, and those that were refused.
 
-use super::boundary::Failure;
+use super::failure::{Failure, LEASEHOLD_ERR_SEALED};
 
 /// Many programs do not look at the status of a setter. A setting that was refused is therefore
 /// refused again when the settings are used, until it is set well: nothing is done otherwise than
@@ -8,11 +8,12 @@ use super::boundary::Failure;
 pub(super) struct Settings<T> {
     settings: T,
     refused: Vec<(&'static str, Failure)>,
+    sealed: bool,
 }
 
 impl<T: Clone> Settings<T> {
     pub(super) fn new(settings: T) -> Settings<T> {
-        Settings { settings, refused: Vec::new() }
+        Settings { settings, refused: Vec::new(), sealed: false }
     }
 
     /// Changes the setting that `what` names.
@@ -21,15 +22,18 @@ impl<T: Clone> Settings<T> {
         what: &'static str,
         set: impl FnOnce(&'static str, T) -> Result<T, Failure>,
     ) -> Result<(), Failure> {
-        self.refused.retain(|(refused, _)| *refused != what);
-        match set(what, self.settings.clone()) {
-            Ok(settings) => self.settings = settings,
-            Err(failure) => {
-                self.refused.push((what, failure.clone()));
-                return Err(failure);
-            }
+        if self.sealed {
+            return Err(Failure::new(LEASEHOLD_ERR_SEALED, ""));
         }
+        self.refused.retain(|(refused, _)| *refused != what);
+        self.settings = set(what, self.settings.clone())
+            .inspect_err(|failure| self.refused.push((what, failure.clone())))?;
         Ok(())
+    }
+
+    /// From now on every setter is refused.
+    pub(super) fn seal(&mut self) {
+        self.sealed = true;
     }
 
     pub(super) fn read(&self) -> Result<T, Failure> {

@@ -22,45 +22,15 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::boundary::{Failure, panic_point};
-use super::status::LEASEHOLD_ERR_HANDLE;
+use super::failure::{Failure, LEASEHOLD_ERR_HANDLE, panic_point};
 use crate::error::{Error, ErrorKind};
 use crate::fork::OneProcess;
 use crate::sync::Mutex;
 
-/// The types of handles. The numbers are bits of a handle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Error = 1,
-    Config = 2,
-    Client = 3,
-    Lock = 4,
-    LockState = 5,
-    Lease = 6,
-    Events = 7,
-    Event = 8,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Error => "error",
-            Kind::Config => "config",
-            Kind::Client => "client",
-            Kind::Lock => "lock",
-            Kind::LockState => "lock state",
-            Kind::Lease => "lease",
-            Kind::Events => "events",
-            Kind::Event => "event",
-        }
-    }
-}
-
-/// An object that C can hold.
+/// An object that C can hold, by the type that the C compiler knows.
 pub(super) trait Handled: Any + Send + Sync {
-    /// The type that the C compiler knows it by.
-    type Handle;
-    const KIND: Kind;
+    /// Its number among the bits of a handle, and its name.
+    const KIND: (u64, &'static str);
 }
 
 const KIND_SHIFT: u32 = 1;
@@ -71,16 +41,16 @@ const SLOT_MASK: u64 = (1 << (GENERATION_SHIFT - SLOT_SHIFT)) - 1;
 
 /// A handle, read bit by bit.
 #[derive(Clone, Copy)]
-struct Bits {
+struct Parts {
     kind: u64,
     slot: u32,
     generation: u32,
 }
 
-impl Bits {
-    fn read(value: usize) -> Option<Bits> {
+impl Parts {
+    fn read(value: usize) -> Option<Parts> {
         let value = value as u64;
-        (value & 1 == 1).then_some(Bits {
+        (value & 1 == 1).then_some(Parts {
             kind: value >> KIND_SHIFT & KIND_MASK,
             slot: (value >> SLOT_SHIFT & SLOT_MASK) as u32,
             generation: (value >> GENERATION_SHIFT) as u32,
@@ -88,7 +58,7 @@ impl Bits {
     }
 
     fn write(self) -> usize {
-        let Bits { kind, slot, generation } = self;
+        let Parts { kind, slot, generation } = self;
         (u64::from(generation) << GENERATION_SHIFT
             | u64::from(slot) << SLOT_SHIFT
             | kind << KIND_SHIFT
@@ -150,16 +120,16 @@ impl Table {
     }
 
     /// What a handle says, once it is clear that it can be of this process.
-    fn check<T: Handled>(&self, handle: *const T::Handle) -> Result<Bits, Failure> {
+    fn check<T: Handled>(&self, handle: *const T) -> Result<Parts, Failure> {
         if handle.is_null() {
             return Err(wrong::<T>("is NULL"));
         }
-        let bits = Bits::read(handle.addr()).filter(|bits| bits.kind == T::KIND as u64);
-        let bits = bits.ok_or_else(|| wrong::<T>("is of another type, or no handle at all"))?;
+        let parts = Parts::read(handle.addr()).filter(|parts| parts.kind == T::KIND.0);
+        let parts = parts.ok_or_else(|| wrong::<T>("is of another type, or no handle at all"))?;
         let inherited = match self.process.is_this() {
-            true => bits.slot < self.first,
+            true => parts.slot < self.first,
             // Nothing was opened here yet, so whatever can be a handle is an ancestor's.
-            false => bits.slot < self.end.load(Ordering::Relaxed),
+            false => parts.slot < self.end.load(Ordering::Relaxed),
         };
         if inherited {
             return Err(Error::bare(ErrorKind::Forked).into());
@@ -167,18 +137,18 @@ impl Table {
         if !self.process.is_this() {
             return Err(wrong::<T>("was never one of this process"));
         }
-        Ok(bits)
+        Ok(parts)
     }
 }
 
 impl Slots {
-    fn slot(&mut self, first: u32, bits: Bits) -> Option<&mut Slot> {
-        let index = bits.slot.checked_sub(first)?;
+    fn slot(&mut self, first: u32, parts: Parts) -> Option<&mut Slot> {
+        let index = parts.slot.checked_sub(first)?;
         let slot = self.slots.get_mut(index as usize)?;
-        (slot.generation == bits.generation && slot.kind == bits.kind).then_some(slot)
+        (slot.generation == parts.generation && slot.kind == parts.kind).then_some(slot)
     }
 
-    fn put(&mut self, table: &Table, kind: u64, object: &Object) -> Option<Bits> {
+    fn put(&mut self, table: &Table, kind: u64, object: &Object) -> Option<Parts> {
         let index = match self.free {
             Some(index) => index,
             None => {
@@ -197,18 +167,18 @@ impl Slots {
         slot.kind = kind;
         slot.object = Some(Arc::clone(object));
         self.open += 1;
-        Some(Bits { kind, slot: table.first + index, generation: slot.generation })
+        Some(Parts { kind, slot: table.first + index, generation: slot.generation })
     }
 
-    fn take(&mut self, first: u32, bits: Bits) -> Option<Object> {
+    fn take(&mut self, first: u32, parts: Parts) -> Option<Object> {
         let free = self.free;
-        let slot = self.slot(first, bits)?;
+        let slot = self.slot(first, parts)?;
         let object = slot.object.take()?;
         // A slot whose generations are used up is never used again: its number would come back.
         if let Some(next) = slot.generation.checked_add(1) {
             slot.generation = next;
             slot.next_free = free;
-            self.free = Some(bits.slot - first);
+            self.free = Some(parts.slot - first);
         }
         self.open -= 1;
         if self.open == 0 {
@@ -259,31 +229,31 @@ fn own() -> &'static Table {
 }
 
 /// Hands an object out to C.
-pub(super) fn open<T: Handled>(object: T) -> Result<*mut T::Handle, Failure> {
+pub(super) fn open<T: Handled>(object: T) -> Result<*mut T, Failure> {
     panic_point();
     let table = own();
     let object: Object = Arc::new(object);
     // An object that finds no place is dropped when the mutex is free again: it may be a lease.
-    let bits = table.slots.lock().put(table, T::KIND as u64, &object);
+    let parts = table.slots.lock().put(table, T::KIND.0, &object);
     let full = || Error::new(ErrorKind::Exhausted, "too many handles are open");
-    Ok(std::ptr::without_provenance_mut(bits.ok_or_else(full)?.write()))
+    Ok(std::ptr::without_provenance_mut(parts.ok_or_else(full)?.write()))
 }
 
 /// The object that a handle stands for, shared with calls that use or free it meanwhile.
-pub(super) fn get<T: Handled>(handle: *const T::Handle) -> Result<Arc<T>, Failure> {
+pub(super) fn get<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
     panic_point();
     let table = current();
-    let bits = table.check::<T>(handle)?;
-    let object = table.slots.lock().slot(table.first, bits).and_then(|slot| slot.object.clone());
+    let parts = table.check::<T>(handle)?;
+    let object = table.slots.lock().slot(table.first, parts).and_then(|slot| slot.object.clone());
     typed(object)
 }
 
 /// Takes the object out of the table: its handle is wrong from now on.
-pub(super) fn take<T: Handled>(handle: *const T::Handle) -> Result<Arc<T>, Failure> {
+pub(super) fn take<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
     panic_point();
     let table = current();
-    let bits = table.check::<T>(handle)?;
-    let object = table.slots.lock().take(table.first, bits);
+    let parts = table.check::<T>(handle)?;
+    let object = table.slots.lock().take(table.first, parts);
     typed(object)
 }
 
@@ -294,7 +264,7 @@ fn typed<T: Handled>(object: Option<Object>) -> Result<Arc<T>, Failure> {
 }
 
 fn wrong<T: Handled>(how: &str) -> Failure {
-    Failure::new(LEASEHOLD_ERR_HANDLE, format!("what was given for the {} {how}", T::KIND.name()))
+    Failure::new(LEASEHOLD_ERR_HANDLE, format!("what was given for the {} {how}", T::KIND.1))
 }
 
 /// How many handles are open in this process.

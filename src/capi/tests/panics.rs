@@ -6,16 +6,16 @@ use std::panic::Location;
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
+use crate::capi::boundary::leasehold_error;
 use crate::capi::client::*;
 use crate::capi::config::*;
 use crate::capi::error::*;
-use crate::capi::event::*;
 use crate::capi::events::*;
+use crate::capi::failure::*;
 use crate::capi::lease::*;
 use crate::capi::lock::*;
 use crate::capi::lock_state::*;
 use crate::capi::log::*;
-use crate::capi::status::*;
 
 thread_local! {
     /// At how many more points this thread goes on before it panics; 0 is never.

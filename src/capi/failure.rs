@@ -1,9 +1,8 @@
-//! What a call says: 0, an outcome, or an error.
+//! What a call says (0, an outcome or an error), and why it failed.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 
-use super::boundary;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 
 /// What a call came to: LEASEHOLD_OK, an outcome above 0, or an error below 0. More of both may
 /// come: treat what you do not know by its sign.
@@ -69,7 +68,7 @@ pub const LEASEHOLD_ERR_NOT_REPLICATED: leasehold_status = -20;
 pub const LEASEHOLD_ERR_NO_QUORUM: leasehold_status = -21;
 
 /// The status that tells C of an error of this kind.
-pub(super) fn of(kind: ErrorKind) -> leasehold_status {
+fn of(kind: ErrorKind) -> leasehold_status {
     match kind {
         ErrorKind::Timeout => LEASEHOLD_TIMEOUT,
         ErrorKind::Interrupted => LEASEHOLD_INTERRUPTED,
@@ -96,80 +95,81 @@ pub(super) fn of(kind: ErrorKind) -> leasehold_status {
     }
 }
 
-/// What there is to say about a status.
-pub(super) struct Texts {
-    pub(super) name: &'static CStr,
-    pub(super) what: &'static CStr,
-    pub(super) advice: &'static CStr,
-    retriable: bool,
+/// The kind that a status has its texts from. In Rust only a client can be closed, so C has texts of
+/// its own for that.
+fn kind(status: leasehold_status) -> Option<ErrorKind> {
+    let mut kinds = ErrorKind::ALL.iter().copied().filter(|kind| *kind != ErrorKind::Closed);
+    kinds.find(|kind| of(*kind) == status)
 }
 
-pub(super) fn texts(status: leasehold_status) -> Texts {
-    let kinds = &mut ErrorKind::ALL.iter().filter(|kind| **kind != ErrorKind::Closed);
-    if let Some(kind) = kinds.find(|kind| of(**kind) == status) {
-        let [name, what, advice] = kind.c_texts();
-        return Texts { name, what, advice, retriable: kind.is_retriable() };
+pub(super) fn is_retriable(status: leasehold_status) -> bool {
+    status == LEASEHOLD_BUSY || kind(status).is_some_and(ErrorKind::is_retriable)
+}
+
+/// The name of a status, what it means and what to do about it.
+pub(super) fn texts(status: leasehold_status) -> [&'static CStr; 3] {
+    if let Some(kind) = kind(status) {
+        return kind.c_texts();
     }
-    // What only C can meet.
-    let (name, what, advice) = match status {
-        LEASEHOLD_OK => (c"ok", c"done", c"nothing is to be done"),
+    match status {
+        LEASEHOLD_OK => [c"ok", c"done", c"nothing is to be done"],
         LEASEHOLD_BUSY => {
-            (c"busy", c"somebody else has the lock", c"try again later, wait for it, or do without")
+            [c"busy", c"somebody else has the lock", c"try again later, wait for it, or do without"]
         }
-        // In Rust, only a client can be closed.
         LEASEHOLD_ERR_CLOSED => {
-            (c"closed", c"what the call was using is closed", c"open a new one, or stop")
+            [c"closed", c"what the call was using is closed", c"open a new one, or stop"]
         }
-        LEASEHOLD_ERR_HANDLE => (
+        LEASEHOLD_ERR_HANDLE => [
             c"handle",
             c"a handle is wrong",
             c"look for a use after free, or for an earlier status that was not checked",
-        ),
-        LEASEHOLD_ERR_SEALED => (
+        ],
+        LEASEHOLD_ERR_SEALED => [
             c"sealed",
             c"a client has been opened with this configuration",
             c"make another configuration, and open another client with it",
-        ),
-        LEASEHOLD_ERR_PANIC => (
+        ],
+        LEASEHOLD_ERR_PANIC => [
             c"panic",
             c"the library met a defect of its own and abandoned the call",
             c"report it, please, with the place that the log callback was told",
-        ),
-        _ => (c"unlisted", c"no status that this library knows", c"treat it by its sign"),
-    };
-    Texts { name, what, advice, retriable: status == LEASEHOLD_BUSY }
+        ],
+        _ => [c"unlisted", c"no status that this library knows", c"treat it by its sign"],
+    }
 }
 
-/// The short, stable name of a status, such as "busy" or "bad_argument". It is static: never free
-/// it. Never NULL, also for a number that is no status. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn leasehold_status_name(status: leasehold_status) -> *const c_char {
-    boundary::value(c"".as_ptr(), || Ok(texts(status).name.as_ptr()))
+/// Why a call has nothing to hand out: an error, or an outcome above 0.
+#[derive(Clone)]
+pub(super) struct Failure {
+    pub(super) status: leasehold_status,
+    /// What is special about it; may be empty.
+    pub(super) detail: String,
 }
 
-/// What a status means, as a part of a sentence. It is static: never free it. Never NULL. Any
-/// thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn leasehold_status_message(status: leasehold_status) -> *const c_char {
-    boundary::value(c"".as_ptr(), || Ok(texts(status).what.as_ptr()))
+impl Failure {
+    pub(super) fn new(status: leasehold_status, detail: impl Into<String>) -> Failure {
+        Failure { status, detail: detail.into() }
+    }
 }
 
-/// What to do about a status, as a part of a sentence. It is static: never free it. Never NULL. Any
-/// thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn leasehold_status_advice(status: leasehold_status) -> *const c_char {
-    boundary::value(c"".as_ptr(), || Ok(texts(status).advice.as_ptr()))
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let detail = match (error.kind(), error.detail()) {
+            (ErrorKind::Closed, "") => "the client is closed",
+            (_, detail) => detail,
+        };
+        Failure::new(of(error.kind()), detail)
+    }
 }
 
-/// Whether the same call can succeed later without anybody changing anything. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn leasehold_status_is_retriable(status: leasehold_status) -> bool {
-    boundary::value(false, || Ok(texts(status).retriable))
+pub(super) fn bad(detail: impl Into<String>) -> Failure {
+    Failure::new(LEASEHOLD_ERR_BAD_ARGUMENT, detail)
 }
 
-/// The whole sentence; `detail` may be empty.
-pub(super) fn sentence(status: leasehold_status, detail: &str) -> String {
-    let Texts { what, advice, .. } = texts(status);
-    let colon = if detail.is_empty() { "" } else { ": " };
-    format!("{}{colon}{detail}; {}", what.to_string_lossy(), advice.to_string_lossy())
+/// Where a test can have the library panic; nothing anywhere else.
+#[track_caller]
+#[inline(always)]
+pub(super) fn panic_point() {
+    #[cfg(test)]
+    super::tests::panics::inject();
 }

@@ -51,8 +51,8 @@ fn web() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Puts a job into the queue. By standard input, not as arguments: whoever knows the token can
-/// release the lock, and everybody on a machine can read its command lines.
+/// Puts a job into the queue. By standard input, not as arguments: a process that knows the token
+/// can release the lock, and everybody on a machine can read its command lines.
 fn run_worker(name: &str, token: Token, fence: u64) -> Result<Option<i32>, Box<dyn Error>> {
     let mut worker =
         Command::new(std::env::current_exe()?).arg("worker").stdin(Stdio::piped()).spawn()?;

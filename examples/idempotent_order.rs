@@ -29,7 +29,7 @@ struct Row {
 }
 
 impl Orders {
-    /// Whoever begins shows his fence first; from then on no earlier holder gets through. Gives
+    /// A worker shows its fence first; from then on no earlier holder gets through. Gives
     /// the receipt if the order has been placed before.
     fn begin(&mut self, order: &str, fence: u64) -> Result<Option<String>, String> {
         let row = self.rows.entry(order.to_owned()).or_default();

@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     match elsewhere.acquire_timeout(Duration::from_millis(300)) {
         Err(error) if error.kind() == ErrorKind::Timeout => {
-            println!("He waits for {:.1?} and is told: {error}.", start.elapsed());
+            println!("The second one waits for {:.1?} and is told: {error}.", start.elapsed());
         }
         Err(error) => return Err(error.into()),
         Ok(_) => return Err("two holders at once".into()),
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let old_fence = first.fence();
     first.release()?;
     let second = elsewhere.acquire()?;
-    println!("We give it back; he takes it, with the larger fence {}.", second.fence());
+    println!("We give it back; the second one takes it, with the larger fence {}.", second.fence());
     assert!(second.fence() > old_fence);
     till.charge(10, second.fence())?;
 
@@ -70,6 +70,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     drop(second);
     assert!(stock.inspect()?.holder.is_none());
-    println!("His lease goes out of scope, and the lock is free.");
+    println!("The second lease goes out of scope, and the lock is free.");
     Ok(())
 }

@@ -131,7 +131,7 @@ fn takes(lock: &Lock, span: Duration, samples: &mut Vec<u64>) -> Outcome<()> {
 }
 
 /// A master that fails while somebody waits: how long after most Sentinels have announced another
-/// one he has the lock.
+/// one it has the lock.
 fn failover() -> Outcome<Table> {
     const TIMES: usize = 5;
     let times: Outcome<Vec<u64>> = (0..TIMES).map(|_| Ok(nanos(fail_once()?))).collect();

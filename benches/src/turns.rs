@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn handing_over_goes_from_the_release_to_the_next_return_where_somebody_waited() {
         let mut turns = in_order();
-        // Whoever asks after the release was not handed anything.
+        // A waiter that asks after the release was not handed anything.
         turns.push(turn((0, 0), 700, [61, 70, 80]));
         turns.reverse();
         let slice = slice(turns);

@@ -59,7 +59,7 @@ static void start(struct job *job, const char *what, leasehold_client *client, i
     printf("The %s begins, with fence %" PRIu64 ".\n", what, leasehold_lease_fence(job->lease));
 }
 
-/* Another process that knows the token, as whoever tidies up after this one might do. */
+/* Another process that knows the token, as a tool that tidies up might. */
 static void take_away(struct job *job)
 {
     leasehold_error *error = NULL;

@@ -80,7 +80,7 @@ int main(void)
     leasehold_lock_set_wait_ms(elsewhere, 300);
     status = leasehold_lock_acquire(elsewhere, &second, &error);
     need(status == LEASEHOLD_TIMEOUT, "be told that the wait ran out", error);
-    printf("He waits for 300 ms, and is told: %s.\n", leasehold_status_message(status));
+    printf("The second one waits for 300 ms, and is told: %s.\n", leasehold_status_message(status));
 
     /* LEASEHOLD_OK says that it was ours to the end. */
     status = leasehold_lease_release(first, &error);
@@ -91,7 +91,8 @@ int main(void)
     status = leasehold_lock_acquire(elsewhere, &second, &error);
     need(status == LEASEHOLD_OK, "take the lock once it is free", error);
     uint64_t new_fence = leasehold_lease_fence(second);
-    printf("We give it back; he takes it, with the larger fence %" PRIu64 ".\n", new_fence);
+    printf("We give it back; the second one takes it, with the larger fence %" PRIu64 ".\n",
+           new_fence);
     need(new_fence > old_fence, "get a larger fence", NULL);
     need(charge(&till, 10, new_fence), "charge with the latest fence", NULL);
 
@@ -107,7 +108,7 @@ int main(void)
     need(status == LEASEHOLD_OK, "look who has the lock", error);
     need(!leasehold_lock_state_is_held(state), "find the lock free", NULL);
     leasehold_lock_state_free(state);
-    printf("He frees his lease, and the lock is free.\n");
+    printf("The second lease is freed, and the lock is free.\n");
 
     leasehold_lock_free(elsewhere);
     leasehold_client_free(other_client);

@@ -68,7 +68,7 @@ static void one_lock(const leasehold::client &client) {
         // A std::unique_lock that waits for a time may come back without the lock: look at it.
         const std::unique_lock late{theirs, 300ms};
         expect(!late.owns_lock(), "two holders at once");
-        std::cout << "He waits for 300 ms, and his std::unique_lock owns nothing.\n";
+        std::cout << "The second one waits for 300 ms, and its std::unique_lock owns nothing.\n";
     } else {
         throw std::runtime_error{"nobody else knows this name, and yet it is taken"};
     }
@@ -77,16 +77,16 @@ static void one_lock(const leasehold::client &client) {
     std::cout << "Ours goes out of scope: it was ours to the end, and it is free.\n";
 
     std::unique_lock held{theirs};
-    std::cout << "He takes it, with the larger fence " << theirs.fence() << ".\n";
+    std::cout << "The second one takes it, with the larger fence " << theirs.fence() << ".\n";
     expect(theirs.fence() > old_fence, "the fence did not grow");
-    expect(till.charge(10, theirs.fence()), "his charge was refused");
+    expect(till.charge(10, theirs.fence()), "the second charge was refused");
 
     expect(!till.charge(20, old_fence) && till.charged() == 30, "a late charge went through");
     std::cout << "A charge of ours that was on its way all the time is refused.\n";
 
     held.release()->release(); // as unlock(), but throws if it was lost
     expect(!stock.options().inspect().held, "it is still held");
-    std::cout << "He gives it back in the way that would have told of a loss.\n";
+    std::cout << "The second one gives it back in the way that would have told of a loss.\n";
 }
 
 // Two accounts, and threads that move money between them in both directions: std::scoped_lock takes

@@ -1,5 +1,5 @@
-//! SETNX, GET, GETSET: the key's value is the moment when the lock ends, by the clock of whoever
-//! wrote it.
+//! SETNX, GET, GETSET: the key's value is the moment when the lock ends, by the clock of the
+//! client that wrote it.
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ pub(crate) fn hold(redis: &mut Redis, scheme: &str, name: &str) -> Outcome {
         _lease = client.lock(name).ttl(TTL).acquire()?;
     }
     println!("holds");
-    // Until it is killed, or whoever was to do so has ended.
+    // Until it is killed, or the process that was to kill it has ended.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

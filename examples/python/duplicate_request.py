@@ -1,8 +1,8 @@
 """A request that must not be handled twice: the second one is turned away at once.
 
-A customer clicks twice, or a proxy sends again. The lock is named after the order; whoever finds it
-taken answers 409 and does no work. The fence goes into the database with the order, so that even a
-handler that slept through the end of its lease writes nothing.
+A customer clicks twice, or a proxy sends again. The lock is named after the order; a request
+that finds it taken answers 409 and does no work. The fence goes into the database with the order,
+so that even a handler that slept through the end of its lease writes nothing.
 
 `python examples/python/duplicate_request.py`
 """

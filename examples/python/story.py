@@ -46,11 +46,11 @@ def main() -> None:
         elsewhere.acquire(wait=0.3)
         raise AssertionError("two holders at once")
     except leasehold.Timeout as error:
-        print(f"He waits for {time.monotonic() - start:.1f} s and is told: {error}.")
+        print(f"The second one waits for {time.monotonic() - start:.1f} s and is told: {error}.")
 
     first.release()
     with elsewhere as second:
-        print(f"We give it back; he takes it, with the larger fence {second.fence}.")
+        print(f"We give it back; the second one takes it, with the larger fence {second.fence}.")
         assert second.fence > first.fence
         till.charge(10, second.fence)
         try:
@@ -59,7 +59,7 @@ def main() -> None:
         except ValueError as refused:
             print(f"A charge of ours that was on its way all the time: {refused}.")
     assert till.charged == 30 and not stock.inspect().held
-    print("His block ends, and the lock is free.")
+    print("The second block ends, and the lock is free.")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 //!
 //! Time is made up as well. It all but stands still until a short wait ends by itself, and then it
 //! is the end of that wait: at any moment, however many others act before. A long wait never ends by
-//! itself, so that whoever should have been woken, and was not, is found out.
+//! itself, so that a thread that should have been woken, and was not, is found out.
 
 use std::cell::Cell;
 use std::ffi::CStr;

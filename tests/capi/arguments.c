@@ -12,7 +12,7 @@
 
 /* ---- Bytes ------------------------------------------------------------------------------------ */
 
-/* `length` bytes with a page behind them that ends whoever touches it. */
+/* `length` bytes with a page behind them that ends a process which touches it. */
 static char *bytes_at_the_edge(size_t length)
 {
     const size_t page = 4096;

@@ -117,7 +117,7 @@ static void c5_a_release_tells_whether_the_lease_was_held_to_the_end(struct stor
     EXPECT(LEASEHOLD_OK, leasehold_lease_release(lease, &problem));
     EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
 
-    /* The second one has not touched the lease of whoever came after. */
+    /* The second one has not touched the lease of the next holder. */
     leasehold_lease *theirs = take_name(other, "n");
     EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
     leasehold_lease_free(lease);

@@ -281,7 +281,7 @@ fn a_wait_shows_one_line_and_clears_it() {
     shell.sees("Stopped");
     shell.line("fg");
     shell.sees("waiting ");
-    // The holder finds out when it renews, and then whoever waits is told.
+    // The holder finds out when it renews, and then the waiter is told.
     server.cmd(&["DEL", "n"]);
     let end = shell.sees("ran\r\n");
     let after = end.rsplit('\r').next().unwrap();

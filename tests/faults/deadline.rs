@@ -87,7 +87,7 @@ fn c7_a_server_that_stands_still() {
     });
 }
 
-/// Whoever turns duplicates away has an answer by then, or an error that is not "busy".
+/// A caller that turns duplicates away has an answer by then, or an error that is not "busy".
 #[test]
 fn c7_a_lock_may_leave_a_silent_server_less_time_than_its_client() {
     unless_starved(STALL, || {

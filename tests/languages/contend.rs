@@ -10,7 +10,7 @@ const LOCKS: usize = 10;
 const TURNS: usize = 40;
 const DRIVERS_EACH: usize = 2;
 
-/// What a lock guards: it refuses whoever comes with a smaller fence, and notices two at a time.
+/// What a lock guards: it refuses a smaller fence, and notices two at a time.
 #[derive(Default)]
 struct Resource {
     value: u64,

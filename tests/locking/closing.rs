@@ -36,7 +36,7 @@ fn c14_close_ends_and_releases_every_lease(store: &Store) {
     for index in 0..300 {
         assert!(holder(&onlooker, format!("n:{index}")).is_none());
     }
-    // Those that are dropped later take nothing from whoever came after.
+    // Those that are dropped later take nothing from the next holder.
     let later = onlooker.lock("n:7").acquire().unwrap();
     drop(leases);
     assert_eq!(holder(&onlooker, "n:7").unwrap().fence, Some(later.fence()));

@@ -83,8 +83,8 @@ fn a_look_by_the_same_client_sees_the_release() {
     }
 }
 
-/// Passes a name round among threads, while others keep connections busy: whoever gets the name
-/// takes it at the first try.
+/// Passes a name round among threads, while others keep connections busy: the thread that gets the
+/// name takes it at the first try.
 fn pass_round(client: &Client, turns: usize) {
     let end = Instant::now() + LIMIT;
     let (to_second, second) = channel();

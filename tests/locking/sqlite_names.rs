@@ -160,7 +160,7 @@ fn c1_a_file_with_two_links_is_refused_by_either_name() {
     fs::hard_link(ground.path("a/locks.db"), ground.path("b/locks.db")).unwrap();
     let (_rival, said) = ground.rival("b/locks.db");
     assert!(said.contains("refused") && said.contains("2 names (hard links)"), "{said}");
-    // Nobody knows what whoever made the link is up to.
+    // Nobody knows what the link was made for.
     ground.ends();
     let error = ground.client.lock("other").try_acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Storage);
@@ -230,7 +230,7 @@ fn c1_a_file_that_was_deleted_has_no_second_holder() {
     assert_eq!(both_after(delete, "a/locks.db"), Duration::ZERO);
 }
 
-/// SQLite takes the log of the old one for one of the new one, whoever opens it first.
+/// SQLite takes the log of the old one for one of the new one, in the first process that opens it.
 #[test]
 fn c1_a_file_that_was_replaced_has_no_second_holder() {
     never_both_after(|ground| {

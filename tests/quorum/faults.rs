@@ -227,7 +227,7 @@ fn c6_what_arrives_late_is_undone_and_harms_nobody_after_it() {
                 } else {
                     heal(&mut quorum, fault, &[0, 1, 2]);
                 }
-                // Whoever comes next is never busy for good because of them.
+                // The next client is never busy for good because of them.
                 let lease = taken(&other, "n");
                 assert!(lease.is_valid());
                 lease.extend().unwrap();

@@ -220,7 +220,7 @@ fn a_lease_outlasts_the_restart_of_all_nodes_one_by_one() {
     assert!(next.fence() > fence);
 }
 
-/// Whoever wins alone has it everywhere, and asks for nothing more.
+/// A client that wins alone has it everywhere, and asks for nothing more.
 #[test]
 fn a_lease_on_all_nodes_costs_nothing_more() {
     unless_starved(STALL, || {

@@ -1,5 +1,5 @@
-//! Waiting for a lock on a quorum: whoever gives it up tells, nobody hands over, and votes that are
-//! split come to an end.
+//! Waiting for a lock on a quorum: the holder that gives it up tells, nobody hands over, and votes
+//! that are split come to an end.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn a_lock_that_is_held_and_waited_for_costs_next_to_nothing() {
                 .collect();
             eventually(LIMIT, || quorum.waiters(NAME) == 8);
             let mut watches: Vec<_> = quorum.nodes.iter().map(Server::watch).collect();
-            // Whoever was about to ask once more has done so.
+            // A waiter that was about to ask has asked.
             eventually(LIMIT, || {
                 std::thread::sleep(ms(100));
                 sent(&mut watches).iter().sum::<usize>() <= 8

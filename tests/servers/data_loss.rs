@@ -57,7 +57,7 @@ fn c1_who_does_not_guard_is_refused_where_others_do() {
     // Nor in another database, where nobody guards anything.
     let elsewhere = format!("{}/7", server.url());
     assert!(open(&elsewhere).lock("n").try_acquire().unwrap().is_some());
-    // Whoever may not look at the marker is served as before.
+    // A client that may not look at the marker is served as before.
     let keys = ["~n", "~leasehold:{n}", "~leasehold:queue:{n}"];
     server.cmd(&[&["ACL", "SETUSER", "clerk", "on", ">pw", "+@all"][..], &keys].concat());
     let clerk = open(&format!("redis://clerk:pw@{}:{}", server.host(), server.port()));

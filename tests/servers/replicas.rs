@@ -57,7 +57,7 @@ fn a_grant_that_too_few_replicas_have_is_given_back() {
         assert!((ms(900)..secs(3)).contains(&began.elapsed()), "{:?}", began.elapsed());
         eventually(LIMIT, || group.master().cmd(&["EXISTS", "n"]) == redis::Value::Int(0));
         assert_eq!(two.counters().granted, 0);
-        // Whoever is content with less is not in its way.
+        // A client that is content with less is not in its way.
         one.lock("n").try_acquire().unwrap().expect("it is free").release().unwrap();
     });
 }

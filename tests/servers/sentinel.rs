@@ -387,7 +387,7 @@ fn an_old_master_that_comes_back_as_a_replica_is_left_alone() {
     let fence = before.fence();
     strike(&mut group, Fault::Stop);
     let new = group.master_index().unwrap();
-    // Whoever asks it would be granted everything until it learns what it is now.
+    // It would grant everything until it learns what it is now.
     before.release().unwrap();
     let lease = lock.acquire().unwrap();
     assert!(lease.fence() > fence);

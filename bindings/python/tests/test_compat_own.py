@@ -82,7 +82,7 @@ def test_it_stands_in_no_queue(
         waiting = threads.submit(lock.acquire)
         until(lambda: client.counters().busy > 3)
         assert server.call("EXISTS", queue).strip() == b":0"
-        # As whoever waits by default does.
+        # As a waiter does by default.
         in_line = threads.submit(client.lock(name).acquire)
         until(lambda: server.call("EXISTS", queue).strip() == b":1")
         lease.release()

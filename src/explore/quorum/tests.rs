@@ -164,7 +164,7 @@ fn caught_a_key_that_was_stored_and_counts_as_a_grant() {
     is_caught(Flaw::CountsFills, two().fills(1));
 }
 
-/// A late one frees a node on which another one holds the lock, for whoever comes next.
+/// A late one frees a node on which another one holds the lock, for the next client.
 #[test]
 fn caught_a_key_that_is_stored_over_anothers() {
     is_caught(Flaw::FillsOverOthers, three().exclusive().fills(1));

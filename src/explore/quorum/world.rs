@@ -18,7 +18,7 @@ pub(super) type Broken = String;
 pub(super) enum Step {
     /// A client starts its next attempt, with a take on its way to every node.
     Start(u8),
-    /// A request comes to a node, for the first time or again, and whoever has the key there has
+    /// A request comes to a node, for the first time or again, and the holder of the key there has
     /// it still, or it expires just then.
     Carry {
         attempt: Attempt,

@@ -60,7 +60,7 @@ struct Scenario {
     trouble: bool,
     /// The first client must not listen.
     forbidden: bool,
-    /// Whoever of the first client asks again about "a" is answered after its turn on "b".
+    /// A waiter of the first client that asks again about "a" is answered after its turn on "b".
     slow: bool,
     /// The first client is closed in the midst of it.
     closes: bool,

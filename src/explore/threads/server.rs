@@ -226,7 +226,7 @@ pub(super) struct Link {
     inbox: Arc<Inbox>,
     /// Requests and openings may fail, one in four.
     pub(super) trouble: bool,
-    /// Whoever asks again about "a" is answered when this client has had a turn on "b".
+    /// A waiter that asks again about "a" is answered when this client has had a turn on "b".
     pub(super) slow: Option<Arc<Served>>,
     pub(super) flaw: Option<Flaw>,
 }

@@ -71,7 +71,7 @@ impl World {
         token.is_some_and(|token| self.server.queue().any(|(other, _)| other == token))
     }
 
-    /// Whoever waits behind a place that was taken waits as of now.
+    /// A waiter behind a place that was taken waits as of now.
     pub(super) fn stood(&mut self, c: usize) {
         if !self.stands(c) {
             return;

@@ -274,7 +274,7 @@ impl World {
         self.follow(c, effects);
     }
 
-    /// Nobody is told anything any more, and whoever waits has to ask by itself.
+    /// Nobody is told anything any more, and a waiter has to ask by itself.
     pub(super) fn notice_closed(&mut self, c: usize) {
         let now = self.clock(c);
         let client = &mut self.clients[c];

@@ -1,4 +1,4 @@
-//! How a run ends when nothing else goes wrong: whoever lives and waits gets the lock soon.
+//! How a run ends when nothing else goes wrong: each living waiter gets the lock soon.
 
 use super::step::{Choices, Step};
 use super::world::{Broken, Life, Link, Task, World};

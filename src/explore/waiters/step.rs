@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// A step for whoever reads what led to something.
+    /// A step, for the reader of what led to something.
     pub(super) fn tell(&self, step: Step) -> String {
         let wire = |at: u8| {
             let wire = &self.wires[at as usize];

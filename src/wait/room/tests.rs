@@ -73,7 +73,9 @@ fn join<'a>(room: &'a Room, name: &str) -> Waiter<'a> {
 /// Has a place in the store's queue from then on.
 fn place(waiter: &Waiter<'_>) -> Token {
     let now = Moment::now();
-    let (Next::Ask(ask), _) = waiter.next(now) else { panic!("it is not for him to ask") };
+    let (Next::Ask(ask), _) = waiter.next(now) else {
+        panic!("it is not the waiter's time to ask")
+    };
     let free_in = Duration::from_secs(30);
     let reply = Reply::Busy { free_in, ticket: 1, rank: 0, ours: true };
     let answer = Answer { reply, sent: now, server: 0, by: ServerId::default() };
@@ -82,7 +84,7 @@ fn place(waiter: &Waiter<'_>) -> Token {
     ask.token
 }
 
-/// Whoever waits for a name on a server that is gone tries again and again, and would always come
+/// A waiter for a name on a server that is gone tries again and again, and would always come
 /// first.
 #[test]
 fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
@@ -168,7 +170,7 @@ fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
 }
 
 /// A server that was started again elsewhere, behind the same address, has another clock. What it
-/// says may be heard before whoever has opened the connection to it has told anybody.
+/// says may be heard before the thread that has opened the connection to it has told anybody.
 #[test]
 fn c3_what_a_server_says_is_not_dated_by_the_clock_of_the_one_before() {
     let (early, now) = (Moment::now().minus(Duration::from_secs(2)), Moment::now());

@@ -19,7 +19,7 @@ template <class Body> static auto elsewhere(Body body) {
     return std::async(std::launch::async, body).get();
 }
 
-/** How often the store was asked: whoever spins asks on and on. */
+/** How often the store was asked: a spinning waiter asks on and on. */
 static std::uint64_t tries(const leasehold::client &client) { return client.counters().attempts; }
 
 template <class Body> static bool would_deadlock(Body body) {

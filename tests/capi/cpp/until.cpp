@@ -21,7 +21,7 @@ struct taken {
     std::optional<leasehold::lease> lease = client.lock(name).acquire();
     leasehold::mutex mutex{client.lock(name).wait_mode(leasehold::wait_mode::spin)};
 
-    /** Whoever spins asks on and on. */
+    /** A spinning waiter asks on and on. */
     std::uint64_t tries() const { return client.counters().attempts; }
 };
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Says why, to whoever runs this test, and ends the process. */
+/* Prints why, and ends the process. */
 _Noreturn void fail_at(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

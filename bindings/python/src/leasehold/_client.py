@@ -342,7 +342,7 @@ def _events(client: c_void_p) -> EventsHandle:
 
 def _subscribe(client: Optional[Client]) -> Events:
     """For a thread that must not keep the client open."""
-    assert client is not None, "whoever asks has the client"
+    assert client is not None, "the caller has the client"
     return Events(_events(client._handle), None)
 
 

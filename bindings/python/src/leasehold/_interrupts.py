@@ -23,8 +23,8 @@ class SignalWatch:
     __slots__ = ("caught", "function")
 
     def __init__(self) -> None:
-        #: One exception at most. Whoever raises it takes it out: the exception leads to the frame
-        #: of the generator, and must not be led to from there.
+        #: One exception at most. The code that raises it takes it out: the exception leads to the
+        #: frame of the generator, and must not be led to from there.
         self.caught: List[BaseException] = []
         answers = _answers(self.caught)
         next(answers)

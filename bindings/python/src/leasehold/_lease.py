@@ -59,8 +59,8 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """What marks the grant in the store: 32 hexadecimal digits. Whoever has it can release
-        the lock. Not to be had any more when the lease is over."""
+        """What marks the grant in the store: 32 hexadecimal digits. A program that has it can
+        release the lock. Not to be had any more when the lease is over."""
         if self._over:
             raise self._ended()
         return str(_abi.lease_token(self._handle).decode())

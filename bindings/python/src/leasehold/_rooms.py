@@ -1,6 +1,6 @@
 """Room for the handle of a lease: C writes it there, and there it stays until the lease is over.
 
-A lease that is lost to garbage collection stops being renewed and is not released: whoever still
+A lease that is lost to garbage collection stops being renewed and is not released: code that still
 works on what it protects, in a thread perhaps, has until the end of its ttl. Rooms see to that.
 They are used again and not thrown away, so that in the normal course of things no finaliser that is
 written in Python runs; `_handles.py` says why that matters.

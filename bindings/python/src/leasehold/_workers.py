@@ -1,7 +1,7 @@
 """Threads for calls that block, so that `asyncio` does not.
 
 There are as many as there are such calls at once. With an upper bound, those who wait for a lock
-could take all of them, and whoever holds it would find none left to release it with. They are
+could take all of them, and the holder would find none left to release it with. They are
 daemons, so that a wait without limit keeps no program from ending.
 """
 

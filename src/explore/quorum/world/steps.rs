@@ -66,7 +66,7 @@ impl World {
             if self.restarts > 0 && !node.is_quarantined() && holders().any(is_spare) {
                 steps.push(Step::Restart(n as u8));
             }
-            // Whoever was trying before the restart is not any more when that is over.
+            // A client that was trying before the restart has ended when that is over.
             if node.is_quarantined() && !is_trying {
                 steps.push(Step::VoteAgain(n as u8));
             }

@@ -244,12 +244,12 @@ fn a_give_that_nobody_waits_for_follows_the_master_too() {
     let identity = Identity { name: Arc::from(&b"n"[..]), token: mine, fence: fence_of_mine, ttl };
     let owed = Owed { identity, until: Moment::now().plus(ttl) };
     assert!(store.let_go(&owed, Lane::Give(LIMIT), Deadline::after(LIMIT)).is_none());
-    // Whoever wants the name comes behind it, at the new master.
+    // The next request for the name comes behind it, at the new master.
     assert!(fence(&take(&store, token('b'))) > fence_of_mine);
     assert!(outbox.is_empty(), "it was given");
 }
 
-/// The caller who reads that it was not done sends it again, for as long as he has time; the
+/// The caller who reads that it was not done sends it again, for as long as it has time; the
 /// keeper, which sees nothing of it meanwhile, is to hear what became of it.
 #[test]
 fn a_give_that_a_caller_could_not_send_again_is_given_by_the_keeper() {

@@ -11,8 +11,8 @@ fn c10_waiters_are_served_in_the_order_of_their_tickets() {
     let second = ticket(store.join(b"name", bob, 0));
     assert!(first < second);
     store.give(b"name", holder, 0);
-    // Whoever tries, joins late or stands behind is told to wait for the first one, as long as
-    // that one shows itself. The disk may be slow, so the round is repeated until it was quick.
+    // A waiter that tries, joins late or stands behind is told to wait for the first one, as
+    // long as that one shows itself. The disk may be slow, so the round is repeated until it was quick.
     until("a round without a pause", || {
         let started = Moment::now();
         stamp(&ground, DEAD_AFTER / 2);

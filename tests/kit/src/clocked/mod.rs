@@ -49,7 +49,7 @@ impl Clock {
             Offset::Ahead(span) => nanoseconds(span),
             Offset::Behind(span) => -nanoseconds(span),
         };
-        // One aligned word: whoever has the file mapped sees the old one or the new one.
+        // One aligned word: a process that has the file mapped sees the old one or the new one.
         self.offset.write_all_at(&offset.to_ne_bytes(), 0).unwrap();
     }
 }

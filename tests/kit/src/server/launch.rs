@@ -115,8 +115,8 @@ pub(super) fn two_free_ports() -> (u16, u16) {
     (ports[0], ports[1])
 }
 
-/// The port is bound and not listened at, if nobody else has it: connecting is refused, whoever
-/// asks for any free port is given another, and a server that asks for this one has it all the
+/// The port is bound and not listened at, if nobody else has it: connecting is refused, a process
+/// that asks for any free port is given another, and a server that asks for this one has it all the
 /// same.
 pub(super) fn keep(host: Ipv4Addr, port: u16) -> Option<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

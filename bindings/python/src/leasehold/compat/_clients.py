@@ -51,7 +51,7 @@ def key_of(given: Any, name: Any) -> bytes:
 
 def url_of(pool: Any) -> str:
     """What a connection pool of redis-py connects to."""
-    # Whoever has a pool has this.
+    # A program that has a pool has this.
     theirs: Any = importlib.import_module("redis.connection")
     kind, options = pool.connection_class, pool.connection_kwargs
     # A subclass may connect to anything.

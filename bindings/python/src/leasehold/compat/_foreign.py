@@ -38,7 +38,7 @@ def theirs_of(lock: "Lock", token: Optional[bytes] = None) -> Any:
         raise TypeError(
             "a token or a script of one's own needs a redis.Redis as the client of the lock"
         )
-    # Whoever has a redis.Redis has this.
+    # A program that has a redis.Redis has this.
     theirs: Any = importlib.import_module("redis.lock").Lock(
         lock.redis,
         lock.name,

@@ -53,12 +53,12 @@ public final class Story {
                 try (Lease second = elsewhere.acquire(ofMillis(300))) {
                     throw new IllegalStateException("two holders at once: " + second);
                 } catch (LeaseTimeoutException e) {
-                    System.out.println("He waits for 300 ms and is told: " + e.getMessage());
+                    System.out.println("The second one waits for 300 ms and is told: " + e.getMessage());
                 }
             }
 
             try (Lease second = elsewhere.acquire()) {
-                System.out.println("We give it back; he takes it, with the larger fence " + second.fence() + ".");
+                System.out.println("We give it back; the second one takes it, with the larger fence " + second.fence() + ".");
                 need(second.fence() > oldFence);
                 need(till.charge(10, second.fence()));
                 need(!till.charge(20, oldFence));
@@ -66,7 +66,7 @@ public final class Story {
             }
             need(till.charged == 30);
             need(!stock.inspect().isHeld());
-            System.out.println("His lease is closed, and the lock is free.");
+            System.out.println("The second lease is closed, and the lock is free.");
         }
     }
 

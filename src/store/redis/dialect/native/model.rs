@@ -96,7 +96,7 @@ impl Run<'_> {
 /// What came of a hand-over.
 enum Came {
     Given(Duration),
-    /// Nobody is before whoever asks.
+    /// Nobody stands before the waiter that asks.
     None,
     /// All that were tried are gone, and more are left.
     Some,
@@ -139,7 +139,7 @@ impl ModelServer {
         (reply, run.told)
     }
 
-    /// A foreign client takes the lock, whoever has it.
+    /// A foreign client takes the lock, held or not.
     pub(crate) fn seize(&mut self, until: u64) {
         self.lock = Some(Held { token: None, until });
     }

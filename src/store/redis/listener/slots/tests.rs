@@ -1,4 +1,4 @@
-//! Servers are played by whoever has the other ends of their connections.
+//! Servers are played by threads that have the other ends of their connections.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, mpsc};

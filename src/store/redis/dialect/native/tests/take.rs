@@ -206,7 +206,7 @@ fn a_waiter_behind_a_foreign_holder_is_told_so_and_finds_the_lock_by_polling() {
             assert!(matches!(busy, Reply::Busy { rank: 0, ours: false, .. }), "{busy:?}");
         }
     }
-    assert_eq!(world.side(), Some((0, 0, 0, true)), "whoever gives looks into the queue");
+    assert_eq!(world.side(), Some((0, 0, 0, true)), "a give looks into the queue");
     world.assert_everything_ends();
     world.cmd(&["DEL", "n"]);
     granted(world.join(2, 0));

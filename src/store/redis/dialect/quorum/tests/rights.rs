@@ -108,7 +108,7 @@ fn a_node_short_of_memory_grants_nothing_new_and_still_extends_and_gives() {
     assert_eq!(node.side(), Some((true, 1000, 1000, 1)));
     assert_eq!(node.give(1, Some(1000)), Said::Given);
     wakeup.heard_free();
-    // Whoever leaves no queue begins with no removal.
+    // A request that leaves no queue begins with no removal.
     let refused = node.try_ask(take(9, Place::Join(0), 2000), NO_WAKEUP).unwrap_err();
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::OutOfMemory, None));
     // Without a marker it cannot even begin its quarantine, and grants nothing all the same.

@@ -1,6 +1,6 @@
 package dev.leasehold;
 
-/** A native subscription. Freeing it ends whoever waits for its events. */
+/** A native subscription. Freeing it ends a wait for its events. */
 final class EventsHandle extends Handle {
     private static final long serialVersionUID = 1;
 

@@ -4,8 +4,8 @@ import java.lang.ref.Cleaner;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A native handle, which is freed once: by whoever ends it first, or by the {@link Cleaner} when
- * the object that it belongs to was forgotten. It must not refer to that object.
+ * A native handle, which is freed once: by the call that ends it first, or by the {@link Cleaner}
+ * when the object that it belongs to was forgotten. It must not refer to that object.
  *
  * <p>It is an {@link AtomicLong} itself, and not one with a field of that type, to have one object
  * less for each lease.

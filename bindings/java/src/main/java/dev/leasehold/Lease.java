@@ -51,7 +51,7 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * The token that marks the grant in the store. Whoever has it can release the lock.
+     * The token that marks the grant in the store. A program that has it can release the lock.
      *
      * @return 32 hexadecimal digits
      * @throws IllegalStateException the lease was ended, and its token is of no use any more

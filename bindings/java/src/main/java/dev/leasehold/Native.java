@@ -115,7 +115,7 @@ final class Native {
             throw new LeaseLostException(text);
         }
         if (status == Status.INTERRUPTED) {
-            // Whoever throws this exception clears the flag.
+            // The code that throws this exception clears the flag.
             Thread.interrupted();
             throw new InterruptedException(text);
         }

@@ -50,7 +50,7 @@ class ForgottenTest {
             String key = lock.name();
             Eventually.holds(LIMIT, () -> !redis.exists(key));
             assertEquals(renewed, client.counters().renewed());
-            // Whoever forgot it wanted to know nothing of it either.
+            // A caller that forgot it wanted to know nothing of it either.
             assertEquals(0, client.counters().lost());
         }
     }

@@ -129,7 +129,7 @@ class InterruptTest {
     @Test
     void lockWaitsOnAndKeepsTheFlag() throws Exception {
         Lease held = holder.lock(name).acquire();
-        // Whoever spins asks on and on, and so shows that it waits.
+        // A spinning waiter asks on and on, and so shows that it waits.
         LeaseholdLock lock = client.lock(name).waitMode(WaitMode.SPIN).asLock();
         var task = new FutureTask<>(() -> {
             lock.lock();

@@ -359,7 +359,7 @@ abstract class StoreContract {
         assertEquals(1, client.counters().granted());
         assertNotNull(client.store());
         events.close();
-        // The holder learns that he did not hold it to the end.
+        // The holder learns that it did not hold it to the end.
         assertThrows(LeaseLostException.class, lease::close);
     }
 

@@ -14,8 +14,8 @@ use super::dialect::guard::guarded_by_others;
 use super::dialect::keys::MARKER;
 use super::fault;
 #[cfg(feature = "tls")]
-use super::tls::Tls;
-use super::wire::{Socket, Stream, Wire};
+use super::tls;
+use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::config::{Access, Address, Secret};
 use crate::error::{Error, ErrorKind};
@@ -25,7 +25,7 @@ pub(super) struct Dialer {
     access: Access,
     greeting: Greeting,
     #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     resolver: Resolver,
 }
 
@@ -44,30 +44,29 @@ pub(super) struct Greeting {
 pub(super) type Show<'a> = dyn Fn(&socket2::Socket) -> io::Result<()> + 'a;
 
 impl Dialer {
-    pub(super) fn new(access: &Access, greeting: Greeting) -> Result<Dialer, Error> {
+    /// An error if connections could not be made to these addresses, as far as can be said without
+    /// trying.
+    pub(super) fn new(
+        access: &Access,
+        greeting: Greeting,
+        addresses: &[Address],
+    ) -> Result<Dialer, Error> {
+        #[cfg(feature = "tls")]
+        let tls = access.tls.as_ref().map(tls::config).transpose()?;
+        #[cfg(feature = "tls")]
+        if tls.is_some() {
+            addresses.iter().try_for_each(|address| tls::server(address).map(drop))?;
+        }
+        let _ = addresses;
         Ok(Dialer {
             access: access.clone(),
             greeting,
             #[cfg(feature = "tls")]
-            tls: access.tls.as_ref().map(Tls::new).transpose()?,
+            tls,
             resolver: Resolver::default(),
         })
     }
 
-    /// Whether connections could be made to this address, as far as can be said without trying.
-    pub(super) fn check(&self, address: &Address) -> Result<(), Error> {
-        #[cfg(feature = "tls")]
-        if self.tls.is_some() {
-            Tls::server(address)?;
-        }
-        let _ = address;
-        Ok(())
-    }
-
-    /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
-    ///
-    /// It shows each socket before it connects. A thread that keeps a clone of the socket can end
-    /// everything that is done with it; an error means that the connection is not wanted any more.
     pub(super) fn dial(
         &self,
         address: &Address,
@@ -79,20 +78,17 @@ impl Dialer {
             Address::Unix(path) => {
                 let what = path.display().to_string();
                 let address = SockAddr::unix(path).map_err(|error| fault::io(&what, &error))?;
-                let connected = connect(&address, deadline, deadline, show);
+                let connected = connect(&address, deadline, show);
                 connected.map_err(|error| fault::io(&what, &error))?
             }
             Address::Tcp { host, port } => self.connect_tcp(host, *port, deadline, show)?,
         };
-        let socket = Socket::new(socket, deadline);
+        let mut wire = Wire::new(socket, server);
         #[cfg(feature = "tls")]
-        let stream = match &self.tls {
-            Some(tls) => Stream::Tls(Box::new(tls.handshake(address, socket)?)),
-            None => Stream::Plain(socket),
-        };
-        #[cfg(not(feature = "tls"))]
-        let stream = Stream::Plain(socket);
-        let mut wire = Wire::new(stream, server);
+        if let Some(config) = &self.tls {
+            wire.socket.deadline = deadline;
+            wire.tls = Some(tls::handshake(config, address, &mut wire.socket)?);
+        }
         self.introduce(&mut wire, deadline)?;
         Ok(wire)
     }
@@ -109,19 +105,16 @@ impl Dialer {
         for (index, address) in addresses.iter().enumerate() {
             // One address that swallows everything must leave time for the others.
             let share = deadline.left() / u32::try_from(addresses.len() - index).unwrap_or(1);
-            let until = Deadline::after(share);
-            match connect(&SockAddr::from(*address), until, deadline, show) {
-                Ok(socket) => {
-                    let set = socket.set_tcp_nodelay(true).and_then(|()| {
-                        // A peer that vanished without a word is noticed while nobody waits.
-                        let probe = TcpKeepalive::new().with_time(Duration::from_secs(60));
-                        socket.set_tcp_keepalive(&probe)
-                    });
-                    match set {
-                        Ok(()) => return Ok(socket),
-                        Err(error) => last = fault::io(&address.to_string(), &error),
-                    }
-                }
+            let until = Deadline::after(share).min(deadline);
+            let connected = connect(&SockAddr::from(*address), until, show).and_then(|socket| {
+                socket.set_tcp_nodelay(true)?;
+                // A peer that vanished without a word is noticed while nobody waits.
+                let probe = TcpKeepalive::new().with_time(Duration::from_secs(60));
+                socket.set_tcp_keepalive(&probe)?;
+                Ok(socket)
+            });
+            match connected {
+                Ok(socket) => return Ok(socket),
                 Err(error) => last = fault::io(&address.to_string(), &error),
             }
         }
@@ -132,29 +125,25 @@ impl Dialer {
     fn introduce(&self, wire: &mut Wire, deadline: Deadline) -> Result<(), Error> {
         let Access { user, password, database, .. } = &self.access;
         let (mut bytes, mut asked) = (Vec::new(), Vec::new());
+        let mut ask = |command: &mut redis::Cmd, about| {
+            command.write_packed_command(&mut bytes);
+            asked.push(about);
+        };
         if let Some(password) = password {
             let mut auth = redis::cmd("AUTH");
-            if let Some(user) = user {
-                auth.arg(user);
-            }
-            auth.arg(password.expose()).write_packed_command(&mut bytes);
-            asked.push(Asked::Auth(password));
+            ask(auth.arg(user.as_deref()).arg(password.expose()), Asked::Auth(password));
         }
         if *database != 0 {
-            redis::cmd("SELECT").arg(*database).write_packed_command(&mut bytes);
-            asked.push(Asked::Database);
+            ask(redis::cmd("SELECT").arg(*database), Asked::Database);
         }
         if self.greeting.master {
-            redis::cmd("ROLE").write_packed_command(&mut bytes);
-            asked.push(Asked::Role);
+            ask(&mut redis::cmd("ROLE"), Asked::Role);
         }
         if self.greeting.run_id {
-            redis::cmd("INFO").arg("server").write_packed_command(&mut bytes);
-            asked.push(Asked::Run);
+            ask(redis::cmd("INFO").arg("server"), Asked::Run);
         }
         if self.greeting.unguarded {
-            redis::cmd("GET").arg(MARKER).write_packed_command(&mut bytes);
-            asked.push(Asked::Marker);
+            ask(redis::cmd("GET").arg(MARKER), Asked::Marker);
         }
         if !asked.is_empty() {
             wire.send(&bytes, deadline).map_err(|(_, error)| fault::io("the greeting", &error))?;
@@ -229,14 +218,7 @@ fn without(password: &Secret, said: Error) -> Error {
     said
 }
 
-/// Connects by `until`, which is not later than the deadline of the whole.
-fn connect(
-    address: &SockAddr,
-    until: Deadline,
-    deadline: Deadline,
-    show: &Show<'_>,
-) -> io::Result<socket2::Socket> {
-    let until = until.min(deadline);
+fn connect(address: &SockAddr, until: Deadline, show: &Show<'_>) -> io::Result<socket2::Socket> {
     loop {
         let domain = Domain::from(i32::from(address.family()));
         let socket = socket2::Socket::new(domain, Type::STREAM, None)?;

@@ -6,7 +6,6 @@
 mod codec;
 mod dial;
 mod dialect;
-mod executor;
 mod frame;
 mod listener;
 pub(super) mod node;

@@ -1,24 +1,25 @@
 //! Which connection a request may use, and how long it waits for one.
 //!
 //! The pool lends seats, not connections. A seat is a place for one connection, empty at first and
-//! after every fault: making it costs nothing and cannot fail, and a caller that gets an empty one dials on its own thread, by its own deadline, and sees its own typed
-//! error. (A pool that dials for its callers does so on threads of its own, with timeouts of its
-//! own, and hands errors on as text.)
+//! after every fault: making it costs nothing and cannot fail, and a caller that gets an empty one
+//! dials on its own thread, by its own deadline, and sees its own typed error.
 //!
 //! Seats that are not in use lie in r2d2, or, in a forked child, in a plain list: r2d2 and its
 //! executor sleep on parking_lot while they set up (see `sync`), and a child that was forked at this
 //! moment would sleep for ever.
 
 use std::convert::Infallible;
+use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use r2d2::{ManageConnection, PooledConnection};
+use scheduled_thread_pool::ScheduledThreadPool;
 
-use super::executor::Executor;
 use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::fork::OneProcess;
+use crate::fork::{OneProcess, without_signals};
 use crate::store::Lane;
 use crate::sync::{Mutex, Permit, Permits, Turnstile, TurnstileGuard};
 
@@ -40,7 +41,7 @@ pub(super) struct Pool {
 
 /// The callers' seats that are not in use.
 enum Idle {
-    // Dropped in this order: a pool leaves its executor before that one ends.
+    // The thread sleeps for as long as the executor is there.
     Pool { seats: r2d2::Pool<Seats>, _executor: Arc<Executor> },
     List(Mutex<Vec<Option<Box<Wire>>>>),
 }
@@ -158,6 +159,76 @@ fn reserved(mut seat: TurnstileGuard<'_, Option<Box<Wire>>>) -> Lent<'_> {
     Lent { wire: seat.take(), home: Home::Reserved(seat) }
 }
 
+/// The thread with which r2d2 makes the slots of its pools: one for all pools of a client, started
+/// with the first of them.
+#[derive(Default)]
+struct Executor(Mutex<Option<Sleeper>>);
+
+/// Between two builds the thread sleeps on a channel of `std`: parking_lot's table of sleeping threads
+/// would hold it in every forked child (see `sync`). It ends with the last pool.
+#[derive(Clone)]
+struct Sleeper {
+    thread: Arc<ScheduledThreadPool>,
+    /// Once for each build: afterwards the thread sleeps until the next one.
+    wake: Sender<()>,
+    woken: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Executor {
+    fn build<M>(&self, slots: M, size: u32) -> Result<r2d2::Pool<M>, Error>
+    where
+        M: ManageConnection,
+    {
+        let sleeper = self.sleeper()?;
+        // It has the other end.
+        let _ = sleeper.wake.send(());
+        let built = r2d2::Pool::builder()
+            .max_size(size)
+            // A PING before each use would double the cost of a lock.
+            .test_on_check_out(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .thread_pool(Arc::clone(&sleeper.thread))
+            .build(slots);
+        sleeper.sleep();
+        built.map_err(|error| failed(&error.to_string()))
+    }
+
+    fn sleeper(&self) -> Result<Sleeper, Error> {
+        let mut sleeper = self.0.lock();
+        if let Some(sleeper) = &*sleeper {
+            return Ok(sleeper.clone());
+        }
+        let start = || {
+            ScheduledThreadPool::builder()
+                .num_threads(1)
+                .thread_name_pattern("leasehold-pool")
+                .build()
+        };
+        // It panics where no thread can be had.
+        let thread = catch_unwind(|| without_signals(start));
+        let thread = Arc::new(thread.map_err(|_| failed("no thread can be started"))?);
+        let (wake, woken) = channel();
+        let started = Sleeper { thread, wake, woken: Arc::new(Mutex::new(woken)) };
+        started.sleep();
+        Ok(sleeper.insert(started).clone())
+    }
+}
+
+impl Sleeper {
+    fn sleep(&self) {
+        let woken = Arc::clone(&self.woken);
+        self.thread.execute(move || {
+            // An error says that no other build will come.
+            let _ = woken.lock().recv();
+        });
+    }
+}
+
+fn failed(what: &str) -> Error {
+    Error::new(ErrorKind::Exhausted, format!("the pool: {what}"))
+}
+
 /// Makes empty seats.
 #[derive(Debug)]
 struct Seats;
@@ -177,5 +248,48 @@ impl ManageConnection for Seats {
     /// A seat whose connection failed has been emptied already.
     fn has_broken(&self, _: &mut Option<Box<Wire>>) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Tells which thread made it.
+    struct Maker;
+
+    impl ManageConnection for Maker {
+        type Connection = thread::ThreadId;
+        type Error = Infallible;
+
+        fn connect(&self) -> Result<thread::ThreadId, Infallible> {
+            Ok(thread::current().id())
+        }
+
+        fn is_valid(&self, _: &mut thread::ThreadId) -> Result<(), Infallible> {
+            Ok(())
+        }
+
+        fn has_broken(&self, _: &mut thread::ThreadId) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn pools_built_at_the_same_time_and_later_share_one_thread() {
+        let executor = Executor::default();
+        assert!(executor.0.lock().is_none());
+        let build = || executor.build(Maker, 3).unwrap();
+        let pools: Vec<_> = thread::scope(|scope| {
+            let builds: Vec<_> = (0..8).map(|_| scope.spawn(build)).collect();
+            builds.into_iter().map(|build| build.join().unwrap()).collect()
+        });
+        let first = *pools[0].get().unwrap();
+        for pool in pools.iter().chain([&build()]) {
+            let slots: Vec<_> = (0..3).map(|_| *pool.try_get().unwrap()).collect();
+            assert_eq!(slots, [first; 3]);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Which server new connections go to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::dial::{Dialer, Show};
 use super::wire::Wire;
@@ -47,27 +47,34 @@ pub(super) trait Target: Send + Sync {
 
 /// Always the same address.
 pub(super) struct Fixed {
-    dialer: Arc<Dialer>,
-    address: Address,
-    server: ServerId,
-}
-
-impl Fixed {
-    pub(super) fn new(dialer: Arc<Dialer>, address: Address) -> Result<Fixed, Error> {
-        dialer.check(&address)?;
-        Ok(Fixed { dialer, address, server: next_server() })
-    }
-
-    pub(super) fn server(&self) -> ServerId {
-        self.server
-    }
+    pub(super) dialer: Arc<Dialer>,
+    pub(super) address: Address,
+    pub(super) server: ServerId,
+    /// Where a Cluster says that there is one: set when it does not serve as it should.
+    pub(super) doubt: Option<Arc<AtomicBool>>,
 }
 
 impl Target for Fixed {
     fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
-        self.dialer.dial(&self.address, self.server, deadline, show)
+        let Fixed { dialer, address, server, doubt } = self;
+        let dialed = dialer.dial(address, *server, deadline, show);
+        let Some(doubt) = doubt else { return dialed };
+        dialed.map_err(|error| {
+            doubt.store(true, Ordering::Release);
+            let what = format!("{address}, a server that the Cluster names: {}", error.detail());
+            Error::new(error.kind(), what)
+        })
+    }
+
+    fn doubt(&self, _wire: &Wire) {
+        if let Some(doubt) = &self.doubt {
+            doubt.store(true, Ordering::Release);
+        }
     }
 }
+
+/// One that keeps no locks.
+pub(super) const NO_SERVER: ServerId = ServerId(u32::MAX);
 
 /// Another one for each place of a server that this process comes to know.
 pub(super) fn next_server() -> ServerId {

@@ -12,8 +12,8 @@ use super::route::single::Single;
 use super::route::slots::Map;
 use super::route::{Gives, Route};
 use super::sentinel::WatchedMaster;
-use super::target::{Fixed, Target};
-use crate::config::{RedisConfig, Servers};
+use super::target::{Fixed, Target, next_server};
+use crate::config::{Address, RedisConfig, Servers};
 use crate::error::Error;
 use crate::store::outbox::Outbox;
 
@@ -31,19 +31,20 @@ impl Way {
         greeting: Greeting,
         pools: &Pools,
     ) -> Result<Way, Error> {
-        let dialer = || Ok::<_, Error>(Arc::new(Dialer::new(&redis.access, greeting)?));
-        match &redis.servers {
+        let dialer = |addresses: &[Address]| Dialer::new(&redis.access, greeting, addresses);
+        Ok(match &redis.servers {
             Servers::One(address) => {
-                Ok(Way::One(Arc::new(Fixed::new(dialer()?, address.clone())?)))
+                let dialer = Arc::new(dialer(std::slice::from_ref(address))?);
+                let (address, server) = (address.clone(), next_server());
+                Way::One(Arc::new(Fixed { dialer, address, server, doubt: None }))
             }
             Servers::Cluster(seeds) => {
-                Ok(Way::Cluster(Arc::new(Map::new(dialer()?, seeds, pools.clone())?)))
+                Way::Cluster(Arc::new(Map::new(Arc::new(dialer(seeds)?), seeds, pools.clone())))
             }
             Servers::Sentinel(sentinels) => {
-                let target = WatchedMaster::new(sentinels, &redis.access, greeting)?;
-                Ok(Way::One(Arc::new(target)))
+                Way::One(Arc::new(WatchedMaster::new(sentinels, &redis.access, greeting)?))
             }
-        }
+        })
     }
 
     /// Which of them wakes the waiters for a name.

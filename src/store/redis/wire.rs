@@ -19,27 +19,21 @@ use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 
 pub(super) struct Wire {
-    stream: Stream,
+    pub(super) socket: Socket,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<rustls::ClientConnection>,
     /// What has come and was not read yet, up to `filled`.
     inbox: Vec<u8>,
     filled: usize,
     /// Of the reply that it begins with.
     first: Progress,
     used: Moment,
-    /// Whom it leads to.
     pub(super) server: ServerId,
-    /// Which run of the server, where that was asked.
+    /// Where that was asked.
     pub(super) run: Option<RunId>,
     /// The server has said that it is not the one to ask.
     pub(super) is_demoted: bool,
-    /// The replies that it owes, which come before any other.
     pub(super) unread: Unread,
-}
-
-pub(super) enum Stream {
-    Plain(Socket),
-    #[cfg(feature = "tls")]
-    Tls(Box<rustls::StreamOwned<rustls::ClientConnection, Socket>>),
 }
 
 /// Room for the replies of every day.
@@ -53,9 +47,16 @@ pub(super) const AT_ONCE: usize = 64 * 1024;
 const FRESH: Duration = Duration::from_millis(100);
 
 impl Wire {
-    pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
+    pub(super) fn new(socket: socket2::Socket, server: ServerId) -> Wire {
         Wire {
-            stream,
+            socket: Socket {
+                inner: socket,
+                deadline: Deadline::at(Moment::ZERO),
+                receive: Duration::ZERO,
+                send: Duration::ZERO,
+            },
+            #[cfg(feature = "tls")]
+            tls: None,
             inbox: vec![0; INBOX],
             filled: 0,
             first: Progress::default(),
@@ -71,33 +72,22 @@ impl Wire {
     /// nothing to carry out.
     pub(super) fn send(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &[u8],
         deadline: Deadline,
     ) -> Result<(), (usize, io::Error)> {
-        self.socket().deadline = deadline;
-        let whole = bytes.len();
-        // Two kinds only with TLS.
-        #[allow(clippy::infallible_destructuring_match)]
-        let stream: &mut dyn Write = match &mut self.stream {
-            Stream::Plain(socket) => socket,
-            #[cfg(feature = "tls")]
-            Stream::Tls(stream) => stream,
-        };
-        while !bytes.is_empty() {
-            match stream.write(bytes) {
-                Ok(0) => return Err((whole - bytes.len(), io::ErrorKind::WriteZero.into())),
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) => return Err((whole - bytes.len(), error)),
-            }
+        self.socket.deadline = deadline;
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            return send(&mut rustls::Stream::new(tls, &mut self.socket), bytes);
         }
-        stream.flush().map_err(|error| (whole, error))
+        send(&mut self.socket, bytes)
     }
 
     /// Reads one reply. After an error the connection is of no use any more (what comes next could
     /// be the answer to something else), unless only the deadline had passed and the reply is
     /// still waited for.
     pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Value, Error> {
-        self.socket().deadline = deadline;
+        self.socket.deadline = deadline;
         loop {
             if let Some(length) = self.first.length(&self.inbox[..self.filled])? {
                 let value = frame::value(&self.inbox[..length])?;
@@ -113,7 +103,7 @@ impl Wire {
     /// Reads once what comes by then; false if nothing does. The connection stays usable: a reply
     /// that has come in part is kept.
     pub(super) fn wait(&mut self, until: Deadline) -> Result<bool, Error> {
-        self.socket().deadline = until;
+        self.socket.deadline = until;
         match self.read() {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NoAnswer => Ok(false),
@@ -143,7 +133,6 @@ impl Wire {
     /// Whether `count` replies have come whole by then, or no more will come.
     pub(super) fn has_whole(&mut self, count: usize, until: Deadline) -> bool {
         let (mut start, mut whole, mut next) = (0, 0, Progress::default());
-        let mut is_over = false;
         loop {
             while whole < count {
                 match next.length(&self.inbox[start..self.filled]) {
@@ -154,12 +143,11 @@ impl Wire {
                     Err(_) => return true,
                 }
             }
-            if whole == count || is_over {
-                return whole == count;
-            }
-            is_over = until.has_passed();
-            let came =
-                if is_over { self.glance().map(|count| count > 0) } else { self.wait(until) };
+            let came = match until.has_passed() {
+                _ if whole == count => return true,
+                true => self.glance().map(|count| count > 0),
+                false => self.wait(until),
+            };
             match came {
                 Ok(true) => {}
                 Ok(false) => return false,
@@ -196,7 +184,6 @@ impl Wire {
         self.filled -= count;
     }
 
-    /// Reads once.
     fn read(&mut self) -> Result<(), Error> {
         if self.filled == LONGEST {
             return Err(frame::too_long(&self.inbox));
@@ -206,18 +193,18 @@ impl Wire {
         }
         let end = self.inbox.len().min(self.filled + AT_ONCE);
         let room = &mut self.inbox[self.filled..end];
-        let count = match &mut self.stream {
-            Stream::Plain(socket) => socket.read(room),
-            // A server may tell only after the handshake that it wants a certificate.
-            #[cfg(feature = "tls")]
-            Stream::Tls(stream) => match stream.read(room) {
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    return Err(Error::new(ErrorKind::Tls, error.to_string()));
-                }
-                count => count,
-            },
+        #[cfg(feature = "tls")]
+        let count = match &mut self.tls {
+            Some(tls) => rustls::Stream::new(tls, &mut self.socket).read(room),
+            None => self.socket.read(room),
         };
+        #[cfg(not(feature = "tls"))]
+        let count = self.socket.read(room);
         match count {
+            // A server may tell only after the handshake that it wants a certificate.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(Error::new(ErrorKind::Tls, error.to_string()))
+            }
             Ok(0) => Err(fault::io("the reply", &io::ErrorKind::UnexpectedEof.into())),
             Ok(count) => {
                 self.filled += count;
@@ -233,11 +220,12 @@ impl Wire {
         if Moment::now().since(self.used) < FRESH {
             return false;
         }
-        let encrypted = !matches!(self.stream, Stream::Plain(_));
         match self.peek() {
             Ok(0) => true,
             // TLS has messages of its own, such as session tickets.
-            Ok(_) => !encrypted && self.unread.is_empty(),
+            #[cfg(feature = "tls")]
+            Ok(_) if self.tls.is_some() => false,
+            Ok(_) => self.unread.is_empty(),
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
     }
@@ -251,25 +239,25 @@ impl Wire {
     fn peek(&mut self) -> io::Result<usize> {
         let mut byte = [std::mem::MaybeUninit::uninit()];
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        self.socket().inner.recv_with_flags(&mut byte, flags)
+        self.socket.inner.recv_with_flags(&mut byte, flags)
     }
 
     /// For waiting until there is something to read.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Stream::Plain(socket) => socket.inner.as_fd(),
-            #[cfg(feature = "tls")]
-            Stream::Tls(stream) => stream.sock.inner.as_fd(),
-        }
+        self.socket.inner.as_fd()
     }
+}
 
-    fn socket(&mut self) -> &mut Socket {
-        match &mut self.stream {
-            Stream::Plain(socket) => socket,
-            #[cfg(feature = "tls")]
-            Stream::Tls(stream) => &mut stream.sock,
+fn send(stream: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match stream.write(&bytes[sent..]) {
+            Ok(0) => return Err((sent, io::ErrorKind::WriteZero.into())),
+            Ok(count) => sent += count,
+            Err(error) => return Err((sent, error)),
         }
     }
+    stream.flush().map_err(|error| (sent, error))
 }
 
 /// A socket whose reads and writes end by a deadline, however the bytes come.
@@ -287,67 +275,50 @@ const SLACK: Duration = Duration::from_millis(10);
 /// The kernel takes a timeout of zero for none.
 const LEAST: Duration = Duration::from_millis(1);
 
-impl Socket {
-    pub(super) fn new(inner: socket2::Socket, deadline: Deadline) -> Socket {
-        Socket { inner, deadline, receive: Duration::ZERO, send: Duration::ZERO }
-    }
-
-    /// The timeout for the next step, and whether the kernel has to be told.
-    fn arm(&self, armed: Duration) -> io::Result<Option<Duration>> {
-        let left = self.deadline.left();
+/// Takes a step until it is done or the deadline has passed. Signals and early timeouts only mean that
+/// what is left has to be computed again.
+fn step(
+    socket: &socket2::Socket,
+    deadline: Deadline,
+    armed: &mut Duration,
+    arm: fn(&socket2::Socket, Option<Duration>) -> io::Result<()>,
+    mut once: impl FnMut(&socket2::Socket) -> io::Result<usize>,
+) -> io::Result<usize> {
+    loop {
+        let left = deadline.left();
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         // A shorter one than is left is fine: the step is then simply taken again.
-        let fits = !armed.is_zero() && armed <= left + SLACK;
-        Ok((!fits).then(|| left.max(LEAST).min(Duration::from_secs(3600))))
-    }
-
-    /// Takes a step until it is done or the deadline has passed. Signals and early timeouts only
-    /// mean that what is left has to be computed again.
-    fn step(
-        &mut self,
-        mut arm: impl FnMut(&mut Socket, bool) -> io::Result<()>,
-        mut once: impl FnMut(&socket2::Socket) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        let mut expired = false;
-        loop {
-            arm(self, expired)?;
-            match once(&self.inner) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => expired = true,
-                done => return done,
-            }
+        if armed.is_zero() || *armed > left + SLACK {
+            let timeout = left.clamp(LEAST, Duration::from_secs(3600));
+            arm(socket, Some(timeout))?;
+            *armed = timeout;
+        }
+        match once(socket) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => *armed = Duration::ZERO,
+            done => return done,
         }
     }
 }
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let arm = |socket: &mut Socket, expired: bool| {
-            let armed = if expired { Duration::ZERO } else { socket.receive };
-            if let Some(timeout) = socket.arm(armed)? {
-                socket.inner.set_read_timeout(Some(timeout))?;
-                socket.receive = timeout;
-            }
-            Ok(())
-        };
-        self.step(arm, |mut socket| socket.read(buffer))
+        let Socket { inner, deadline, receive, .. } = self;
+        let arm = socket2::Socket::set_read_timeout;
+        step(inner, *deadline, receive, arm, |mut socket| socket.read(buffer))
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let arm = |socket: &mut Socket, expired: bool| {
-            let armed = if expired { Duration::ZERO } else { socket.send };
-            if let Some(timeout) = socket.arm(armed)? {
-                socket.inner.set_write_timeout(Some(timeout))?;
-                socket.send = timeout;
-            }
-            Ok(())
-        };
+        let Socket { inner, deadline, send, .. } = self;
+        let arm = socket2::Socket::set_write_timeout;
         // Without the signal: not every program that has this library in it ignores SIGPIPE.
-        self.step(arm, |socket| socket.send_with_flags(buffer, libc::MSG_NOSIGNAL))
+        step(inner, *deadline, send, arm, |socket| {
+            socket.send_with_flags(buffer, libc::MSG_NOSIGNAL)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {

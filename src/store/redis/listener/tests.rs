@@ -11,7 +11,7 @@ use crate::store::redis::dial::Greeting;
 use crate::store::redis::dial::Show;
 use crate::store::redis::pool::Pools;
 use crate::store::redis::way::Way;
-use crate::store::redis::wire::{Socket, Stream, Wire};
+use crate::store::redis::wire::Wire;
 
 use kit::*;
 
@@ -460,8 +460,7 @@ impl Target for Nowhere {
 fn pair() -> (Subscription, socket2::Socket) {
     let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
     let (ours, theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
-    let socket = Socket::new(ours, Deadline::after(LIMIT));
-    let wire = Wire::new(Stream::Plain(socket), ServerId::default());
+    let wire = Wire::new(ours, ServerId::default());
     (Subscription::new(0, wire, Arc::new(Nowhere)), theirs)
 }
 

@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::super::dial::{Dialer, Show};
+use super::super::dial::Dialer;
 use super::super::dialect::keys::SLOTS;
 use super::super::fault;
 use super::super::pool::Pools;
-use super::super::target::{Fixed, Target};
-use super::super::wire::Wire;
+use super::super::target::{Fixed, NO_SERVER, Target, next_server};
 use super::Gives;
 use super::single::Single;
 use crate::clock::{Deadline, Moment};
@@ -93,12 +92,11 @@ impl Map {
         dialer: Arc<Dialer>,
         seeds: &[Address],
         pools: Pools,
-    ) -> Result<Map, Error> {
-        seeds.iter().try_for_each(|seed| dialer.check(seed))?;
+    ) -> Map {
         let asking = Asking { order: seeds.iter().cloned().collect(), asked: Moment::ZERO };
         let (asking, seeds) = (Turnstile::new(asking), seeds.to_vec());
         let (gives, doubt, known) = Default::default();
-        Ok(Map { dialer, seeds, pools, gives, doubt, known, asking })
+        Map { dialer, seeds, pools, gives, doubt, known, asking }
     }
 
     /// How gives that nobody waits for are written. To be told once.
@@ -153,9 +151,10 @@ impl Map {
         if let Some(node) = known {
             return Ok(node);
         }
-        let fixed = Fixed::new(Arc::clone(&self.dialer), address.clone())?;
-        let (doubt, server) = (Arc::clone(&self.doubt), fixed.server());
-        let target: Arc<dyn Target> = Arc::new(Member { fixed, address: address.clone(), doubt });
+        let (dialer, server) = (Arc::clone(&self.dialer), next_server());
+        let doubt = Some(Arc::clone(&self.doubt));
+        let target: Arc<dyn Target> =
+            Arc::new(Fixed { dialer, address: address.clone(), server, doubt });
         let gives = self.gives.get().ok_or_else(|| Error::bare(ErrorKind::Closed))?;
         let single = Single::new(Arc::clone(&target), &self.pools, gives.clone(), None)?;
         let mut known = self.known.lock();
@@ -242,8 +241,7 @@ impl Map {
     }
 
     fn ask_one(&self, address: &Address, deadline: Deadline) -> Result<Vec<Range>, Error> {
-        let target = Fixed::new(Arc::clone(&self.dialer), address.clone())?;
-        let mut wire = target.dial(deadline, &|_| Ok(()))?;
+        let mut wire = self.dialer.dial(address, NO_SERVER, deadline, &|_| Ok(()))?;
         let ask = redis::cmd("CLUSTER").arg("SLOTS").get_packed_command();
         wire.send(&ask, deadline).map_err(|(_, error)| fault::io("CLUSTER SLOTS", &error))?;
         match wire.receive(deadline)? {
@@ -298,28 +296,6 @@ impl Map {
                 || self.gives.get().is_some_and(|(_, outbox)| outbox.has_unread_from(node.server))
         });
         Ok(announced)
-    }
-}
-
-/// A server where the Cluster says that one is.
-struct Member {
-    fixed: Fixed,
-    address: Address,
-    doubt: Doubt,
-}
-
-impl Target for Member {
-    fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
-        self.fixed.dial(deadline, show).map_err(|error| {
-            self.doubt.store(true, Ordering::Release);
-            let what =
-                format!("{}, a server that the Cluster names: {}", self.address, error.detail());
-            Error::new(error.kind(), what)
-        })
-    }
-
-    fn doubt(&self, _wire: &Wire) {
-        self.doubt.store(true, Ordering::Release);
     }
 }
 

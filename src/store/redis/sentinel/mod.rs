@@ -75,7 +75,7 @@ impl WatchedMaster {
         access: &Access,
         greeting: Greeting,
     ) -> Result<WatchedMaster, Error> {
-        let masters = Dialer::new(access, Greeting { master: true, ..greeting })?;
+        let masters = Dialer::new(access, Greeting { master: true, ..greeting }, &[])?;
         Ok(WatchedMaster {
             masters,
             sentinels: Turnstile::new(Sentinels::new(config)?),

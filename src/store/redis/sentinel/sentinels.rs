@@ -8,9 +8,9 @@ use super::news::{News, address};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Address, SentinelConfig};
 use crate::error::{Error, ErrorKind};
-use crate::store::ServerId;
 use crate::store::redis::dial::{Dialer, Greeting, Show};
 use crate::store::redis::fault;
+use crate::store::redis::target::NO_SERVER;
 
 pub(super) struct Sentinels {
     /// The one that answered last comes first.
@@ -46,9 +46,6 @@ pub(super) struct Majority {
 /// for longer than that were set up anew.
 pub(super) const SETTLED: Duration = Duration::from_secs(10);
 
-/// A Sentinel is no server that keeps locks.
-const NO_SERVER: ServerId = ServerId(u32::MAX);
-
 impl Sentinels {
     pub(super) fn new(config: &SentinelConfig) -> Result<Sentinels, Error> {
         let (hosts, name) = (config.hosts.clone(), config.master.clone());
@@ -59,8 +56,7 @@ impl Sentinels {
         // Last, since a subscriber may ask nothing else. It is carried out with the two before, so
         // that nothing is missed in between.
         redis::cmd("SUBSCRIBE").arg("+switch-master").write_packed_command(&mut question);
-        let dialer = Dialer::new(&config.access, Greeting::default())?;
-        hosts.iter().try_for_each(|host| dialer.check(host))?;
+        let dialer = Dialer::new(&config.access, Greeting::default(), &hosts)?;
         Ok(Sentinels { hosts, dialer, name, question, warned: false, majority: None })
     }
 

@@ -8,7 +8,6 @@ use super::super::subscription::QUIET;
 use super::super::{Endpoint, Endpoints};
 use super::*;
 use crate::store::redis::dial::Show;
-use crate::store::redis::wire::{Socket, Stream};
 use crate::store::{Listener as _, Notice};
 use crate::sync::Mutex;
 use kit::eventually;
@@ -20,12 +19,12 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Fake(Mutex<Vec<socket2::Socket>>);
 
 impl Target for Fake {
-    fn dial(&self, deadline: Deadline, _: &Show<'_>) -> Result<Wire, Error> {
+    fn dial(&self, _: Deadline, _: &Show<'_>) -> Result<Wire, Error> {
         let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
         let (ours, mut theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
         theirs.write_all(b"*3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n").unwrap();
         self.0.lock().push(theirs);
-        Ok(Wire::new(Stream::Plain(Socket::new(ours, deadline)), ServerId::default()))
+        Ok(Wire::new(ours, ServerId::default()))
     }
 }
 

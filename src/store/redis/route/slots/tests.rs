@@ -66,9 +66,9 @@ impl Gives for NoGives {
 
 fn map(seeds: &[&Fake]) -> Map {
     let access = Access { tls: None, user: None, password: None, database: 0 };
-    let dialer = Arc::new(Dialer::new(&access, Greeting::default()).unwrap());
+    let dialer = Arc::new(Dialer::new(&access, Greeting::default(), &[]).unwrap());
     let seeds: Vec<_> = seeds.iter().map(|seed| seed.address.clone()).collect();
-    let map = Map::new(dialer, &seeds, Pools::new(1)).unwrap();
+    let map = Map::new(dialer, &seeds, Pools::new(1));
     map.tell(Arc::new(NoGives), Arc::default());
     map
 }

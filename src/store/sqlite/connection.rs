@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::ErrorCode;
 use rusqlite::config::DbConfig;
 
-use super::files::Files;
+use super::files::{Files, about};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
@@ -44,10 +44,19 @@ impl From<rusqlite::Error> for Cause {
 
 impl Cause {
     pub(super) fn explain(self, path: &Path) -> Error {
-        match self {
-            Cause::Refused(error) => error,
-            Cause::Sqlite(error) => explain(&error, path),
-        }
+        use ErrorCode::*;
+        let error = match self {
+            Cause::Refused(error) => return error,
+            Cause::Sqlite(error) => error,
+        };
+        let kind = match error.sqlite_error_code() {
+            _ if is_busy(&error) => ErrorKind::Unavailable,
+            Some(ReadOnly) => ErrorKind::ReadOnly,
+            // A full disk is no fault of the file: the same call succeeds once there is room.
+            Some(DiskFull | OutOfMemory) => ErrorKind::Exhausted,
+            _ => ErrorKind::Storage,
+        };
+        about(path, kind, error)
     }
 }
 
@@ -61,41 +70,72 @@ impl Connection {
         Connection { inner: Turnstile::new(inner), files: Arc::clone(files) }
     }
 
-    /// Reads without the file's write lock, and says when it began. What it brings is worth nothing
-    /// before the files were checked.
+    /// Reads without the file's write lock. What it brings is worth nothing before the files were
+    /// checked.
     pub(super) fn read<T>(
         &self,
         deadline: Deadline,
         look: impl Fn(&rusqlite::Connection) -> rusqlite::Result<T>,
-    ) -> Result<(T, Moment), Error> {
-        self.insist(deadline, |connection| {
-            let sent = Moment::now();
-            Ok((look(&connection)?, sent))
-        })
+    ) -> Result<T, Error> {
+        self.insist(deadline, |connection| Ok(look(&connection)?))
     }
 
-    /// Begins a transaction that has the file's write lock. Once the deadline has passed, one
-    /// attempt is made.
-    pub(super) fn begin(&self, deadline: Deadline) -> Result<Transaction<'_>, Error> {
-        self.insist(deadline, |connection| {
+    /// Does `work` in a transaction that has the file's write lock, and tells it when that began.
+    /// Once the deadline has passed, one attempt is made.
+    pub(super) fn change<T>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce(&rusqlite::Connection, Moment) -> Result<T, Cause>,
+    ) -> Result<T, Failure> {
+        let begun = self.insist(deadline, |connection| {
             self.files.check()?;
             let sent = Moment::now();
             if !connection.is_autocommit() {
                 connection.execute_batch("ROLLBACK")?;
             }
             step(&connection, "BEGIN IMMEDIATE")?;
-            Ok(Transaction { connection, sent, files: &self.files })
-        })
+            Ok((connection, sent))
+        });
+        let (connection, sent) = begun.map_err(Failure::not_done)?;
+        let path = self.files.path();
+        let done = match work(&connection, sent) {
+            Err(cause) => Err(Failure::not_done(cause.explain(path))),
+            Ok(value) => match step(&connection, "COMMIT") {
+                // Nothing counts if the keeper may have seen meanwhile that the file was lost: it
+                // does not look a second time.
+                Ok(()) => self.files.check_noted().map(|()| value).map_err(Failure::not_done),
+                // Busy means that no byte was written: the transaction is still open. After any
+                // other failure the commit record may already be in the log with only the sync
+                // missing. Nobody sees it now, but when all processes have died, the recovery of
+                // the log may bring it back, so this outcome is unknown.
+                Err(error) => {
+                    let is_undone = is_busy(&error) && !connection.is_autocommit();
+                    let error = Cause::Sqlite(error).explain(path);
+                    Err(Failure { error, sent: (!is_undone).then_some(sent) })
+                }
+            },
+        };
+        if !connection.is_autocommit() {
+            // If it fails, the transaction is rolled back before the next one begins.
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+        done
     }
 
+    /// Does `work` again while the file is locked, until the deadline.
     fn insist<'c, T>(
         &'c self,
         deadline: Deadline,
         work: impl Fn(TurnstileGuard<'c, rusqlite::Connection>) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let path = self.files.path();
-        let enter = || self.inner.enter(deadline).ok_or_else(|| late(path));
-        insist(path, deadline, || work(enter()?)).map_err(|cause| cause.explain(path))
+        loop {
+            let connection = self.inner.enter(deadline).ok_or_else(|| late(path))?;
+            match work(connection) {
+                Err(Cause::Sqlite(error)) if is_busy(&error) => pause(deadline, path)?,
+                done => return done.map_err(|cause| cause.explain(path)),
+            }
+        }
     }
 
     /// The last connection that closes a log copies it into the file and removes both by name.
@@ -112,74 +152,11 @@ impl Connection {
     }
 }
 
-/// A transaction under way. Dropped without a commit it leaves nothing behind.
-pub(super) struct Transaction<'a> {
-    pub(super) connection: TurnstileGuard<'a, rusqlite::Connection>,
-    /// Before it began.
-    pub(super) sent: Moment,
-    files: &'a Files,
-}
-
-impl Transaction<'_> {
-    /// Nothing counts if the keeper may have seen meanwhile that the file was lost: it does not look
-    /// a second time.
-    pub(super) fn commit(self) -> Result<(), Failure> {
-        let Err(error) = step(&self.connection, "COMMIT") else {
-            return self.files.check_noted().map_err(Failure::not_done);
-        };
-        let said = explain(&error, self.files.path());
-        // Busy means that no byte was written: the transaction is still open, and dropping it rolls
-        // it back. After any other failure the commit record may already be in the log with only
-        // the sync missing. Nobody sees it now, but when all processes have died, the recovery of
-        // the log may bring it back, so this outcome is unknown.
-        if is_busy(&error) && !self.connection.is_autocommit() {
-            return Err(Failure::not_done(said));
-        }
-        Err(Failure::unknown(said, self.sent))
-    }
-}
-
-impl Drop for Transaction<'_> {
-    fn drop(&mut self) {
-        if !self.connection.is_autocommit() {
-            // If it fails, the transaction is rolled back before the next one begins.
-            let _ = self.connection.execute_batch("ROLLBACK");
-        }
-    }
-}
-
-/// Does `work` again while the file is locked, until the deadline.
-pub(super) fn insist<T>(
-    path: &Path,
-    deadline: Deadline,
-    mut work: impl FnMut() -> Result<T, Cause>,
-) -> Result<T, Cause> {
-    loop {
-        match work() {
-            Err(Cause::Sqlite(error)) if is_busy(&error) => pause(deadline, path)?,
-            done => return done,
-        }
-    }
-}
-
-/// What SQLite said, as one of our kinds.
-fn explain(error: &rusqlite::Error, path: &Path) -> Error {
-    use ErrorCode::*;
-    let kind = match error.sqlite_error_code() {
-        _ if is_busy(error) => ErrorKind::Unavailable,
-        Some(ReadOnly) => ErrorKind::ReadOnly,
-        // A full disk is no fault of the file: the same call succeeds once there is room.
-        Some(DiskFull | OutOfMemory) => ErrorKind::Exhausted,
-        _ => ErrorKind::Storage,
-    };
-    Error::new(kind, format!("{}: {error}", path.display()))
-}
-
 fn step(connection: &rusqlite::Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     use ErrorCode::*;
     matches!(
         error.sqlite_error_code(),
@@ -199,8 +176,5 @@ pub(super) fn pause(deadline: Deadline, path: &Path) -> Result<(), Error> {
 }
 
 pub(super) fn late(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("{}: other callers kept it locked until the deadline", path.display()),
-    )
+    about(path, ErrorKind::Unavailable, "other callers kept it locked until the deadline")
 }

@@ -9,6 +9,7 @@
 //! that this process has on it.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +39,7 @@ pub(super) struct Files {
 /// Device and inode.
 type Identity = (u64, u64);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 struct Seen {
     file: Identity,
     links: u64,
@@ -55,8 +56,10 @@ impl Files {
             beside.push(ending);
             PathBuf::from(beside)
         });
-        let is_same = |seen: &Seen| (seen.file, seen.links) == (identity(before), before.nlink());
-        let seen = see(name, &log, &shm).ok().filter(is_same)?;
+        let seen = see(name, &log, &shm).ok()?;
+        if (seen.file, seen.links) != (identity(before), before.nlink()) {
+            return None;
+        }
         let [name, path] = [name, path].map(Path::to_owned);
         let files = Arc::new(Files { name, path, log, shm, seen, lost: AtomicBool::new(false) });
         OPENED.lock().push(Arc::downgrade(&files));
@@ -95,7 +98,7 @@ impl Files {
         }
         let what = "it, its -wal or its -shm was moved, deleted or replaced, or it got another link, \
                     while it was open";
-        Err(Error::new(ErrorKind::Unavailable, format!("{}: {what}", self.path.display())))
+        Err(about(&self.path, ErrorKind::Unavailable, what))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -128,4 +131,9 @@ fn see(name: &Path, log: &Path, shm: &Path) -> io::Result<Seen> {
 
 fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
+}
+
+/// An error about what is at a path.
+pub(super) fn about(path: &Path, kind: ErrorKind, what: impl Display) -> Error {
+    Error::new(kind, format!("{}: {what}", path.display()))
 }

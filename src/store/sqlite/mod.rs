@@ -2,7 +2,7 @@
 //!
 //! [`open`] makes sure that the file is ours, or refuses it untouched. [`files`] sees when it is
 //! moved or replaced. [`connection`] guards a connection. [`requests`] does what is asked, and
-//! [`waiters`] keeps the waiters. Every statement is in a file of its own beside them.
+//! [`waiters`] keeps the waiters.
 //!
 //! What the promises rest on: a lease is a row with an expiry on the suspend-aware clock, which all
 //! processes of one boot share; a row of another boot is free, since its holder ended with the
@@ -14,15 +14,14 @@ mod files;
 mod mount;
 mod open;
 mod requests;
-mod tables;
 #[cfg(test)]
 mod tests;
 mod waiters;
 
 use std::borrow::Cow;
-use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
@@ -32,13 +31,11 @@ use crate::fork::OneProcess;
 use crate::store::{
     Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
 };
-use crate::sync::{Mutex, Turnstile};
+use crate::sync::Mutex;
 use crate::token::Token;
 use connection::Cause;
 use open::Opened;
-use requests::Found;
-use tables::Tables;
-use waiters::Waiter;
+use requests::{Found, Tables, Waiter};
 
 /// SQLite knows by itself which locks of a file its process has, and asks the kernel only for
 /// others. In a forked child that knowledge is false for every file which the parent has open: the
@@ -49,21 +46,15 @@ static USED_IN: OneProcess = OneProcess::new();
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) struct SqliteStore {
-    current: Mutex<Current>,
-    opening: Turnstile<()>,
+    /// `None` until a request opens the file that is there now.
+    current: Mutex<Option<Arc<Opened>>>,
+    /// Nobody watches any more: a late request, such as to give back a lock, opens the file for
+    /// itself.
+    closed: AtomicBool,
     /// As it was given, but absolute.
     name: PathBuf,
     prefix: Vec<u8>,
     boot: String,
-}
-
-enum Current {
-    Open(Arc<Opened>),
-    /// Until a request opens the file that is there now.
-    Lost,
-    /// Nobody watches any more: a late request, such as to give back a lock, opens the file for
-    /// itself.
-    Closed,
 }
 
 impl SqliteStore {
@@ -78,15 +69,10 @@ impl SqliteStore {
             ));
         }
         let boot = open::boot()?;
-        let name = open::absolute(path)?;
+        let name = std::path::absolute(path).map_err(|error| open::failed(path, &error))?;
         let opened = open::open(&name, true, Deadline::after(config.io_timeout))?;
-        Ok(SqliteStore {
-            current: Mutex::new(Current::Open(opened)),
-            opening: Turnstile::default(),
-            name,
-            prefix: config.prefix.clone(),
-            boot,
-        })
+        let (current, closed) = (Mutex::new(Some(opened)), AtomicBool::new(false));
+        Ok(SqliteStore { current, closed, name, prefix: config.prefix.clone(), boot })
     }
 
     /// The file that was opened, or that is there now if the keeper has ended every lease of that
@@ -95,28 +81,21 @@ impl SqliteStore {
         if let Some(opened) = self.known() {
             return Ok(opened);
         }
-        let _guard = self.opening.enter(deadline).ok_or_else(|| connection::late(&self.name))?;
-        if let Some(opened) = self.known() {
-            return Ok(opened);
-        }
         let opened = open::open(&self.name, make, deadline)?;
         let mut current = self.current.lock();
-        if let Current::Lost = *current {
-            *current = Current::Open(Arc::clone(&opened));
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(opened);
         }
-        Ok(opened)
+        Ok(Arc::clone(current.get_or_insert(opened)))
     }
 
     fn known(&self) -> Option<Arc<Opened>> {
-        match &*self.current.lock() {
-            Current::Open(opened) => Some(Arc::clone(opened)),
-            Current::Lost | Current::Closed => None,
-        }
+        self.current.lock().clone()
     }
 
     /// Closes the file, outside of the mutex.
-    fn replace(&self, now: Current) {
-        let before = mem::replace(&mut *self.current.lock(), now);
+    fn close_file(&self) {
+        let before = self.current.lock().take();
         drop(before);
     }
 
@@ -127,24 +106,19 @@ impl SqliteStore {
         requests: &[Request<'_>],
         patience: Deadline,
     ) -> Result<Vec<Outcome>, Failure> {
-        let transaction = opened.durable.begin(patience).map_err(Failure::not_done)?;
-        let now = Moment::now();
-        let mut outcomes = Vec::with_capacity(requests.len());
-        for request in requests {
-            let (Request::Take { name, token, .. }
-            | Request::Extend { name, token, .. }
-            | Request::Give { name, token, .. }) = *request;
-            let tables = self.tables(&transaction.connection, (name, Some(token)), now);
-            outcomes.push(match tables.answer(request) {
-                Ok(reply) => Ok(answer(reply, transaction.sent)),
-                Err(Cause::Refused(error)) => Err(Failure::not_done(error)),
-                Err(cause) => {
-                    return Err(Failure::not_done(cause.explain(opened.files.path())));
+        opened.durable.change(patience, |connection, sent| {
+            let outcome = |request: &Request<'_>| {
+                let (Request::Take { name, token, .. }
+                | Request::Extend { name, token, .. }
+                | Request::Give { name, token, .. }) = *request;
+                match self.tables(connection, name, Some(token)).answer(request) {
+                    Ok(reply) => Ok(Ok(answer(reply, sent))),
+                    Err(Cause::Refused(error)) => Ok(Err(Failure::not_done(error))),
+                    Err(cause) => Err(cause),
                 }
-            });
-        }
-        transaction.commit()?;
-        Ok(outcomes)
+            };
+            requests.iter().map(outcome).collect()
+        })
     }
 
     /// Answers a take that cannot be granted without waiting for any sync, or says None.
@@ -154,26 +128,19 @@ impl SqliteStore {
         (name, token, place): (&[u8], Token, Place),
         deadline: Deadline,
     ) -> Result<Option<Answer>, Failure> {
-        let asks = (name, Some(token));
+        let sent = Moment::now();
         let found = opened
             .quick
-            .read(deadline, |connection| self.tables(connection, asks, Moment::now()).found(place));
-        let (Found::Busy(free_in, waiter), sent) = found.map_err(Failure::not_done)? else {
+            .read(deadline, |connection| self.tables(connection, name, Some(token)).found(place));
+        let Found::Busy(free_in, waiter) = found.map_err(Failure::not_done)? else {
             return Ok(None);
         };
-        let ticket = match (place, waiter) {
-            (Place::Join(_), Some(Waiter { ticket, is_fresh: true })) => ticket.unsigned_abs(),
-            (Place::Join(_), _) => {
-                let transaction = opened.quick.begin(deadline).map_err(Failure::not_done)?;
-                let tables = self.tables(&transaction.connection, asks, Moment::now());
-                let joined = tables.waiter(place).and_then(|waiter| tables.join(waiter));
-                let ticket = joined.map_err(|error| {
-                    Failure::not_done(Cause::Sqlite(error).explain(opened.files.path()))
-                })?;
-                transaction.commit()?;
-                ticket
-            }
-            (Place::Try, _) => 0,
+        let ticket = match waiter {
+            _ if place == Place::Try => 0,
+            Some(Waiter { ticket, is_fresh: true }) => ticket.unsigned_abs(),
+            _ => opened.quick.change(deadline, |connection, _| {
+                Ok(self.tables(connection, name, Some(token)).join(place)?)
+            })?,
         };
         opened.files.check().map_err(Failure::not_done)?;
         Ok(Some(answer(Reply::Busy { free_in, ticket, rank: 0, ours: false }, sent)))
@@ -182,15 +149,15 @@ impl SqliteStore {
     fn tables<'a>(
         &'a self,
         connection: &'a rusqlite::Connection,
-        (name, token): (&'a [u8], Option<Token>),
-        now: Moment,
+        name: &'a [u8],
+        token: Option<Token>,
     ) -> Tables<'a> {
         let name = match &*self.prefix {
             [] => Cow::Borrowed(name),
             prefix => Cow::Owned([prefix, name].concat()),
         };
         let token = token.map_or_else(String::new, |token| token.to_string());
-        Tables { connection, boot: &self.boot, now, name, token }
+        Tables { connection, boot: &self.boot, now: Moment::now(), name, token }
     }
 }
 
@@ -225,9 +192,8 @@ impl Store for SqliteStore {
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         let opened = self.opened(false, deadline)?;
-        let (seen, _) = opened.quick.read(deadline, |connection| {
-            self.tables(connection, (name, None), Moment::now()).look()
-        })?;
+        let look = |connection: &_| self.tables(connection, name, None).look();
+        let seen = opened.quick.read(deadline, look)?;
         opened.files.check().map(|()| seen)
     }
 
@@ -244,12 +210,13 @@ impl Store for SqliteStore {
     fn watch(&self, end: &dyn Fn()) {
         if self.known().is_some_and(|opened| !opened.files.are_there()) {
             end();
-            self.replace(Current::Lost);
+            self.close_file();
         }
     }
 
     fn close(&self) {
-        self.replace(Current::Closed);
+        self.closed.store(true, Ordering::Relaxed);
+        self.close_file();
     }
 
     fn abilities(&self) -> Abilities {

@@ -3,10 +3,8 @@
 //! themselves.
 
 use std::fs::{self, OpenOptions};
-use std::io::{
-    self,
-    ErrorKind::{NotADirectory, NotFound},
-};
+use std::io;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -21,42 +19,35 @@ const SHARED: &str = "9p acfs afs beegfs ceph cifs coda cvfs exfs fhgfs fuse gfs
 const LOCAL_FUSE: &str = "bindfs cryfs encfs exfat ext2 fuse-overlayfs gocryptfs lxcfs mergerfs \
     ntfs ntfs-3g portal securefs unionfs zfs";
 
-/// The kernel's number of a mount.
-#[derive(PartialEq, Eq)]
-pub(super) struct Mount(String);
+/// The kernel's number of the mount that a path is on; `None` if nothing is there.
+pub(super) fn mount_of(path: &Path) -> io::Result<Option<String>> {
+    // Opened in this way, it can be closed without dropping the locks on the file.
+    let opened = match OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path) {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(None),
+        opened => opened?,
+    };
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()))?;
+    let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    // Where the kernel does not tell, the file could be on another machine.
+    let id = id.ok_or_else(|| io::Error::other("/proc tells of no mount"))?;
+    Ok(Some(id.trim().to_owned()))
+}
 
-impl Mount {
-    /// The mount that a path is on; `None` if nothing is there.
-    pub(super) fn of(path: &Path) -> io::Result<Option<Mount>> {
-        // Opened in this way, it can be closed without dropping the locks on the file.
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);
-        let opened = match opened {
-            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(None),
-            opened => opened?,
-        };
-        let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()))?;
-        let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-        // Where the kernel does not tell, the file could be on another machine.
-        let id = id.ok_or_else(|| io::Error::other("/proc tells of no mount"))?;
-        Ok(Some(Mount(id.trim().to_owned())))
-    }
+/// The type of a mount's file system, if other machines can share that.
+pub(super) fn shared_type(mount: &str) -> io::Result<Option<String>> {
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    let kind = kind(mount, &String::from_utf8_lossy(&mounts)).map(str::to_owned);
+    Ok(kind.filter(|kind| is_shared(kind)))
+}
 
-    /// The type of its file system, if other machines can share that.
-    pub(super) fn shared_type(&self) -> io::Result<Option<String>> {
-        let mounts = fs::read("/proc/self/mountinfo")?;
-        let kind = self.kind(&String::from_utf8_lossy(&mounts));
-        Ok(kind.filter(|kind| is_shared(kind)))
-    }
-
-    /// `mountinfo` has lines such as
-    /// `36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/root rw`.
-    fn kind(&self, mountinfo: &str) -> Option<String> {
-        mountinfo.lines().find_map(|line| {
-            let (mount, file_system) = line.split_once(" - ")?;
-            let is_it = mount.split(' ').next() == Some(&self.0);
-            file_system.split(' ').next().filter(|_| is_it).map(str::to_owned)
-        })
-    }
+/// `mountinfo` has lines such as
+/// `36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/root rw`.
+fn kind<'m>(mount: &str, mountinfo: &'m str) -> Option<&'m str> {
+    mountinfo.lines().find_map(|line| {
+        let (about, file_system) = line.split_once(" - ")?;
+        let is_it = about.split(' ').next() == Some(mount);
+        file_system.split(' ').next().filter(|_| is_it)
+    })
 }
 
 fn is_shared(kind: &str) -> bool {
@@ -98,18 +89,18 @@ not a mount at all
             ("27", Some("ext4"), false),
             ("6", None, false),
         ] {
-            let found = Mount(id.to_owned()).kind(MOUNTS);
-            assert_eq!(found.as_deref(), kind, "{id}");
-            assert_eq!(found.as_deref().is_some_and(is_shared), is_network, "{id}");
+            let found = super::kind(id, MOUNTS);
+            assert_eq!(found, kind, "{id}");
+            assert_eq!(found.is_some_and(is_shared), is_network, "{id}");
         }
     }
 
     #[test]
     fn this_machine_tells_what_a_path_is_on() {
-        let mount = |path: &str| Mount::of(Path::new(path)).unwrap().unwrap();
+        let mount = |path: &str| mount_of(Path::new(path)).unwrap().unwrap();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert_eq!(mount("/proc/self").kind(&mounts).as_deref(), Some("proc"));
+        assert_eq!(kind(&mount("/proc/self"), &mounts), Some("proc"));
         assert!(mount("/proc/self") == mount("/proc") && mount("/proc") != mount("/"));
-        assert!(Mount::of(Path::new("/proc/nothing there")).unwrap().is_none());
+        assert!(mount_of(Path::new("/proc/nothing there")).unwrap().is_none());
     }
 }

@@ -18,9 +18,9 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rusqlite::config::DbConfig;
 use rusqlite::{ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::connection::{Cause, Connection, insist, pause};
-use super::files::Files;
-use super::mount::Mount;
+use super::connection::{Cause, Connection, is_busy, pause};
+use super::files::{Files, about};
+use super::mount::{mount_of, shared_type};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 
@@ -28,8 +28,6 @@ use crate::error::{Error, ErrorKind};
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
 /// The schema that this program reads and writes; 0 while a new file has none yet.
 pub(super) const SCHEMA: i32 = 1;
-/// More than there are different statements.
-const STATEMENTS: usize = 32;
 
 /// Two connections to one file.
 pub(super) struct Opened {
@@ -60,9 +58,10 @@ pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Op
         if !make && is_gone(name) {
             return Err(unusable(name, "was deleted"));
         }
-        match attempt(name, deadline) {
+        match attempt(name) {
             Ok(Some(opened)) => return Ok(opened),
             Ok(None) => {}
+            Err(Cause::Sqlite(error)) if is_busy(&error) => {}
             // So it looks while others still have the log of a file that was here before. They let
             // go as soon as they see that it is not any more.
             Err(Cause::Sqlite(error))
@@ -79,7 +78,7 @@ pub(super) fn is_gone(name: &Path) -> bool {
 }
 
 /// `None` if the file was replaced meanwhile, or this process still has open what was here before.
-fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Cause> {
+fn attempt(name: &Path) -> Result<Option<Arc<Opened>>, Cause> {
     let path = &prepare_folder(name)?;
     if !path.exists() {
         create(path)?;
@@ -89,7 +88,7 @@ fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Cause
         let what = if found.is_dir() { "a directory" } else { "no regular file" };
         return Err(unusable(path, what).into());
     }
-    refuse_read_only(path, found.mode())?;
+    refuse_read_only(path)?;
     // The log is found by the file's name, so each name would have one of its own.
     if found.nlink() > 1 {
         let why = format!(
@@ -106,10 +105,10 @@ fn attempt(name: &Path, deadline: Deadline) -> Result<Option<Arc<Opened>>, Cause
     if found.len() > 0 {
         recognise(path)?;
     }
-    let durable = connect(path, "FULL", deadline)?;
-    settle(&durable, path, deadline)?;
-    let quick = connect(path, "NORMAL", deadline)?;
-    insist(path, deadline, || Ok(probe(&quick)?))?;
+    let durable = connect(path, "FULL")?;
+    settle(&durable, path)?;
+    let quick = connect(path, "NORMAL")?;
+    probe(&quick)?;
     let Some(files) = Files::note(name, path, &found) else { return Ok(None) };
     let [durable, quick] = [durable, quick].map(|connection| Connection::new(connection, &files));
     let opened = Opened { durable, quick, files };
@@ -128,17 +127,13 @@ pub(super) fn probe(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    std::path::absolute(path).map_err(|error| failed(path, &error))
-}
-
 /// The folder made where it is missing, and the path without symbolic links.
 fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
     let (Some(folder), Some(file)) = (name.parent(), name.file_name()) else {
         return Err(unusable(name, "names no file"));
     };
-    let mount = name.ancestors().find_map(|part| Mount::of(part).transpose());
-    let kind = mount.map_or(Ok(None), |mount| mount?.shared_type());
+    let mount = name.ancestors().find_map(|part| mount_of(part).transpose());
+    let kind = mount.map_or(Ok(None), |mount| shared_type(&mount?));
     if let Some(kind) = kind.map_err(|error| failed(name, &error))? {
         return Err(unusable(name, &format!("is on a network file system ({kind})")));
     }
@@ -151,7 +146,7 @@ fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
         let folder = folder.canonicalize().map_err(|error| failed(folder, &error))?;
         return Ok(folder.join(file));
     };
-    let mount = |path| Mount::of(path).map_err(|error| failed(name, &error));
+    let mount = |path| mount_of(path).map_err(|error| failed(name, &error));
     let (own, above) = (mount(&path)?, mount(path.parent().unwrap_or(&path))?);
     if own.is_some() && own != above && path.is_file() {
         return Err(unusable(
@@ -167,8 +162,7 @@ fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
 /// a file drops all locks that this process has on it, also those of an SQLite connection in another
 /// thread.
 fn create(path: &Path) -> Result<(), Error> {
-    let folder = path.parent().unwrap_or(path);
-    refuse_read_only(folder, fs::metadata(folder).map_or(0o200, |found| found.mode()))?;
+    refuse_read_only(path.parent().unwrap_or(path))?;
     match mknod(path, SFlag::S_IFREG, Mode::S_IRUSR | Mode::S_IWUSR, 0) {
         // Another process was faster, and its file is as good.
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
@@ -177,12 +171,9 @@ fn create(path: &Path) -> Result<(), Error> {
 }
 
 /// A file or folder without any right to write, by its mode, because root may write anyway.
-fn refuse_read_only(path: &Path, mode: u32) -> Result<(), Error> {
-    if mode & 0o222 == 0 {
-        return Err(Error::new(
-            ErrorKind::ReadOnly,
-            format!("{}: its mode forbids writing", path.display()),
-        ));
+fn refuse_read_only(path: &Path) -> Result<(), Error> {
+    if fs::metadata(path).is_ok_and(|found| found.mode() & 0o222 == 0) {
+        return Err(about(path, ErrorKind::ReadOnly, "its mode forbids writing"));
     }
     Ok(())
 }
@@ -229,56 +220,44 @@ fn marks(connection: &rusqlite::Connection) -> rusqlite::Result<(i32, i32)> {
     Ok((read("PRAGMA application_id")?, read("PRAGMA user_version")?))
 }
 
-fn connect(
-    path: &Path,
-    synchronous: &str,
-    deadline: Deadline,
-) -> Result<rusqlite::Connection, Cause> {
+fn connect(path: &Path, synchronous: &str) -> Result<rusqlite::Connection, Cause> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    insist(path, deadline, || {
-        let connection = rusqlite::Connection::open_with_flags(path, flags)?;
-        // SQLite opens for reading what it may not write to.
-        if connection.is_readonly("main")? {
-            let why = format!("{}: this process may not write to it", path.display());
-            return Err(Error::new(ErrorKind::ReadOnly, why).into());
-        }
-        connection.busy_timeout(Duration::ZERO)?;
-        // Until the file is known to be ours, and to be what it was, closing must not write to it.
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        // Otherwise plans depend on the bound values, and each new value compiles anew.
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        connection.pragma_update(None, "synchronous", synchronous)?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok(connection)
-    })
+    let connection = rusqlite::Connection::open_with_flags(path, flags)?;
+    // SQLite opens for reading what it may not write to.
+    if connection.is_readonly("main")? {
+        return Err(about(path, ErrorKind::ReadOnly, "this process may not write to it").into());
+    }
+    connection.busy_timeout(Duration::ZERO)?;
+    // Until the file is known to be ours, and to be what it was, closing must not write to it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Otherwise plans depend on the bound values, and each new value compiles anew.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    Ok(connection)
 }
 
 /// Makes an empty file ours, or finds that it is.
-fn settle(connection: &rusqlite::Connection, path: &Path, deadline: Deadline) -> Result<(), Cause> {
-    let found = insist(path, deadline, || {
-        // One page and nothing else, so that a look without a lock sees all of it or nothing.
-        change_marked(connection, (0, 0), |transaction| {
-            let count = "SELECT count(*) FROM sqlite_schema";
-            let tables: i64 = transaction.query_row(count, [], |row| row.get(0))?;
-            if tables == 0 {
-                transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            }
-            Ok(())
-        })?;
-        change_marked(connection, (APPLICATION_ID, 0), |transaction| {
-            transaction.execute_batch(include_str!("schema.sql"))?;
-            transaction.pragma_update(None, "user_version", SCHEMA)
-        })?;
-        Ok(marks(connection)?)
+fn settle(connection: &rusqlite::Connection, path: &Path) -> Result<(), Cause> {
+    // One page and nothing else, so that a look without a lock sees all of it or nothing.
+    change_marked(connection, (0, 0), |transaction| {
+        let count = "SELECT count(*) FROM sqlite_schema";
+        let tables: i64 = transaction.query_row(count, [], |row| row.get(0))?;
+        if tables == 0 {
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        }
+        Ok(())
     })?;
-    check(found, path)?;
-    let mode: String = insist(path, deadline, || {
-        Ok(connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?)
+    change_marked(connection, (APPLICATION_ID, 0), |transaction| {
+        transaction.execute_batch(include_str!("schema.sql"))?;
+        transaction.pragma_update(None, "user_version", SCHEMA)
     })?;
+    check(marks(connection)?, path)?;
+    let set = "PRAGMA journal_mode = WAL";
+    let mode: String = connection.query_row(set, [], |row| row.get(0))?;
     if mode != "wal" {
         return Err(unusable(path, "is where processes cannot share memory through a file").into());
     }
-    insist(path, deadline, || Ok(probe(connection)?))
+    Ok(probe(connection)?)
 }
 
 /// Changes a file that has these marks. Asks again under the lock, because other processes may be at
@@ -319,15 +298,15 @@ pub(super) fn is_shifted(offsets: &str) -> bool {
 }
 
 fn unusable(path: &Path, why: &str) -> Error {
-    Error::new(ErrorKind::Storage, format!("{}: {why}", path.display()))
+    about(path, ErrorKind::Storage, why)
 }
 
-fn failed(path: &Path, error: &io::Error) -> Error {
+pub(super) fn failed(path: &Path, error: &io::Error) -> Error {
     use io::ErrorKind::*;
     let kind = match error.kind() {
         PermissionDenied | ReadOnlyFilesystem => ErrorKind::ReadOnly,
         StorageFull | QuotaExceeded => ErrorKind::Exhausted,
         _ => ErrorKind::Storage,
     };
-    Error::new(kind, format!("{}: {error}", path.display()))
+    about(path, kind, error)
 }

@@ -1,20 +1,30 @@
-//! What each request does to the tables, inside a transaction that the store began.
+//! What each request does to the tables. Each is safe to send twice: a take finds its own token, an
+//! extension that passes a lease on finds it passed on, and a give finds nothing.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-use rusqlite::params;
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::connection::Cause;
-use super::tables::Tables;
-use super::waiters::Waiter;
-use crate::clock::wall_micros;
+use crate::clock::{Moment, wall_micros};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Holder, Look, Place, Reach, Reply, Request};
 
 /// A released row stays for this long after its last grant or extension, for the sake of its fence.
 const UNUSED_HOURS: i64 = 25;
+
+/// The tables as one request sees them. The connection is in a transaction, or only reads.
+pub(super) struct Tables<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) boot: &'a str,
+    pub(super) now: Moment,
+    /// What the request is about, behind the client's prefix.
+    pub(super) name: Cow<'a, [u8]>,
+    /// The request's token; empty for a look.
+    pub(super) token: String,
+}
 
 /// The row of a name.
 pub(super) struct Lease {
@@ -24,6 +34,12 @@ pub(super) struct Lease {
     /// The holder's token; `None` if the name is free.
     holder: Option<String>,
     left: Duration,
+}
+
+pub(super) struct Waiter {
+    pub(super) ticket: i64,
+    /// There is a row, with the token that asks and a stamp that need not be written anew.
+    pub(super) is_fresh: bool,
 }
 
 /// What a take finds.
@@ -60,21 +76,18 @@ impl Tables<'_> {
     }
 
     fn take(&self, ttl: Duration, place: Place) -> Result<Reply, Cause> {
-        let (free_in, waiter) = match self.found(place)? {
+        match self.found(place)? {
             Found::Mine(lease) => {
                 let fence = known_fence(lease.fence).ok_or_else(|| no_fence(lease.fence))?;
                 self.extend(ttl, Reach::Grow, 0)?;
                 self.leave()?;
-                return Ok(Reply::Granted { fence, block: 1 });
+                Ok(Reply::Granted { fence, block: 1 })
             }
-            Found::Free(lease, waiter) => return self.grant(ttl, lease, waiter),
-            Found::Busy(free_in, waiter) => (free_in, waiter),
-        };
-        let ticket = match place {
-            Place::Try => 0,
-            Place::Join(_) => self.join(waiter)?,
-        };
-        Ok(Reply::Busy { free_in, ticket, rank: 0, ours: false })
+            Found::Free(lease, waiter) => self.grant(ttl, lease, waiter),
+            Found::Busy(free_in, _) => {
+                Ok(Reply::Busy { free_in, ticket: self.join(place)?, rank: 0, ours: false })
+            }
+        }
     }
 
     fn grant(
@@ -87,29 +100,36 @@ impl Tables<'_> {
         let fence = next_fence(last, wall_micros()).ok_or_else(|| no_fence(last))?;
         let hour = hour();
         self.execute(
-            include_str!("lease_grant.sql"),
+            "INSERT INTO lease (name, token, fence, expiry, boot, used)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (name) DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5",
             params![self.name, self.token, fence as i64, self.after(ttl), self.boot, hour],
         )?;
         if let Some(lease) = lease {
             self.touch(lease.used, hour)?;
         }
-        self.leave_granted(waiter)?;
+        // The waiters ahead are dead, or they would have been granted it.
+        self.clear(&self.name, waiter.map_or(i64::MAX, |waiter| waiter.ticket))?;
         self.sweep(hour)?;
         Ok(Reply::Granted { fence, block: 1 })
     }
 
     fn extend(&self, ttl: Duration, reach: Reach, fence: u64) -> rusqlite::Result<Reply> {
-        let (to, fence) = match reach {
-            Reach::Pass(to) => {
-                let fence = i64::try_from(fence).unwrap_or(i64::MAX);
-                (Cow::Owned(to.to_string()), Some(fence))
-            }
-            Reach::Grow | Reach::Refresh | Reach::Set => (Cow::Borrowed(&self.token), None),
+        let fence =
+            matches!(reach, Reach::Pass(_)).then(|| i64::try_from(fence).unwrap_or(i64::MAX));
+        let to = match reach {
+            Reach::Pass(to) => Cow::Owned(to.to_string()),
+            Reach::Grow | Reach::Refresh | Reach::Set => Cow::Borrowed(&self.token),
         };
         let (now, expiry, grows) =
             (self.after(Duration::ZERO), self.after(ttl), reach != Reach::Set);
-        let values = params![self.name, self.token, self.boot, now, to, expiry, grows, fence];
-        let used: Option<(i64,)> = self.find(include_str!("lease_extend.sql"), values)?;
+        let used: Option<(i64,)> = self.find(
+            "UPDATE lease SET token = ?5, expiry = max(?6, iif(?7, expiry, 0))
+             WHERE name = ?1 AND (token = ?2 OR token = ?5) AND boot = ?3 AND expiry > ?4
+                 AND fence = ifnull(?8, fence)
+             RETURNING used",
+            params![self.name, self.token, self.boot, now, to, expiry, grows, fence],
+        )?;
         let Some((used,)) = used else { return Ok(Reply::NotMine) };
         self.touch(used, hour())?;
         Ok(Reply::Extended)
@@ -117,9 +137,11 @@ impl Tables<'_> {
 
     fn give(&self, fence: u64) -> rusqlite::Result<Reply> {
         self.leave()?;
-        let now = self.after(Duration::ZERO);
-        let freed: Option<(i64, bool)> = self
-            .find(include_str!("lease_give.sql"), params![self.name, self.token, self.boot, now])?;
+        let freed: Option<(i64, bool)> = self.find(
+            "UPDATE lease SET token = NULL WHERE name = ?1 AND token = ?2
+             RETURNING fence, boot = ?3 AND expiry > ?4",
+            params![self.name, self.token, self.boot, self.after(Duration::ZERO)],
+        )?;
         // A lease that had ended was no longer the token's, though nobody has taken it over yet.
         Ok(match freed {
             Some((stored, true)) if fence == 0 || i64::try_from(fence) == Ok(stored) => {
@@ -130,21 +152,18 @@ impl Tables<'_> {
     }
 
     pub(super) fn look(&self) -> rusqlite::Result<Look> {
-        let Some(lease) = self.lease()? else {
-            return Ok(Look { holder: None, last_fence: None });
-        };
-        let fence = known_fence(lease.fence);
-        let holder = lease.holder.map(|token| Holder {
-            token_prefix: token.chars().take(8).collect(),
-            ttl: lease.left,
-            fence,
+        let lease = self.lease()?;
+        let fence = lease.as_ref().and_then(|lease| known_fence(lease.fence));
+        let holder = lease.and_then(|Lease { holder, left: ttl, .. }| {
+            Some(Holder { token_prefix: holder?.chars().take(8).collect(), ttl, fence })
         });
         Ok(Look { holder, last_fence: fence })
     }
 
     fn lease(&self) -> rusqlite::Result<Option<Lease>> {
         let row: Option<(i64, i64, Option<String>, i64)> = self.find(
-            include_str!("lease_read.sql"),
+            "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3
+             FROM lease WHERE name = ?1",
             params![self.name, self.boot, self.after(Duration::ZERO)],
         )?;
         Ok(row.map(|(fence, used, holder, left)| {
@@ -153,29 +172,61 @@ impl Tables<'_> {
         }))
     }
 
+    /// Apart from the rest, because it rewrites an index, and is needed once an hour.
     fn touch(&self, noted: i64, hour: i64) -> rusqlite::Result<()> {
         if noted == hour {
             return Ok(());
         }
-        self.execute(include_str!("lease_touch.sql"), params![self.name, hour])
+        self.execute("UPDATE lease SET used = ?2 WHERE name = ?1", params![self.name, hour])
     }
 
+    /// The wall clock only picks the candidates.
     fn sweep(&self, hour: i64) -> rusqlite::Result<()> {
-        let unused: Vec<(Vec<u8>, bool)> = self
-            .connection
-            .prepare_cached(include_str!("lease_unused.sql"))?
-            .query_map(
-                params![hour - UNUSED_HOURS, self.boot, self.after(Duration::ZERO)],
-                |row| row.try_into(),
-            )?
-            .collect::<rusqlite::Result<_>>()?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT name, token IS NULL OR boot <> ?2 OR expiry <= ?3
+             FROM lease WHERE used < ?1 ORDER BY used LIMIT 4",
+        )?;
+        let values = params![hour - UNUSED_HOURS, self.boot, self.after(Duration::ZERO)];
+        let unused = statement.query_map(values, |row| row.try_into())?;
+        let unused: Vec<(Vec<u8>, bool)> = unused.collect::<rusqlite::Result<_>>()?;
         for (name, _) in unused.iter().filter(|(_, is_free)| *is_free) {
-            self.execute(include_str!("lease_delete.sql"), [name])?;
+            self.execute("DELETE FROM lease WHERE name = ?1", [name])?;
             // A waiter that lives comes back with its ticket.
-            self.execute(include_str!("waiter_clear.sql"), params![name, i64::MAX])?;
+            self.clear(name, i64::MAX)?;
         }
         Ok(())
     }
+
+    /// Removes the waiters of a name up to a ticket.
+    fn clear(&self, name: &[u8], ticket: i64) -> rusqlite::Result<()> {
+        self.execute("DELETE FROM waiter WHERE name = ?1 AND ticket <= ?2", params![name, ticket])
+    }
+
+    pub(super) fn execute(&self, sql: &str, values: impl Params) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    /// The first row, if there is one.
+    pub(super) fn find<T>(&self, sql: &str, values: impl Params) -> rusqlite::Result<Option<T>>
+    where
+        T: for<'r> TryFrom<&'r Row<'r>, Error = rusqlite::Error>,
+    {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        statement.query_row(values, |row| T::try_from(row)).optional()
+    }
+
+    pub(super) fn after(&self, span: Duration) -> i64 {
+        nanos(self.now.plus(span))
+    }
+
+    pub(super) fn before(&self, span: Duration) -> i64 {
+        nanos(self.now.minus(span))
+    }
+}
+
+/// A moment as the tables have it.
+fn nanos(moment: Moment) -> i64 {
+    i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// The fence of a new grant: larger than every earlier one, also after the row was lost.

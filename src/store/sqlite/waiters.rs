@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::tables::Tables;
+use super::requests::{Tables, Waiter};
 use crate::clock::wall_micros;
 use crate::store::Place;
 
@@ -20,16 +20,9 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 pub(super) const DEAD_AFTER: Duration = Duration::from_millis(500);
 /// A stamp of this age is written anew: at most four times a second, and not at every look.
 const FRESH_FOR: Duration = Duration::from_millis(240);
-
 /// A waiter that pauses no longer than this keeps its place: its stamp is not older than the two
 /// together when it comes back.
 pub(super) const PLACE_KEPT: Duration = Duration::from_millis(200);
-
-pub(super) struct Waiter {
-    pub(super) ticket: i64,
-    /// There is a row, with the token that asks and a stamp that need not be written anew.
-    pub(super) is_fresh: bool,
-}
 
 impl Tables<'_> {
     /// The request's own place among the waiters, if it has one.
@@ -40,7 +33,8 @@ impl Tables<'_> {
         };
         let (first, last) = known.map_or((0, i64::MAX), |ticket| (ticket, ticket));
         let found = self.find(
-            include_str!("waiter_read.sql"),
+            "SELECT ticket, token = ?4 AND stamp >= ?5 FROM waiter
+             WHERE name = ?1 AND ticket BETWEEN ?2 AND ?3 AND (?2 = ?3 OR token = ?4)",
             params![self.name, first, last, self.token, self.before(FRESH_FOR)],
         )?;
         Ok(match found {
@@ -55,50 +49,52 @@ impl Tables<'_> {
     pub(super) fn ahead(&self, waiter: Option<&Waiter>) -> rusqlite::Result<Option<Duration>> {
         let ticket = waiter.map_or(i64::MAX, |waiter| waiter.ticket);
         let left: Option<(i64,)> = self.find(
-            include_str!("waiter_ahead.sql"),
+            "SELECT stamp - ?5 FROM waiter
+             WHERE name = ?1 AND ticket < ?2 AND token <> ?3 AND boot = ?4 AND stamp >= ?5
+             ORDER BY ticket LIMIT 1",
             params![self.name, ticket, self.token, self.boot, self.before(DEAD_AFTER)],
         )?;
         Ok(left.map(|(nanos,)| Duration::from_nanos(nanos.unsigned_abs())))
     }
 
-    /// Joins the waiters or stamps the row that is there, and answers the ticket.
-    pub(super) fn join(&self, waiter: Option<Waiter>) -> rusqlite::Result<u64> {
+    /// Joins the waiters or stamps the row that is there, and answers the ticket; 0 for a try.
+    pub(super) fn join(&self, place: Place) -> rusqlite::Result<u64> {
+        let waiter = self.waiter(place)?;
         let is_new = waiter.is_none();
         let ticket = match waiter {
+            _ if place == Place::Try => return Ok(0),
             Some(Waiter { ticket, is_fresh: true }) => return Ok(ticket.unsigned_abs()),
             Some(Waiter { ticket, .. }) => ticket,
             None => self.new_ticket()?,
         };
         self.execute(
-            include_str!("waiter_stand.sql"),
+            "INSERT INTO waiter (name, ticket, token, stamp, boot) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (name, ticket) DO UPDATE SET token = ?3, stamp = ?4, boot = ?5",
             params![self.name, ticket, self.token, self.after(Duration::ZERO), self.boot],
         )?;
         // Only newcomers make the table longer, so they are the ones that remove the dead.
         if is_new {
             self.execute(
-                include_str!("waiter_bury.sql"),
+                "DELETE FROM waiter
+                 WHERE name = ?1 AND ticket < ?2 AND (boot <> ?3 OR stamp < ?4)",
                 params![self.name, ticket, self.boot, self.before(DEAD_AFTER)],
             )?;
         }
         Ok(ticket.unsigned_abs())
     }
 
-    /// Leaves with the lock, and removes the waiters ahead: they are dead, or they would have been
-    /// granted it.
-    pub(super) fn leave_granted(&self, waiter: Option<Waiter>) -> rusqlite::Result<()> {
-        let ticket = waiter.map_or(i64::MAX, |waiter| waiter.ticket);
-        self.execute(include_str!("waiter_clear.sql"), params![self.name, ticket])
-    }
-
-    /// Leaves without it.
     pub(super) fn leave(&self) -> rusqlite::Result<()> {
-        self.execute(include_str!("waiter_leave.sql"), params![self.name, self.token])
+        let values = params![self.name, self.token];
+        self.execute("DELETE FROM waiter WHERE name = ?1 AND token = ?2", values)
     }
 
     /// Behind all others, and by the wall clock, so that no number is given twice when the queue
     /// has been empty.
     fn new_ticket(&self) -> rusqlite::Result<i64> {
-        let last: Option<(i64,)> = self.find(include_str!("waiter_last.sql"), [&self.name])?;
+        let last: Option<(i64,)> = self.find(
+            "SELECT ticket FROM waiter WHERE name = ?1 ORDER BY ticket DESC LIMIT 1",
+            [&self.name],
+        )?;
         let wall = i64::try_from(wall_micros()).unwrap_or(i64::MAX);
         Ok(last.map_or(wall, |(last,)| wall.max(last.saturating_add(1))))
     }

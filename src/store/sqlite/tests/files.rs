@@ -231,10 +231,12 @@ fn c1_what_was_committed_to_a_file_while_it_was_deleted_is_not_granted() {
     let ground = Ground::new();
     let store = ground.store();
     let opened = store.opened(false, Deadline::after(PATIENCE)).unwrap();
-    let begun = opened.durable.begin(Deadline::after(PATIENCE)).unwrap();
-    fs::remove_file(ground.path()).unwrap();
-    store.watch(&|| ());
-    assert!(begun.commit().unwrap_err().sent.is_none());
+    let changed = opened.durable.change(Deadline::after(PATIENCE), |_, _| {
+        fs::remove_file(ground.path()).unwrap();
+        store.watch(&|| ());
+        Ok(())
+    });
+    assert!(changed.unwrap_err().sent.is_none());
 }
 
 /// Its pages would be mixed with those of the new file.

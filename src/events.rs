@@ -106,14 +106,14 @@ impl Events {
 
     /// How many `AtRisk` events this subscription has dropped, because nobody read them in time.
     pub fn dropped(&self) -> u64 {
-        if self.ring.birth().check().is_err() {
+        if self.ring.birth.check().is_err() {
             return 0;
         }
         self.ring.queue.lock().dropped
     }
 
     fn wait_until(&self, limit: Option<Instant>) -> Result<Option<Event>, Error> {
-        self.ring.birth().check()?;
+        self.ring.birth.check()?;
         let mut queue = self.ring.queue.lock();
         loop {
             if let Some(event) = queue.pop() {

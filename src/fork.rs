@@ -32,7 +32,18 @@ pub(crate) struct Birth(u64);
 
 impl Birth {
     pub(crate) fn here() -> Birth {
-        Birth(generation())
+        // Ordinary memory: a child inherits the count and takes the next one, so it differs from
+        // every ancestor.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let Some(page) = witness() else { return Birth(u64::from(std::process::id())) };
+        let known = page.load(Ordering::Relaxed);
+        if known != 0 {
+            return Birth(known);
+        }
+        let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        // Two threads may be first together; the second one takes the first one's.
+        let first = page.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
+        Birth(first.err().unwrap_or(next))
     }
 
     /// Differs in every process that was forked from this one; small, and never 0.
@@ -42,7 +53,7 @@ impl Birth {
     }
 
     pub(crate) fn is_here(self) -> bool {
-        self.0 == generation()
+        self == Birth::here()
     }
 
     pub(crate) fn check(self) -> Result<(), Error> {
@@ -54,16 +65,12 @@ impl Birth {
 /// purpose: dropping a connection there would write to, or lock, what the parent still uses.
 pub(crate) struct Owned<T> {
     value: ManuallyDrop<T>,
-    birth: Birth,
+    pub(crate) birth: Birth,
 }
 
 impl<T> Owned<T> {
     pub(crate) fn new(value: T) -> Owned<T> {
         Owned { value: ManuallyDrop::new(value), birth: Birth::here() }
-    }
-
-    pub(crate) fn birth(&self) -> Birth {
-        self.birth
     }
 }
 
@@ -88,38 +95,16 @@ impl<T> Drop for Owned<T> {
 
 /// Remembers the process that first used a library which keeps hidden state of the process. A
 /// forked child inherits that state, and must not use the library, not even anew.
-pub(crate) struct OneProcess(AtomicU64);
+pub(crate) struct OneProcess(OnceBox<Birth>);
 
 impl OneProcess {
     pub(crate) const fn new() -> OneProcess {
-        OneProcess(AtomicU64::new(0))
+        OneProcess(OnceBox::new())
     }
 
     /// True in the process that asks first, false in all that descend from it by forking.
     pub(crate) fn is_this(&self) -> bool {
-        let here = generation();
-        match self.0.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => true,
-            Err(first) => first == here,
-        }
-    }
-}
-
-fn generation() -> u64 {
-    // Ordinary memory: a child inherits the count and takes the next one, so it differs from
-    // every ancestor.
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let Some(page) = witness() else { return u64::from(std::process::id()) };
-    match page.load(Ordering::Relaxed) {
-        0 => {
-            let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-            // Two threads may be first together; the second one takes the first one's.
-            match page.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => next,
-                Err(theirs) => theirs,
-            }
-        }
-        known => known,
+        self.0.get_or_init(|| Box::new(Birth::here())).is_here()
     }
 }
 

@@ -26,15 +26,11 @@ impl Config {
         for (what, span, range, said) in [
             ("close_timeout", self.close_timeout, Duration::ZERO..=HOUR, "1h is the most"),
             ("claim_window", self.claim_window, ms(50)..=ms(60_000), "it goes from 50ms to 60s"),
-            ("max_ttl", self.max_ttl, ms(1000)..=MAX_TTL, "it goes from 1s to 24h"),
+            ("max_ttl", self.longest_ttl(), ms(1000)..=MAX_TTL, "it goes from 1s to 24h"),
         ] {
             check_range(what, span, range, said)?;
         }
         check_range("pool", self.pool, 1..=1024, "it goes from 1 to 1024")?;
-        self.check_guard()
-    }
-
-    fn check_guard(&self) -> Result<(), Error> {
         match self.store {
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
                 "guard_data_loss is for servers; an SQLite file loses nothing that was granted",
@@ -48,16 +44,11 @@ impl Config {
     }
 }
 
-/// At most 16: more replicas than anybody waits for.
-pub(super) fn check_replicas(count: u32) -> Result<(), Error> {
-    check_range("replicas", count, 0..=16, "it goes from 0 to 16")
-}
-
 pub(crate) fn check_io_timeout(timeout: Duration) -> Result<(), Error> {
     check_range("io_timeout", timeout, ms(1)..=HOUR, "it goes from 1ms to 1h")
 }
 
-fn check_range<T: PartialOrd + Debug>(
+pub(super) fn check_range<T: PartialOrd + Debug>(
     what: &str,
     value: T,
     range: RangeInclusive<T>,
@@ -86,19 +77,15 @@ fn is_reserved(prefix: &[u8], name: &[u8]) -> bool {
 }
 
 pub(crate) fn check_name(prefix: &[u8], name: &[u8]) -> Result<(), Error> {
-    match name.len() {
-        0 => Err(bad("the name is empty")),
+    Err(bad(match name.len() {
+        0 => "the name is empty".to_owned(),
         length if length > MAX_NAME => {
-            Err(bad(format!("the name has {length} bytes; {MAX_NAME} is the most")))
+            format!("the name has {length} bytes; {MAX_NAME} is the most")
         }
-        _ if is_reserved(prefix, name) && prefix.is_empty() => {
-            Err(bad(format!("the name {ONLY_OURS}")))
-        }
-        _ if is_reserved(prefix, name) => {
-            Err(bad(format!("the name, behind the prefix, {ONLY_OURS}")))
-        }
-        _ => Ok(()),
-    }
+        _ if !is_reserved(prefix, name) => return Ok(()),
+        _ if prefix.is_empty() => format!("the name {ONLY_OURS}"),
+        _ => format!("the name, behind the prefix, {ONLY_OURS}"),
+    }))
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ mod check;
 pub mod defaults;
 pub mod limits;
 mod redis;
-mod span;
 mod url;
 
 use std::path::{Path, PathBuf};
@@ -12,11 +11,9 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-use check::check_replicas;
 pub(crate) use check::{check_io_timeout, check_name, check_ttl};
 use limits::MAX_TTL;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
-pub use span::parse_duration;
 
 /// How much of a ttl is never relied on: the clocks of two machines drift apart.
 pub(crate) fn drift(ttl: Duration) -> Duration {
@@ -45,7 +42,7 @@ pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// let client = Client::with_config(config)?;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Config {
     pub(crate) store: StoreConfig,
@@ -54,20 +51,12 @@ pub struct Config {
     pub(crate) pool: u32,
     pub(crate) close_timeout: Duration,
     pub(crate) claim_window: Duration,
-    pub(crate) max_ttl: Duration,
-    pub(crate) guard_data_loss: bool,
-    asked: Asked,
-}
-
-/// What was asked for where the default follows from the rest.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Asked {
+    /// None: as `longest_ttl` says.
     max_ttl: Option<Duration>,
-    guard_data_loss: Option<bool>,
+    pub(crate) guard_data_loss: bool,
 }
 
-/// Which store, and how it is reached.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum StoreConfig {
     Redis(Box<RedisConfig>),
     /// Independent ones, of which a majority grants a lock.
@@ -89,27 +78,21 @@ impl Config {
     /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`) |
     /// | `sqlite:` | the embedded store, one per user |
     ///
-    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=`
-    /// and `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those
-    /// with a server also `guard_data_loss=yes` and `replicas=`, how many replicas must have
-    /// acknowledged a grant before it counts (none by default, 16 at most; as good as Redis's WAIT,
-    /// which makes a loss less likely and does not rule it out). A user's name, a password or a
-    /// parameter may hold any character, written as `%` and two hex digits.
+    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=` and
+    /// `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a server also
+    /// `guard_data_loss=yes` and `replicas=`, how many replicas must have acknowledged a grant before
+    /// it counts (none by default, 16 at most; as good as Redis's WAIT, which makes a loss less
+    /// likely and does not rule it out). Any character may be written as `%` and two hex digits.
     ///
     /// Before a host stand the credentials of the server that keeps the locks. Sentinels have their
     /// own, and are spoken to over TLS where that server is, unless `sentinel_tls=` (`yes` or `no`)
     /// says otherwise. In a quorum, each URL has its own credentials, `db`, TLS files and `replicas`;
     /// what concerns the client as a whole stands on the last one.
     ///
-    /// A master that fails is left for the one that Sentinels elect, within a second of the
-    /// election; calls that meet the failover are tried again by their deadline where that is safe.
-    /// What the old master had not passed on yet is lost with it: a lock may then be granted while
-    /// somebody still holds it, under a larger fence, and its holder is told that it is lost at the
-    /// next renewal. With `replicas=`, a take waits for that many replicas, for a quarter of
-    /// `io_timeout` at most (in a quorum, for a quarter of what it waits for a server). Where too
-    /// few acknowledge it, the lock is given back and the error is [`ErrorKind::NotReplicated`]; a
-    /// call that waits goes on trying, and gives back at its end what it could not rely on.
-    /// Extensions do not wait for replicas.
+    /// With `replicas=`, a take waits for that many replicas, for a quarter of `io_timeout` at most
+    /// (in a quorum, for a quarter of what it waits for a server). Where too few acknowledge it, the
+    /// lock is given back and the error is [`ErrorKind::NotReplicated`]. Extensions do not wait for
+    /// replicas. `docs/operating.md` has what a failover means for holders and waiters.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`]: the URL is malformed, or has a key that is not known.
@@ -152,35 +135,25 @@ impl Config {
 
     pub(crate) fn new(store: StoreConfig) -> Config {
         Config {
+            guard_data_loss: matches!(store, StoreConfig::Quorum(_)),
             store,
             prefix: Vec::new(),
             io_timeout: defaults::IO_TIMEOUT,
             pool: defaults::POOL,
             close_timeout: defaults::CLOSE_TIMEOUT,
             claim_window: defaults::CLAIM_WINDOW,
-            max_ttl: MAX_TTL,
-            guard_data_loss: false,
-            asked: Asked::default(),
+            max_ttl: None,
         }
-        .settled()
     }
 
-    /// With the defaults that follow from what was asked for.
-    fn settled(mut self) -> Config {
-        let Asked { max_ttl, guard_data_loss } = self.asked;
-        self.guard_data_loss = guard_data_loss.unwrap_or(self.is_quorum());
+    pub(crate) fn longest_ttl(&self) -> Duration {
         let most = if self.guard_data_loss { defaults::GUARDED_MAX_TTL } else { MAX_TTL };
-        self.max_ttl = max_ttl.unwrap_or(most);
-        self
+        self.max_ttl.unwrap_or(most)
     }
 
     /// How long a quorum waits for one of its servers.
     pub(crate) fn node_timeout(&self) -> Duration {
         (self.io_timeout / 10).max(LEAST_NODE_TIMEOUT).min(self.io_timeout)
-    }
-
-    fn is_quorum(&self) -> bool {
-        matches!(self.store, StoreConfig::Quorum(_))
     }
 
     /// What is put before every name in the store; nothing by default.
@@ -223,8 +196,8 @@ impl Config {
     /// against lost data; from 1 s to 24 h. A server that came back without its data grants nothing
     /// for as long, so all clients of such a store should have the same.
     pub fn max_ttl(mut self, most: Duration) -> Config {
-        self.asked.max_ttl = Some(most);
-        self.settled()
+        self.max_ttl = Some(most);
+        self
     }
 
     /// Whether a server that may have lost data grants nothing until every lease that it has
@@ -236,8 +209,8 @@ impl Config {
     ///
     /// [`Client::initialize`]: crate::Client::initialize
     pub fn guard_data_loss(mut self, on: bool) -> Config {
-        self.asked.guard_data_loss = Some(on);
-        self.settled()
+        self.guard_data_loss = on;
+        self
     }
 
     /// The store as people may see it: no user, no password.
@@ -252,17 +225,37 @@ impl Config {
     }
 }
 
-/// Hides the credentials.
-impl std::fmt::Debug for Config {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Config")
-            .field("store", &self.display_store())
-            .field("io_timeout", &self.io_timeout)
-            .field("pool", &self.pool)
-            .field("max_ttl", &self.max_ttl)
-            .field("guard_data_loss", &self.guard_data_loss)
-            .finish_non_exhaustive()
+/// Reads `250ms`, `10s`, `1.5s`, `5m`, `1h` or `1d`. A bare `0` is a duration too; any other
+/// number needs its unit, so that nobody takes seconds for milliseconds.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(leasehold::parse_duration("1.5s")?, Duration::from_millis(1500));
+/// assert!(leasehold::parse_duration("10").is_err());
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument) for anything else, a negative one
+/// included.
+pub fn parse_duration(text: &str) -> Result<Duration, Error> {
+    const UNITS: [(&str, f64); 6] =
+        [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+    let refuse = |why: &str| bad(format!("'{text}' is no duration: {why}"));
+    if text == "0" {
+        return Ok(Duration::ZERO);
     }
+    if text.starts_with('-') {
+        return Err(refuse("it is negative"));
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let Some((_, scale)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err(refuse("write a number and one of us, ms, s, m, h, d, as in 10s"));
+    };
+    let number: f64 = number.parse().map_err(|_| refuse("the number cannot be read"))?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| refuse("it is too long"))
 }
 
 /// Where the embedded store lives: `$XDG_STATE_HOME/leasehold/locks.db`, one per user.
@@ -298,6 +291,31 @@ mod tests {
                 said += &format!("{:?} {:?}", redis.servers, redis.access);
             }
             assert!(!said.contains("hunter2") && !said.contains("bob"), "{said}");
+        }
+    }
+
+    #[test]
+    fn durations_read_as_people_write_them() {
+        let read = |text| parse_duration(text).unwrap();
+        assert_eq!(read("0"), Duration::ZERO);
+        assert_eq!(read("250ms"), Duration::from_millis(250));
+        assert_eq!(read("1.5s"), Duration::from_millis(1500));
+        assert_eq!(read("5m"), Duration::from_secs(300));
+        assert_eq!(read("1h"), Duration::from_secs(3600));
+        for text in [
+            "",
+            "s",
+            "10",
+            "-1s",
+            "1 s",
+            "1w",
+            "1..5s",
+            "1e3s",
+            "nan",
+            "inf",
+            "9999999999999999999999d",
+        ] {
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

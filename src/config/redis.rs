@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// One Redis, however many servers it consists of: each lock is on one of them at a time.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RedisConfig {
     pub(crate) servers: Servers,
     pub(crate) access: Access,
@@ -11,7 +11,6 @@ pub(crate) struct RedisConfig {
     pub(crate) replicas: u32,
 }
 
-/// Which servers there are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Servers {
     One(Address),
@@ -21,7 +20,6 @@ pub(crate) enum Servers {
     Cluster(Vec<Address>),
 }
 
-/// Where Sentinels are, and what they call the master.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SentinelConfig {
     pub(crate) hosts: Vec<Address>,
@@ -61,18 +59,7 @@ pub(crate) struct TlsConfig {
 
 /// A password. It has no Debug and no Display that could write it anywhere.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
-
-impl Secret {
-    pub(crate) fn new(text: String) -> Secret {
-        Secret(text)
-    }
-
-    /// The password itself, for the one place that sends it.
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
+pub(crate) struct Secret(pub(crate) String);
 
 impl RedisConfig {
     /// Without user and password.

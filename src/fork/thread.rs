@@ -10,6 +10,8 @@ use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+
 /// As `std` gives its threads.
 const STACK: usize = 2 << 20;
 
@@ -24,22 +26,16 @@ pub(crate) fn is_ours() -> bool {
 
 /// Starts threads that take no signals: those are for the program's own, which may block them all
 /// to wait for them in its own way. (What a thread does wrong itself still reaches it.)
-#[allow(unsafe_code)]
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let mut all = MaybeUninit::uninit();
-    let mut before = MaybeUninit::uninit();
-    // SAFETY: each set is initialised by the first call that gets it; the mask that is set last is
-    // the one that this thread had.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
-            libc::sigdelset(all.as_mut_ptr(), fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let started = start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        started
+    let mut signals = SigSet::all();
+    for fault in [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGABRT]
+    {
+        signals.remove(fault);
     }
+    let before = signals.thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let started = start();
+    let _ = before.and_then(|before| before.thread_set_mask());
+    started
 }
 
 /// A thread that was started; dropping this lets it go.

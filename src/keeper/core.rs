@@ -50,7 +50,7 @@ impl Core {
             room: Room::new(Limits { turns: TURNS, spread, look }),
             answered: AtomicBool::new(false),
             io_timeout: config.io_timeout,
-            max_ttl: config.max_ttl,
+            max_ttl: config.longest_ttl(),
             prefix: config.prefix.clone(),
             outbox,
             book: Mutex::new(Book::default()),

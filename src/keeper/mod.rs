@@ -59,7 +59,7 @@ impl Keeper {
 
     /// The shared core, if this process may use it: asked first in every call, before any mutex.
     pub(crate) fn core(&self) -> Result<&Core, Error> {
-        self.inside.birth().check()?;
+        self.inside.birth.check()?;
         if self.inside.core.gate.is_closed() {
             return Err(Error::bare(ErrorKind::Closed));
         }
@@ -68,12 +68,12 @@ impl Keeper {
 
     /// The same where a closed client still answers: for counters, and for the end of a lease.
     pub(crate) fn core_even_closed(&self) -> Result<&Core, Error> {
-        self.inside.birth().check()?;
+        self.inside.birth.check()?;
         Ok(&self.inside.core)
     }
 
     pub(crate) fn is_here(&self) -> bool {
-        self.inside.birth().is_here()
+        self.inside.birth.is_here()
     }
 
     pub(crate) fn io_timeout(&self) -> Duration {
@@ -97,7 +97,7 @@ impl Keeper {
     /// Closes in order: waiters are woken, every lease becomes invalid and is released until the
     /// deadline, the thread is joined. A second call waits for the first.
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
-        self.inside.birth().check()?;
+        self.inside.birth.check()?;
         self.inside.core.shut(Deadline::after(timeout));
         // A logger that closes the client may be running on the thread itself, or on that of
         // another client while a logger there closes the other way round: such threads neither join

@@ -4,18 +4,17 @@
 //!
 //! No error made here repeats the URL: it may hold a password.
 
-mod query;
 mod quorum;
 mod server;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use self::query::Query;
-use super::{Config, StoreConfig, bad, embedded_path};
+use super::{Config, StoreConfig, bad, embedded_path, parse_duration};
 use crate::error::Error;
 
 /// Reads one URL, or several with commas between them.
@@ -25,23 +24,17 @@ pub(super) fn parse(urls: &str) -> Result<Config, Error> {
 
 /// Reads the URL of a store, or those of a quorum.
 pub(super) fn parse_all(urls: &[&str]) -> Result<Config, Error> {
-    match urls {
-        [] => Err(bad("there is no URL")),
-        [url] => single(url),
-        urls => quorum::read(urls),
-    }
-}
-
-fn single(url: &str) -> Result<Config, Error> {
+    let [url] = urls else { return quorum::read(urls) };
     let mut parts = Parts::read(url)?;
-    let store = match server::read(&mut parts)? {
-        Some(redis) => StoreConfig::Redis(Box::new(redis)),
-        None if parts.scheme != "sqlite" => return Err(unknown_scheme()),
-        None if cfg!(not(feature = "sqlite")) => {
-            return Err(bad("sqlite needs leasehold built with its feature 'sqlite'; for Redis \
-                 give a URL such as redis://127.0.0.1"));
-        }
-        None => StoreConfig::Sqlite(file_path(parts.body)?.map_or_else(embedded_path, Ok)?),
+    let store = if parts.scheme != "sqlite" {
+        StoreConfig::Redis(Box::new(server::read(&mut parts)?))
+    } else if cfg!(feature = "sqlite") {
+        StoreConfig::Sqlite(file_path(parts.body)?.map_or_else(embedded_path, Ok)?)
+    } else {
+        return Err(bad(
+            "sqlite needs leasehold built with its feature 'sqlite'; for Redis give a \
+             URL such as redis://127.0.0.1",
+        ));
     };
     parts.settle(Config::new(store))
 }
@@ -50,8 +43,24 @@ fn single(url: &str) -> Result<Config, Error> {
 struct Parts<'a> {
     scheme: &'a str,
     body: &'a str,
-    query: Query,
+    /// The parameters, each to be taken once; what is left at the end was not known.
+    given: Vec<(&'a str, Vec<u8>)>,
+    /// The keys that were asked for.
+    known: Vec<&'static str>,
 }
+
+type Setting = (&'static str, fn(Config, Vec<u8>) -> Result<Config, Error>);
+
+/// What concerns a client as a whole. In a quorum, the last URL has it.
+const SETTINGS: [Setting; 7] = [
+    ("io_timeout", |config, value| Ok(config.io_timeout(span(value)?))),
+    ("pool", |config, value| Ok(config.pool(count(value)?))),
+    ("close_timeout", |config, value| Ok(config.close_timeout(span(value)?))),
+    ("claim_window", |config, value| Ok(config.claim_window(span(value)?))),
+    ("prefix", |config, value| Ok(config.prefix(value))),
+    ("max_ttl", |config, value| Ok(config.max_ttl(span(value)?))),
+    ("guard_data_loss", |config, value| Ok(config.guard_data_loss(switch(value)?))),
+];
 
 impl<'a> Parts<'a> {
     fn read(url: &'a str) -> Result<Parts<'a>, Error> {
@@ -59,26 +68,79 @@ impl<'a> Parts<'a> {
             bad("the URL has no scheme; write for example redis://127.0.0.1 or sqlite:///path")
         })?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let query = Query::read(query)?;
         if body.contains('#') {
             return Err(bad("the URL has a '#'; write it as %23"));
         }
-        Ok(Parts { scheme, body, query })
+        let mut given: Vec<(&str, Vec<u8>)> = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| bad("the URL has a parameter without '='; write it as key=value"))?;
+            if given.iter().any(|(known, _)| *known == key) {
+                return Err(bad(format!("the URL gives '{key}' twice")));
+            }
+            given.push((key, percent_decode_str(value).collect()));
+        }
+        Ok(Parts { scheme, body, given, known: Vec::new() })
+    }
+
+    fn take<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        self.known.push(key);
+        let Some(index) = self.given.iter().position(|(given, _)| *given == key) else {
+            return Ok(None);
+        };
+        let value = read(self.given.swap_remove(index).1);
+        value.map(Some).map_err(|error| bad(format!("{key}: {}", error.detail())))
     }
 
     /// Sets up a client for a store, with the parameters that are left.
-    fn settle(mut self, config: Config) -> Result<Config, Error> {
-        let config = self.query.settings(config)?;
-        self.query.finish(self.scheme)?;
+    fn settle(mut self, mut config: Config) -> Result<Config, Error> {
+        for (key, set) in SETTINGS {
+            if let Some(changed) = self.take(key, |value| set(config.clone(), value))? {
+                config = changed;
+            }
+        }
+        self.finish()?;
         config.check()?;
         Ok(config)
     }
+
+    /// Refuses what was not taken.
+    fn finish(&self) -> Result<(), Error> {
+        let Some((key, _)) = self.given.first() else { return Ok(()) };
+        if SETTINGS.iter().any(|(setting, _)| setting == key) {
+            return Err(bad(format!("'{key}' concerns the whole quorum; the last URL has it")));
+        }
+        Err(bad(format!(
+            "the URL's key '{key}' is not known for {}; known are {}",
+            self.scheme,
+            self.known.join(", ")
+        )))
+    }
 }
 
-/// The scheme may be all of a password somebody pasted; it is not repeated either.
-fn unknown_scheme() -> Error {
-    bad("the URL's scheme is unknown; there are redis, rediss, unix and sqlite, as in \
-         redis://127.0.0.1:6379, and redis+sentinel and redis+cluster, with rediss too")
+fn text(value: Vec<u8>) -> Result<String, Error> {
+    String::from_utf8(value).map_err(|_| bad("it is not UTF-8"))
+}
+
+fn count(value: Vec<u8>) -> Result<u32, Error> {
+    text(value)?.parse().map_err(|_| bad("it is a whole number"))
+}
+
+fn span(value: Vec<u8>) -> Result<Duration, Error> {
+    parse_duration(&text(value)?)
+}
+
+fn switch(value: Vec<u8>) -> Result<bool, Error> {
+    match value.as_slice() {
+        b"yes" => Ok(true),
+        b"no" => Ok(false),
+        _ => Err(bad("it is yes or no")),
+    }
 }
 
 /// `///path`, `/path` or `path`; nothing at all is `None`.
@@ -86,8 +148,9 @@ fn file_path(body: &str) -> Result<Option<PathBuf>, Error> {
     use std::os::unix::ffi::OsStringExt;
 
     let path = match body.strip_prefix("//") {
+        Some("") => "",
         Some(path) if path.starts_with('/') => path,
-        Some("") | None => body,
+        None => body,
         Some(_) => {
             return Err(bad(
                 "a path after '//' begins with another '/', as in sqlite:///var/lib/locks.db",
@@ -98,8 +161,5 @@ fn file_path(body: &str) -> Result<Option<PathBuf>, Error> {
     if path.contains(&0) {
         return Err(bad("a path cannot hold a NUL"));
     }
-    if path.is_empty() || path == b"//" {
-        return Ok(None);
-    }
-    Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(path))))
+    Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(path))).filter(|path| path != ""))
 }

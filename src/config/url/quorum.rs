@@ -32,27 +32,29 @@ pub(super) fn split(urls: &str) -> Vec<&str> {
 
 pub(super) fn read(urls: &[&str]) -> Result<Config, Error> {
     let count = urls.len();
-    check_count(count)?;
-    let (mut members, mut settings) = (Vec::new(), None);
+    let (mut members, mut last) = (Vec::new(), None);
     for (place, url) in (1..).zip(urls) {
-        let named = |error: Error| bad(format!("URL {place} of {count}: {}", error.detail()));
-        let mut parts = Parts::read(url).map_err(named)?;
-        members.push(member(&mut parts).map_err(named)?);
-        if place < count {
-            if let Some(key) = parts.query.setting() {
-                let misplaced = format!("'{key}' concerns the whole quorum; the last URL has it");
-                return Err(named(bad(misplaced)));
-            }
-            parts.query.finish(parts.scheme).map_err(named)?;
-        }
-        settings = Some(parts);
+        let (member, parts) = member(url, place == count)
+            .map_err(|error| bad(format!("URL {place} of {count}: {}", error.detail())))?;
+        members.push(member);
+        last = Some(parts);
     }
+    let last = last.ok_or_else(|| bad("there is no URL"))?;
+    check_count(count)?;
     check_apart(&members)?;
-    let config = Config::new(StoreConfig::Quorum(members));
-    match settings {
-        Some(parts) => parts.settle(config),
-        None => Ok(config),
+    last.settle(Config::new(StoreConfig::Quorum(members)))
+}
+
+fn member(url: &str, is_last: bool) -> Result<(RedisConfig, Parts<'_>), Error> {
+    let mut parts = Parts::read(url)?;
+    if parts.scheme == "sqlite" {
+        return Err(bad("a file is of one machine; the members of a quorum are servers"));
     }
+    let member = server::read(&mut parts)?;
+    if !is_last {
+        parts.finish()?;
+    }
+    Ok((member, parts))
 }
 
 fn check_count(count: usize) -> Result<(), Error> {
@@ -73,22 +75,17 @@ fn check_count(count: usize) -> Result<(), Error> {
     Ok(())
 }
 
-fn member(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
-    if parts.scheme == "sqlite" {
-        return Err(bad("a file is of one machine; the members of a quorum are servers"));
-    }
-    server::read(parts)?.ok_or_else(super::unknown_scheme)
-}
-
 /// Refuses members that would vote twice.
 fn check_apart(members: &[RedisConfig]) -> Result<(), Error> {
-    for (before, member) in members.iter().enumerate() {
-        if let Some(same) = members[..before].iter().position(|other| is_same(other, member)) {
+    let places: Vec<_> = members.iter().map(places).collect();
+    for (last, of_last) in places.iter().enumerate() {
+        let is_same = |other: &Vec<_>| other.iter().any(|place| of_last.contains(place));
+        if let Some(first) = places[..last].iter().position(is_same) {
             return Err(bad(format!(
                 "URLs {} and {} of {} lead to the same server (databases of one server are one \
                  server): it would vote twice",
-                same + 1,
-                before + 1,
+                first + 1,
+                last + 1,
                 members.len(),
             )));
         }
@@ -96,30 +93,18 @@ fn check_apart(members: &[RedisConfig]) -> Result<(), Error> {
     Ok(())
 }
 
-fn is_same(one: &RedisConfig, other: &RedisConfig) -> bool {
-    let meet = |one: &[Address], other: &[Address]| {
-        one.iter().any(|address| other.iter().any(|also| place(address) == place(also)))
+/// Where a member is found: addresses, each with what Sentinels there call the master.
+fn places(member: &RedisConfig) -> Vec<(&str, Address)> {
+    let (master, hosts) = match &member.servers {
+        Servers::One(address) => ("", std::slice::from_ref(address)),
+        Servers::Cluster(hosts) => ("", hosts.as_slice()),
+        Servers::Sentinel(sentinels) => (sentinels.master.as_str(), sentinels.hosts.as_slice()),
     };
-    match (&one.servers, &other.servers) {
-        (Servers::Sentinel(one), Servers::Sentinel(other)) => {
-            one.master == other.master && meet(&one.hosts, &other.hosts)
-        }
-        (Servers::Sentinel(_), _) | (_, Servers::Sentinel(_)) => false,
-        (one, other) => meet(stores(one), stores(other)),
-    }
-}
-
-/// The servers that keep locks, as far as they are named.
-fn stores(servers: &Servers) -> &[Address] {
-    match servers {
-        Servers::One(address) => std::slice::from_ref(address),
-        Servers::Cluster(seeds) => seeds,
-        Servers::Sentinel(_) => &[],
-    }
+    hosts.iter().map(|host| (master, alike(host))).collect()
 }
 
 /// An address in the one way in which it is compared, however it was written.
-fn place(address: &Address) -> Address {
+fn alike(address: &Address) -> Address {
     let Address::Tcp { host, port } = address else { return address.clone() };
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let host = match host.parse::<IpAddr>() {

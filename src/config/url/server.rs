@@ -1,149 +1,136 @@
 //! URLs of servers: one Redis, however many servers it consists of.
 
-use super::Parts;
-use super::query::Query;
+use std::path::PathBuf;
+
+use super::{Parts, count, switch, text};
+use crate::config::check::check_range;
 use crate::config::{
-    Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig, bad, check_replicas,
+    Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig, bad,
 };
 use crate::error::Error;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// The servers that a URL names; `None` for a scheme that has none.
-pub(super) fn read(parts: &mut Parts<'_>) -> Result<Option<RedisConfig>, Error> {
-    let (scheme, body, query) = (parts.scheme, parts.body, &mut parts.query);
-    let is_tls = scheme.starts_with("rediss");
-    let (servers, access) = match scheme {
+pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
+    let is_tls = parts.scheme.starts_with("rediss");
+    let (servers, access) = match parts.scheme {
         "redis" | "rediss" => {
-            let (credentials, place, path) = authority(scheme, body)?;
+            let (access, place, path) = authority(parts)?;
             if place.contains(',') {
                 return Err(bad("this URL has one host; several are for redis+sentinel and \
                      redis+cluster, and a quorum has a whole URL after each comma, as in \
                      redis://a,redis://b,redis://c"));
             }
-            let access = access(tls(scheme, is_tls, query)?, credentials, path)?;
-            (Servers::One(address(place, REDIS_PORT)?), access)
+            let (tls, database) = (tls(parts, is_tls)?, database(path)?);
+            (Servers::One(address(place, REDIS_PORT)?), Access { tls, database, ..access })
         }
-        "redis+sentinel" | "rediss+sentinel" => sentinel(scheme, body, is_tls, query)?,
         "redis+cluster" | "rediss+cluster" => {
-            let (credentials, places, path) = authority(scheme, body)?;
-            let hosts = hosts(credentials, places, REDIS_PORT)?;
-            let access = access(tls(scheme, is_tls, query)?, credentials, path)?;
-            if access.database != 0 {
+            let (access, places, path) = authority(parts)?;
+            if database(path)? != 0 {
                 return Err(bad("a Cluster has only database 0"));
             }
-            (Servers::Cluster(hosts), access)
+            let tls = tls(parts, is_tls)?;
+            (Servers::Cluster(hosts(places, REDIS_PORT)?), Access { tls, ..access })
         }
-        "unix" | "redis+unix" => socket(body, query)?,
-        _ => return Ok(None),
+        "redis+sentinel" | "rediss+sentinel" => sentinel(parts, is_tls)?,
+        "unix" | "redis+unix" => {
+            let path = super::file_path(parts.body)?
+                .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
+            let access = named(parts, "user", "password")?;
+            let database = parts.take("db", |value| database(&text(value)?))?.unwrap_or(0);
+            (Servers::One(Address::Unix(path)), Access { database, ..access })
+        }
+        // It may be all of a password that somebody pasted, and is not repeated.
+        _ => {
+            return Err(bad("the URL's scheme is unknown; there are redis, rediss, unix and \
+                 sqlite, as in redis://127.0.0.1:6379, and redis+sentinel and redis+cluster, with \
+                 rediss too"));
+        }
     };
-    let replicas = query.count("replicas")?.unwrap_or(0);
-    check_replicas(replicas)?;
-    Ok(Some(RedisConfig { servers, access, replicas }))
-}
-
-/// `//[credentials@]places[/path]`, taken apart.
-fn authority<'a>(
-    scheme: &str,
-    body: &'a str,
-) -> Result<(Option<&'a str>, &'a str, &'a str), Error> {
-    let text = body
-        .strip_prefix("//")
-        .ok_or_else(|| bad(format!("after '{scheme}:' comes '//' and a host")))?;
-    let (text, path) = text.split_once('/').unwrap_or((text, ""));
-    Ok(match text.rsplit_once('@') {
-        Some((credentials, places)) => (Some(credentials), places, path),
-        None => (None, text, path),
-    })
+    let replicas = parts.take("replicas", count)?.unwrap_or(0);
+    check_range("replicas", replicas, 0..=16, "it goes from 0 to 16")?;
+    Ok(RedisConfig { servers, access, replicas })
 }
 
 /// `[user[:password]@]host[:port][,host...]/master[/database]`
-fn sentinel(
-    scheme: &str,
-    body: &str,
-    is_tls: bool,
-    query: &mut Query,
-) -> Result<(Servers, Access), Error> {
-    let (credentials, places, path) = authority(scheme, body)?;
+fn sentinel(parts: &mut Parts<'_>, is_tls: bool) -> Result<(Servers, Access), Error> {
+    let (access, places, path) = authority(parts)?;
     let (master, path) = path.split_once('/').unwrap_or((path, ""));
     let master = decode("master", master)?;
     if master.is_empty() {
         return Err(bad("the URL does not say what the Sentinels call the master, as in \
              redis+sentinel://host/mymaster"));
     }
-    let hosts = hosts(credentials, places, SENTINEL_PORT)?;
-    let is_theirs_tls = query.switch("sentinel_tls")?.unwrap_or(is_tls);
-    let tls = tls(scheme, is_tls || is_theirs_tls, query)?;
-    let mut of_sentinels = named(query, "sentinel_user", "sentinel_password")?;
-    of_sentinels.tls = tls.clone().filter(|_| is_theirs_tls);
-    let access = access(tls.filter(|_| is_tls), credentials, path)?;
-    Ok((Servers::Sentinel(SentinelConfig { hosts, master, access: of_sentinels }), access))
+    let hosts = hosts(places, SENTINEL_PORT)?;
+    let is_theirs_tls = parts.take("sentinel_tls", switch)?.unwrap_or(is_tls);
+    let tls = tls(parts, is_tls || is_theirs_tls)?;
+    let theirs = Access {
+        tls: tls.clone().filter(|_| is_theirs_tls),
+        ..named(parts, "sentinel_user", "sentinel_password")?
+    };
+    let access = Access { tls: tls.filter(|_| is_tls), database: database(path)?, ..access };
+    Ok((Servers::Sentinel(SentinelConfig { hosts, master, access: theirs }), access))
 }
 
-/// `///path/to/socket`
-fn socket(body: &str, query: &mut Query) -> Result<(Servers, Access), Error> {
-    let path = super::file_path(body)?
-        .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
-    let mut access = named(query, "user", "password")?;
-    access.database = query.text("db")?.map_or(Ok(0), |text| database(&text))?;
-    Ok((Servers::One(Address::Unix(path)), access))
+/// `//[[user]:password@]places[/path]`, taken apart.
+fn authority<'a>(parts: &Parts<'a>) -> Result<(Access, &'a str, &'a str), Error> {
+    let text = parts
+        .body
+        .strip_prefix("//")
+        .ok_or_else(|| bad(format!("after '{}:' comes '//' and a host", parts.scheme)))?;
+    let (text, path) = text.split_once('/').unwrap_or((text, ""));
+    let Some((credentials, places)) = text.rsplit_once('@') else {
+        return Ok((Access::default(), text, path));
+    };
+    // Else the hosts before the last '@' would silently be a part of the password.
+    if credentials.contains('@') && credentials.contains(',') {
+        return Err(bad("the URL has several '@'; the user and the password stand once, before \
+             the first host, and a '@' in a password is written as %40"));
+    }
+    let (user, password) = match credentials.split_once(':') {
+        Some((user, password)) => (user, Some(Secret(decode("password", password)?))),
+        None => (credentials, None),
+    };
+    let user = Some(decode("user", user)?).filter(|user| !user.is_empty());
+    if user.is_some() && password.is_none() {
+        return Err(bad("the URL names a user and no password"));
+    }
+    Ok((Access { user, password, ..Access::default() }, places, path))
 }
 
 /// The credentials that two parameters give.
-fn named(query: &mut Query, user: &str, password: &str) -> Result<Access, Error> {
-    let access = Access {
-        user: query.text(user)?,
-        password: query.text(password)?.map(Secret::new),
-        ..Access::default()
-    };
-    if access.user.is_some() && access.password.is_none() {
-        return Err(bad(format!("'{user}' needs a '{password}'")));
+fn named(
+    parts: &mut Parts<'_>,
+    user_key: &'static str,
+    password_key: &'static str,
+) -> Result<Access, Error> {
+    let user = parts.take(user_key, text)?;
+    let password = parts.take(password_key, text)?.map(Secret);
+    if user.is_some() && password.is_none() {
+        return Err(bad(format!("'{user_key}' needs a '{password_key}'")));
     }
-    Ok(access)
+    Ok(Access { user, password, ..Access::default() })
 }
 
-fn tls(scheme: &str, is_on: bool, query: &mut Query) -> Result<Option<TlsConfig>, Error> {
+fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
     if !is_on {
         return Ok(None);
     }
     if cfg!(not(feature = "tls")) {
+        let scheme = parts.scheme;
         return Err(bad(format!("{scheme} over TLS needs leasehold built with its feature 'tls'")));
     }
-    let [ca, cert, key] = [query.path("ca")?, query.path("cert")?, query.path("key")?];
+    let mut file = |key| parts.take(key, |value| text(value).map(PathBuf::from));
+    let (ca, cert, key) = (file("ca")?, file("cert")?, file("key")?);
     if cert.is_some() != key.is_some() {
         return Err(bad("'cert' and 'key' go together"));
     }
     Ok(Some(TlsConfig { ca, cert, key }))
 }
 
-/// `user:password` or `:password` if there are any, and a database if there is one.
-fn access(tls: Option<TlsConfig>, credentials: Option<&str>, path: &str) -> Result<Access, Error> {
-    let mut access = Access { tls, ..Access::default() };
-    if let Some(credentials) = credentials {
-        let (user, password) = match credentials.split_once(':') {
-            Some((user, password)) => (user, Some(Secret::new(decode("password", password)?))),
-            None => (credentials, None),
-        };
-        access.user = Some(decode("user", user)?).filter(|user| !user.is_empty());
-        access.password = password;
-        if access.user.is_some() && access.password.is_none() {
-            return Err(bad("the URL names a user and no password"));
-        }
-    }
-    if !path.is_empty() {
-        access.database = database(path)?;
-    }
-    Ok(access)
-}
-
 /// `host[:port][,host...]`
-fn hosts(credentials: Option<&str>, places: &str, port: u16) -> Result<Vec<Address>, Error> {
-    // Else the hosts before the last '@' would silently be a part of the password.
-    if credentials.is_some_and(|credentials| credentials.contains('@')) {
-        return Err(bad("the URL has several '@'; the user and the password stand once, before \
-             the first host, and a '@' in a password is written as %40"));
-    }
+fn hosts(places: &str, port: u16) -> Result<Vec<Address>, Error> {
     let mut hosts = Vec::new();
     for place in places.split(',') {
         let host = address(place, port)?;
@@ -173,18 +160,15 @@ fn address(place: &str, default_port: u16) -> Result<Address, Error> {
     if host.contains([',', ' ', '\0']) {
         return Err(bad("the URL's host has a character that no host has"));
     }
-    let port = match port {
-        None => default_port,
-        Some(port) => port
-            .parse()
-            .ok()
-            .filter(|port| *port != 0)
-            .ok_or_else(|| bad("the URL's port goes from 1 to 65535"))?,
-    };
+    let port = port.map_or(Ok(default_port), str::parse).unwrap_or(0);
+    if port == 0 {
+        return Err(bad("the URL's port goes from 1 to 65535"));
+    }
     Ok(Address::Tcp { host: decode("host", host)?, port })
 }
 
 fn database(text: &str) -> Result<u32, Error> {
+    let text = if text.is_empty() { "0" } else { text };
     text.parse().map_err(|_| bad("the database is a whole number from 0, as in /2"))
 }
 

@@ -24,7 +24,7 @@ fn tcp(host: &str, port: u16) -> Address {
 }
 
 fn exposed(secret: Option<&Secret>) -> Option<&str> {
-    secret.map(Secret::expose)
+    secret.map(|secret| secret.0.as_str())
 }
 
 #[track_caller]
@@ -118,8 +118,8 @@ fn parameters_set_timeouts_and_pool() {
 #[test]
 fn a_guarded_store_has_a_shorter_longest_ttl() {
     let read = |url| {
-        let Config { guard_data_loss, max_ttl, .. } = Config::from_url(url).unwrap();
-        (guard_data_loss, max_ttl)
+        let config = Config::from_url(url).unwrap();
+        (config.guard_data_loss, config.longest_ttl())
     };
     assert_eq!(read("redis://h"), (false, MAX_TTL));
     assert_eq!(read("redis://h?guard_data_loss=no"), (false, MAX_TTL));
@@ -131,10 +131,10 @@ fn a_guarded_store_has_a_shorter_longest_ttl() {
     // Said in code, in any order, as in a URL.
     let hour = Duration::from_secs(3600);
     let config = Config::from_url("redis://h?max_ttl=1h").unwrap().guard_data_loss(true);
-    assert_eq!((config.guard_data_loss, config.max_ttl), (true, hour));
+    assert_eq!((config.guard_data_loss, config.longest_ttl()), (true, hour));
     let config = Config::from_url("redis://h").unwrap().guard_data_loss(true);
-    assert_eq!(config.max_ttl, GUARDED_MAX_TTL);
-    assert_eq!(config.guard_data_loss(false).max_ttl, MAX_TTL);
+    assert_eq!(config.longest_ttl(), GUARDED_MAX_TTL);
+    assert_eq!(config.guard_data_loss(false).longest_ttl(), MAX_TTL);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_last_url_of_a_quorum_speaks_for_the_client() {
     let config = Config::from_urls(list).unwrap();
     assert!(config == Config::from_url(&list.join(",")).unwrap());
     assert_eq!(config.io_timeout, Duration::from_millis(50));
-    assert_eq!((config.max_ttl, &*config.prefix), (Duration::from_secs(10), &b"p"[..]));
+    assert_eq!((config.longest_ttl(), &*config.prefix), (Duration::from_secs(10), &b"p"[..]));
     // Not longer than the whole request may take.
     assert_eq!(config.node_timeout(), Duration::from_millis(50));
     let config = Config::from_urls(["redis://a", "redis://b", "redis://c"]).unwrap();
@@ -285,7 +285,7 @@ fn a_wrong_url_is_refused_with_its_reason() {
 #[test]
 fn a_file_has_nothing_of_a_servers() {
     let config = Config::from_url("sqlite:file?max_ttl=1m&guard_data_loss=no").unwrap();
-    assert_eq!(config.max_ttl, Duration::from_secs(60));
+    assert_eq!(config.longest_ttl(), Duration::from_secs(60));
     refused("sqlite:file?replicas=1", "'replicas' is not known for sqlite");
     refused("sqlite:file?guard_data_loss=yes", "an SQLite file loses nothing");
 }

@@ -131,7 +131,7 @@ impl Dialer {
         };
         if let Some(password) = password {
             let mut auth = redis::cmd("AUTH");
-            ask(auth.arg(user.as_deref()).arg(password.expose()), Asked::Auth(password));
+            ask(auth.arg(user.as_deref()).arg(&password.0), Asked::Auth(password));
         }
         if *database != 0 {
             ask(redis::cmd("SELECT").arg(*database), Asked::Database);
@@ -212,7 +212,7 @@ fn read_run(info: &Value) -> Result<RunId, Error> {
 /// What a server said to AUTH. One that does not know the command repeats its arguments, perhaps
 /// cut short.
 fn without(password: &Secret, said: Error) -> Error {
-    if said.kind() == ErrorKind::Protocol || said.detail().contains(password.expose()) {
+    if said.kind() == ErrorKind::Protocol || said.detail().contains(&password.0) {
         return Error::new(said.kind(), "AUTH was refused, in words that may hold the password");
     }
     said

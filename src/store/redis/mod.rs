@@ -56,7 +56,8 @@ impl RedisStore {
         outbox: &Arc<Outbox>,
     ) -> Result<RedisStore, Error> {
         let clustered = matches!(redis.servers, Servers::Cluster(_));
-        let guard = config.guard_data_loss.then_some(Guard { max_ttl: config.max_ttl, clustered });
+        let guard =
+            config.guard_data_loss.then_some(Guard { max_ttl: config.longest_ttl(), clustered });
         let greeting = Greeting {
             run_id: guard.is_some(),
             // A Cluster has a marker in each slot.

@@ -42,7 +42,7 @@ impl Members {
         let listener = Arc::new(listener::Listener::new(endpoints, config.io_timeout, read)?);
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
-            let guard = Guard { max_ttl: config.max_ttl, clustered };
+            let guard = Guard { max_ttl: config.longest_ttl(), clustered };
             let copies = Copies::wanted(redis.replicas, config.node_timeout());
             let dialect = Quorum(Format {
                 prefix: config.prefix.clone(),

@@ -8,18 +8,20 @@
 //! a lease is passed on, or what is left of it is shortened, the caller waits until no mend of it is
 //! under way.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use super::QuorumStore;
 use super::question::Question;
-use super::scatter::{Scatter, sheets};
+use super::scatter::Scatter;
 use crate::clock::{Deadline, Moment};
 use crate::store::{Identity, Kept, Lane, Reach, Request};
 use crate::sync::Mutex;
 use crate::token::Token;
 
-/// The pause before the first try; doubled after each one. Losers are gone in a moment.
-const FIRST: Duration = Duration::from_millis(50);
+/// Before each try. Losers are gone in a moment.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long a lease is tried. After that, the next extension notices it again.
 const SPAN: Duration = Duration::from_secs(1);
 /// At once.
@@ -28,13 +30,11 @@ const MOST: usize = 32;
 const LOOK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
-pub(super) struct Mends(Mutex<Vec<Mend>>);
+pub(super) struct Mends(Mutex<HashMap<Token, Mend>>);
 
 struct Mend {
-    token: Token,
     /// When it is tried next; never where every node has it by now, and while it is tried.
     next: Moment,
-    pause: Duration,
     /// When it is forgotten.
     until: Moment,
     is_tried: bool,
@@ -46,74 +46,71 @@ struct Mend {
 
 impl Mends {
     /// A node lacks a lease, or a token that may be one.
-    pub(super) fn note(&self, token: Token, next: Moment) {
-        let mut list = self.0.lock();
-        if !list.iter().any(|mend| mend.token == token) {
-            let until = Moment::now().plus(SPAN);
-            let (is_tried, is_given, told) = Default::default();
-            list.push(Mend { token, next, pause: FIRST, until, is_tried, is_given, told });
-        }
+    pub(super) fn note(&self, token: Token) {
+        self.0.lock().entry(token).or_insert_with(|| {
+            let (now, (is_tried, is_given, told)) = (Moment::now(), Default::default());
+            Mend { next: now.plus(PAUSE), until: now.plus(SPAN), is_tried, is_given, told }
+        });
     }
 
     /// When one is to be tried, or forgotten.
     pub(super) fn due(&self) -> Option<Moment> {
-        self.0.lock().iter().map(|mend| mend.next.min(mend.until)).min()
+        self.0.lock().values().map(|mend| mend.next.min(mend.until)).min()
     }
 
     /// Those that are to be tried now.
     fn begin(&self, now: Moment) -> Vec<Token> {
-        let mut list = self.0.lock();
-        list.retain(|mend| mend.until > now);
-        let due = list.iter_mut().filter(|mend| mend.next <= now).take(MOST);
-        due.map(|mend| {
+        let mut mends = self.0.lock();
+        mends.retain(|_, mend| mend.until > now);
+        let due = mends.iter_mut().filter(|(_, mend)| mend.next <= now).take(MOST);
+        due.map(|(token, mend)| {
             (mend.next, mend.is_tried) = (Moment::NEVER, true);
-            mend.token
+            *token
         })
         .collect()
     }
 
     /// Before a node is told to store it. False where it was given up meanwhile.
     fn tells(&self, token: Token, node: usize) -> bool {
-        let mut list = self.0.lock();
-        let mend = list.iter_mut().find(|mend| mend.token == token && !mend.is_given);
+        let mut mends = self.0.lock();
+        let mend = mends.get_mut(&token).filter(|mend| !mend.is_given);
         mend.map(|mend| mend.told.push(node)).is_some()
     }
 
     /// After that. Returns where it has to be given up. `is_over`: every node has it, or it is
     /// nobody's any more.
     fn tried(&self, token: Token, is_over: bool) -> Vec<usize> {
-        let mut list = self.0.lock();
-        let Some(at) = list.iter().position(|mend| mend.token == token) else { return Vec::new() };
-        let (mend, now) = (&mut list[at], Moment::now());
-        mend.is_tried = false;
-        if mend.is_given || (is_over && mend.told.is_empty()) {
-            return list.swap_remove(at).told;
+        let mut mends = self.0.lock();
+        let Entry::Occupied(mut mend) = mends.entry(token) else { return Vec::new() };
+        if mend.get().is_given || (is_over && mend.get().told.is_empty()) {
+            return mend.remove().told;
         }
+        let (mend, now) = (mend.get_mut(), Moment::now());
+        mend.is_tried = false;
         if is_over {
             // A request that gives it up may have been sent before, and come to its end later.
             mend.until = now.plus(SPAN);
         } else {
-            mend.next = now.plus(mend.pause);
-            mend.pause *= 2;
+            mend.next = now.plus(PAUSE);
         }
         Vec::new()
     }
 
     fn is_tried(&self, token: Token) -> bool {
-        self.0.lock().iter().any(|mend| mend.token == token && mend.is_tried)
+        self.0.lock().get(&token).is_some_and(|mend| mend.is_tried)
     }
 
     /// A token was given up on the nodes that could be asked. Returns where it has to be given up
     /// again.
     fn given(&self, token: Token) -> Vec<usize> {
-        let mut list = self.0.lock();
-        let Some(at) = list.iter().position(|mend| mend.token == token) else { return Vec::new() };
-        if !list[at].is_tried {
-            return list.swap_remove(at).told;
+        let mut mends = self.0.lock();
+        let Entry::Occupied(mut mend) = mends.entry(token) else { return Vec::new() };
+        if !mend.get().is_tried {
+            return mend.remove().told;
         }
         // The thread that tries it gives it up once more after that.
-        list[at].is_given = true;
-        list[at].told.clone()
+        mend.get_mut().is_given = true;
+        mend.get().told.clone()
     }
 
     /// No node is told any more.
@@ -139,10 +136,7 @@ impl QuorumStore {
     /// Remembers leases that nodes lack, and gives up the copies that nodes were told to store
     /// while the lease was released or passed on.
     pub(super) fn remember(&self, questions: &[Question<'_>]) {
-        let lacking = questions.iter().filter_map(Question::lacking);
-        for (token, _) in lacking.filter(|(_, nodes)| !nodes.is_empty()) {
-            self.mends.note(token, Moment::now().plus(FIRST));
-        }
+        questions.iter().filter_map(Question::lacking).for_each(|token| self.mends.note(token));
         for (name, token, ttl) in questions.iter().filter_map(Question::given) {
             self.give_again(&self.mends.given(token), (name, token, ttl));
         }
@@ -172,16 +166,14 @@ impl QuorumStore {
         let mut questions: Vec<_> = leases.iter().map(question).collect();
         let scatter = || Scatter { is_patient: true, ..self.scatter(Lane::Keeper, deadline) };
         // All that are asked are waited for, and short leases have to be renewed meanwhile.
-        let asks = sheets(nodes, &questions, |question, node| {
+        scatter().run(&mut questions, |question, node| {
             nodes[node].is_ready().then(|| question.ballot())
         });
-        scatter().run(&asks, &mut questions);
         // Only now: a majority has just said that it has the lease.
-        let fills = sheets(nodes, &questions, |question, node| {
-            let (token, _) = question.lacking()?;
+        scatter().run(&mut questions, |question, node| {
+            let token = question.lacking()?;
             question.fill(node).filter(|_| self.mends.tells(token, node))
         });
-        scatter().run(&fills, &mut questions);
         for (lease, question) in leases.iter().zip(questions) {
             let Identity { name, token, ttl, .. } = &lease.identity;
             let told = self.mends.tried(*token, question.is_on_all());
@@ -207,9 +199,10 @@ mod tests {
 
     /// Noted, and begun.
     fn begun() -> Mends {
-        let (mends, now) = (Mends::default(), Moment::now());
-        mends.note(token(), now);
-        assert_eq!(mends.begin(now), [token()]);
+        let mends = Mends::default();
+        mends.note(token());
+        assert_eq!(mends.begin(Moment::now()), []);
+        assert_eq!(mends.begin(Moment::now().plus(PAUSE)), [token()]);
         mends
     }
 
@@ -225,7 +218,7 @@ mod tests {
         assert_eq!(mends.tried(token(), true), []);
         assert_eq!(mends.begin(soon), []);
         // An answer that was late tells what was known before.
-        mends.note(token(), soon);
+        mends.note(token());
         assert_eq!(mends.begin(soon), []);
         assert_eq!(mends.begin(soon.plus(SPAN)), []);
         assert_eq!(mends.due(), None);

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use self::mends::Mends;
 use self::question::Question;
-use self::round::majority;
-use self::scatter::{Scatter, sheets};
+use self::round::{majority, too_few};
+use self::scatter::Scatter;
 use super::redis::LONGEST_PAUSE;
 use super::redis::node::{Members, Node};
 use super::{Abilities, Failure, Holder, Kept, Lane, Listener, Look, Outcome, Request, Store};
@@ -97,49 +97,26 @@ impl QuorumStore {
         Scatter { nodes, lane, deadline, is_patient: false }
     }
 
-    /// Raises the fences that no majority has granted.
-    fn raise(&self, lane: Lane, questions: &mut [Question<'_>], deadline: Deadline) {
-        if questions.iter().any(Question::has_raise) {
-            let raises = sheets(self.nodes(), questions, Question::raise);
-            questions.iter_mut().for_each(Question::raises);
-            self.scatter(lane, deadline).run(&raises, questions);
-        }
-    }
-
     /// Gives up attempts that failed, wherever they may have been granted something, and waits for
-    /// no reply.
-    fn clean_up(
-        &self,
-        lane: Lane,
-        asked: &[usize],
-        questions: &[Question<'_>],
-        deadline: Deadline,
-    ) {
-        if !questions.iter().any(Question::has_leftover) {
-            return;
-        }
-        let gives =
-            sheets(self.nodes(), questions, |question, node| question.leftover(node, asked));
-        for (node, (_, sheet)) in self.nodes().iter().zip(&gives) {
-            if sheet.requests.is_empty() {
-                continue;
+    /// no reply. Owes gives to the nodes that were left out, since the others sufficed, or that
+    /// failed.
+    fn clean_up(&self, lane: Lane, questions: &[Question<'_>], deadline: Deadline) {
+        for (at, node) in self.nodes().iter().enumerate() {
+            let gives: Vec<_> = questions.iter().filter_map(|one| one.leftover(at)).collect();
+            if !gives.is_empty() {
+                let sheet = node.pack(gives);
+                // What takes longer is owed: the caller does not wait for it.
+                let said = match node.tell(lane, &sheet, self.by(deadline)) {
+                    Ok(told) => told.leave(false),
+                    Err(failure) => vec![Err(failure); sheet.requests.len()],
+                };
+                let said = sheet.requests.iter().zip(said).filter(|(_, said)| said.is_err());
+                node.owe(&said.map(|(request, _)| *request).collect::<Vec<_>>());
             }
-            // What takes longer is owed: the caller does not wait for it.
-            let said = match node.tell(lane, sheet, self.by(deadline)) {
-                Ok(told) => told.leave(false),
-                Err(failure) => vec![Err(failure); sheet.requests.len()],
-            };
-            let said = sheet.requests.iter().zip(said).filter(|(_, said)| said.is_err());
-            node.owe(&said.map(|(request, _)| *request).collect::<Vec<_>>());
-        }
-    }
-
-    /// Owes gives to the nodes that were left out, since the others sufficed, or that failed.
-    fn catch_up(&self, lane: Lane, questions: &[Question<'_>]) {
-        let (nodes, now) = (self.nodes().iter().enumerate(), Moment::now());
-        for (index, node) in nodes.filter(|(_, node)| node.kept_until(true) > now) {
-            let untold = questions.iter().filter_map(|question| question.untold(index, lane));
-            node.owe(&untold.collect::<Vec<_>>());
+            if node.kept_until(true) > Moment::now() {
+                let untold = questions.iter().filter_map(|one| one.untold(at, lane));
+                node.owe(&untold.collect::<Vec<_>>());
+            }
         }
     }
 
@@ -164,23 +141,17 @@ impl QuorumStore {
         Err(Error::new(ErrorKind::Unavailable, detail))
     }
 
-    fn reach(&self, mut reach: impl FnMut(&Node) -> Result<(), Error>) -> Result<(), Error> {
-        let (mut reached, mut failed) = (0, None);
+    /// What the nodes answer, if most do.
+    fn reach<T>(&self, ask: impl Fn(&Node) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+        let (mut answers, mut troubles) = (Vec::new(), Vec::new());
         for node in self.nodes() {
-            match reach(node) {
-                Ok(()) => reached += 1,
-                Err(error) => failed = Some(error),
+            match ask(node) {
+                Ok(answer) => answers.push(answer),
+                Err(error) => troubles.push(error),
             }
         }
-        let (needed, all) = (majority(self.nodes().len()), self.nodes().len());
-        match failed {
-            Some(error) if reached < needed && !error.is_retriable() => Err(error),
-            Some(error) if reached < needed => {
-                let detail = format!("{reached} of {all} were reached, {needed} must; {error}");
-                Err(Error::new(ErrorKind::NoQuorum, detail))
-            }
-            _ => Ok(()),
-        }
+        let (answered, all) = (answers.len(), self.nodes().len());
+        if answered >= majority(all) { Ok(answers) } else { Err(too_few(answered, all, &troubles)) }
     }
 }
 
@@ -203,11 +174,11 @@ impl Store for QuorumStore {
         let (attempt, sent) = (self.next_attempt(), Moment::now());
         let question = |request: &_| Question::new(*request, attempt, self.nodes().len(), sent);
         let mut questions: Vec<_> = requests.iter().map(question).collect();
-        let asks = sheets(self.nodes(), &questions, |question, _| Some(question.ballot()));
-        let asked = self.scatter(lane, deadline).run(&asks, &mut questions);
-        self.raise(lane, &mut questions, deadline);
-        self.clean_up(lane, &asked, &questions, deadline);
-        self.catch_up(lane, &questions);
+        self.scatter(lane, deadline).run(&mut questions, |question, _| Some(question.ballot()));
+        if questions.iter().any(Question::has_raise) {
+            self.scatter(lane, deadline).run(&mut questions, Question::raise);
+        }
+        self.clean_up(lane, &questions, deadline);
         self.remember(&questions);
         if self.nodes().iter().any(Node::is_to_be_tried) {
             self.tries.store(true, Ordering::SeqCst);
@@ -217,11 +188,7 @@ impl Store for QuorumStore {
 
     /// Only what most nodes say is told as so.
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let mut looks = Vec::new();
-        self.reach(|node| {
-            looks.push(node.look(name, self.by(deadline))?);
-            Ok(())
-        })?;
+        let looks = self.reach(|node| node.look(name, self.by(deadline)))?;
         let most = majority(self.nodes().len());
         let last_fence = known_to(most, looks.iter().filter_map(|look| look.last_fence));
         let held: Vec<Holder> = looks.into_iter().filter_map(|look| look.holder).collect();
@@ -251,7 +218,7 @@ impl Store for QuorumStore {
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.reach(|node| node.ping(self.by(deadline)))
+        self.reach(|node| node.ping(self.by(deadline))).map(drop)
     }
 
     fn abilities(&self) -> Abilities {
@@ -274,9 +241,7 @@ impl Store for QuorumStore {
                 node.forget_places();
             }
             node.tend(before, self.by(deadline));
-            for token in node.take_lacking() {
-                self.mends.note(token, Moment::now());
-            }
+            node.take_lacking().into_iter().for_each(|token| self.mends.note(token));
         }
         if is_closing {
             self.mends.forget();

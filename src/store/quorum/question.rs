@@ -17,26 +17,16 @@ pub(super) struct Question<'r> {
     state: State,
     nodes: usize,
     sent: Moment,
-    /// On how many nodes the token waits behind a holder that will notify it.
-    waits_on: usize,
+    /// All that came, from which node, in this order.
+    votes: Vec<(usize, Vote)>,
+    /// A fence, and the nodes that are still to be told to raise to it.
+    raise: (u64, Vec<usize>),
     /// Where an attempt that failed has to be given up.
     leftover: Vec<usize>,
-    /// Nodes that were asked in vain, since they have no vote.
-    quarantined: usize,
-    /// Where a give was carried out, or is under way.
-    given: Vec<usize>,
-    /// Nodes that have a vote, and do not have the lock for the token.
-    lacking: Vec<usize>,
-    /// How many have it, as they said to an extension or when they were told of it.
-    having: usize,
 }
 
 enum State {
-    /// `raise`: a fence, and the nodes that are to be told to raise to it.
-    Attempt {
-        round: Round,
-        raise: Option<(u64, Vec<usize>)>,
-    },
+    Attempt(Round),
     Tally(Tally),
     Settled(Outcome),
 }
@@ -45,25 +35,11 @@ impl<'r> Question<'r> {
     /// To `nodes` nodes, none of which was asked before `sent`.
     pub(super) fn new(request: Request<'r>, attempt: u64, nodes: usize, sent: Moment) -> Self {
         let state = match request {
-            Request::Take { ttl, .. } => {
-                State::Attempt { round: Round::new(nodes, sent, ttl), raise: None }
-            }
+            Request::Take { ttl, .. } => State::Attempt(Round::new(nodes, sent, ttl)),
             Request::Extend { .. } | Request::Give { .. } => State::Tally(Tally::new(nodes, sent)),
         };
-        let (waits_on, leftover, quarantined, given, lacking, having) = Default::default();
-        Question {
-            request,
-            attempt,
-            state,
-            nodes,
-            sent,
-            waits_on,
-            leftover,
-            quarantined,
-            given,
-            lacking,
-            having,
-        }
+        let (votes, raise, leftover) = Default::default();
+        Question { request, attempt, state, nodes, sent, votes, raise, leftover }
     }
 
     /// No answer that may still come changes anything, or is to be waited for now.
@@ -96,46 +72,27 @@ impl<'r> Question<'r> {
     }
 
     pub(super) fn has_raise(&self) -> bool {
-        matches!(self.state, State::Attempt { raise: Some(_), .. })
+        !self.raise.1.is_empty()
     }
 
-    /// The raise that a node is to be told, if any.
-    pub(super) fn raise(&self, node: usize) -> Option<Ballot<'r>> {
+    /// The raise that a node is to be told now, if any.
+    pub(super) fn raise(&mut self, node: usize) -> Option<Ballot<'r>> {
         let Request::Take { name, token, block, .. } = self.request else { return None };
-        let State::Attempt { raise: Some((fence, nodes)), .. } = &self.state else { return None };
+        let (fence, nodes) = &mut self.raise;
+        nodes.swap_remove(nodes.iter().position(|told| *told == node)?);
         // The whole block is ours then.
-        let fence = fence + u64::from(block.saturating_sub(1));
-        let attempt = self.attempt;
-        nodes.contains(&node).then_some(Ballot::Raise { name, token, attempt, fence })
-    }
-
-    /// The nodes are told to raise now.
-    pub(super) fn raises(&mut self) {
-        if let State::Attempt { raise, .. } = &mut self.state {
-            *raise = None;
-        }
+        let fence = *fence + u64::from(block.saturating_sub(1));
+        Some(Ballot::Raise { name, token, attempt: self.attempt, fence })
     }
 
     /// A node answered, could not be asked, or is not waited for any longer.
     pub(super) fn heard(&mut self, node: usize, vote: Vote) {
-        match &vote {
-            Some(Ok(Said::Busy { ticket, ours, .. })) => {
-                // A holder that uses another library notifies nobody.
-                self.waits_on += usize::from(*ours && *ticket > 0);
-                self.lacking.push(node);
-            }
-            Some(Ok(Said::NotMine)) => self.lacking.push(node),
-            Some(Ok(Said::Extended | Said::Filled)) => self.having += 1,
-            _ => {}
-        }
-        if matches!(self.request, Request::Give { .. }) && !matches!(vote, Some(Err(_))) {
-            self.given.push(node);
-        }
+        self.votes.push((node, vote.clone()));
         let outcome = match &mut self.state {
-            State::Attempt { round, raise } => match round.heard(node, vote, Moment::now()) {
+            State::Attempt(round) => match round.heard(node, vote, Moment::now()) {
                 Step::Wait => return,
                 Step::Raise { fence, nodes } => {
-                    *raise = Some((fence, nodes));
+                    self.raise = (fence, nodes);
                     return;
                 }
                 Step::Granted { fence } => {
@@ -146,12 +103,16 @@ impl<'r> Question<'r> {
                     Ok(Reply::Granted { fence, block })
                 }
                 Step::Refused { why, give } => {
-                    (self.leftover, self.quarantined) = (give, round.quarantined());
+                    self.leftover = give;
                     match why {
                         Why::Busy { free_in, contested, rank } => {
                             // A holder with a majority notifies a majority when it gives up the
-                            // lock, and one of those nodes is one where we wait.
-                            let ours = !contested && self.waits_on >= majority(self.nodes);
+                            // lock, and one of those nodes is one where we wait. (A holder that
+                            // uses another library notifies nobody.)
+                            let waits_on = self.count(|said| {
+                                matches!(said, Said::Busy { ticket: 1.., ours: true, .. })
+                            });
+                            let ours = !contested && waits_on >= majority(self.nodes);
                             Ok(Reply::Busy { free_in, ticket: ours.into(), rank, ours })
                         }
                         Why::NoQuorum(error) => Err(Failure::not_done(error)),
@@ -171,23 +132,29 @@ impl<'r> Question<'r> {
         self.state = State::Settled(outcome.map(answer));
     }
 
-    pub(super) fn has_leftover(&self) -> bool {
-        !self.leftover.is_empty()
+    fn count(&self, wanted: impl Fn(&Said) -> bool) -> usize {
+        let said = self.votes.iter().filter_map(|(_, vote)| vote.as_ref()?.as_ref().ok());
+        said.filter(|said| wanted(said)).count()
     }
 
     /// How an attempt that failed is to be given up on a node, of those that were asked. Mostly no
     /// waiter is notified: waiters wait for another's lock, and clients that have split the votes
     /// would only call each other back at once. But where the attempt may have had most nodes,
     /// without an answer in time, others have seen that it did, and count on being notified.
-    pub(super) fn leftover(&self, node: usize, asked: &[usize]) -> Option<Ballot<'r>> {
+    pub(super) fn leftover(&self, node: usize) -> Option<Ballot<'r>> {
         let Request::Take { name, token, ttl, .. } = self.request else { return None };
-        let was_asked = |node: &&usize| asked.contains(node);
-        if !self.leftover.iter().filter(was_asked).any(|left| *left == node) {
+        let left = self.leftover.iter().filter(|left| self.first_of(**left).is_some());
+        if !left.clone().any(|left| *left == node) {
             return None;
         }
-        let may_have = self.leftover.iter().filter(was_asked).count();
-        let tells = may_have.saturating_sub(self.quarantined) >= majority(self.nodes);
+        let has_vote = |vote: &Vote| !matches!(vote, Some(Ok(Said::Quarantined { .. })));
+        let may_have = left.filter(|left| self.first_of(**left).is_some_and(has_vote)).count();
+        let tells = may_have >= majority(self.nodes);
         Some(Ballot::Give { name, token, ttl, attempt: Some(self.attempt), leaves: false, tells })
+    }
+
+    fn first_of(&self, node: usize) -> Option<&Vote> {
+        self.votes.iter().find(|(at, _)| *at == node).map(|(_, vote)| vote)
     }
 
     /// The same give, for a node that was not told of it. A caller that gets no answer asks again,
@@ -196,32 +163,34 @@ impl<'r> Question<'r> {
     pub(super) fn untold(&self, node: usize, lane: Lane) -> Option<Request<'r>> {
         let Request::Give { fence, .. } = self.request else { return None };
         let is_owed = self.is_done() || fence == 0 || lane == Lane::Keeper;
-        let is_untold = is_owed && !self.given.contains(&node);
-        is_untold.then(|| self.ballot().request()).flatten()
+        let is_told = self.first_of(node).is_some_and(|vote| !matches!(vote, Some(Err(_))));
+        (is_owed && !is_told).then(|| self.ballot().request()).flatten()
     }
 
     fn is_done(&self) -> bool {
         matches!(self.state, State::Settled(Ok(_)))
     }
 
-    /// The token of a lease that a majority has, and the nodes that lack it, of those that were
-    /// heard.
-    pub(super) fn lacking(&self) -> Option<(Token, &[usize])> {
-        let token = match self.request {
-            Request::Take { token, .. } => token,
-            Request::Extend { token, reach, .. } => reach.holder(token),
-            Request::Give { .. } => return None,
+    /// The token of a lease that a majority has, if some of the nodes that were heard lack it.
+    pub(super) fn lacking(&self) -> Option<Token> {
+        let (token, is_held) = match (self.request, &self.state) {
+            (Request::Take { token, .. }, State::Settled(Ok(answer))) => {
+                (token, matches!(answer.reply, Reply::Granted { .. }))
+            }
+            (Request::Extend { token, reach, .. }, State::Settled(Ok(answer))) => {
+                (reach.holder(token), answer.reply == Reply::Extended)
+            }
+            _ => return None,
         };
-        let State::Settled(Ok(Answer { reply, .. })) = &self.state else { return None };
-        let is_ours = matches!(reply, Reply::Granted { .. } | Reply::Extended);
-        is_ours.then_some((token, &self.lacking))
+        (is_held && self.votes.iter().any(|(_, vote)| lacks(vote))).then_some(token)
     }
 
     /// Tells a node that lacks an extended lease to store it.
     pub(super) fn fill(&self, node: usize) -> Option<Ballot<'r>> {
-        let Request::Extend { name, token, fence, ttl, .. } = self.request else { return None };
-        let (_, lacking) = self.lacking()?;
-        lacking.contains(&node).then_some(Ballot::Fill { name, token, fence, ttl })
+        let Request::Extend { name, fence, ttl, .. } = self.request else { return None };
+        let token = self.lacking()?;
+        let is_lacking = self.votes.iter().any(|(at, vote)| *at == node && lacks(vote));
+        is_lacking.then_some(Ballot::Fill { name, token, fence, ttl })
     }
 
     /// A token that was given up or passed on.
@@ -236,16 +205,22 @@ impl<'r> Question<'r> {
         }
     }
 
+    /// Every node has it, as it said to an extension or when it was told of it.
     pub(super) fn is_on_all(&self) -> bool {
-        self.having == self.nodes
+        self.count(|said| matches!(said, Said::Extended | Said::Filled)) == self.nodes
     }
 
     pub(super) fn outcome(self) -> Outcome {
         match self.state {
             State::Settled(outcome) => outcome,
-            State::Attempt { .. } | State::Tally(_) => no_reply(),
+            State::Attempt(_) | State::Tally(_) => no_reply(),
         }
     }
+}
+
+/// The node has a vote, and does not have the lock for the token.
+fn lacks(vote: &Vote) -> bool {
+    matches!(vote, Some(Ok(Said::Busy { .. } | Said::NotMine)))
 }
 
 #[cfg(test)]

@@ -67,30 +67,21 @@ pub(crate) enum Why {
     NoQuorum(Error),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum NodeState {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodeState {
     /// Nothing has come yet.
     Asked,
-    Granted(u64),
+    /// The last that it said, and that counts.
+    Heard(Said),
     /// It granted less than the fence, and was told to raise.
     Raising,
-    Raised,
-    /// It granted, and then it was not ours any more.
-    Gone,
-    Busy {
-        free_in: Duration,
-        holder: u64,
-        rank: u32,
-    },
-    Quarantined(Duration),
     /// Its answer does not count any more. `asked`: it may have done what was asked, or may do it
     /// yet.
-    Out {
-        asked: bool,
-    },
+    Out { asked: bool },
 }
 
-use NodeState::{Asked, Busy, Gone, Granted, Out, Quarantined, Raised, Raising};
+use NodeState::{Asked, Heard, Out, Raising};
+use Said::{Busy, Granted, NotMine, Quarantined, Raised};
 
 impl Round {
     /// An attempt for a lock with this ttl on `nodes` nodes, each of which either is asked, not
@@ -108,15 +99,10 @@ impl Round {
     pub(crate) fn heard(&mut self, node: usize, vote: Vote, now: Moment) -> Step {
         let Some(state) = self.nodes.get(node).copied() else { return Step::Wait };
         self.nodes[node] = match (state, vote) {
-            (Asked, Some(Ok(Said::Granted { fence }))) => Granted(fence),
-            (Asked, Some(Ok(Said::Busy { free_in, holder, rank, .. }))) => {
-                Busy { free_in, holder, rank }
-            }
-            (Asked, Some(Ok(Said::Quarantined { left }))) => Quarantined(left),
-            (Raising, Some(Ok(Said::Raised))) => Raised,
-            // The key is not this attempt's any more, or a larger fence was stored. A node that has
-            // lost its data meanwhile knows nothing of us either.
-            (Raising, Some(Ok(Said::NotMine | Said::Quarantined { .. }))) => Gone,
+            (Asked, Some(Ok(said @ (Granted { .. } | Busy { .. } | Quarantined { .. }))))
+            | (Raising, Some(Ok(said @ (Raised | NotMine)))) => Heard(said),
+            // One that has lost its data meanwhile knows nothing of us either.
+            (Raising, Some(Ok(Quarantined { .. }))) => Heard(NotMine),
             (Asked | Raising, None) => Out { asked: true },
             (Asked | Raising, Some(Err(failure))) => {
                 self.troubles.push(failure.error);
@@ -129,11 +115,6 @@ impl Round {
             None => self.gather(now),
             Some(fence) => self.confirm(fence, now),
         }
-    }
-
-    /// How many of those that were asked had no vote.
-    pub(crate) fn quarantined(&self) -> usize {
-        self.count(|state| matches!(state, Quarantined(_)))
     }
 
     fn gather(&mut self, now: Moment) -> Step {
@@ -163,7 +144,7 @@ impl Round {
         let mut nodes = Vec::new();
         for (node, state) in self.nodes.iter_mut().enumerate() {
             match state {
-                Granted(granted) if *granted < fence => {
+                Heard(Granted { fence: granted }) if *granted < fence => {
                     *state = Raising;
                     nodes.push(node);
                 }
@@ -176,7 +157,7 @@ impl Round {
     }
 
     fn confirm(&self, fence: u64, now: Moment) -> Step {
-        let confirmed = self.count(|state| matches!(state, Granted(_) | Raised));
+        let confirmed = self.count(|state| matches!(state, Heard(Granted { .. } | Raised)));
         if confirmed >= self.majority() {
             self.succeed(fence, now)
         } else if confirmed + self.count(|state| *state == Raising) < self.majority() {
@@ -210,7 +191,8 @@ impl Round {
     }
 
     fn refused(&self, why: Why) -> Step {
-        let has_ours = |state: &NodeState| !matches!(state, Busy { .. } | Out { asked: false });
+        let has_ours =
+            |state: &NodeState| !matches!(state, Heard(Busy { .. }) | Out { asked: false });
         let states = self.nodes.iter().enumerate();
         let give = states.filter(|(_, state)| has_ours(state)).map(|(node, _)| node).collect();
         Step::Refused { why, give }
@@ -222,7 +204,7 @@ impl Round {
         let free_in = free.get(self.majority() - 1).copied().unwrap_or(Duration::MAX);
         let holders = || {
             self.nodes.iter().filter_map(|state| match state {
-                Busy { holder, rank, .. } => Some((*holder, *rank)),
+                Heard(Busy { holder, rank, .. }) => Some((*holder, *rank)),
                 _ => None,
             })
         };
@@ -236,12 +218,11 @@ impl Round {
 
     fn no_quorum(&self, voted: usize) -> Error {
         let left = self.nodes.iter().filter_map(|state| match state {
-            Quarantined(left) => Some(*left),
+            Heard(Quarantined { left }) => Some(*left),
             _ => None,
         });
-        let mut troubles = self.troubles.clone();
+        let (lost, mut troubles) = (left.clone().count(), self.troubles.clone());
         if let Some(longest) = left.max() {
-            let lost = self.quarantined();
             let detail = format!("data was lost on {lost}, which grant nothing for {longest:?}");
             let error = Error::new(ErrorKind::Unavailable, detail);
             if voted + lost >= self.majority() {
@@ -268,27 +249,27 @@ impl Round {
 
 impl NodeState {
     fn is_granted(&self) -> bool {
-        matches!(self, Granted(_) | Raising | Raised)
+        matches!(self, Heard(Granted { .. } | Raised) | Raising)
     }
 
     fn fence(&self) -> Option<u64> {
         match self {
-            Granted(fence) => Some(*fence),
+            Heard(Granted { fence }) => Some(*fence),
             _ => None,
         }
     }
 
     /// For us or for another.
     fn has_voted(&self) -> bool {
-        self.is_granted() || matches!(self, Busy { .. } | Gone)
+        self.is_granted() || matches!(self, Heard(Busy { .. } | NotMine))
     }
 
     /// A lock that is ours there is given up. A node of which nothing is known may never be free.
     fn free_in(&self) -> Duration {
         match self {
-            Granted(_) | Raising | Raised | Gone => Duration::ZERO,
-            Busy { free_in, .. } => *free_in,
-            Quarantined(left) => *left,
+            Heard(Busy { free_in, .. }) => *free_in,
+            Heard(Quarantined { left }) => *left,
+            Heard(_) | Raising => Duration::ZERO,
             Asked | Out { .. } => Duration::MAX,
         }
     }

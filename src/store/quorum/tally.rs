@@ -1,7 +1,7 @@
 //! One extension or one give of a lease on several nodes, counted. Pure, like [`round`](super::round).
 
-use super::round::Said;
-use super::round::{Vote, majority, too_few};
+use super::round::NodeState::{self, Asked, Heard, Out};
+use super::round::{Said, Vote, majority, too_few};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
@@ -32,45 +32,34 @@ pub(crate) enum Verdict {
     Unknown(Failure),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum NodeState {
-    /// Nothing has come yet.
-    Asked,
-    Done,
-    NotMine,
-    /// `asked`: it may have done what was asked, or may do it yet.
-    Out {
-        asked: bool,
-    },
-}
-
 impl Tally {
     /// Of `nodes` nodes, none of which was asked before `sent`.
     pub(crate) fn new(nodes: usize, sent: Moment) -> Tally {
-        Tally { nodes: vec![NodeState::Asked; nodes], sent, troubles: Vec::new() }
+        Tally { nodes: vec![Asked; nodes], sent, troubles: Vec::new() }
     }
 
     /// A node said something, or will not. Answers once that decides it.
     pub(crate) fn heard(&mut self, node: usize, vote: Vote) -> Option<Verdict> {
-        let state = self.nodes.get_mut(node).filter(|state| **state == NodeState::Asked)?;
+        let state = self.nodes.get_mut(node).filter(|state| **state == Asked)?;
         *state = match vote {
-            Some(Ok(Said::Extended | Said::Given)) => NodeState::Done,
             Some(Ok(Said::Quarantined { left })) => {
                 let detail = format!("it lost its data, and has no vote for {left:?}");
                 self.troubles.push(Error::new(ErrorKind::Unavailable, detail));
-                NodeState::Out { asked: false }
+                Out { asked: false }
             }
-            Some(Ok(_)) => NodeState::NotMine,
+            Some(Ok(said)) => Heard(said),
             Some(Err(failure)) => {
                 self.troubles.push(failure.error);
-                NodeState::Out { asked: failure.sent.is_some() }
+                Out { asked: failure.sent.is_some() }
             }
-            None => NodeState::Out { asked: true },
+            None => Out { asked: true },
         };
-        let count = |wanted| self.nodes.iter().filter(|state| **state == wanted).count();
-        let (done, pending) = (count(NodeState::Done), count(NodeState::Asked));
-        let not_mine = count(NodeState::NotMine);
-        let (nodes, majority) = (self.nodes.len(), majority(self.nodes.len()));
+        let is_done = |state: &&NodeState| matches!(state, Heard(Said::Extended | Said::Given));
+        let done = self.nodes.iter().filter(is_done).count();
+        let pending = self.nodes.iter().filter(|state| **state == Asked).count();
+        let voted = self.nodes.iter().filter(|state| matches!(state, Heard(_))).count();
+        let (nodes, majority, not_mine) =
+            (self.nodes.len(), majority(self.nodes.len()), voted - done);
         if done >= majority {
             return Some(Verdict::Done);
         }
@@ -80,11 +69,9 @@ impl Tally {
         if done + pending >= majority || nodes - not_mine - pending < majority {
             return None;
         }
-        let error = too_few(done + not_mine, nodes, &self.troubles);
+        let error = too_few(voted, nodes, &self.troubles);
         // Some may have done it: then the same request is answered in another way next time.
-        let may_have = |state: &NodeState| {
-            !matches!(state, NodeState::NotMine | NodeState::Out { asked: false })
-        };
+        let may_have = |state| is_done(&state) || matches!(state, Asked | Out { asked: true });
         let sent = self.nodes.iter().any(may_have).then_some(self.sent);
         Some(Verdict::Unknown(Failure { error, sent }))
     }

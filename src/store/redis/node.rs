@@ -360,7 +360,7 @@ fn said(node: &Node, sheet: &Sheet<'_>, carried: Vec<Carried>) -> Vec<Result<Sai
 }
 
 /// Until one of them has something to say, or the moment has come.
-pub(in crate::store) fn wait_for(asked: &[(usize, Asked<'_>)], until: Moment) {
-    let fds: Vec<_> = asked.iter().filter_map(|(_, asked)| asked.fd()).collect();
+pub(in crate::store) fn wait_for<'a>(asked: impl Iterator<Item = &'a Asked<'a>>, until: Moment) {
+    let fds: Vec<_> = asked.filter_map(Asked::fd).collect();
     poll::readable(&fds, until);
 }

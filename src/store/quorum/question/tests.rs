@@ -26,7 +26,7 @@ fn leftover(nodes: usize, said: Vec<Vote>, late: usize) -> (Vec<usize>, bool) {
     }
     asked.iter().rev().take(late).for_each(|node| question.heard(*node, None));
     assert!(question.is_settled());
-    let left = (0..nodes).filter_map(|node| match question.leftover(node, &asked)? {
+    let left = (0..nodes).filter_map(|node| match question.leftover(node)? {
         Ballot::Give { leaves: false, tells, .. } => Some((node, tells)),
         ballot => panic!("{ballot:?}"),
     });

@@ -108,10 +108,10 @@ impl QuorumStore {
                 // What takes longer is owed: the caller does not wait for it.
                 let said = match node.tell(lane, &sheet, self.by(deadline)) {
                     Ok(told) => told.leave(false),
-                    Err(failure) => vec![Err(failure); sheet.requests.len()],
+                    Err(failure) => vec![Err(failure); sheet.requests().len()],
                 };
-                let said = sheet.requests.iter().zip(said).filter(|(_, said)| said.is_err());
-                node.owe(&said.map(|(request, _)| *request).collect::<Vec<_>>());
+                let said = sheet.requests().into_iter().zip(said).filter(|(_, said)| said.is_err());
+                node.owe(&said.map(|(request, _)| request).collect::<Vec<_>>());
             }
             if node.kept_until(true) > Moment::now() {
                 let untold = questions.iter().filter_map(|one| one.untold(at, lane));

@@ -10,7 +10,6 @@ use super::dialect::keys::SLOTS;
 use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup};
 use super::listener::Listener;
 use super::route::{Carried, Gives, Heard, Route};
-use super::unread::About;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Lane, Listener as _, Look, Outcome, Request, unguarded};
@@ -29,7 +28,7 @@ pub(super) fn name_at(member: u8, name: &[u8]) -> Vec<u8> {
 }
 
 impl<D: Dialect> Codec<D> {
-    pub(super) fn pack(&self, requests: &[D::Request<'_>]) -> Batch {
+    pub(super) fn pack<'a>(&self, requests: &[D::Request<'a>]) -> Batch<'a> {
         let Codec { listener, member, .. } = self;
         self.dialect.pack(requests, &|name| match listener.are_known() {
             true => Wakeup {
@@ -55,7 +54,7 @@ impl<D: Dialect> Codec<D> {
 }
 
 impl<D: Dialect> Gives for Codec<D> {
-    fn pack(&self, give: &Request<'_>) -> Batch {
+    fn pack<'a>(&self, give: &Request<'a>) -> Batch<'a> {
         Codec::pack(self, D::give(give).as_slice())
     }
 
@@ -79,10 +78,9 @@ pub(super) struct Deployment<D> {
 impl<D: Dialect> Deployment<D> {
     pub(super) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         let batch = self.codec.dialect.format().pack_look(name);
-        let carried = self.route.carry(Lane::Caller, &batch, About::Name(name), deadline).pop();
-        let none = || Err(Failure::not_done(Error::bare(ErrorKind::Protocol)));
-        let heard = carried.unwrap_or_else(none).map_err(|failure| failure.error)?;
-        self.codec.dialect.read_look(heard.value)
+        let none = || Err(Error::bare(ErrorKind::Protocol));
+        let said = self.ask(&batch, deadline).next().unwrap_or_else(none);
+        self.codec.dialect.read_look(said?)
     }
 
     fn guard(&self) -> Result<Guard, Error> {
@@ -108,10 +106,10 @@ impl<D: Dialect> Deployment<D> {
 
     fn ask(
         &self,
-        batch: &Batch,
+        batch: &Batch<'_>,
         deadline: Deadline,
     ) -> impl Iterator<Item = Result<Value, Error>> + use<D> {
-        let carried = self.route.carry(Lane::Caller, batch, About::Nothing, deadline);
+        let carried = self.route.carry(Lane::Caller, batch, deadline);
         carried.into_iter().map(|carried| match carried {
             Ok(heard) => Ok(heard.value),
             Err(failure) => Err(failure.error),

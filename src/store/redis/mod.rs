@@ -32,7 +32,6 @@ pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, notice};
 use self::pool::Pools;
 use self::route::{Carried, Gives};
-use self::unread::About;
 use self::way::Way;
 use super::outbox::Outbox;
 use super::{Abilities, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store};
@@ -87,7 +86,7 @@ impl RedisStore {
 
     fn carry(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Carried> {
         let Deployment { codec, route } = &self.deployment;
-        route.carry(lane, &codec.pack(requests), About::Requests(requests), deadline)
+        route.carry(lane, &codec.pack(requests), deadline)
     }
 
     /// Sends a give again until it has passed over all waiters that are gone.

@@ -14,8 +14,8 @@ use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
 use super::dialect::{Batch, Dialect};
 use super::poll;
-use super::route::{Carried, Pending};
-use super::unread::About;
+use super::route::Carried;
+use super::route::single::Pending;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, Outbox};
@@ -70,16 +70,20 @@ const MOST_DOUBLINGS: u32 = 5;
 /// Ballots for one node, packed.
 pub(in crate::store) struct Sheet<'a> {
     ballots: Vec<Ballot<'a>>,
-    /// The same as the connections know them.
-    pub(in crate::store) requests: Vec<Request<'a>>,
-    batch: Batch,
+    batch: Batch<'a>,
+}
+
+impl<'a> Sheet<'a> {
+    pub(in crate::store) fn requests(&self) -> Vec<Request<'a>> {
+        self.batch.calls.iter().filter_map(|call| call.request).collect()
+    }
 }
 
 /// Ballots that were sent and not answered yet.
 pub(in crate::store) struct Asked<'a> {
     node: &'a Node,
     sheet: &'a Sheet<'a>,
-    pending: Box<dyn Pending + 'a>,
+    pending: Pending<'a>,
     begun: Moment,
 }
 
@@ -100,8 +104,7 @@ impl Node {
 
     pub(in crate::store) fn pack<'a>(&self, ballots: Vec<Ballot<'a>>) -> Sheet<'a> {
         let batch = self.deployment.codec.pack(&ballots);
-        let requests = ballots.iter().filter_map(Ballot::request).collect();
-        Sheet { ballots, requests, batch }
+        Sheet { ballots, batch }
     }
 
     /// Sends a sheet. A node that has not answered an earlier request is not asked.
@@ -121,8 +124,7 @@ impl Node {
             let resting = "the server could not be reached a moment ago";
             return Err(Failure::not_done(Error::new(ErrorKind::Refused, resting)));
         }
-        let about = About::Requests(&sheet.requests);
-        match self.deployment.route.start(lane, &sheet.batch, about, deadline) {
+        match self.deployment.route.start(lane, &sheet.batch, deadline) {
             Ok(pending) => {
                 self.keeps(&sheet.ballots);
                 if pending.is_in_vain() {
@@ -193,8 +195,7 @@ impl Node {
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
         let begun = Moment::now();
-        let about = About::Requests(&sheet.requests);
-        let pending = self.deployment.route.start(lane, &sheet.batch, about, deadline)?;
+        let pending = self.deployment.route.start(lane, &sheet.batch, deadline)?;
         Ok(Asked { node: self, sheet, pending, begun })
     }
 

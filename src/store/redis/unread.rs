@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{ConnectionId, Oldest, Outbox};
-use crate::store::{Failure, Identity, Request, ServerId};
+use crate::store::{Failure, Identity, ServerId};
 use crate::token::Token;
 
 /// Replies that one connection may owe; before more is owed, they are read.
@@ -62,15 +62,6 @@ impl Unread {
         }
     }
 
-    /// The same for a reply that comes before the last `before` ones.
-    pub(super) fn insert(&mut self, before: usize, (sent, by): Oldest) {
-        let owing = Owing { subject: Subject::Nothing, sent, by };
-        self.replies.insert(self.len() - before, owing);
-        if before + 1 == self.len() {
-            self.tell();
-        }
-    }
-
     pub(super) fn pop(&mut self) -> Option<Owing> {
         let first = self.replies.pop_front();
         self.tell();
@@ -115,44 +106,6 @@ impl Drop for Unread {
                     self.outbox.answered(id, Some(self.on), &Err(Failure::unknown(lost, sent)));
                 }
             }
-        }
-    }
-}
-
-/// What a letter asks about.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum About<'a> {
-    /// No name, or a name whose owed gives do not matter.
-    Nothing,
-    Name(&'a [u8]),
-    Requests(&'a [Request<'a>]),
-}
-
-impl<'a> About<'a> {
-    pub(super) fn requests(self) -> &'a [Request<'a>] {
-        match self {
-            About::Requests(requests) => requests,
-            About::Nothing | About::Name(_) => &[],
-        }
-    }
-
-    pub(super) fn look(self) -> Option<&'a [u8]> {
-        match self {
-            About::Name(name) => Some(name),
-            About::Nothing | About::Requests(_) => None,
-        }
-    }
-
-    /// The name that one of its calls takes or looks at; both may be sent twice without a change of
-    /// what they bring.
-    pub(super) fn sees(self, call: usize) -> Option<&'a [u8]> {
-        match self {
-            About::Nothing => None,
-            About::Name(name) => Some(name),
-            About::Requests(requests) => match requests.get(call)? {
-                Request::Take { name, .. } => Some(name),
-                Request::Extend { .. } | Request::Give { .. } => None,
-            },
         }
     }
 }

@@ -6,8 +6,7 @@ use super::dial::{Dialer, Greeting};
 use super::dialect::guard::Guard;
 use super::listener::{Endpoints, OneEndpoint};
 use super::pool::Pools;
-use super::route::cluster::Cluster;
-use super::route::endpoints::SlotEndpoints;
+use super::route::cluster::{Cluster, SlotEndpoints};
 use super::route::single::Single;
 use super::route::slots::Map;
 use super::route::{Gives, Route};
@@ -51,7 +50,10 @@ impl Way {
     pub(super) fn endpoints(&self, prefix: &[u8]) -> Box<dyn Endpoints> {
         match self {
             Way::One(target) => Box::new(OneEndpoint(Arc::clone(target))),
-            Way::Cluster(map) => Box::new(SlotEndpoints::new(prefix, map)),
+            Way::Cluster(map) => {
+                let (prefix, map) = (prefix.to_vec(), Arc::downgrade(map));
+                Box::new(SlotEndpoints { prefix, map })
+            }
         }
     }
 

@@ -1,23 +1,24 @@
 //! Calls of scripts, packed to be sent in one write.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use super::keys::Keys;
 use super::script::Script;
 use super::{Copies, Format};
 use crate::error::{Error, ErrorKind};
-use crate::store::millis;
+use crate::store::{Request, millis};
 
 /// Calls that are sent in one write.
 #[derive(Default)]
-pub(in crate::store::redis) struct Batch {
+pub(in crate::store::redis) struct Batch<'a> {
     pub(in crate::store::redis) bytes: Vec<u8>,
-    pub(in crate::store::redis) calls: Vec<Call>,
+    pub(in crate::store::redis) calls: Vec<Call<'a>>,
     /// Where the run id of the server is written to which they are sent.
     runs: Vec<usize>,
     /// It is for a server that has to be told so before each call.
     pub(in crate::store::redis) is_asking: bool,
+    /// The name that all of it looks at.
+    pub(in crate::store::redis) look: Option<&'a [u8]>,
 }
 
 /// One argument of a script.
@@ -27,10 +28,13 @@ pub(super) enum Arg<'a> {
     Number(u64),
 }
 
-/// One call of a script within a batch's bytes.
+/// One call within a batch's bytes.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Call {
-    pub(in crate::store::redis) script: &'static Script,
+pub(in crate::store::redis) struct Call<'a> {
+    /// None where it is another command.
+    pub(in crate::store::redis) script: Option<&'static Script>,
+    /// The same as the outbox knows it.
+    pub(in crate::store::redis) request: Option<Request<'a>>,
     start: usize,
     end: usize,
     /// WAIT stands behind it, and its reply comes behind the script's.
@@ -40,13 +44,16 @@ pub(in crate::store::redis) struct Call {
 /// What a server calls itself from its start to its end.
 pub(in crate::store::redis) type RunId = [u8; 40];
 
-/// Digits of a run id.
 const RUN: usize = size_of::<RunId>();
 
-impl Batch {
-    /// Bytes that are no calls of scripts.
-    pub(in crate::store::redis) fn plain(bytes: Vec<u8>) -> Batch {
-        Batch { bytes, ..Batch::default() }
+impl<'a> Batch<'a> {
+    /// A command that is no call of a script.
+    pub(in crate::store::redis) fn command(mut self, words: &[&str]) -> Batch<'a> {
+        let start = self.bytes.len();
+        head(&mut self.bytes, b'*', words.len());
+        words.iter().for_each(|word| bulk(&mut self.bytes, word.as_bytes()));
+        self.end(start, None, None);
+        self
     }
 
     /// Packs a call straight into the bytes: a command of the `redis` crate would be copied.
@@ -54,6 +61,7 @@ impl Batch {
     pub(super) fn push(
         &mut self,
         script: &'static Script,
+        request: Option<Request<'a>>,
         keys: &[&[u8]],
         guarding: Option<(&[u8], u64)>,
         args: &[Arg<'_>],
@@ -77,7 +85,12 @@ impl Batch {
                 Arg::Number(value) => number(&mut self.bytes, value),
             }
         }
-        self.calls.push(Call { script, start, end: self.bytes.len(), is_awaited: false });
+        self.end(start, Some(script), request);
+    }
+
+    fn end(&mut self, start: usize, script: Option<&'static Script>, of: Option<Request<'a>>) {
+        let end = self.bytes.len();
+        self.calls.push(Call { script, request: of, start, end, is_awaited: false });
     }
 
     /// Has the server wait for its replicas after the last call, before it does anything else on
@@ -97,16 +110,19 @@ impl Batch {
         self.calls.len() + self.calls.iter().filter(|call| call.is_awaited).count()
     }
 
-    /// Commands that load the scripts of its calls, and how many they are.
-    pub(in crate::store::redis) fn loads(&self) -> (Vec<u8>, usize) {
-        let scripts = self.calls.iter().flat_map(|call| [Some(call.script), call.script.follower]);
-        let scripts: BTreeMap<_, _> =
-            scripts.flatten().map(|script| (script.digest(), script.source)).collect();
-        let mut load = Vec::new();
-        for source in scripts.values() {
-            redis::cmd("SCRIPT").arg("LOAD").arg(*source).write_packed_command(&mut load);
-        }
-        (load, scripts.len())
+    /// The scripts that its calls need, and those that follow them.
+    pub(in crate::store::redis) fn scripts(&self) -> impl Iterator<Item = &'static Script> {
+        let scripts = self.calls.iter().filter_map(|call| call.script);
+        scripts.flat_map(|script| [Some(script), script.follower]).flatten()
+    }
+
+    /// Commands that load its scripts.
+    pub(in crate::store::redis) fn loads(&self) -> Batch<'static> {
+        let mut sources: Vec<_> = self.scripts().map(|script| script.source).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let load = |batch: Batch<'static>, source| batch.command(&["SCRIPT", "LOAD", source]);
+        sources.into_iter().fold(Batch::default(), load)
     }
 
     /// What is sent to a server of this run.
@@ -127,14 +143,15 @@ impl Batch {
     }
 
     /// Some of the calls of this batch as a batch of their own.
-    pub(in crate::store::redis) fn only(&self, indices: &[usize]) -> Batch {
-        let mut batch = Batch { is_asking: self.is_asking, ..Batch::default() };
+    pub(in crate::store::redis) fn only(&self, indices: &[usize]) -> Batch<'a> {
+        let Batch { is_asking, look, .. } = *self;
+        let mut batch = Batch { is_asking, look, ..Batch::default() };
         indices.iter().for_each(|index| batch.add(self, &self.calls[*index]));
         batch
     }
 
     /// This one, and then another.
-    pub(in crate::store::redis) fn and(mut self, other: &Batch) -> Batch {
+    pub(in crate::store::redis) fn and(mut self, other: &Batch<'a>) -> Batch<'a> {
         other.calls.iter().for_each(|call| self.add(other, call));
         self
     }
@@ -149,25 +166,30 @@ impl Batch {
         rest.and_then(split_bulk).map_or(&[], |(key, _)| key)
     }
 
+    /// The name that a call takes or looks at; both may be sent twice without a change of what they
+    /// bring.
+    pub(in crate::store::redis) fn sees(&self, index: usize) -> Option<&'a [u8]> {
+        match self.calls[index].request {
+            Some(Request::Take { name, .. }) => Some(name),
+            Some(Request::Extend { .. } | Request::Give { .. }) => None,
+            None => self.look,
+        }
+    }
+
     /// One of the calls for a server to which its slot is only about to come: ASKING has to stand
     /// before each call. Nothing may come between the two, so the script is loaded first. The
     /// answer to the call is the last one.
-    pub(in crate::store::redis) fn asking(&self, index: usize) -> Batch {
-        let (mut batch, call) = (Batch::default(), &self.calls[index]);
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(call.script.source);
-        for command in [load, redis::cmd("ASKING")] {
-            let start = batch.bytes.len();
-            command.write_packed_command(&mut batch.bytes);
-            let end = batch.bytes.len();
-            batch.calls.push(Call { script: call.script, start, end, is_awaited: false });
-        }
-        batch.add(self, call);
-        batch.is_asking = true;
+    pub(in crate::store::redis) fn asking(&self, index: usize) -> Batch<'a> {
+        let call = &self.calls[index];
+        let source = call.script.map_or("", |script| script.source);
+        let mut batch = Batch { is_asking: true, look: self.sees(index), ..Batch::default() }
+            .command(&["SCRIPT", "LOAD", source])
+            .command(&["ASKING"]);
+        batch.add(self, &Call { request: None, ..call.clone() });
         batch
     }
 
-    fn add(&mut self, other: &Batch, call: &Call) {
+    fn add(&mut self, other: &Batch<'_>, call: &Call<'a>) {
         let start = self.bytes.len();
         self.bytes.extend(&other.bytes[call.start..call.end]);
         // They lie in order, and there can be as many as a Cluster has slots.
@@ -179,25 +201,27 @@ impl Batch {
 }
 
 /// Packs calls about names, one after the other.
-pub(super) struct Packer<'f> {
+pub(super) struct Packer<'f, 'a> {
     format: &'f Format,
     keys: Keys,
     marker: Vec<u8>,
     longest: u64,
-    pub(super) batch: Batch,
+    request: Option<Request<'a>>,
+    pub(super) batch: Batch<'a>,
 }
 
-impl<'f> Packer<'f> {
-    pub(super) fn new(format: &'f Format, calls: usize) -> Packer<'f> {
+impl<'f, 'a> Packer<'f, 'a> {
+    pub(super) fn new(format: &'f Format, calls: usize) -> Packer<'f, 'a> {
         let longest = format.guard.map_or(0, |guard| millis(guard.max_ttl));
         // Room for everyday names, so that packing them copies nothing twice.
         let (bytes, calls) = (Vec::with_capacity(calls * 320), Vec::with_capacity(calls));
         let batch = Batch { bytes, calls, ..Batch::default() };
-        Packer { format, keys: Keys::new(), marker: Vec::new(), longest, batch }
+        Packer { format, keys: Keys::new(), marker: Vec::new(), longest, request: None, batch }
     }
 
-    /// The calls that follow are about this name.
-    pub(super) fn name(&mut self, name: &[u8]) {
+    /// The calls that follow are about this name, and for this request.
+    pub(super) fn begin(&mut self, name: &[u8], request: Option<Request<'a>>) {
+        self.request = request;
         self.keys.write(&self.format.prefix, name);
         if let Some(guard) = self.format.guard {
             guard.write_marker(&mut self.marker, &self.keys.lock);
@@ -209,7 +233,7 @@ impl<'f> Packer<'f> {
         let Keys { lock, side, queue } = &self.keys;
         let all: [&[u8]; 3] = [lock, side, queue];
         let guarding = script.is_guarded.then_some((&self.marker[..], self.longest));
-        self.batch.push(script, &all[..keys], guarding, args);
+        self.batch.push(script, self.request, &all[..keys], guarding, args);
     }
 
     /// The same, followed by WAIT where replicas are waited for.
@@ -286,8 +310,9 @@ mod tests {
     #[test]
     fn calls_are_packed_as_the_crate_packs_them() {
         let mut batch = Batch::default();
-        batch.push(&SCRIPT, &[b"key", b"\0{}"], None, &[Arg::Text(b""), Arg::Number(30_000)]);
-        batch.push(&SCRIPT, &[b"other"], None, &[]);
+        let args = [Arg::Text(b""), Arg::Number(30_000)];
+        batch.push(&SCRIPT, None, &[b"key", b"\0{}"], None, &args);
+        batch.push(&SCRIPT, None, &[b"other"], None, &[]);
         let mut first = redis::cmd("EVALSHA");
         first.arg(SCRIPT.digest()).arg(2).arg(&b"key"[..]).arg(&b"\0{}"[..]).arg("").arg(30000);
         let mut second = redis::cmd("EVALSHA");
@@ -306,14 +331,14 @@ mod tests {
     fn a_guarded_call_tells_the_run_of_whichever_server_it_goes_to() {
         let plain = || {
             let mut plain = Batch::default();
-            plain.push(&SCRIPT, &[b"plain"], None, &[]);
+            plain.push(&SCRIPT, None, &[b"plain"], None, &[]);
             plain
         };
         let mut batch = Batch::default();
         let guarding = Some((&b"mark"[..], 60_000));
-        batch.push(&GUARDED, &[b"key"], guarding, &[Arg::Text(b"x")]);
-        batch.push(&SCRIPT, &[b"longer than the first"], None, &[]);
-        batch.push(&GUARDED, &[b"other"], guarding, &[]);
+        batch.push(&GUARDED, None, &[b"key"], guarding, &[Arg::Text(b"x")]);
+        batch.push(&SCRIPT, None, &[b"longer than the first"], None, &[]);
+        batch.push(&GUARDED, None, &[b"other"], guarding, &[]);
         let refused = batch.for_run(None).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Protocol);
         for run in [[b'a'; 40], [b'b'; 40]] {

@@ -54,12 +54,15 @@ impl Guard {
         self,
         slots: impl IntoIterator<Item = u16>,
         force: bool,
-    ) -> Batch {
+    ) -> Batch<'static> {
         self.pack(&INIT, slots, &[Arg::Number(force.into())])
     }
 
     /// The same to see whether it looks new.
-    pub(in crate::store::redis) fn pack_look(self, slots: impl IntoIterator<Item = u16>) -> Batch {
+    pub(in crate::store::redis) fn pack_look(
+        self,
+        slots: impl IntoIterator<Item = u16>,
+    ) -> Batch<'static> {
         self.pack(&INIT, slots, &[Arg::Text(b"look")])
     }
 
@@ -68,11 +71,11 @@ impl Guard {
         script: &'static Script,
         slots: impl IntoIterator<Item = u16>,
         args: &[Arg<'_>],
-    ) -> Batch {
+    ) -> Batch<'static> {
         let (mut batch, mut marker) = (Batch::default(), Vec::new());
         let mut push = |slot| {
             write_marker(&mut marker, slot);
-            batch.push(script, &[], Some((&marker, millis(self.max_ttl))), args);
+            batch.push(script, None, &[], Some((&marker, millis(self.max_ttl))), args);
         };
         match self.clustered {
             true => slots.into_iter().for_each(|slot| push(Some(slot))),
@@ -83,7 +86,7 @@ impl Guard {
 
     /// What is sent first to a new run of a server. Nothing in a Cluster, which has too many
     /// markers.
-    pub(in crate::store::redis) fn pack_begin(self) -> Option<Batch> {
+    pub(in crate::store::redis) fn pack_begin(self) -> Option<Batch<'static>> {
         (!self.clustered).then(|| self.pack(&BEGIN, [], &[]))
     }
 
@@ -110,8 +113,8 @@ impl Guard {
 }
 
 /// Whether this declares a server new.
-pub(in crate::store::redis) fn is_init(batch: &Batch) -> bool {
-    batch.calls.iter().any(|call| std::ptr::eq(call.script, &raw const INIT))
+pub(in crate::store::redis) fn is_init(batch: &Batch<'_>) -> bool {
+    batch.scripts().any(|script| std::ptr::eq(script, &raw const INIT))
 }
 
 /// Why a client that does not guard gets no connection to a server that others guard.

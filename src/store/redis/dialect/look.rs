@@ -11,10 +11,11 @@ use crate::store::{Holder, Look};
 static LOOK: Script = script!("look.lua");
 
 impl Format {
-    pub(in crate::store::redis) fn pack_look(&self, name: &[u8]) -> Batch {
+    pub(in crate::store::redis) fn pack_look<'a>(&self, name: &'a [u8]) -> Batch<'a> {
         let mut packer = Packer::new(self, 1);
-        packer.name(name);
+        packer.begin(name, None);
         packer.call(&LOOK, 2, &[]);
+        packer.batch.look = Some(name);
         packer.batch
     }
 }

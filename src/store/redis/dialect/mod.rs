@@ -17,7 +17,7 @@ use std::time::Duration;
 use redis::Value;
 
 use self::batch::{Arg, Decimal, Packer};
-pub(super) use self::batch::{Batch, Call, RunId};
+pub(super) use self::batch::{Batch, RunId};
 use self::guard::{Guard, Refusal};
 pub(super) use self::script::Script;
 use self::script::script;
@@ -32,11 +32,11 @@ pub(super) trait Dialect: Send + Sync + 'static {
 
     fn format(&self) -> &Format;
 
-    fn pack<'e>(
+    fn pack<'a, 'e>(
         &self,
-        requests: &[Self::Request<'_>],
+        requests: &[Self::Request<'a>],
         wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
-    ) -> Batch;
+    ) -> Batch<'a>;
 
     /// What a script's reply means to the request that it answers, and the server's clock in
     /// microseconds, or 0 where it does not tell. With the reply comes what the server said to WAIT.

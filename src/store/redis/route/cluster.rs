@@ -5,9 +5,8 @@
 //! sent again from here.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
@@ -15,10 +14,10 @@ use redis::Value;
 use super::super::dialect::Batch;
 use super::super::dialect::keys::{slot, slot_behind};
 use super::super::fault;
-use super::super::unread::About;
-use super::single::all;
+use super::super::listener::{Endpoint, Endpoints};
+use super::single::Pending;
 use super::slots::{Doubt, Elsewhere, Map, Node, elsewhere};
-use super::{Carried, Gives, Heard, Pending, Route};
+use super::{Carried, Gives, Heard, Route};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::Outbox;
@@ -45,7 +44,7 @@ struct Watched {
 }
 
 impl Gives for Watched {
-    fn pack(&self, give: &Request<'_>) -> Batch {
+    fn pack<'a>(&self, give: &Request<'a>) -> Batch<'a> {
         self.gives.pack(give)
     }
 
@@ -56,15 +55,6 @@ impl Gives for Watched {
     fn lacks_lock(&self, reply: &Value) -> bool {
         self.gives.lacks_lock(reply)
     }
-}
-
-/// Some calls of a batch, all for one server.
-struct Part<'a> {
-    node: Arc<Node>,
-    calls: Vec<usize>,
-    requests: Vec<Request<'a>>,
-    batch: Batch,
-    carried: Vec<Carried>,
 }
 
 impl Cluster {
@@ -85,7 +75,7 @@ impl Cluster {
     fn round(
         &self,
         lane: Lane,
-        (batch, about): (&Batch, About<'_>),
+        batch: &Batch<'_>,
         open: Vec<usize>,
         carried: &mut [Carried],
         deadline: Deadline,
@@ -98,39 +88,23 @@ impl Cluster {
             }
         }
         let mut onward = Vec::new();
-        if parts.len() == 1
-            && let Some((_, (node, calls))) = parts.first_key_value()
-            && calls.len() == batch.calls.len()
-        {
-            let answers = node.single.carry(lane, batch, about, deadline);
-            for (call, answer) in answers.into_iter().enumerate() {
-                let goes_on;
-                (carried[call], goes_on) =
-                    self.sort(call, answer, node, (batch, about), lane, deadline);
-                onward.extend(goes_on.then_some(call));
+        let mut sort = |node: &Node, calls: &[usize], answers: Vec<Carried>| {
+            for (call, answer) in calls.iter().zip(answers) {
+                let (answer, goes_on) = self.sort(*call, answer, node, batch, lane, deadline);
+                carried[*call] = answer;
+                onward.extend(goes_on.then_some(*call));
             }
-            return onward;
-        }
-        let mut parts: Vec<_> = parts
-            .into_values()
-            .map(|(node, calls)| Part {
-                requests: match about {
-                    About::Requests(all) => calls.iter().map(|call| all[*call]).collect(),
-                    About::Nothing | About::Name(_) => Vec::new(),
-                },
-                batch: batch.only(&calls),
-                carried: Vec::new(),
-                node,
-                calls,
-            })
-            .collect();
-        scatter(&mut parts, lane, deadline);
-        for Part { node, calls, carried: answers, .. } in parts {
-            for (call, answer) in calls.into_iter().zip(answers) {
-                let goes_on;
-                (carried[call], goes_on) =
-                    self.sort(call, answer, &node, (batch, about), lane, deadline);
-                onward.extend(goes_on.then_some(call));
+        };
+        match parts.first_key_value() {
+            // The everyday case, without a copy.
+            Some((_, (node, calls))) if calls.len() == batch.calls.len() => {
+                sort(node, calls, node.single.carry(lane, batch, deadline));
+            }
+            _ => {
+                let parts: Vec<_> = parts.into_values().collect();
+                for (part, answers) in parts.iter().zip(scatter(&parts, batch, lane, deadline)) {
+                    sort(&part.0, &part.1, answers);
+                }
             }
         }
         onward
@@ -142,7 +116,7 @@ impl Cluster {
         call: usize,
         answer: Carried,
         from: &Node,
-        (batch, about): (&Batch, About<'_>),
+        batch: &Batch<'_>,
         lane: Lane,
         deadline: Deadline,
     ) -> (Carried, bool) {
@@ -150,39 +124,31 @@ impl Cluster {
             Ok(Heard { value: Value::ServerError(error), .. }) => {
                 elsewhere(error.code(), error.details().unwrap_or(""), &from.address)
             }
-            Ok(_) => None,
             // Not even connected: another server may have taken over.
-            Err(failure) if failure.sent.is_none() && !deadline.has_passed() => {
-                let slot = slot(batch.key(call));
-                let refused = failure.error.kind() == ErrorKind::Refused;
-                let moved = refused
+            Err(Failure { sent: None, error }) if !deadline.has_passed() => {
+                let moved = error.kind() == ErrorKind::Refused
                     && self.map.refresh(deadline).is_ok()
-                    && self.map.owner(slot).is_ok_and(|owner| owner.key != from.key);
+                    && self.map.owner(slot(batch.key(call))).is_ok_and(|to| to.key != from.key);
                 return (answer, moved);
             }
-            Err(_) => None,
+            Ok(_) | Err(_) => None,
         };
-        let to = match moved {
+        match moved {
             // It went out behind a give that was not done, and goes out behind it again.
-            None if self.is_in_vain(about.sees(call), &answer) => return (answer, true),
-            None => return (self.plain(answer), false),
-            Some(Elsewhere::Moved(slot, to)) => {
-                return match self.map.moved(slot, to) {
-                    Ok(()) => (answer, true),
-                    Err(error) => (Err(Failure::not_done(error)), false),
-                };
+            None if self.is_in_vain(batch.sees(call), &answer) => (answer, true),
+            None => (plain(answer, self.map.doubt()), false),
+            Some(Elsewhere::Moved(slot, to)) => match self.map.moved(slot, to) {
+                Ok(()) => (answer, true),
+                Err(error) => (Err(Failure::not_done(error)), false),
+            },
+            Some(Elsewhere::Ask(to)) => {
+                let asked = self.map.at(to).map(|node| {
+                    node.single.carry(lane, &batch.asking(call), deadline).pop().unwrap_or(answer)
+                });
+                let asked = asked.unwrap_or_else(|error| Err(Failure::not_done(error)));
+                (plain(asked, self.map.doubt()), false)
             }
-            Some(Elsewhere::Ask(to)) => to,
-        };
-        let about = about.sees(call).map_or(About::Nothing, About::Name);
-        let answer = match self.map.at(to) {
-            Ok(node) => {
-                let mut asked = node.single.carry(lane, &batch.asking(call), about, deadline);
-                asked.pop().map_or(answer, |answer| self.plain(answer))
-            }
-            Err(error) => Err(Failure::not_done(error)),
-        };
-        (answer, false)
+        }
     }
 
     /// Whether a take did not get the lock of this name while a give of it was not done.
@@ -191,110 +157,85 @@ impl Cluster {
         name.is_some_and(|name| self.outbox.has_undone(name))
             && answer.as_ref().is_ok_and(lacks_lock)
     }
-
-    fn plain(&self, carried: Carried) -> Carried {
-        plain(carried, self.map.doubt())
-    }
-}
-
-/// Answers that have come already.
-struct Answered(Vec<Carried>);
-
-impl Pending for Answered {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn is_answered(&mut self, _until: Deadline) -> bool {
-        true
-    }
-
-    fn is_in_vain(&self) -> bool {
-        self.0.iter().all(Result::is_err)
-    }
-
-    fn finish(self: Box<Self>) -> Vec<Carried> {
-        self.0
-    }
-
-    fn leave(self: Box<Self>) -> Vec<Carried> {
-        self.0
-    }
 }
 
 /// Sends every part before the first answer is waited for. A server that cannot be reached must
 /// leave time for the others.
-fn scatter(parts: &mut [Part<'_>], lane: Lane, deadline: Deadline) {
-    let mut left = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-    let mut sent = Vec::with_capacity(parts.len());
-    let mut unsent = Vec::new();
-    for (at, part) in parts.iter().enumerate() {
-        let share = Deadline::after(deadline.left() / left.saturating_add(1));
-        left -= 1;
-        let about = match &part.requests[..] {
-            [] => About::Nothing,
-            requests => About::Requests(requests),
-        };
-        let single = &part.node.single;
-        match single.begin(lane, &part.batch, about, share, deadline, false) {
-            Ok(started) => sent.push((at, started)),
-            Err(failure) => unsent.push((at, failure)),
-        }
-    }
+fn scatter(
+    parts: &[(Arc<Node>, Vec<usize>)],
+    batch: &Batch<'_>,
+    lane: Lane,
+    deadline: Deadline,
+) -> Vec<Vec<Carried>> {
+    let batches: Vec<_> = parts.iter().map(|(_, calls)| batch.only(calls)).collect();
+    let mut sent: Vec<_> = parts
+        .iter()
+        .zip(&batches)
+        .zip((2..=parts.len() + 1).rev())
+        .map(|(((node, _), batch), left)| {
+            let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
+            let begun = node.single.begin(lane, batch, Deadline::after(share), deadline, false);
+            begun.unwrap_or_else(|failure| Pending::Answered(vec![Err(failure); batch.calls.len()]))
+        })
+        .map(Some)
+        .collect();
+    let mut answers: Vec<_> = parts.iter().map(|_| Vec::new()).collect();
     // A server that answers at once is read first: one that has to be told its scripts again needs
-    // the time that a silent one would take.
-    let (mut answers, mut others) = (Vec::with_capacity(parts.len()), Vec::new());
-    for (at, started) in sent {
-        let mut started = Box::new(started);
-        if started.is_answered(deadline.min(Deadline::after(GLIMPSE))) {
-            answers.push((at, started.finish()));
-        } else {
-            others.push((at, started));
-        }
-    }
+    // the time that a silent one would take. At last, an answer that came in time is read, however
+    // long another one was waited for.
     let mut last_look = None;
-    for (at, mut started) in others {
-        if deadline.has_passed() {
-            // An answer that came in time is read, however long another one was waited for.
-            let by = *last_look.get_or_insert_with(|| Deadline::after(LAST_LOOK));
-            started.is_answered(by);
+    for patience in [Some(GLIMPSE), None] {
+        for (pending, answers) in sent.iter_mut().zip(&mut answers) {
+            let is_due = |pending: &mut Pending<'_>| match patience {
+                Some(glimpse) => pending.is_answered(deadline.min(Deadline::after(glimpse))),
+                None => {
+                    if deadline.has_passed() {
+                        let by = *last_look.get_or_insert_with(|| Deadline::after(LAST_LOOK));
+                        pending.is_answered(by);
+                    }
+                    true
+                }
+            };
+            if let Some(pending) = pending.take_if(is_due) {
+                *answers = pending.finish();
+            }
         }
-        answers.push((at, started.finish()));
     }
-    answers.extend(unsent.into_iter().map(|(at, failure)| (at, all(&parts[at].batch, &failure))));
-    for (at, carried) in answers {
-        parts[at].carried = carried;
-    }
+    answers
 }
 
 impl Route for Cluster {
-    fn carry(
-        &self,
-        lane: Lane,
-        batch: &Batch,
-        about: About<'_>,
-        deadline: Deadline,
-    ) -> Vec<Carried> {
+    fn carry(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried> {
+        let not_done = |error| vec![Err(Failure::not_done(error)); batch.calls.len()];
         if let Err(error) = self.map.freshen(deadline) {
-            return all(batch, &Failure::not_done(error));
+            return not_done(error);
         }
-        let late = Failure::not_done(Error::new(ErrorKind::NoAnswer, "the deadline had passed"));
-        let mut carried = all(batch, &late);
+        let mut carried = not_done(Error::bare(ErrorKind::NoAnswer));
         let mut open: Vec<usize> = (0..batch.calls.len()).collect();
         for _ in 0..HOPS {
-            open = self.round(lane, (batch, about), open, &mut carried, deadline);
+            open = self.round(lane, batch, open, &mut carried, deadline);
             if open.is_empty() || deadline.has_passed() {
                 break;
             }
         }
         for call in open {
-            let answer = self.plain(std::mem::replace(&mut carried[call], Err(late.clone())));
-            carried[call] = answer.and_then(|_| {
+            let answer = carried[call].clone();
+            carried[call] = plain(answer, self.map.doubt()).and_then(|_| {
                 let what = "its own release waits for a slot that moves to another server";
                 Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
             });
         }
         carried
+    }
+
+    /// Where it goes is known only from the answers, so they are here when it returns.
+    fn start<'a>(
+        &'a self,
+        lane: Lane,
+        batch: &'a Batch<'a>,
+        deadline: Deadline,
+    ) -> Result<Pending<'a>, Failure> {
+        Ok(Pending::Answered(self.carry(lane, batch, deadline)))
     }
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
@@ -307,24 +248,12 @@ impl Route for Cluster {
         self.map.nodes().iter().for_each(|node| node.single.read_unread(before));
     }
 
-    /// Where it goes is known only from the answers, so they are here when it returns.
-    fn start<'a>(
-        &'a self,
-        lane: Lane,
-        batch: &'a Batch,
-        about: About<'a>,
-        deadline: Deadline,
-    ) -> Result<Box<dyn Pending + 'a>, Failure> {
-        Ok(Box::new(Answered(self.carry(lane, batch, about, deadline))))
-    }
-
     fn is_silent(&self) -> bool {
         false
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         self.map.refresh(deadline)?;
-        self.map.freshen(deadline)?;
         let masters = self.map.masters();
         for (node, left) in masters.iter().zip((1..=masters.len()).rev()) {
             let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
@@ -349,4 +278,41 @@ fn plain(carried: Carried, doubt: &Doubt) -> Carried {
     doubt.store(true, Ordering::Release);
     let what = format!("the slot is on its way to another server ({code} {details})");
     Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
+}
+
+/// The server that tells the waiters for a name: the one that has its slot. The listener has it, and
+/// is itself reached from the map.
+pub(in crate::store::redis) struct SlotEndpoints {
+    pub(in crate::store::redis) prefix: Vec<u8>,
+    pub(in crate::store::redis) map: Weak<Map>,
+}
+
+impl SlotEndpoints {
+    fn map(&self) -> Result<Arc<Map>, Error> {
+        self.map.upgrade().ok_or_else(|| Error::bare(ErrorKind::Closed))
+    }
+}
+
+impl Endpoints for SlotEndpoints {
+    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
+        let node = self.map()?.owner(slot_behind(&self.prefix, name))?;
+        Ok(Endpoint { key: node.key, target: Arc::clone(&node.target) })
+    }
+
+    fn find(&self, _name: &[u8], deadline: Deadline) -> Result<(), Error> {
+        self.map()?.freshen(deadline)
+    }
+
+    fn slot(&self, name: &[u8]) -> Option<u16> {
+        Some(slot_behind(&self.prefix, name))
+    }
+
+    /// They repeat what was published on channels that belong to no slot.
+    fn are_apart(&self) -> bool {
+        false
+    }
+
+    fn is_one(&self) -> bool {
+        false
+    }
 }

@@ -7,56 +7,34 @@ use std::sync::Arc;
 
 use redis::{ServerErrorKind, Value};
 
-use super::first_word::FirstWord;
 use super::{Carried, Gives, Heard};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::Failure;
 use crate::store::outbox::{Again, Outbox};
-use crate::store::redis::dialect::{Batch, Call, Script, guard};
+use crate::store::redis::dialect::{Batch, RunId, Script, guard};
 use crate::store::redis::fault;
 use crate::store::redis::pool::Lent;
 use crate::store::redis::sentinel::NEWS_EVERY;
 use crate::store::redis::target::Target;
-use crate::store::redis::unread::{About, Owing, Subject};
+use crate::store::redis::unread::{Owing, Subject};
 use crate::store::redis::wire::Wire;
+use crate::store::{Failure, Lane};
 use crate::sync::Mutex;
 
 pub(super) struct Peer {
     pub(super) target: Arc<dyn Target>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) gives: Arc<dyn Gives>,
-    pub(super) scripts: KnownScripts,
-    pub(super) first_word: Option<FirstWord>,
-}
-
-/// The scripts that were loaded into a server, and should be there still.
-#[derive(Default)]
-pub(super) struct KnownScripts(Mutex<Vec<&'static Script>>);
-
-impl KnownScripts {
-    /// The server lacked one, or may have been started again.
-    pub(super) fn forget(&self) {
-        self.0.lock().clear();
-    }
-
-    fn lacks(&self, batch: &Batch) -> bool {
-        let known = self.0.lock();
-        let knows = |script| known.iter().any(|known| std::ptr::eq(*known, script));
-        !batch.calls.iter().all(|call| knows(call.script))
-    }
-
-    fn learn(&self, batch: &Batch) {
-        let scripts = batch.calls.iter().flat_map(|call| [Some(call.script), call.script.follower]);
-        self.0.lock().extend(scripts.flatten());
-    }
+    /// Those that were loaded into the server, and should be there still.
+    pub(super) known_scripts: Mutex<Vec<&'static Script>>,
+    /// What each run of the server is told first, and the last run that was told.
+    pub(super) first_word: Option<Batch<'static>>,
+    pub(super) told: Mutex<Option<RunId>>,
 }
 
 /// Something to be sent, and how.
 pub(super) struct Letter<'a> {
-    pub(super) batch: &'a Batch,
-    /// The gives of names that it takes or looks at go in front of it.
-    pub(super) about: About<'a>,
+    pub(super) batch: &'a Batch<'a>,
     /// A connection that owes more replies than this has to be read first.
     pub(super) most: usize,
     pub(super) connect_by: Deadline,
@@ -69,16 +47,13 @@ pub(super) struct Letter<'a> {
 }
 
 impl<'a> Letter<'a> {
-    /// It goes out on any connection by the deadline.
-    pub(super) fn new(batch: &'a Batch, about: About<'a>, deadline: Deadline) -> Letter<'a> {
-        Letter {
-            batch,
-            about,
-            most: usize::MAX,
-            connect_by: deadline,
-            deadline,
-            is_scattered: false,
-        }
+    pub(super) fn new(batch: &'a Batch<'a>, lane: Lane, deadline: Deadline) -> Letter<'a> {
+        // Making a connection is a part of waiting for one.
+        let connect_by = match lane {
+            Lane::Give(patience) => deadline.min(Deadline::after(patience)),
+            Lane::Caller | Lane::Keeper => deadline,
+        };
+        Letter { batch, most: usize::MAX, connect_by, deadline, is_scattered: false }
     }
 }
 
@@ -111,7 +86,7 @@ impl Peer {
             let mut wire = self.target.dial(letter.connect_by, &|_| Ok(()))?;
             // Before one that declares it new there is none: it would be in quarantine by then.
             if let Some(word) = self.first_word.as_ref().filter(|_| !guard::is_init(letter.batch)) {
-                word.say(&mut wire, letter.connect_by)?;
+                self.introduce(&mut wire, word, letter.connect_by)?;
             }
             wire.unread.outbox = Arc::clone(&self.outbox);
             lent.wire = Some(Box::new(wire));
@@ -120,9 +95,37 @@ impl Peer {
         lent.wire.as_deref_mut().map(|wire| (wire, is_new)).ok_or_else(none)
     }
 
+    /// Says the first word on a new connection to a new run: a server that may have lost data waits
+    /// from then on, and should not wait for a client that wants a lock. An error means that the
+    /// connection is of no use at the moment; nothing else has been sent.
+    fn introduce(&self, wire: &mut Wire, word: &Batch<'_>, by: Deadline) -> Result<(), Error> {
+        if *self.told.lock() == wire.run {
+            return Ok(());
+        }
+        let loads = word.loads();
+        let bytes = [&loads.bytes, &*word.for_run(wire.run.as_ref())?].concat();
+        wire.send(&bytes, by).map_err(|(_, error)| fault::io("the first word", &error))?;
+        for _ in &loads.calls {
+            // A user that may not load it may still call it.
+            wire.receive(by)?;
+        }
+        match wire.receive(by)? {
+            // It still reads its file, and would answer nothing else either.
+            Value::ServerError(error) if error.code() == "LOADING" => {
+                return Err(fault::server(&error));
+            }
+            // What prevents this prevents a grant, too, and the first grant begins the quarantine.
+            Value::ServerError(error) => {
+                log::debug!("the first word to a server: {}", fault::server(&error));
+            }
+            _ => *self.told.lock() = wire.run,
+        }
+        Ok(())
+    }
+
     /// Writes a letter. On an error nothing of it is under way in the seat.
     pub(super) fn send(&self, lent: &mut Lent<'_>, letter: &Letter<'_>) -> Result<Moment, Failure> {
-        let Letter { batch, about, deadline, .. } = *letter;
+        let Letter { batch, deadline, .. } = *letter;
         loop {
             if deadline.has_passed() {
                 let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
@@ -131,27 +134,24 @@ impl Peer {
             let (wire, is_new) = self.ready(lent, letter).map_err(Failure::not_done)?;
             if is_new {
                 // Behind it may be a server that was started again.
-                self.scripts.forget();
+                self.known_scripts.lock().clear();
             }
-            let mut bytes = batch.for_run(wire.run.as_ref()).map_err(Failure::not_done)?;
-            let (requests, look, on) = (about.requests(), about.look(), wire.unread.on);
-            let again = self.outbox.in_front(requests, look, Some(on));
+            let lacks = letter.is_scattered && self.lacks_scripts(batch);
+            let loads = if lacks { batch.loads() } else { Batch::default() };
+            let again = self.again(batch, wire);
+            let bytes = self.behind(&loads, &again, batch, wire).map_err(Failure::not_done)?;
             let (sent, before) = (Moment::now(), wire.unread.len());
-            if !again.is_empty() {
-                bytes = Cow::Owned(self.put_in_front(wire, again, batch, (sent, deadline))?);
+            // A user that may not load them may still call them; else the calls say what is wrong.
+            let mut owing: Vec<_> = loads.calls.iter().map(|_| Subject::Nothing).collect();
+            for Again { id, identity } in again {
+                // What comes before ASKING and the call, where the call goes behind these.
+                owing.extend((1..if batch.is_asking { 3 } else { 1 }).map(|_| Subject::Nothing));
+                owing.push(Subject::Give(id, identity));
             }
-            let mut loads = 0;
-            if letter.is_scattered && self.scripts.lacks(batch) {
-                let (mut all, count) = batch.loads();
-                all.extend_from_slice(&bytes);
-                (bytes, loads) = (Cow::Owned(all), count);
-            }
+            owing.into_iter().for_each(|owed| wire.unread.push(owed, (sent, deadline)));
             let Err((count, error)) = wire.send(&bytes, deadline) else {
-                if loads > 0 {
-                    self.scripts.learn(batch);
-                    // A user that may not load them may still call them; else the calls say what is wrong.
-                    let owed = wire.unread.len() - before;
-                    (0..loads).for_each(|_| wire.unread.insert(owed, (sent, deadline)));
+                if lacks {
+                    self.known_scripts.lock().extend(batch.scripts());
                 }
                 return Ok(sent);
             };
@@ -170,24 +170,36 @@ impl Peer {
         }
     }
 
-    /// A batch behind gives that are owed. Their replies are read only because others follow.
-    fn put_in_front(
-        &self,
-        wire: &mut Wire,
-        again: Vec<Again>,
-        batch: &Batch,
-        when: (Moment, Deadline),
-    ) -> Result<Vec<u8>, Failure> {
-        let gives = again.iter().map(|again| self.gives.pack(&again.identity.give()));
-        let each = if batch.is_asking { 3 } else { 1 };
-        let gives = gives.map(|give| if batch.is_asking { give.asking(0) } else { give });
-        let bytes = gives.fold(Batch::default(), |all, one| all.and(&one)).and(batch);
-        let bytes = bytes.for_run(wire.run.as_ref()).map_err(Failure::not_done)?.into_owned();
-        for Again { id, identity } in again {
-            (1..each).for_each(|_| wire.unread.push(Subject::Nothing, when));
-            wire.unread.push(Subject::Give(id, identity), when);
+    fn lacks_scripts(&self, batch: &Batch<'_>) -> bool {
+        let known = self.known_scripts.lock();
+        batch.scripts().any(|script| !known.iter().any(|known| std::ptr::eq(*known, script)))
+    }
+
+    /// The gives that are owed of names that a batch takes or looks at.
+    fn again(&self, batch: &Batch<'_>, wire: &Wire) -> Vec<Again> {
+        if self.outbox.is_empty() {
+            return Vec::new();
         }
-        Ok(bytes)
+        let requests: Vec<_> = batch.calls.iter().filter_map(|call| call.request).collect();
+        self.outbox.in_front(&requests, batch.look, Some(wire.unread.on))
+    }
+
+    /// A batch behind these.
+    fn behind<'a>(
+        &self,
+        loads: &Batch<'_>,
+        gives: &[Again],
+        batch: &'a Batch<'_>,
+        wire: &Wire,
+    ) -> Result<Cow<'a, [u8]>, Error> {
+        let run = wire.run.as_ref();
+        if loads.calls.is_empty() && gives.is_empty() {
+            return batch.for_run(run);
+        }
+        let gives = gives.iter().map(|again| self.gives.pack(&again.identity.give()));
+        let gives = gives.map(|give| if batch.is_asking { give.asking(0) } else { give });
+        let all = gives.fold(Batch::default().and(loads), |all, one| all.and(&one)).and(batch);
+        Ok(Cow::Owned(all.for_run(run)?.into_owned()))
     }
 
     /// Throws the seat's wire away; what it owes stays unknown.
@@ -200,23 +212,21 @@ impl Peer {
         }
     }
 
-    /// Reads what the seat's connection owes, and then `count` replies: to these calls, or to
-    /// commands that are no calls of scripts.
+    /// Reads what the seat's connection owes, and then the replies to a batch.
     pub(super) fn collect(
         &self,
         lent: &mut Lent<'_>,
-        (count, calls): (usize, &[Call]),
+        batch: &Batch<'_>,
         sent: Moment,
         deadline: Deadline,
     ) -> Vec<Carried> {
-        let mut carried = Vec::with_capacity(count);
+        let mut carried = Vec::with_capacity(batch.calls.len());
         let mut skipped = self.skip(lent, deadline);
-        while carried.len() < count {
+        for call in &batch.calls {
             if let (Ok(()), Some(wire)) = (&skipped, &mut lent.wire) {
-                let is_awaited = calls.get(carried.len()).is_some_and(|call| call.is_awaited);
                 let both = self.receive(wire, deadline).and_then(|value| {
                     let wait = || self.receive(wire, deadline);
-                    Ok((value, is_awaited.then(wait).transpose()?))
+                    Ok((value, call.is_awaited.then(wait).transpose()?))
                 });
                 match both {
                     Ok((value, copies)) => {
@@ -224,13 +234,13 @@ impl Peer {
                     }
                     Err(error) => skipped = Err(error),
                 }
-            } else {
-                let error = skipped.err().unwrap_or_else(|| Error::bare(ErrorKind::Refused));
-                // The connection is lost: the next reply on it could belong to another request.
-                self.discard(lent, &error);
-                carried.resize(count, Err(Failure::unknown(error, sent)));
-                break;
             }
+        }
+        if carried.len() < batch.calls.len() {
+            let error = skipped.err().unwrap_or_else(|| Error::bare(ErrorKind::Refused));
+            // The connection is lost: the next reply on it could belong to another request.
+            self.discard(lent, &error);
+            carried.resize(batch.calls.len(), Err(Failure::unknown(error, sent)));
         }
         carried
     }
@@ -265,7 +275,7 @@ impl Peer {
             let Some(Owing { subject, sent, .. }) = wire.unread.pop() else { break };
             let answer = Ok(Heard { value, sent, by: wire.server, copies: None });
             if lacks_script(&answer) {
-                self.scripts.forget();
+                self.known_scripts.lock().clear();
             }
             match subject {
                 Subject::Nothing => {}

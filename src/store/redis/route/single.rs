@@ -5,20 +5,18 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::first_word::FirstWord;
-use super::peer::{KnownScripts, Letter, Peer, lacks_script, moved};
-use super::{Carried, Gives, Heard, Pending, Route};
+use super::peer::{Letter, Peer, lacks_script, moved};
+use super::{Carried, Gives, Route};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::outbox::{Concern, ConnectionId, Outbox};
+use crate::store::outbox::{Concern, Outbox};
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::fault;
 use crate::store::redis::pool::{Lent, Pool, Pools};
 use crate::store::redis::target::Target;
-use crate::store::redis::unread::{About, MOST, Subject};
+use crate::store::redis::unread::{MOST, Subject};
 use crate::store::redis::wire::Wire;
 use crate::store::{Failure, Identity, Lane, Owed, Request};
-use crate::token::Token;
 
 pub(in crate::store::redis) struct Single {
     peer: Peer,
@@ -31,28 +29,27 @@ impl Single {
         target: Arc<dyn Target>,
         pools: &Pools,
         (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
-        first_word: Option<Batch>,
+        first_word: Option<Batch<'static>>,
     ) -> Result<Single, Error> {
-        let (scripts, first_word) = (KnownScripts::default(), first_word.map(FirstWord::new));
-        let peer = Peer { target, outbox, gives, scripts, first_word };
+        let (known_scripts, told) = Default::default();
+        let peer = Peer { target, outbox, gives, known_scripts, first_word, told };
         Ok(Single { peer, pool: pools.make()? })
     }
 
     pub(super) fn begin<'a>(
         &'a self,
         lane: Lane,
-        batch: &'a Batch,
-        about: About<'a>,
+        batch: &'a Batch<'a>,
         connected_by: Deadline,
         deadline: Deadline,
         is_scattered: bool,
-    ) -> Result<Started<'a>, Failure> {
-        let connect_by = connect_by(lane, deadline).min(connected_by);
-        let mut lent = self.pool.lend(lane, connect_by).map_err(Failure::not_done)?;
-        let most = MOST.saturating_sub(batch.replies());
-        let letter = Letter { batch, about, most, connect_by, deadline, is_scattered };
+    ) -> Result<Pending<'a>, Failure> {
+        let mut letter = Letter::new(batch, lane, deadline);
+        letter.connect_by = letter.connect_by.min(connected_by);
+        (letter.most, letter.is_scattered) = (MOST.saturating_sub(batch.replies()), is_scattered);
+        let mut lent = self.pool.lend(lane, letter.connect_by).map_err(Failure::not_done)?;
         let sent = self.peer.send(&mut lent, &letter)?;
-        Ok(Started { single: self, lent, batch, about, sent, deadline })
+        Ok(Pending::Sent { single: self, lent, batch, sent, deadline })
     }
 
     /// Reads the replies that have come on connections that are not in use, while any to requests
@@ -74,13 +71,17 @@ impl Single {
         });
     }
 
-    /// Uses a connection. Where none can be made, one that is open does for renewals and releases.
+    /// Uses a connection. Where none can be made, for want of descriptors or the like, one that is
+    /// open does for renewals and releases.
     fn on_connection<T>(
         &self,
         lane: Lane,
         connect_by: Deadline,
         run: impl Fn(&mut Lent<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        let lacks_descriptors = |failure: &Failure| {
+            failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
+        };
         let lent = self.pool.lend(lane, connect_by).map_err(Failure::not_done);
         match lent.and_then(|mut lent| run(&mut lent)) {
             Err(failure) if lane != Lane::Caller && lacks_descriptors(&failure) => {
@@ -94,14 +95,12 @@ impl Single {
     fn finish(
         &self,
         lent: &mut Lent<'_>,
-        batch: &Batch,
-        about: About<'_>,
+        batch: &Batch<'_>,
         sent: Moment,
         deadline: Deadline,
     ) -> Vec<Carried> {
-        let mut carried =
-            self.peer.collect(lent, (batch.calls.len(), &batch.calls), sent, deadline);
-        self.reload(lent, batch, about, &mut carried, deadline);
+        let mut carried = self.peer.collect(lent, batch, sent, deadline);
+        self.reload(lent, batch, &mut carried, deadline);
         carried.into_iter().map(|one| self.peer.without_refusal(one)).collect()
     }
 
@@ -112,13 +111,12 @@ impl Single {
     fn reload(
         &self,
         lent: &mut Lent<'_>,
-        batch: &Batch,
-        about: About<'_>,
+        batch: &Batch<'_>,
         carried: &mut [Carried],
         deadline: Deadline,
     ) {
         let is_behind =
-            |call| about.sees(call).is_some_and(|name| self.peer.outbox.has_undone(name));
+            |call| batch.sees(call).is_some_and(|name| self.peer.outbox.has_undone(name));
         // A call that was cut off may have been carried out: that stays the answer.
         let is_again = |call: &usize| {
             self.is_undone(&carried[*call]) || (carried[*call].is_ok() && is_behind(*call))
@@ -131,16 +129,12 @@ impl Single {
             self.peer.discard(lent, &moved());
         }
         let own = batch.only(&again);
-        let requests: Vec<_> =
-            again.iter().filter_map(|call| about.requests().get(*call).copied()).collect();
-        let about = if requests.is_empty() { about } else { About::Requests(&requests) };
         let sent = self
-            .load(lent, &own, deadline)
-            .and_then(|()| self.peer.send(lent, &Letter::new(&own, about, deadline)));
+            .command(lent, &own.loads(), deadline)
+            .and_then(|()| self.peer.send(lent, &Letter::new(&own, Lane::Caller, deadline)));
         match sent {
             Ok(sent) => {
-                let answers =
-                    self.peer.collect(lent, (own.calls.len(), &own.calls), sent, deadline);
+                let answers = self.peer.collect(lent, &own, sent, deadline);
                 for (index, answer) in again.into_iter().zip(answers) {
                     carried[index] = answer;
                 }
@@ -161,48 +155,48 @@ impl Single {
         lacks_script(carried) || self.peer.is_refused(carried)
     }
 
-    /// Loads the scripts that these calls need. A failure means that none of them was made.
-    fn load(&self, lent: &mut Lent<'_>, batch: &Batch, deadline: Deadline) -> Result<(), Failure> {
-        let (load, count) = batch.loads();
-        let sent =
-            self.peer.send(lent, &Letter::new(&Batch::plain(load), About::Nothing, deadline));
-        let sent = sent.map_err(|failure| Failure::not_done(failure.error))?;
-        for answer in self.peer.collect(lent, (count, &[]), sent, deadline) {
-            match answer {
-                Ok(Heard { value: Value::ServerError(error), .. }) => {
-                    return Err(Failure::not_done(fault::server(&error)));
-                }
-                Ok(_) => {}
-                Err(failure) => return Err(Failure::not_done(failure.error)),
-            }
-        }
-        Ok(())
+    /// Sends commands that ask for no lock. After a failure they matter to nobody.
+    fn command(
+        &self,
+        lent: &mut Lent<'_>,
+        batch: &Batch<'_>,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let sent = self.peer.send(lent, &Letter::new(batch, Lane::Caller, deadline));
+        let answers = sent.map(|sent| self.peer.collect(lent, batch, sent, deadline));
+        let check = |answer: Carried| match answer?.value {
+            Value::ServerError(error) => Err(Failure::not_done(fault::server(&error))),
+            _ => Ok(()),
+        };
+        let done = answers.and_then(|answers| answers.into_iter().try_for_each(check));
+        done.map_err(|failure| Failure::not_done(failure.error))
     }
 }
 
 impl Route for Single {
-    fn carry(
-        &self,
-        lane: Lane,
-        batch: &Batch,
-        about: About<'_>,
-        deadline: Deadline,
-    ) -> Vec<Carried> {
-        let connect_by = connect_by(lane, deadline);
-        let letter = Letter { connect_by, ..Letter::new(batch, about, deadline) };
-        let carried = self.on_connection(lane, connect_by, |lent| {
+    fn carry(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried> {
+        let letter = Letter::new(batch, lane, deadline);
+        let carried = self.on_connection(lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
-            Ok(self.finish(lent, batch, about, sent, deadline))
+            Ok(self.finish(lent, batch, sent, deadline))
         });
-        carried.unwrap_or_else(|failure| all(batch, &failure))
+        carried.unwrap_or_else(|failure| vec![Err(failure); batch.calls.len()])
+    }
+
+    fn start<'a>(
+        &'a self,
+        lane: Lane,
+        batch: &'a Batch<'a>,
+        deadline: Deadline,
+    ) -> Result<Pending<'a>, Failure> {
+        // Others are asked after this one: it may not take all of their time only to be reached.
+        self.begin(lane, batch, Deadline::after(deadline.left() / 2), deadline, true)
     }
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
-        let connect_by = connect_by(lane, deadline);
         let batch = self.peer.gives.pack(&owed.identity.give());
-        let about = About::Nothing;
-        let letter = Letter { connect_by, most: MOST - 1, ..Letter::new(&batch, about, deadline) };
-        self.on_connection(lane, connect_by, |lent| {
+        let letter = Letter { most: MOST - 1, ..Letter::new(&batch, lane, deadline) };
+        self.on_connection(lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             if let Some(wire) = &mut lent.wire {
                 let (concern, when) = (Concern::Release, (sent, deadline));
@@ -217,18 +211,6 @@ impl Route for Single {
         self.read_idle(before, true);
     }
 
-    fn start<'a>(
-        &'a self,
-        lane: Lane,
-        batch: &'a Batch,
-        about: About<'a>,
-        deadline: Deadline,
-    ) -> Result<Box<dyn Pending + 'a>, Failure> {
-        // Others are asked after this one: it may not take all of their time only to be reached.
-        let ready_by = Deadline::after(deadline.left() / 2);
-        Ok(Box::new(self.begin(lane, batch, about, ready_by, deadline, true)?))
-    }
-
     fn is_silent(&self) -> bool {
         if !self.peer.outbox.is_overdue() {
             return false;
@@ -239,91 +221,86 @@ impl Route for Single {
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        let ping = &Batch::plain(redis::cmd("PING").get_packed_command());
-        let pong = self.on_connection(Lane::Caller, deadline, |lent| {
-            let sent = self.peer.send(lent, &Letter::new(ping, About::Nothing, deadline))?;
-            let pong = self.peer.collect(lent, (1, &[]), sent, deadline).pop();
-            pong.unwrap_or_else(|| Err(Failure::not_done(Error::bare(ErrorKind::Protocol))))
-        });
-        match pong.map_err(|failure| failure.error)? {
-            Heard { value: Value::ServerError(error), .. } => Err(fault::server(&error)),
-            _ => Ok(()),
+        let ping = Batch::default().command(&["PING"]);
+        let run = |lent: &mut Lent<'_>| self.command(lent, &ping, deadline);
+        self.on_connection(Lane::Caller, deadline, run).map_err(|failure| failure.error)
+    }
+}
+
+/// Replies that are waited for, or have come already.
+pub(in crate::store::redis) enum Pending<'a> {
+    Answered(Vec<Carried>),
+    Sent {
+        single: &'a Single,
+        lent: Lent<'a>,
+        batch: &'a Batch<'a>,
+        sent: Moment,
+        deadline: Deadline,
+    },
+}
+
+impl Pending<'_> {
+    /// What becomes readable when one comes; none where nothing will.
+    pub(in crate::store::redis) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Pending::Answered(_) => None,
+            Pending::Sent { lent, .. } => lent.wire.as_deref().map(Wire::fd),
         }
     }
-}
 
-/// A batch that was sent and not answered yet.
-pub(super) struct Started<'a> {
-    single: &'a Single,
-    lent: Lent<'a>,
-    batch: &'a Batch,
-    about: About<'a>,
-    sent: Moment,
-    deadline: Deadline,
-}
-
-impl Pending for Started<'_> {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.lent.wire.as_deref().map(Wire::fd)
+    /// Whether all of them have come by then, or there will be none.
+    pub(in crate::store::redis) fn is_answered(&mut self, until: Deadline) -> bool {
+        let Pending::Sent { lent, batch, .. } = self else { return true };
+        let Some(wire) = &mut lent.wire else { return true };
+        wire.has_whole(wire.unread.len() + batch.replies(), until)
     }
 
-    fn is_answered(&mut self, until: Deadline) -> bool {
-        let Some(wire) = &mut self.lent.wire else { return true };
-        let count = wire.unread.len() + self.batch.replies();
-        wire.has_whole(count, until)
+    /// Whether it is known by now that nothing was carried out.
+    pub(in crate::store::redis) fn is_in_vain(&self) -> bool {
+        matches!(self, Pending::Answered(all) if all.iter().all(Result::is_err))
     }
 
-    fn finish(mut self: Box<Self>) -> Vec<Carried> {
-        let Started { single, ref mut lent, batch, about, sent, deadline } = *self;
-        single.finish(lent, batch, about, sent, deadline)
+    /// All of them, by the deadline of the batch.
+    pub(in crate::store::redis) fn finish(self) -> Vec<Carried> {
+        match self {
+            Pending::Answered(carried) => carried,
+            Pending::Sent { single, mut lent, batch, sent, deadline } => {
+                single.finish(&mut lent, batch, sent, deadline)
+            }
+        }
     }
 
-    fn leave(mut self: Box<Self>) -> Vec<Carried> {
-        let Started { single, ref mut lent, batch, about, sent, deadline: by } = *self;
+    /// Leaves them to the next user of the connection: the outbox hears of them. All of them are
+    /// returned instead if they have come already.
+    pub(in crate::store::redis) fn leave(self) -> Vec<Carried> {
+        let (single, mut lent, batch, sent, by) = match self {
+            Pending::Answered(carried) => return carried,
+            Pending::Sent { single, lent, batch, sent, deadline } => {
+                (single, lent, batch, sent, deadline)
+            }
+        };
         let Some(wire) = &mut lent.wire else { return Vec::new() };
-        let (on, when) = (wire.unread.on, (sent, by));
-        for (index, call) in batch.calls.iter().enumerate() {
-            let subject = match about.requests().get(index) {
-                Some(&Request::Give { name, token, fence, ttl }) => {
+        let (outbox, on) = (&single.peer.outbox, wire.unread.on);
+        let vote = |token| {
+            outbox.asked(token, on);
+            Subject::Vote(token)
+        };
+        for call in &batch.calls {
+            let subject = match call.request {
+                Some(Request::Give { name, token, fence, ttl }) => {
                     let identity = Identity { name: Arc::from(name), token, fence, ttl };
                     let owed = Owed { identity: identity.clone(), until: sent.plus(ttl) };
-                    let id = single.peer.outbox.written(owed, Concern::Copy, on);
-                    Subject::Give(id, identity)
+                    Subject::Give(outbox.written(owed, Concern::Copy, on), identity)
                 }
-                Some(&Request::Take { token, .. }) => vote(single, token, on),
-                Some(&Request::Extend { token, reach, .. }) => {
-                    vote(single, reach.holder(token), on)
-                }
+                Some(Request::Take { token, .. }) => vote(token),
+                Some(Request::Extend { token, reach, .. }) => vote(reach.holder(token)),
                 None => Subject::Nothing,
             };
-            wire.unread.push(subject, when);
+            wire.unread.push(subject, (sent, by));
             if call.is_awaited {
-                wire.unread.push(Subject::Nothing, when);
+                wire.unread.push(Subject::Nothing, (sent, by));
             }
         }
         Vec::new()
     }
-}
-
-fn vote(single: &Single, token: Token, on: ConnectionId) -> Subject {
-    single.peer.outbox.asked(token, on);
-    Subject::Vote(token)
-}
-
-/// Making a connection is a part of waiting for one.
-pub(super) fn connect_by(lane: Lane, deadline: Deadline) -> Deadline {
-    match lane {
-        Lane::Give(patience) => deadline.min(Deadline::after(patience)),
-        Lane::Caller | Lane::Keeper => deadline,
-    }
-}
-
-/// No connection could be made, for want of descriptors or the like. (A pool that is in use is not
-/// meant.)
-fn lacks_descriptors(failure: &Failure) -> bool {
-    failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
-}
-
-pub(super) fn all(batch: &Batch, failure: &Failure) -> Vec<Carried> {
-    batch.calls.iter().map(|_| Err(failure.clone())).collect()
 }

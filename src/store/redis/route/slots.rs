@@ -169,12 +169,8 @@ impl Map {
 
     /// Gets the map if there is none yet, or if it is in doubt and no other thread is getting it.
     pub(super) fn freshen(&self, deadline: Deadline) -> Result<(), Error> {
-        if self.known.lock().owners.is_empty() {
-            let late = || Error::new(ErrorKind::NoAnswer, "looking for the servers of the Cluster");
-            let mut asking = self.asking.enter(deadline).ok_or_else(late)?;
-            // Another thread may have got it meanwhile.
-            let is_here = !self.known.lock().owners.is_empty();
-            return if is_here { Ok(()) } else { self.ask(&mut asking, deadline) };
+        if !self.is_known() {
+            return self.refresh(deadline);
         }
         if self.doubt.load(Ordering::Acquire)
             && let Some(mut asking) = self.asking.enter_now()
@@ -193,11 +189,16 @@ impl Map {
     }
 
     fn ask_again(&self, asking: &mut Asking, deadline: Deadline) -> Result<(), Error> {
-        if Moment::now().since(asking.asked) < PAUSE {
-            return Ok(());
+        match self.is_known() {
+            true if Moment::now().since(asking.asked) < PAUSE => Ok(()),
+            // Time must be left for the request that needs it.
+            true => self.ask(asking, Deadline::after(deadline.left() / 2)),
+            false => self.ask(asking, deadline),
         }
-        // Time must be left for the request that needs it.
-        self.ask(asking, Deadline::after(deadline.left() / 2))
+    }
+
+    fn is_known(&self) -> bool {
+        !self.known.lock().owners.is_empty()
     }
 
     /// Asks one server after the other, until one tells.

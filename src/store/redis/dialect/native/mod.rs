@@ -52,14 +52,18 @@ impl Dialect for Native {
         &self.0
     }
 
-    fn pack<'e>(&self, requests: &[Request<'_>], wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>) -> Batch {
+    fn pack<'a, 'e>(
+        &self,
+        requests: &[Self::Request<'a>],
+        wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
+    ) -> Batch<'a> {
         let mut packer = Packer::new(&self.0, requests.len());
         let (mut hex, mut member) = ([0; HEX], Vec::new());
         for request in requests {
             let (Request::Take { name, token, ttl, .. }
             | Request::Extend { name, token, ttl, .. }
             | Request::Give { name, token, ttl, .. }) = *request;
-            packer.name(name);
+            packer.begin(name, Some(*request));
             let script = self.script(request);
             let mine = token.hex(&mut hex).as_bytes();
             let span = ttl.min(self.0.claim_window);

@@ -120,7 +120,11 @@ impl Dialect for Quorum {
         &self.0
     }
 
-    fn pack<'e>(&self, ballots: &[Ballot<'_>], wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>) -> Batch {
+    fn pack<'a, 'e>(
+        &self,
+        ballots: &[Self::Request<'a>],
+        wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
+    ) -> Batch<'a> {
         let mut packer = Packer::new(&self.0, ballots.len());
         let (mut hex, mut member) = ([0; HEX], Vec::new());
         for ballot in ballots {
@@ -129,7 +133,7 @@ impl Dialect for Quorum {
             | Ballot::Extend { name, token, .. }
             | Ballot::Fill { name, token, .. }
             | Ballot::Give { name, token, .. }) = *ballot;
-            packer.name(name);
+            packer.begin(name, ballot.request());
             let script = script(ballot);
             let mine = token.hex(&mut hex).as_bytes();
             let text = Arg::Text(mine);

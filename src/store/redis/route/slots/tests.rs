@@ -55,7 +55,7 @@ impl Fake {
 struct NoGives;
 
 impl Gives for NoGives {
-    fn pack(&self, _: &Request<'_>) -> Batch {
+    fn pack<'a>(&self, _: &Request<'a>) -> Batch<'a> {
         Batch::default()
     }
 

@@ -28,7 +28,6 @@ use crate::store::redis::dialect::{Batch, notice};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
 use crate::store::redis::route::{Carried, Gives};
-use crate::store::redis::unread::About;
 use crate::store::redis::way::Way;
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
 use crate::token::Token;
@@ -93,9 +92,9 @@ impl World {
     }
 
     /// What is said to a batch of one call.
-    pub(crate) fn carry(&self, batch: &Batch) -> Value {
+    pub(crate) fn carry(&self, batch: &Batch<'_>) -> Value {
         let deadline = Deadline::after(PATIENCE);
-        self.route.carry(Lane::Caller, batch, About::Nothing, deadline).remove(0).unwrap().value
+        self.route.carry(Lane::Caller, batch, deadline).remove(0).unwrap().value
     }
 
     /// The server ends in some way and is started again; who asked it before has to connect again.
@@ -272,7 +271,7 @@ pub(crate) fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
 struct Nobody;
 
 impl Gives for Nobody {
-    fn pack(&self, _: &Request<'_>) -> Batch {
+    fn pack<'a>(&self, _: &Request<'a>) -> Batch<'a> {
         unreachable!()
     }
 

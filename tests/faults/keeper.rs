@@ -9,7 +9,10 @@ use leasehold::{Client, Event, EventKind, Events, Lease, LossReason};
 use redis::Value;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const EXTEND: &str = include_str!("../../src/store/redis/dialect/native/extend.lua");
+const EXTEND: &str = concat!(
+    include_str!("../../src/store/redis/dialect/lock.lua"),
+    include_str!("../../src/store/redis/dialect/native/extend.lua"),
+);
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)

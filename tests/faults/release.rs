@@ -7,8 +7,12 @@ use leasehold::{Client, ErrorKind, Lease};
 use redis::Value;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const EXTEND: &str = include_str!("../../src/store/redis/dialect/native/extend.lua");
+const EXTEND: &str = concat!(
+    include_str!("../../src/store/redis/dialect/lock.lua"),
+    include_str!("../../src/store/redis/dialect/native/extend.lua"),
+);
 const GIVE: &str = concat!(
+    include_str!("../../src/store/redis/dialect/lock.lua"),
     include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
     include_str!("../../src/store/redis/dialect/native/give.lua"),
 );

@@ -13,10 +13,12 @@ use redis::Value;
 
 const LIMIT: Duration = Duration::from_secs(10);
 const TAKE: &str = concat!(
+    include_str!("../../src/store/redis/dialect/lock.lua"),
     include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
     include_str!("../../src/store/redis/dialect/native/take.lua"),
 );
 const GIVE: &str = concat!(
+    include_str!("../../src/store/redis/dialect/lock.lua"),
     include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
     include_str!("../../src/store/redis/dialect/native/give.lua"),
 );

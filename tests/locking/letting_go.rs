@@ -12,6 +12,7 @@ use leasehold::{Client, Lease};
 use redis::Value;
 
 const GIVE: &str = concat!(
+    include_str!("../../src/store/redis/dialect/lock.lua"),
     include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
     include_str!("../../src/store/redis/dialect/native/give.lua"),
 );

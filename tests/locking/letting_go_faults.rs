@@ -8,6 +8,7 @@ use leasehold::{Client, Event, EventKind, Events, Lease, LossReason};
 use redis::Value;
 
 const GIVE: &str = concat!(
+    include_str!("../../src/store/redis/dialect/lock.lua"),
     include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
     include_str!("../../src/store/redis/dialect/native/give.lua"),
 );

@@ -10,7 +10,8 @@ use crate::error::{Error, ErrorKind};
 use crate::store::millis;
 
 static INIT: Script = script!("guard.lua", "init.lua").guarded();
-static BEGIN: Script = script!("guard.lua", "begin.lua").guarded();
+/// Begins the quarantine of a server that may have lost data, where it has not begun.
+static BEGIN: Script = script!("guard.lua", "guarded.lua").guarded();
 
 /// How the servers of a store are guarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

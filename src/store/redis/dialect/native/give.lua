@@ -1,8 +1,6 @@
 -- Gives up a token: its place in the queue, and the lock if it is the token's, for the first
--- living waiter.
+-- living waiter. Behind lock.lua and hand_over.lua.
 --
--- KEYS     as in take.lua
--- ARGV[1]  the token
 -- ARGV[2]  the last fence that was used under it, or 0 where none was
 -- ARGV[3]  its member in the queue; empty where it cannot be there
 --
@@ -16,14 +14,7 @@
 -- over as any other give. A lock with the token and other fences was taken by a take that arrived
 -- late, and nobody knows of it: it is freed, and answered with 0.
 
-local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
-local token, fence, member = ARGV[1], ARGV[2], ARGV[3]
-
-local holder = redis.pcall('GET', lock)
-if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Called again, so that the error names this line, and with it the command.
-  return redis.call('GET', lock)
-end
+local fence, member = ARGV[2], ARGV[3]
 local mine, taken = holder == token, holder and holder ~= token
 
 local stored = redis.pcall('GET', side)
@@ -67,7 +58,7 @@ end
 local left = queued
 if queued then
   local time, came, reserved = redis.call('TIME')
-  came, reserved, left = hand_over(lock, side, queue, time[1] * 1000000 + time[2], tonumber(last))
+  came, reserved, left = hand_over(time[1] * 1000000 + time[2], tonumber(last))
   if came == 'some' then
     return answer + 2
   end

@@ -4,11 +4,9 @@
 
 do
   local time = redis.call('TIME')
-  local marker = read_marker()
-  if not may_grant(marker, time[1] * 1000000 + time[2]) then
-    hand_over = function(_, _, _, _, last)
+  if not may_grant(read_marker(), time[1] * 1000000 + time[2]) then
+    hand_over = function(_, last)
       return 'refused', last, true
     end
   end
 end
-

@@ -1,7 +1,4 @@
--- Hands a free lock to the first living waiter. Stands in front of take.lua and give.lua.
---
--- The queue is a sorted set of "<token> <span> <channel>", by ticket: for how many milliseconds the
--- token is granted the lock at first, and where its client is told.
+-- Hands a free lock to the first living waiter. Behind lock.lua, in front of take.lua and give.lua.
 --
 -- A client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>", or
 --                   an empty message: the number of receivers shows whether anybody listens
@@ -19,7 +16,7 @@ end
 
 -- Removes dead waiters at the head of the queue, `most` at most, and returns how many. When one is
 -- dead, often its whole host or process is, so the others are tried with one command each.
-local function pass_over(queue, me, most)
+local function pass_over(me, most)
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', queue, 0, most - 1)) do
     local channel = string.match(member, '^%x+ %d+ (.+)$')
@@ -40,7 +37,7 @@ end
 --   "none"                 nobody is before me
 --   "some"                 all that were tried are dead, and more are left
 --   "refused"              the caller may not read the queue, or may not publish: it is as it was
-local function hand_over(lock, side, queue, now, last, me)
+local function hand_over(now, last, me)
   local SIDE_TTL, MAX_FENCE = 90000000, 9007199254740991
   -- How many fences a waiter is granted, and how many dead waiters a script removes at most: that
   -- many take the server 8 ms.
@@ -86,6 +83,6 @@ local function hand_over(lock, side, queue, now, last, me)
         return 'given', last, more, tonumber(span)
       end
     end
-    tried = tried + 1 + pass_over(queue, me, 1000)
+    tried = tried + 1 + pass_over(me, 1000)
   end
 end

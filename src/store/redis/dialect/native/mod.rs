@@ -22,24 +22,19 @@ use crate::store::{Failure, Look, Place, Reach, Reply, Request, millis};
 use crate::token::HEX;
 
 /// A client that takes will give, perhaps with the last thing that it does.
-static TAKE: Script = script!("hand_over.lua", "take.lua").leading(&GIVE);
-static GIVE: Script = script!("hand_over.lua", "give.lua");
+static TAKE: Script = script!("../lock.lua", "hand_over.lua", "take.lua").leading(&GIVE);
+static GIVE: Script = script!("../lock.lua", "hand_over.lua", "give.lua");
+static EXTEND: Script = script!("../lock.lua", "extend.lua");
 /// Where the server is guarded.
 static GUARDED_TAKE: Script =
-    script!("../guard.lua", "guarded_take.lua", "hand_over.lua", "take.lua")
+    script!("../guard.lua", "../guarded.lua", "../lock.lua", "hand_over.lua", "take.lua")
         .guarded()
         .leading(&GUARDED_GIVE);
 static GUARDED_GIVE: Script =
-    script!("../guard.lua", "hand_over.lua", "guarded_give.lua", "give.lua").guarded();
-static EXTEND: Script = script!("extend.lua");
-static PASS: Script = script!("pass.lua");
-/// As a take: a server that lost data may know of a lock that was passed on since.
-static GUARDED_PASS: Script = script!("../guard.lua", "guarded_take.lua", "pass.lua").guarded();
-
-/// Without the guard, and with it.
-static TAKES: [&Script; 2] = [&TAKE, &GUARDED_TAKE];
-static GIVES: [&Script; 2] = [&GIVE, &GUARDED_GIVE];
-static PASSES: [&Script; 2] = [&PASS, &GUARDED_PASS];
+    script!("../guard.lua", "../lock.lua", "hand_over.lua", "guarded_give.lua", "give.lua")
+        .guarded();
+static GUARDED_EXTEND: Script =
+    script!("../guard.lua", "../guarded.lua", "../lock.lua", "extend.lua").guarded();
 
 /// How one client's locks are written.
 pub(in crate::store::redis) struct Native(pub(in crate::store::redis) Format);
@@ -82,17 +77,19 @@ impl Dialect for Native {
                     packer.replicated(script, 3, &args[..if may_stand { 6 } else { 4 }]);
                 }
                 Request::Extend { fence, reach, .. } => {
-                    let mut other = [0; HEX];
-                    let (mode, keys) = match reach {
-                        Reach::Grow => (&b"grow"[..], 1),
-                        Reach::Set => (&b"set"[..], 1),
-                        Reach::Pass(to) => (to.hex(&mut other).as_bytes(), 2),
-                        // A claim has nothing to do in the queue, and must not wait for it while a
-                        // Cluster moves the slot.
-                        Reach::Refresh => (&b"claim"[..], 2),
+                    let (mut digits, mut other) = ([0; HEX], &b""[..]);
+                    let (mode, keys, count) = match reach {
+                        Reach::Grow => (&b"grow"[..], 1, 3),
+                        Reach::Set => (&b"set"[..], 1, 3),
+                        Reach::Refresh => (&b"claim"[..], 2, 4),
+                        Reach::Pass(to) => {
+                            other = to.hex(&mut digits).as_bytes();
+                            (&b"pass"[..], 2, 5)
+                        }
                     };
-                    let args = [text, ttl, Arg::Text(mode), Arg::Number(fence)];
-                    packer.call(script, keys, &args[..keys + 2]);
+                    let (mode, fence) = (Arg::Text(mode), Arg::Number(fence));
+                    let args = [text, ttl, mode, fence, Arg::Text(other)];
+                    packer.call(script, keys, &args[..count]);
                 }
                 Request::Give { fence, .. } => {
                     write_member(&mut member, mine, span, &wakeup(name).channel);
@@ -117,16 +114,19 @@ impl Dialect for Native {
             }
             (Request::Give { .. }, Value::Int(1 | 3)) => Ok((Reply::Given, 0)),
             (Request::Give { .. }, Value::Int(2)) => Ok((Reply::NotMine, 0)),
-            (Request::Extend { .. }, Value::Int(1)) => Ok((Reply::Extended, 0)),
             (Request::Give { .. } | Request::Extend { .. }, Value::Int(0)) => {
                 Ok((Reply::NotMine, 0))
             }
-            (request, Value::BulkString(text)) => match self.0.refusal(&text) {
+            (Request::Extend { .. }, Value::Int(1)) => Ok((Reply::Extended, 0)),
+            (Request::Extend { reach: Reach::Refresh, .. }, Value::Int(server @ 1..)) => {
+                Ok((Reply::Extended, server.unsigned_abs()))
+            }
+            (_, Value::BulkString(text)) => match self.0.refusal(&text) {
                 Some(refusal) => {
                     let refused = refusal.map_or_else(|error| error, |(left, _)| quarantined(left));
                     return Err(Failure::not_done(refused));
                 }
-                None => read_taken(request, &text).unwrap_or_else(|| Err(unreadable(&text))),
+                None => read_taken(&text).unwrap_or_else(|| Err(unreadable(&text))),
             },
             (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
         };
@@ -162,43 +162,45 @@ impl Native {
     }
 
     fn script(&self, request: &Request<'_>) -> &'static Script {
-        let guarded = usize::from(self.0.guard.is_some());
+        let guarded = self.0.guard.is_some();
         match request {
-            Request::Take { .. } | Request::Extend { reach: Reach::Refresh, .. } => TAKES[guarded],
-            Request::Extend { reach: Reach::Pass(_), .. } => PASSES[guarded],
-            // Without the guard, which lets a claim pass as well: they grant nothing, and only
-            // prolong what the server says is the token's. On a server that lost data, this can be
-            // a lease that was given up or ran out since, which nobody extends; or the holder's
-            // own, and nobody else is granted the lock before that has ended.
+            Request::Take { .. } if guarded => &GUARDED_TAKE,
+            Request::Take { .. } => &TAKE,
+            Request::Give { .. } if guarded => &GUARDED_GIVE,
+            Request::Give { .. } => &GIVE,
+            // A server that lost data may know of a lock that was passed on since.
+            Request::Extend { reach: Reach::Refresh | Reach::Pass(_), .. } if guarded => {
+                &GUARDED_EXTEND
+            }
+            // The others grant nothing, and only prolong what the server says is the token's. On a
+            // server that lost data, this can be a lease that was given up or ran out since, which
+            // nobody extends; or the holder's own, and nobody else is granted the lock before that
+            // has ended.
             Request::Extend { .. } => &EXTEND,
-            Request::Give { .. } => GIVES[guarded],
         }
     }
 }
 
 /// Reads a reply of take.lua; `None` if it is none.
-fn read_taken(request: &Request<'_>, text: &[u8]) -> Option<Result<(Reply, u64), Error>> {
+fn read_taken(text: &[u8]) -> Option<Result<(Reply, u64), Error>> {
     let mut words = Words(Some(text));
-    let claim = matches!(request, Request::Extend { .. });
     let sign = words.word()?;
+    if sign == b"F" {
+        return Some(Err(foreign(&String::from_utf8_lossy(words.rest()))));
+    }
     let mut number = || words.number();
     Some(Ok(match sign {
         b"G" => {
             let (fence, block, server) = (number()?, number()?, number()?);
             let known = (1..=MAX_FENCE).contains(&fence) && block > 0;
             let block = u32::try_from(block).ok().filter(|_| known)?;
-            (if claim { Reply::Extended } else { Reply::Granted { fence, block } }, server)
+            (Reply::Granted { fence, block }, server)
         }
         b"B" => {
             let (free_in, server) = (Duration::from_millis(number()?), number()?);
             let (rank, ticket, ours) = (number()?, number()?, number()? == 1);
             let rank = u32::try_from(rank).ok()?;
             (Reply::Busy { free_in, ticket, rank, ours }, server)
-        }
-        b"L" => (Reply::NotMine, 0),
-        b"F" if claim => (Reply::NotMine, 0),
-        b"F" => {
-            return Some(Err(foreign(&String::from_utf8_lossy(words.rest()))));
         }
         _ => return None,
     }))

@@ -1,20 +1,14 @@
--- Takes a lock for a token, stands in its queue, or confirms that the token has it.
+-- Takes a lock for a token, or stands in its queue. Behind lock.lua and hand_over.lua.
 --
--- KEYS[1]  the lock: the holder's token, with its ttl
--- KEYS[2]  its side key: "<1 if anybody may stand in the queue, else 0> <last fence reserved>
---          <first fence of the last grant> <token it was for>"
--- KEYS[3]  its queue; a claim has none
--- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
--- ARGV[3]  "try", "join" or "claim": only confirm, never take
--- ARGV[4]  how many fences; of a claim, a fence of the grant
+-- ARGV[3]  "try" or "join"
+-- ARGV[4]  how many fences
 -- ARGV[5]  its member in the queue: of a join, and of a try that may stand there already
 -- ARGV[6]  of a join: the ticket of an earlier poll, or 0
 --
 -- Replies  "G <first fence> <fences> <server time in µs>"  the lock is the token's
 --          "B <ttl left in ms> <server time> <rank> <ticket> <1 if the holder is of this library,
 --             else 0>"     it is not. With no ttl left, others may be before the token: poll again
---          "L"             claimed, and not the token's
 --          "F <why>"       the key is not a lease
 --          an error        the lock is not the token's
 --
@@ -22,22 +16,12 @@
 -- place. The fence is written before the lock: when the second write fails, a number is skipped
 -- and nobody holds. Another holder's value and ttl are never touched.
 
-local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
-local token, ttl, mode, member = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local ttl, mode, member = ARGV[2], ARGV[3], ARGV[5]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-
-local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
-  if string.find(holder.err, 'WRONGTYPE', 1, true) then
-    return 'F it is of another type'
-  end
-  -- Called again, so that the error names this line, and with it the command.
-  return redis.call('GET', lock)
-end
-if mode == 'claim' and holder ~= token then
-  return 'L'
+  return 'F it is of another type'
 end
 
 local SIDE_TTL = 90000000
@@ -102,21 +86,11 @@ if holder and holder ~= token then
 end
 
 if holder then
-  local claimed = mode == 'claim' and tonumber(ARGV[4])
-  if claimed and first > 0 and (owner ~= token or claimed < first or claimed > last) then
-    return 'L'
-  end
   if redis.call('PTTL', lock) < tonumber(ttl) then
     redis.call('PEXPIRE', lock, ttl)
   end
-  if claimed and first == 0 then
-    -- Its side key is lost, and with it how long its block is: no block is longer than this.
-    last, first = math.max(last, claimed + 1023), claimed
-    note(true, last, first, token)
-  elseif owner == token then
+  if owner == token then
     redis.call('PEXPIRE', side, SIDE_TTL)
-  end
-  if owner == token or claimed then
     if member and queued then
       redis.call('ZREM', queue, member)
     end
@@ -136,7 +110,7 @@ if queued and not holder then
   redis.call('DEL', lock)
   local ticket = mode == 'join' and stand() or nil
   local came, left
-  came, last, queued, left = hand_over(lock, side, queue, now, last, member)
+  came, last, queued, left = hand_over(now, last, member)
   if came == 'given' or came == 'some' then
     return busy(left or 0, ticket, true)
   end

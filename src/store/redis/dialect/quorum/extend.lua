@@ -1,8 +1,6 @@
--- Sets the ttl of a lock that is the token's on a node, or passes it on to another token. Behind
--- vote.lua: an extension counts only where the node forgot nothing.
+-- Sets the ttl of a lock that is the token's on a node, or passes it on to another token. It counts
+-- only where the node forgot nothing.
 --
--- KEYS     lock and side key, as in take.lua
--- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "grow": never make the ttl shorter; "refresh": the same, and keep the side key too;
 --          "set": make it just this; "pass": as "grow", and the lock becomes the other token's, or is
@@ -12,10 +10,9 @@
 -- Replies  1 if the lock is the token's, or the other token's by now, for this ttl or longer; 0 if
 --          it is not; after an error nothing was changed that anybody relies on
 --
--- Safe to send twice and to arrive late: "grow" never cuts what a later extension has promised, and
--- "set" is only sent for a lease that nobody relies on any more.
+-- Safe to send twice and to arrive late, as native/extend.lua.
 
-local mode = ARGV[3]
+local ttl, mode = ARGV[2], ARGV[3]
 
 if mode == 'pass' and holder == token then
   local stored = redis.call('GET', side)

@@ -1,8 +1,6 @@
 -- Stores a lock on a node that lacks it, for a token that has it on a majority without this node, so
--- this is no vote. Behind vote.lua: a node that forgot what it granted is filled only later.
+-- this is no vote. A node that forgot what it granted is filled only after its quarantine.
 --
--- KEYS     lock and side key, as in take.lua
--- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  the fence that the token holds the lock under; no attempt of the token has a larger number
 --
@@ -26,5 +24,5 @@ end
 -- take is granted nothing.
 last = math.max(tonumber(last), math.min(tonumber(ARGV[3]) + 1023, 9007199254740991))
 redis.call('SET', side, string.format('%s %.0f %.0f %s', queued, last, ARGV[3], token), 'PX', 90000000)
-redis.call('SET', lock, token, 'PX', ttl)
+redis.call('SET', lock, token, 'PX', ARGV[2])
 return 1

@@ -2,8 +2,6 @@
 -- needs a majority, so it is handed to nobody: the first two are told that it is free. Not guarded:
 -- a node that lost its data has to forget the token as well.
 --
--- KEYS     as in take.lua
--- ARGV[1]  the token
 -- ARGV[2]  the attempt: a lock that a later attempt was granted stays. 0 for any attempt
 -- ARGV[3]  its member in the queue; empty where it cannot be there, or stays
 -- ARGV[4]  1 to tell waiters "F <token> <lock's key>", else 0
@@ -14,14 +12,7 @@
 -- Safe to send twice: a second copy finds nothing, or somebody else's token. A client without rights
 -- to the queue frees the lock all the same.
 
-local lock, side, queue = KEYS[1], KEYS[2], KEYS[3]
-local token, attempt, member = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-
-local holder = redis.pcall('GET', lock)
-if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  -- Called again, so that the error names this line, and with it the command.
-  return redis.call('GET', lock)
-end
+local attempt, member = tonumber(ARGV[2]), ARGV[3]
 local mine = holder == token
 
 -- A side key that cannot be read is left alone, and the lock is given all the same.

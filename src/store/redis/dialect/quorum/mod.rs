@@ -22,11 +22,18 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Look, Place, Reach, Reply, Request, millis};
 use crate::token::{HEX, Token};
 
-static TAKE: Script = script!("../guard.lua", "vote.lua", "take.lua").guarded().leading(&GIVE);
-static RAISE: Script = script!("../guard.lua", "vote.lua", "raise.lua").guarded();
-static EXTEND: Script = script!("../guard.lua", "vote.lua", "extend.lua").guarded();
-static FILL: Script = script!("../guard.lua", "vote.lua", "fill.lua").guarded();
-static GIVE: Script = script!("give.lua");
+/// What comes before every vote: whether the node has one, and whose the lock is.
+macro_rules! ballot {
+    ($file:literal) => {
+        script!("../guard.lua", "../guarded.lua", "../lock.lua", $file).guarded()
+    };
+}
+
+static TAKE: Script = ballot!("take.lua").leading(&GIVE);
+static RAISE: Script = ballot!("raise.lua");
+static EXTEND: Script = ballot!("extend.lua");
+static FILL: Script = ballot!("fill.lua");
+static GIVE: Script = script!("../lock.lua", "give.lua");
 
 /// How one client's locks are written on one node.
 pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);

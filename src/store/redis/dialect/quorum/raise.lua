@@ -1,8 +1,5 @@
--- Raises the fence under which a node granted a lock to the largest that any node granted. Behind
--- vote.lua.
+-- Raises the fence under which a node granted a lock to the largest that any node granted.
 --
--- KEYS     lock and side key, as in take.lua
--- ARGV[1]  the token
 -- ARGV[2]  the attempt
 -- ARGV[3]  the fence
 --

@@ -1,15 +1,10 @@
 -- One node's part in taking a lock for a token: it grants, or stands the token in its queue, which
--- only says who is told that the lock is free. Behind vote.lua.
+-- only says who is told that the lock is free.
 --
--- KEYS[1]  the lock: the holder's token, with its ttl
--- KEYS[2]  its side key: "<1 if anybody may stand in the queue, else 0> <last fence> <attempt of the
---          last grant> <token it was for>"
--- KEYS[3]  its queue
--- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  the attempt: the client's own clock in µs, larger each time that the client asks
 -- ARGV[4]  "try" or "join"
--- ARGV[5]  its member in the queue, "<token> <span> <channel>"; empty where it cannot be there
+-- ARGV[5]  its member in the queue; empty where it cannot be there
 -- ARGV[6]  of a join: the ticket of an earlier poll, or 0
 -- ARGV[7]  how many fences
 --
@@ -27,7 +22,7 @@
 -- overtaken by a later attempt of the token, and takes nothing. The fence is written before the
 -- lock: when the second write fails, a number is skipped and nobody holds.
 
-local queue, attempt, mode, member = KEYS[3], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local ttl, attempt, mode, member = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local more = tonumber(ARGV[7]) - 1
 
 if attempt > now + 3600000000 then

@@ -1,0 +1,16 @@
+-- Asks the guard, behind guard.lua, whose "Q ..." and "T ..." are replies of the script then.
+--
+-- A claim is confirmed whatever the guard says: it is sent only for a lease that is valid, so nobody
+-- else was granted the lock meanwhile, and it is refused where the lock is not the token's any more.
+-- It begins the quarantine as the others do, and goes on if that fails.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if ARGV[3] == 'claim' then
+  pcall(refusal, now)
+else
+  local refused = refusal(now)
+  if refused then
+    return refused
+  end
+end

@@ -1,0 +1,15 @@
+-- In front of every script about a name: its keys, which docs/protocol.md describes, and what the
+-- lock holds; a table where it is of another type.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its side key
+-- KEYS[3]  its queue
+-- ARGV[1]  the token
+
+local lock, side, queue, token = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
+  -- Called again, so that the error names this line, and with it the command.
+  return redis.call('GET', lock)
+end

@@ -36,10 +36,11 @@
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
  *
  * Handles. All types are incomplete: what a program holds are handles, which look like pointers and
- * are never followed. Whoever gets one frees it, in any order; freeing NULL does nothing. A handle
- * that is NULL, was freed, is of another type or was made up is LEASEHOLD_ERR_HANDLE, and no more
- * than that happens. (Handles are not memory: a tool that looks for leaks does not see them, but
- * leasehold_handle_count() counts them.)
+ * are never followed. The program frees each of them with the function that its type names, in any
+ * order; freeing NULL does nothing. A handle that is NULL, was freed, is of another type or was made
+ * up is LEASEHOLD_ERR_HANDLE, or 0, false or an empty string where a function returns no status, and
+ * no more than that happens. (Handles are not memory: a tool that looks for leaks does not see them,
+ * but leasehold_handle_count() counts them.)
  *
  * Outputs come before the error. They are written on success only, and must not be NULL.
  *
@@ -47,7 +48,8 @@
  * byte. They are copied. Names may hold any byte. Text is UTF-8.
  *
  * Strings come out borrowed: the caller never frees one. They are static, or they belong to the
- * handle that they came from and end with it. They end with a zero byte.
+ * handle that they came from and are valid until it is freed. They are never NULL, and end with a
+ * zero byte.
  *
  * Times are milliseconds in an int64_t. A negative one is refused.
  *
@@ -248,16 +250,12 @@ leasehold_status leasehold_error_status(const leasehold_error *error);
 const char *leasehold_error_message(const leasehold_error *error);
 
 /**
- * Only what is special about this failure, without the sentences that
- * leasehold_status_message() and leasehold_status_advice() have for its status; may be empty.
- * Borrowed: it is valid until the error is freed. Never NULL. Any thread.
+ * Only what is special about this failure, without the sentences that leasehold_status_message()
+ * and leasehold_status_advice() have for its status; may be empty. Borrowed. Any thread.
  */
 const char *leasehold_error_detail(const leasehold_error *error);
 
-/**
- * Frees an error and its strings. Does nothing for NULL, and for a handle that is wrong. Any
- * thread.
- */
+/** Frees an error and its strings. Any thread. */
 void leasehold_error_free(leasehold_error *error);
 
 /* ---- Setting up a client --------------------------------------------------------------------- */
@@ -287,8 +285,7 @@ void leasehold_error_free(leasehold_error *error);
  * max_ttl is the longest ttl that a lock may have: 24 hours by default, and 60 seconds in a quorum
  * and with guard_data_loss=yes.
  *
- * Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
- * LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+ * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
  */
 leasehold_status leasehold_config_from_url(const char *url,
                                            size_t url_length,
@@ -299,8 +296,8 @@ leasehold_status leasehold_config_from_url(const char *url,
  * Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
  * "sqlite:", as the command `leasehold` does.
  *
- * Writes `*config` on success; free it with leasehold_config_free(). Any thread, as long as none
- * changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+ * Any thread, as long as none changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
+ * malformed URL.
  */
 leasehold_status leasehold_config_from_env(leasehold_config **config, leasehold_error **error);
 
@@ -343,16 +340,10 @@ leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
  */
 leasehold_status leasehold_config_set_claim_window_ms(leasehold_config *config, int64_t window_ms);
 
-/**
- * The store as people may see it, without user and password. Borrowed: it is valid until the
- * configuration is freed. Never NULL; empty for a wrong handle. Any thread.
- */
+/** The store as people may see it, without user and password. Borrowed. Any thread. */
 const char *leasehold_config_store(const leasehold_config *config);
 
-/**
- * Frees a configuration. Clients that were opened with it go on. Does nothing for NULL, and for a
- * handle that is wrong. Any thread.
- */
+/** Frees a configuration. Clients that were opened with it go on. Any thread. */
 void leasehold_config_free(leasehold_config *config);
 
 /* ---- Clients --------------------------------------------------------------------------------- */
@@ -384,8 +375,7 @@ typedef int32_t leasehold_counter;
  * A Redis store connects when it is first asked, so a client can be opened before its server;
  * leasehold_client_ping() asks at once. An SQLite file is opened here.
  *
- * Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors:
- * LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
+ * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
  */
 leasehold_status leasehold_client_open(const char *url,
                                        size_t url_length,
@@ -396,8 +386,7 @@ leasehold_status leasehold_client_open(const char *url,
  * Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
  * file of the user's, which needs no server.
  *
- * Writes `*client` on success; free it with leasehold_client_free(). Any thread, as long as none
- * changes the environment. Errors: as leasehold_client_open().
+ * Any thread, as long as none changes the environment. Errors: as leasehold_client_open().
  */
 leasehold_status leasehold_client_open_env(leasehold_client **client, leasehold_error **error);
 
@@ -405,8 +394,8 @@ leasehold_status leasehold_client_open_env(leasehold_client **client, leasehold_
  * Opens a store that was set up in code. The configuration stays the caller's to free; it can open
  * more clients, and cannot be changed any more.
  *
- * Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors: as
- * leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out of range.
+ * Any thread. Errors: as leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out
+ * of range.
  */
 leasehold_status leasehold_client_open_config(leasehold_config *config,
                                               leasehold_client **client,
@@ -421,8 +410,7 @@ leasehold_status leasehold_client_open_config(leasehold_config *config,
  * LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
  * begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks.
  *
- * Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
- * LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+ * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
  */
 leasehold_status leasehold_client_lock(leasehold_client *client,
                                        const char *name,
@@ -440,8 +428,7 @@ leasehold_status leasehold_client_ping(leasehold_client *client, leasehold_error
  * Subscribes to what happens to the leases of this client from now on. Each subscription gets
  * every event.
  *
- * Writes `*events` on success; free it with leasehold_events_free(). Any thread. Errors:
- * LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
+ * Any thread. Errors: LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
  */
 leasehold_status leasehold_client_events(leasehold_client *client,
                                          leasehold_events **events,
@@ -459,10 +446,7 @@ leasehold_status leasehold_client_counter(const leasehold_client *client,
                                           uint64_t *count,
                                           leasehold_error **error);
 
-/**
- * The store as people may see it, without user and password. Borrowed: it is valid until the
- * client is freed. Never NULL; empty for a wrong handle. Any thread.
- */
+/** The store as people may see it, without user and password. Borrowed. Any thread. */
 const char *leasehold_client_store(const leasehold_client *client);
 
 /**
@@ -488,8 +472,7 @@ leasehold_status leasehold_client_close_within(leasehold_client *client,
 /**
  * Closes the client as leasehold_client_close() does, and frees its handle. Locks, leases and
  * subscriptions that came from it keep their handles, which are to be freed too; their calls
- * return LEASEHOLD_ERR_CLOSED. Does nothing for NULL, and for a handle that is wrong; in a forked
- * child, nothing that is the parent's. Any thread.
+ * return LEASEHOLD_ERR_CLOSED. Any thread.
  */
 void leasehold_client_free(leasehold_client *client);
 
@@ -590,8 +573,7 @@ leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
 
 /**
  * The name, and its length in `*length` unless that is NULL. A zero byte follows it, and it may
- * hold others. Borrowed: it is valid until the lock is freed. Never NULL; empty for a wrong
- * handle. Any thread.
+ * hold others. Borrowed. Any thread.
  */
 const char *leasehold_lock_name(const leasehold_lock *lock, size_t *length);
 
@@ -660,8 +642,7 @@ leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
  * LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
  * program that attached it has extended it first. The token alone is enough to release the lock.
  *
- * Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
- * LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
+ * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
  */
 leasehold_status leasehold_lock_attach(leasehold_lock *lock,
                                        const char *token,
@@ -673,27 +654,24 @@ leasehold_status leasehold_lock_attach(leasehold_lock *lock,
 /**
  * Looks who has the lock, without touching it.
  *
- * Writes `*state` on success; free it with leasehold_lock_state_free(). Any thread. Errors: what kept
- * the store from answering, by io_timeout.
+ * Any thread. Errors: what kept the store from answering, by io_timeout.
  */
 leasehold_status leasehold_lock_inspect(leasehold_lock *lock,
                                         leasehold_lock_state **state,
                                         leasehold_error **error);
 
 /**
- * Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within
- * 200 ms (those whose request is under way by io_timeout). Does nothing for NULL, and for a handle
- * that is wrong. Any thread.
+ * Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within 200
+ * ms (those whose request is under way by io_timeout). Any thread.
  */
 void leasehold_lock_free(leasehold_lock *lock);
 
-/** Whether somebody had the lock; false for a wrong handle. Any thread. */
+/** Whether somebody had the lock. Any thread. */
 bool leasehold_lock_state_is_held(const leasehold_lock_state *state);
 
 /**
  * The first digits of the holder's token: enough to tell holders apart, too few to release with.
- * Empty when the lock was free. Borrowed: it is valid until `state` is freed. Never NULL. Any
- * thread.
+ * Empty when the lock was free. Borrowed. Any thread.
  */
 const char *leasehold_lock_state_token_prefix(const leasehold_lock_state *state);
 
@@ -712,10 +690,7 @@ uint64_t leasehold_lock_state_fence(const leasehold_lock_state *state);
 /** The last fence that was given out; 0 where the store does not know it any more. Any thread. */
 uint64_t leasehold_lock_state_last_fence(const leasehold_lock_state *state);
 
-/**
- * Frees a lock state and its strings. Does nothing for NULL, and for a handle that is wrong.
- * Any thread.
- */
+/** Frees a lock state and its strings. Any thread. */
 void leasehold_lock_state_free(leasehold_lock_state *state);
 
 /* ---- Leases ---------------------------------------------------------------------------------- */
@@ -723,34 +698,29 @@ void leasehold_lock_state_free(leasehold_lock_state *state);
 /**
  * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
  * the resource with each write, and let the resource refuse a smaller one. It stays when the lease
- * is over. 0 for a wrong handle. Asks nobody. Any thread.
+ * is over. Asks nobody. Any thread.
  */
 uint64_t leasehold_lease_fence(const leasehold_lease *lease);
 
 /**
  * The token that marks the grant in the store: 32 hexadecimal digits. It is all that is needed to
- * release the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong
- * handle. Any thread.
+ * release the lock. Borrowed. Any thread.
  */
 const char *leasehold_lease_token(const leasehold_lease *lease);
 
 /**
  * The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
- * and it may hold others. Borrowed: it is valid until the lease is freed. Never NULL; empty for a
- * wrong handle. Any thread.
+ * and it may hold others. Borrowed. Any thread.
  */
 const char *leasehold_lease_name(const leasehold_lease *lease, size_t *length);
 
 /**
- * For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it
- * is over or lost, and for a wrong handle. Any thread.
+ * For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it is
+ * over or lost. Any thread.
  */
 int64_t leasehold_lease_remaining_ms(const leasehold_lease *lease);
 
-/**
- * Whether the lease may be relied on at this moment, without asking anybody; false for a wrong
- * handle. Any thread.
- */
+/** Whether the lease may be relied on at this moment, without asking anybody. Any thread. */
 bool leasehold_lease_is_valid(const leasehold_lease *lease);
 
 /**
@@ -828,16 +798,14 @@ leasehold_status leasehold_lease_detach(leasehold_lease *lease,
  * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
  * connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
  * not do is done in the background. (It waits for an extension that is under way in another
- * thread.) Does nothing for NULL, and for a handle that is wrong; in a forked child, nothing that
- * is the parent's. Any thread.
+ * thread.) Any thread.
  */
 void leasehold_lease_free(leasehold_lease *lease);
 
 /**
- * Frees a lease that nobody can end any more, such as one that a garbage collector found. It is not
- * renewed any more and not released: the lock stays taken until its ttl runs out. Never waits for
- * the store. Does nothing for NULL, and for a handle that is wrong; in a forked child, nothing that
- * is the parent's. Any thread.
+ * Frees a lease that nobody can end any more, such as one that a garbage collector found. It is
+ * not renewed any more and not released: the lock stays taken until its ttl runs out. Never waits
+ * for the store. Any thread.
  */
 void leasehold_lease_abandon(leasehold_lease *lease);
 
@@ -876,21 +844,14 @@ int32_t leasehold_event_reason(const leasehold_event *event);
 
 /**
  * The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
- * and it may hold others. Borrowed: it is valid until the event is freed. Never NULL; empty for a
- * wrong handle. Any thread.
+ * and it may hold others. Borrowed. Any thread.
  */
 const char *leasehold_event_name(const leasehold_event *event, size_t *length);
 
-/**
- * The fence of the lease: with the name, it says which lease it was. 0 for a wrong handle. Any
- * thread.
- */
+/** The fence of the lease: with the name, it says which lease it was. Any thread. */
 uint64_t leasehold_event_fence(const leasehold_event *event);
 
-/**
- * Frees an event and its strings. Does nothing for NULL, and for a handle that is wrong. Any
- * thread.
- */
+/** Frees an event and its strings. Any thread. */
 void leasehold_event_free(leasehold_event *event);
 
 /**
@@ -916,14 +877,14 @@ leasehold_status leasehold_events_next(leasehold_events *events,
 
 /**
  * How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because nobody read them in
- * time; 0 for a wrong handle. Any thread.
+ * time. Any thread.
  */
 uint64_t leasehold_events_dropped(const leasehold_events *events);
 
 /**
  * Ends a subscription and frees it; its descriptor is closed. A thread that waits in
- * leasehold_events_next() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read
- * before stay. Does nothing for NULL, and for a handle that is wrong. Any thread.
+ * leasehold_events_next() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read before
+ * stay. Any thread.
  */
 void leasehold_events_free(leasehold_events *events);
 

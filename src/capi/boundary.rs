@@ -40,10 +40,6 @@ impl leasehold_error {
     }
 }
 
-impl Handled for leasehold_error {
-    const KIND: (u64, &'static str) = (1, "error");
-}
-
 /// Runs the body of a function that says how it went. `error` gets the particulars of a failure,
 /// and NULL otherwise.
 pub(super) fn call(

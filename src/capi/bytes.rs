@@ -16,11 +16,7 @@ pub(super) const MAX_TEXT: usize = 64 * 1024;
 
 /// The bytes of an argument, no more than `most` of them: a length that cannot be meant is refused
 /// before a byte is read.
-///
-/// # Safety
-/// Unless it is NULL, `start` leads to `length` bytes, or, if that is [`NUL`], to bytes that end
-/// with zero; nobody changes them during the call.
-pub(super) unsafe fn bytes<'a>(
+pub(super) fn bytes<'a>(
     what: &str,
     start: *const c_char,
     length: usize,
@@ -33,31 +29,27 @@ pub(super) unsafe fn bytes<'a>(
         return Err(bad(format!("the {what} is NULL")));
     }
     let length = match length {
-        // SAFETY: the caller's promise; no more than `most` + 1 bytes are looked at, and none
-        // after the zero.
+        // SAFETY: by the contract of every function they end with zero; none behind it is looked at.
         NUL => unsafe { libc::strnlen(start, most + 1) },
         length => length,
     };
     if length > most {
         return Err(bad(format!("the {what} has more than {most} bytes")));
     }
-    // SAFETY: the caller's promise; `most` keeps the length far below isize::MAX.
+    // SAFETY: by the contract of every function there are so many, which nobody changes during the
+    // call; `most` keeps the length far below isize::MAX.
     Ok(unsafe { std::slice::from_raw_parts(start.cast(), length) })
 }
 
 /// The same where it must be text.
-///
-/// # Safety
-/// As for [`bytes`].
-pub(super) unsafe fn text<'a>(
+pub(super) fn text<'a>(
     what: &str,
     start: *const c_char,
     length: usize,
 ) -> Result<&'a str, Failure> {
-    // SAFETY: the caller's promise is the same.
-    let bytes = unsafe { bytes(what, start, length, MAX_TEXT)? };
     // The bytes are not repeated: a URL may hold a password.
-    std::str::from_utf8(bytes).map_err(|_| bad(format!("the {what} is not UTF-8")))
+    std::str::from_utf8(bytes(what, start, length, MAX_TEXT)?)
+        .map_err(|_| bad(format!("the {what} is not UTF-8")))
 }
 
 /// A span of time; a negative one can never be meant.
@@ -82,10 +74,9 @@ pub(super) fn millis(span: Duration) -> i64 {
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            '\0' => line.push_str("\\0"),
-            c if c.is_control() => line.extend(c.escape_default()),
-            c => line.push(c),
+        match c.is_control() {
+            true => line.extend(c.escape_debug()),
+            false => line.push(c),
         }
     }
     line

@@ -8,7 +8,7 @@ use super::config::leasehold_config;
 use super::events::leasehold_events;
 use super::failure::{Failure, bad, leasehold_status};
 use super::lock::leasehold_lock;
-use super::table::{self, Handled};
+use super::table;
 use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
 
@@ -48,18 +48,13 @@ impl leasehold_client {
     }
 }
 
-impl Handled for leasehold_client {
-    const KIND: (u64, &'static str) = (3, "client");
-}
-
 /// Opens the store that a URL names, of `url_length` bytes or LEASEHOLD_NUL;
 /// leasehold_config_from_url() lists the URLs.
 ///
 /// A Redis store connects when it is first asked, so a client can be opened before its server;
 /// leasehold_client_ping() asks at once. An SQLite file is opened here.
 ///
-/// Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors:
-/// LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
+/// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_open(
     url: *const c_char,
@@ -68,16 +63,14 @@ pub unsafe extern "C" fn leasehold_client_open(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::open(error, "client", client, || {
-        // SAFETY: the header asks for a URL of that length.
-        leasehold_client::new(Config::from_url(unsafe { text("URL", url, url_length)? })?)
+        leasehold_client::new(Config::from_url(text("URL", url, url_length)?)?)
     })
 }
 
 /// Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
 /// file of the user's, which needs no server.
 ///
-/// Writes `*client` on success; free it with leasehold_client_free(). Any thread, as long as none
-/// changes the environment. Errors: as leasehold_client_open().
+/// Any thread, as long as none changes the environment. Errors: as leasehold_client_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_open_env(
     client: *mut *mut leasehold_client,
@@ -89,8 +82,8 @@ pub unsafe extern "C" fn leasehold_client_open_env(
 /// Opens a store that was set up in code. The configuration stays the caller's to free; it can open
 /// more clients, and cannot be changed any more.
 ///
-/// Writes `*client` on success; free it with leasehold_client_free(). Any thread. Errors: as
-/// leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out of range.
+/// Any thread. Errors: as leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out
+/// of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_open_config(
     config: *mut leasehold_config,
@@ -100,7 +93,7 @@ pub unsafe extern "C" fn leasehold_client_open_config(
     boundary::open(error, "client", client, || {
         let config = table::get(config)?;
         let opened = leasehold_client::new(config.settings.lock().read()?)?;
-        config.settings.lock().seal();
+        config.settings.lock().sealed = true;
         Ok(opened)
     })
 }
@@ -113,8 +106,7 @@ pub unsafe extern "C" fn leasehold_client_open_config(
 /// LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
 /// begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks.
 ///
-/// Writes `*lock` on success; free it with leasehold_lock_free(). Any thread. Errors:
-/// LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+/// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_lock(
     client: *mut leasehold_client,
@@ -125,8 +117,7 @@ pub unsafe extern "C" fn leasehold_client_lock(
 ) -> leasehold_status {
     boundary::open(error, "lock", lock, || {
         let client = table::get(client)?;
-        // SAFETY: the header asks for a name of that length.
-        let name = unsafe { bytes("name", name, name_length, MAX_NAME)? };
+        let name = bytes("name", name, name_length, MAX_NAME)?;
         let made = client.client.lock(name);
         made.check_name()?;
         Ok(leasehold_lock::new(made))
@@ -146,8 +137,7 @@ pub unsafe extern "C" fn leasehold_client_ping(
 /// Subscribes to what happens to the leases of this client from now on. Each subscription gets
 /// every event.
 ///
-/// Writes `*events` on success; free it with leasehold_events_free(). Any thread. Errors:
-/// LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
+/// Any thread. Errors: LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_events(
     client: *mut leasehold_client,
@@ -172,31 +162,24 @@ pub unsafe extern "C" fn leasehold_client_counter(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::output(error, "count", count, || {
-        let client = table::get(client)?;
-        counted(&client.client.counters(), counter)
-            .ok_or_else(|| bad(format!("there is no counter {counter}")))
+        // All of them, so that a new one is not forgotten here.
+        let Counters { attempts, granted, busy, timed_out, unknown, renewed, lost, released_late } =
+            table::get(client)?.client.counters();
+        Ok(match counter {
+            LEASEHOLD_COUNTER_ATTEMPTS => attempts,
+            LEASEHOLD_COUNTER_GRANTED => granted,
+            LEASEHOLD_COUNTER_BUSY => busy,
+            LEASEHOLD_COUNTER_TIMED_OUT => timed_out,
+            LEASEHOLD_COUNTER_UNKNOWN => unknown,
+            LEASEHOLD_COUNTER_RENEWED => renewed,
+            LEASEHOLD_COUNTER_LOST => lost,
+            LEASEHOLD_COUNTER_RELEASED_LATE => released_late,
+            _ => return Err(bad(format!("there is no counter {counter}"))),
+        })
     })
 }
 
-fn counted(counters: &Counters, counter: leasehold_counter) -> Option<u64> {
-    // All of them, so that a new one is not forgotten here.
-    let Counters { attempts, granted, busy, timed_out, unknown, renewed, lost, released_late } =
-        counters;
-    Some(match counter {
-        LEASEHOLD_COUNTER_ATTEMPTS => *attempts,
-        LEASEHOLD_COUNTER_GRANTED => *granted,
-        LEASEHOLD_COUNTER_BUSY => *busy,
-        LEASEHOLD_COUNTER_TIMED_OUT => *timed_out,
-        LEASEHOLD_COUNTER_UNKNOWN => *unknown,
-        LEASEHOLD_COUNTER_RENEWED => *renewed,
-        LEASEHOLD_COUNTER_LOST => *lost,
-        LEASEHOLD_COUNTER_RELEASED_LATE => *released_late,
-        _ => return None,
-    })
-}
-
-/// The store as people may see it, without user and password. Borrowed: it is valid until the
-/// client is freed. Never NULL; empty for a wrong handle. Any thread.
+/// The store as people may see it, without user and password. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_store(client: *const leasehold_client) -> *const c_char {
     boundary::string(client, std::ptr::null_mut(), |client| &client.store)
@@ -234,8 +217,7 @@ pub unsafe extern "C" fn leasehold_client_close_within(
 
 /// Closes the client as leasehold_client_close() does, and frees its handle. Locks, leases and
 /// subscriptions that came from it keep their handles, which are to be freed too; their calls
-/// return LEASEHOLD_ERR_CLOSED. Does nothing for NULL, and for a handle that is wrong; in a forked
-/// child, nothing that is the parent's. Any thread.
+/// return LEASEHOLD_ERR_CLOSED. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_free(client: *mut leasehold_client) {
     boundary::free(client, |client| drop(client.client.close()));

@@ -6,20 +6,16 @@ use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, bytes, span, text};
 use super::failure::{Failure, leasehold_status};
 use super::settings::Settings;
-use super::table::{self, Handled};
-use crate::Config;
+use super::table;
 use crate::config::limits::MAX_NAME;
 use crate::sync::Mutex;
+use crate::{Config, parse_duration};
 
 /// How a client is set up: a URL, and what a program would rather set in code. Free it with
 /// leasehold_config_free().
 pub struct leasehold_config {
     pub(super) settings: Mutex<Settings<Config>>,
     store: CBytes,
-}
-
-impl Handled for leasehold_config {
-    const KIND: (u64, &'static str) = (2, "config");
 }
 
 impl leasehold_config {
@@ -64,8 +60,7 @@ fn set(
 /// max_ttl is the longest ttl that a lock may have: 24 hours by default, and 60 seconds in a quorum
 /// and with guard_data_loss=yes.
 ///
-/// Writes `*config` on success; free it with leasehold_config_free(). Any thread. Errors:
-/// LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+/// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_from_url(
     url: *const c_char,
@@ -74,8 +69,7 @@ pub unsafe extern "C" fn leasehold_config_from_url(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::open(error, "config", config, || {
-        // SAFETY: the header asks for a URL of that length.
-        let url = unsafe { text("URL", url, url_length)? };
+        let url = text("URL", url, url_length)?;
         Ok(leasehold_config::new(Config::from_url(url)?))
     })
 }
@@ -83,8 +77,8 @@ pub unsafe extern "C" fn leasehold_config_from_url(
 /// Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
 /// "sqlite:", as the command `leasehold` does.
 ///
-/// Writes `*config` on success; free it with leasehold_config_free(). Any thread, as long as none
-/// changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+/// Any thread, as long as none changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
+/// malformed URL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_from_env(
     config: *mut *mut leasehold_config,
@@ -107,8 +101,7 @@ pub unsafe extern "C" fn leasehold_config_set_prefix(
     prefix_length: usize,
 ) -> leasehold_status {
     set(config, "prefix", |what, config| {
-        // SAFETY: the header asks for bytes of that length.
-        Ok(config.prefix(unsafe { bytes(what, prefix, prefix_length, MAX_NAME)? }))
+        Ok(config.prefix(bytes(what, prefix, prefix_length, MAX_NAME)?))
     })
 }
 
@@ -153,16 +146,33 @@ pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
     set(config, "claim_window", |what, config| Ok(config.claim_window(span(what, window_ms)?)))
 }
 
-/// The store as people may see it, without user and password. Borrowed: it is valid until the
-/// configuration is freed. Never NULL; empty for a wrong handle. Any thread.
+/// The store as people may see it, without user and password. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_store(config: *const leasehold_config) -> *const c_char {
     boundary::string(config, std::ptr::null_mut(), |config| &config.store)
 }
 
-/// Frees a configuration. Clients that were opened with it go on. Does nothing for NULL, and for a
-/// handle that is wrong. Any thread.
+/// Frees a configuration. Clients that were opened with it go on. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_free(config: *mut leasehold_config) {
     boundary::free(config, drop);
+}
+
+/// Reads a duration as people write it, of `text_length` bytes or LEASEHOLD_NUL: "250ms", "10s",
+/// "1.5s", "5m", "1h" or "1d". A bare "0" is a duration too; any other number needs its unit.
+///
+/// Writes `*ms` on success, in milliseconds, rounded up. Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for anything else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_duration_parse(
+    text: *const c_char,
+    text_length: usize,
+    ms: *mut i64,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::output(error, "ms", ms, || {
+        let span = parse_duration(self::text("duration", text, text_length)?)?;
+        let whole = span.as_nanos().div_ceil(1_000_000);
+        Ok(i64::try_from(whole).unwrap_or(i64::MAX))
+    })
 }

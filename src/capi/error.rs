@@ -54,16 +54,14 @@ pub unsafe extern "C" fn leasehold_error_message(error: *const leasehold_error) 
     boundary::get(error, c"not the handle of an error".as_ptr(), |error| error.message.start())
 }
 
-/// Only what is special about this failure, without the sentences that
-/// leasehold_status_message() and leasehold_status_advice() have for its status; may be empty.
-/// Borrowed: it is valid until the error is freed. Never NULL. Any thread.
+/// Only what is special about this failure, without the sentences that leasehold_status_message()
+/// and leasehold_status_advice() have for its status; may be empty. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_detail(error: *const leasehold_error) -> *const c_char {
     boundary::string(error, std::ptr::null_mut(), |error| &error.detail)
 }
 
-/// Frees an error and its strings. Does nothing for NULL, and for a handle that is wrong. Any
-/// thread.
+/// Frees an error and its strings. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_free(error: *mut leasehold_error) {
     boundary::free(error, drop);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, limit};
 use super::failure::{Failure, LEASEHOLD_ERR_CLOSED, LEASEHOLD_TIMEOUT, leasehold_status};
-use super::table::{self, Handled};
+use super::table;
 use crate::{Event, EventKind, Events, LossReason};
 
 /// Something that happened to a lease without its holder's doing, from leasehold_events_next().
@@ -44,26 +44,17 @@ pub const LEASEHOLD_LOSS_NOT_RENEWED: i32 = 4;
 
 impl leasehold_event {
     pub(super) fn new(event: &Event) -> leasehold_event {
+        use EventKind::{AtRisk, Lost, ReleasedLate};
         let (kind, reason) = match event.kind {
-            EventKind::AtRisk => (LEASEHOLD_EVENT_AT_RISK, LEASEHOLD_LOSS_NONE),
-            EventKind::Lost(reason) => (LEASEHOLD_EVENT_LOST, loss(reason)),
-            EventKind::ReleasedLate => (LEASEHOLD_EVENT_RELEASED_LATE, LEASEHOLD_LOSS_NONE),
+            AtRisk => (LEASEHOLD_EVENT_AT_RISK, LEASEHOLD_LOSS_NONE),
+            ReleasedLate => (LEASEHOLD_EVENT_RELEASED_LATE, LEASEHOLD_LOSS_NONE),
+            Lost(LossReason::NotHeld) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_NOT_HELD),
+            Lost(LossReason::Expired) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_EXPIRED),
+            Lost(LossReason::MaxHold) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_MAX_HOLD),
+            Lost(LossReason::NotRenewed) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_NOT_RENEWED),
         };
         leasehold_event { kind, reason, name: CBytes::new(&event.name), fence: event.fence }
     }
-}
-
-fn loss(reason: LossReason) -> i32 {
-    match reason {
-        LossReason::NotHeld => LEASEHOLD_LOSS_NOT_HELD,
-        LossReason::Expired => LEASEHOLD_LOSS_EXPIRED,
-        LossReason::MaxHold => LEASEHOLD_LOSS_MAX_HOLD,
-        LossReason::NotRenewed => LEASEHOLD_LOSS_NOT_RENEWED,
-    }
-}
-
-impl Handled for leasehold_event {
-    const KIND: (u64, &'static str) = (8, "event");
 }
 
 /// What happened: one of LEASEHOLD_EVENT_... More may come. Any thread.
@@ -79,8 +70,7 @@ pub unsafe extern "C" fn leasehold_event_reason(event: *const leasehold_event) -
 }
 
 /// The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
-/// and it may hold others. Borrowed: it is valid until the event is freed. Never NULL; empty for a
-/// wrong handle. Any thread.
+/// and it may hold others. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_event_name(
     event: *const leasehold_event,
@@ -89,15 +79,13 @@ pub unsafe extern "C" fn leasehold_event_name(
     boundary::string(event, length, |event| &event.name)
 }
 
-/// The fence of the lease: with the name, it says which lease it was. 0 for a wrong handle. Any
-/// thread.
+/// The fence of the lease: with the name, it says which lease it was. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_event_fence(event: *const leasehold_event) -> u64 {
     boundary::get(event, 0, |event| event.fence)
 }
 
-/// Frees an event and its strings. Does nothing for NULL, and for a handle that is wrong. Any
-/// thread.
+/// Frees an event and its strings. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_event_free(event: *mut leasehold_event) {
     boundary::free(event, drop);
@@ -115,10 +103,6 @@ pub struct leasehold_events {
 
 /// How soon a thread that waits learns that the subscription was freed.
 const SLICE: Duration = Duration::from_millis(100);
-
-impl Handled for leasehold_events {
-    const KIND: (u64, &'static str) = (7, "events");
-}
 
 impl leasehold_events {
     pub(super) fn new(events: Events) -> leasehold_events {
@@ -171,15 +155,15 @@ pub unsafe extern "C" fn leasehold_events_next(
 }
 
 /// How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because nobody read them in
-/// time; 0 for a wrong handle. Any thread.
+/// time. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_events_dropped(events: *const leasehold_events) -> u64 {
     boundary::get(events, 0, |events| events.events.dropped())
 }
 
 /// Ends a subscription and frees it; its descriptor is closed. A thread that waits in
-/// leasehold_events_next() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read
-/// before stay. Does nothing for NULL, and for a handle that is wrong. Any thread.
+/// leasehold_events_next() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read before
+/// stay. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_events_free(events: *mut leasehold_events) {
     boundary::free(events, |events| events.freed.store(true, Ordering::Release));

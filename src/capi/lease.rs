@@ -2,37 +2,30 @@
 
 use std::ffi::c_char;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, millis, span};
 use super::failure::{Failure, bad, leasehold_status};
 use super::log;
-use super::table::{self, Handled};
+use super::table;
 use crate::Lease;
 use crate::error::{Error, ErrorKind};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::Mutex;
 
 /// One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
 /// the background unless that was switched off. Free it with leasehold_lease_free(), which releases
 /// it if nothing else has ended it.
 pub struct leasehold_lease {
-    // Ending a lease takes the lease itself. So it lies in a place that is empty afterwards; calls
-    // that talk to the store borrow it from there, and the call that ends it waits for them.
-    place: Mutex<Place>,
-    returned: Condvar,
+    /// Ending a lease takes it out of here. Calls that talk to the store share it meanwhile.
+    place: Mutex<Option<Arc<Lease>>>,
     fence: u64,
     token: CBytes,
     name: CBytes,
 }
 
-struct Place {
-    lease: Option<Arc<Lease>>,
-    borrowers: u32,
-}
-
-impl Handled for leasehold_lease {
-    const KIND: (u64, &'static str) = (6, "lease");
-}
+/// Between two looks whether the calls that share a lease have returned.
+const LOOK: Duration = Duration::from_millis(1);
 
 impl leasehold_lease {
     pub(super) fn new(lease: Lease) -> leasehold_lease {
@@ -40,8 +33,7 @@ impl leasehold_lease {
             fence: lease.fence(),
             token: CBytes::new(lease.token().to_string()),
             name: CBytes::new(lease.name()),
-            place: Mutex::new(Place { lease: Some(Arc::new(lease)), borrowers: 0 }),
-            returned: Condvar::default(),
+            place: Mutex::new(Some(Arc::new(lease))),
         }
     }
 
@@ -50,75 +42,52 @@ impl leasehold_lease {
         error.about(self.name.bytes()).into()
     }
 
-    /// Looks at the lease, which takes an instant; `None` when it was ended.
-    fn look<T>(&self, look: impl FnOnce(&Lease) -> T) -> Option<T> {
-        self.place.lock().lease.as_deref().map(look)
+    fn remaining(&self) -> Duration {
+        self.place.lock().as_deref().map_or(Duration::ZERO, Lease::remaining)
     }
 
-    /// Lets a call that may take long use the lease.
-    fn borrow<T>(&self, talk: impl FnOnce(&Lease) -> Result<T, Error>) -> Result<T, Failure> {
-        let mut place = self.place.lock();
-        let lease = place.lease.clone().ok_or_else(|| self.over())?;
-        place.borrowers += 1;
-        drop(place);
-        // Dropped after the clone, which is declared later, and so it is when there is a panic: the
-        // call that waits for it must be the only one that has the lease.
-        let _borrower = Borrower(self);
-        let lease = lease;
-        Ok(talk(&lease)?)
+    fn share(&self) -> Result<Arc<Lease>, Failure> {
+        self.place.lock().clone().ok_or_else(|| self.over())
     }
 
-    /// Takes the lease out, when nobody uses it any more.
+    /// Takes the lease out, and waits until no other call shares it.
     fn end(&self) -> Result<Lease, Failure> {
         let mut place = self.place.lock();
-        if place.borrowers > 0 && log::is_inside() {
-            // The call that uses it may be waiting for this very call of the log function. What it
-            // was told of is over, so that there is nothing to wait for.
-            if place.lease.as_deref().is_some_and(Lease::is_valid) {
-                return Err(bad("a lease that is being extended is not ended by a log function"));
-            }
-            let over_already = place.lease.take();
-            drop(place);
-            drop(over_already);
-            return Err(self.over());
-        }
-        let lease = place.lease.take().ok_or_else(|| self.over())?;
-        while place.borrowers > 0 {
-            place = self.returned.wait(place);
+        let mut lease = place.take().ok_or_else(|| self.over())?;
+        if log::is_inside() && Arc::strong_count(&lease) > 1 && lease.is_valid() {
+            *place = Some(lease);
+            return Err(bad("a lease that is being extended is not ended by a log function"));
         }
         drop(place);
-        Arc::into_inner(lease).ok_or_else(|| self.over())
-    }
-}
-
-struct Borrower<'a>(&'a leasehold_lease);
-
-impl Drop for Borrower<'_> {
-    fn drop(&mut self) {
-        self.0.place.lock().borrowers -= 1;
-        self.0.returned.notify_all();
+        loop {
+            lease = match Arc::try_unwrap(lease) {
+                Ok(lease) => return Ok(lease),
+                // The call that shares it may be waiting for this very call of the log function.
+                Err(_) if log::is_inside() => return Err(self.over()),
+                Err(shared) => shared,
+            };
+            std::thread::sleep(LOOK);
+        }
     }
 }
 
 /// The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
 /// the resource with each write, and let the resource refuse a smaller one. It stays when the lease
-/// is over. 0 for a wrong handle. Asks nobody. Any thread.
+/// is over. Asks nobody. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) -> u64 {
     boundary::get(lease, 0, |lease| lease.fence)
 }
 
 /// The token that marks the grant in the store: 32 hexadecimal digits. It is all that is needed to
-/// release the lock. Borrowed: it is valid until the lease is freed. Never NULL; empty for a wrong
-/// handle. Any thread.
+/// release the lock. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_token(lease: *const leasehold_lease) -> *const c_char {
     boundary::string(lease, std::ptr::null_mut(), |lease| &lease.token)
 }
 
 /// The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
-/// and it may hold others. Borrowed: it is valid until the lease is freed. Never NULL; empty for a
-/// wrong handle. Any thread.
+/// and it may hold others. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_name(
     lease: *const leasehold_lease,
@@ -127,18 +96,17 @@ pub unsafe extern "C" fn leasehold_lease_name(
     boundary::string(lease, length, |lease| &lease.name)
 }
 
-/// For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it
-/// is over or lost, and for a wrong handle. Any thread.
+/// For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it is
+/// over or lost. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_remaining_ms(lease: *const leasehold_lease) -> i64 {
-    boundary::get(lease, 0, |lease| lease.look(Lease::remaining).map_or(0, millis))
+    boundary::get(lease, 0, |lease| millis(lease.remaining()))
 }
 
-/// Whether the lease may be relied on at this moment, without asking anybody; false for a wrong
-/// handle. Any thread.
+/// Whether the lease may be relied on at this moment, without asking anybody. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease) -> bool {
-    boundary::get(lease, false, |lease| lease.look(Lease::is_valid).unwrap_or(false))
+    boundary::get(lease, false, |lease| !lease.remaining().is_zero())
 }
 
 /// Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
@@ -152,7 +120,7 @@ pub unsafe extern "C" fn leasehold_lease_extend(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || table::get(lease)?.borrow(Lease::extend))
+    boundary::call(error, || Ok(table::get(lease)?.share()?.extend()?))
 }
 
 /// The same for another ttl than the lock's. Errors: as leasehold_lease_extend(), and
@@ -165,7 +133,7 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
 ) -> leasehold_status {
     boundary::call(error, || {
         let ttl = span("ttl", ttl_ms)?;
-        table::get(lease)?.borrow(|lease| lease.extend_for(ttl))
+        Ok(table::get(lease)?.share()?.extend_for(ttl)?)
     })
 }
 
@@ -221,7 +189,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
         let object = table::get(lease)?;
         let after = span("ttl", after_ms)?;
         // Before the lease is taken out: one that is dropped here would be released.
-        object.look(|lease| lease.check_ttl(after)).transpose()?;
+        object.share()?.check_ttl(after)?;
         Ok(object.end()?.let_expire_in(after)?)
     })
 }
@@ -248,18 +216,16 @@ pub unsafe extern "C" fn leasehold_lease_detach(
 /// Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
 /// connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
 /// not do is done in the background. (It waits for an extension that is under way in another
-/// thread.) Does nothing for NULL, and for a handle that is wrong; in a forked child, nothing that
-/// is the parent's. Any thread.
+/// thread.) Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
     // Where ending it is refused, the last call that uses it drops it.
     boundary::free(lease, |lease| drop(lease.end()));
 }
 
-/// Frees a lease that nobody can end any more, such as one that a garbage collector found. It is not
-/// renewed any more and not released: the lock stays taken until its ttl runs out. Never waits for
-/// the store. Does nothing for NULL, and for a handle that is wrong; in a forked child, nothing that
-/// is the parent's. Any thread.
+/// Frees a lease that nobody can end any more, such as one that a garbage collector found. It is
+/// not renewed any more and not released: the lock stays taken until its ttl runs out. Never waits
+/// for the store. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_abandon(lease: *mut leasehold_lease) {
     boundary::free(lease, |lease| {

@@ -9,7 +9,7 @@ use super::failure::{Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, bad, leaseho
 use super::lease::leasehold_lease;
 use super::lock_state::leasehold_lock_state;
 use super::settings::Settings;
-use super::table::{self, Handled};
+use super::table;
 use crate::sync::Mutex;
 use crate::{Backoff, ErrorKind, Lock, WaitMode};
 
@@ -46,10 +46,6 @@ struct Options {
     backoff: Option<Backoff>,
 }
 
-impl Handled for leasehold_lock {
-    const KIND: (u64, &'static str) = (4, "lock");
-}
-
 impl leasehold_lock {
     pub(super) fn new(lock: Lock) -> leasehold_lock {
         let name = CBytes::new(lock.name());
@@ -61,38 +57,42 @@ impl leasehold_lock {
     /// The lock with its options as they are now.
     fn read(&self) -> Result<Lock, Failure> {
         let Options { lock, wait_mode, attempts, backoff } = self.settings.lock().read()?;
-        let is_spinning = matches!(wait_mode, WaitMode::Spin(_));
-        // Refused here and not by a setter: setters may be called in any order.
-        if !is_spinning && (attempts.is_some() || backoff.is_some()) {
-            return Err(bad("attempts and backoff are for the wait mode 'spin'"));
-        }
-        if !is_spinning {
-            return Ok(lock.wait_mode(wait_mode));
-        }
-        let backoff = backoff.unwrap_or_default();
-        Ok(lock.wait_mode(WaitMode::Spin(match attempts {
-            Some(most) => backoff.attempts(most),
-            None => backoff,
-        })))
-    }
-
-    fn acquire(
-        &self,
-        lock: Lock,
-        interrupt: leasehold_interrupt_fn,
-        user_data: *mut c_void,
-    ) -> Result<leasehold_lease, Failure> {
-        let freed = || self.freed.load(Ordering::Acquire);
-        // SAFETY: the header asks for a function that may be called so, on this thread and until
-        // this call ends.
-        let stop = || interrupt.is_some_and(|ask| unsafe { ask(user_data) != 0 });
-        match lock.acquire_unless(|| freed() || stop()) {
-            Ok(lease) => Ok(leasehold_lease::new(lease)),
-            Err(error) if error.kind() == ErrorKind::Interrupted && freed() => {
-                Err(Failure::new(LEASEHOLD_ERR_CLOSED, "the lock was freed during the call"))
+        Ok(lock.wait_mode(match wait_mode {
+            WaitMode::Spin(usual) => {
+                let backoff = backoff.unwrap_or(usual);
+                WaitMode::Spin(attempts.map_or(backoff, |most| backoff.attempts(most)))
             }
-            Err(error) => Err(error.into()),
+            // Refused here and not by a setter: setters may be called in any order.
+            _ if attempts.is_some() || backoff.is_some() => {
+                return Err(bad("attempts and backoff are for the wait mode 'spin'"));
+            }
+            other => other,
+        }))
+    }
+}
+
+/// Waits as long as `wait_ms` says, or else the option.
+fn acquire(
+    handle: *mut leasehold_lock,
+    wait_ms: Option<i64>,
+    interrupt: leasehold_interrupt_fn,
+    user_data: *mut c_void,
+) -> Result<leasehold_lease, Failure> {
+    let object = table::get(handle)?;
+    let mut lock = object.read()?;
+    if let Some(wait_ms) = wait_ms {
+        lock = waiting(lock, "wait", wait_ms)?;
+    }
+    let freed = || object.freed.load(Ordering::Acquire);
+    // SAFETY: the header asks for a function that may be called so, on this thread and until this
+    // call ends.
+    let stop = || interrupt.is_some_and(|ask| unsafe { ask(user_data) != 0 });
+    match lock.acquire_unless(|| freed() || stop()) {
+        Ok(lease) => Ok(leasehold_lease::new(lease)),
+        Err(error) if error.kind() == ErrorKind::Interrupted && freed() => {
+            Err(Failure::new(LEASEHOLD_ERR_CLOSED, "the lock was freed during the call"))
         }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -239,8 +239,7 @@ pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
 }
 
 /// The name, and its length in `*length` unless that is NULL. A zero byte follows it, and it may
-/// hold others. Borrowed: it is valid until the lock is freed. Never NULL; empty for a wrong
-/// handle. Any thread.
+/// hold others. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_name(
     lock: *const leasehold_lock,
@@ -282,10 +281,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::open(error, "lease", lease, || {
-        let lock = table::get(lock)?;
-        lock.acquire(lock.read()?, None, std::ptr::null_mut())
-    })
+    boundary::open(error, "lease", lease, || acquire(lock, None, None, std::ptr::null_mut()))
 }
 
 /// The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
@@ -307,10 +303,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire_unless(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::open(error, "lease", lease, || {
-        let lock = table::get(lock)?;
-        lock.acquire(lock.read()?, interrupt, user_data)
-    })
+    boundary::open(error, "lease", lease, || acquire(lock, None, interrupt, user_data))
 }
 
 /// The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
@@ -326,10 +319,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
     lease: *mut *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::open(error, "lease", lease, || {
-        let lock = table::get(lock)?;
-        lock.acquire(waiting(lock.read()?, "wait", wait_ms)?, interrupt, user_data)
-    })
+    boundary::open(error, "lease", lease, || acquire(lock, Some(wait_ms), interrupt, user_data))
 }
 
 /// Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
@@ -339,8 +329,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
 /// LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
 /// program that attached it has extended it first. The token alone is enough to release the lock.
 ///
-/// Writes `*lease` on success; free it with leasehold_lease_free(). Any thread. Errors:
-/// LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
+/// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_attach(
     lock: *mut leasehold_lock,
@@ -352,16 +341,14 @@ pub unsafe extern "C" fn leasehold_lock_attach(
 ) -> leasehold_status {
     boundary::open(error, "lease", lease, || {
         let lock = table::get(lock)?;
-        // SAFETY: the header asks for a token of that length.
-        let token = unsafe { text("token", token, token_length)? }.parse()?;
+        let token = text("token", token, token_length)?.parse()?;
         Ok(leasehold_lease::new(lock.read()?.attach(token, fence)?))
     })
 }
 
 /// Looks who has the lock, without touching it.
 ///
-/// Writes `*state` on success; free it with leasehold_lock_state_free(). Any thread. Errors: what kept
-/// the store from answering, by io_timeout.
+/// Any thread. Errors: what kept the store from answering, by io_timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_inspect(
     lock: *mut leasehold_lock,
@@ -370,14 +357,13 @@ pub unsafe extern "C" fn leasehold_lock_inspect(
 ) -> leasehold_status {
     boundary::open(error, "state", state, || {
         // No option matters for looking, so none that was refused is in the way.
-        let lock = table::get(lock)?.settings.lock().accepted().lock.clone();
-        Ok(leasehold_lock_state::new(&lock.inspect()?))
+        let lock = table::get(lock)?.settings.lock().accepted.lock.clone();
+        Ok(leasehold_lock_state::new(lock.inspect()?))
     })
 }
 
-/// Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within
-/// 200 ms (those whose request is under way by io_timeout). Does nothing for NULL, and for a handle
-/// that is wrong. Any thread.
+/// Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within 200
+/// ms (those whose request is under way by io_timeout). Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_free(lock: *mut leasehold_lock) {
     boundary::free(lock, |lock| lock.freed.store(true, Ordering::Release));

@@ -4,45 +4,34 @@ use std::ffi::c_char;
 
 use super::boundary;
 use super::bytes::{CBytes, millis};
-use super::table::Handled;
-use crate::LockState;
+use crate::{Holder, LockState};
 
 /// Who had a lock when leasehold_lock_inspect() asked. It does not change any more. Free it with
 /// leasehold_lock_state_free().
 pub struct leasehold_lock_state {
-    held: bool,
+    state: LockState,
     token_prefix: CBytes,
-    ttl_ms: i64,
-    fence: u64,
-    last_fence: u64,
 }
 
 impl leasehold_lock_state {
-    pub(super) fn new(state: &LockState) -> leasehold_lock_state {
-        let holder = state.holder.as_ref();
-        leasehold_lock_state {
-            held: holder.is_some(),
-            token_prefix: CBytes::new(holder.map_or("", |holder| &holder.token_prefix)),
-            ttl_ms: holder.map_or(0, |holder| millis(holder.ttl)),
-            fence: holder.and_then(|holder| holder.fence).unwrap_or(0),
-            last_fence: state.last_fence.unwrap_or(0),
-        }
+    pub(super) fn new(state: LockState) -> leasehold_lock_state {
+        let token_prefix = state.holder.as_ref().map_or("", |holder| &holder.token_prefix);
+        leasehold_lock_state { token_prefix: CBytes::new(token_prefix), state }
+    }
+
+    fn holder(&self) -> Option<&Holder> {
+        self.state.holder.as_ref()
     }
 }
 
-impl Handled for leasehold_lock_state {
-    const KIND: (u64, &'static str) = (5, "lock state");
-}
-
-/// Whether somebody had the lock; false for a wrong handle. Any thread.
+/// Whether somebody had the lock. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_is_held(state: *const leasehold_lock_state) -> bool {
-    boundary::get(state, false, |state| state.held)
+    boundary::get(state, false, |state| state.holder().is_some())
 }
 
 /// The first digits of the holder's token: enough to tell holders apart, too few to release with.
-/// Empty when the lock was free. Borrowed: it is valid until `state` is freed. Never NULL. Any
-/// thread.
+/// Empty when the lock was free. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_token_prefix(
     state: *const leasehold_lock_state,
@@ -54,14 +43,14 @@ pub unsafe extern "C" fn leasehold_lock_state_token_prefix(
 /// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_ttl_ms(state: *const leasehold_lock_state) -> i64 {
-    boundary::get(state, 0, |state| state.ttl_ms)
+    boundary::get(state, 0, |state| state.holder().map_or(0, |holder| millis(holder.ttl)))
 }
 
 /// The holder's fence; 0 when the lock was free, or another program holds it without a fence. Any
 /// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_fence(state: *const leasehold_lock_state) -> u64 {
-    boundary::get(state, 0, |state| state.fence)
+    boundary::get(state, 0, |state| state.holder().and_then(|holder| holder.fence).unwrap_or(0))
 }
 
 /// The last fence that was given out; 0 where the store does not know it any more. Any thread.
@@ -69,11 +58,10 @@ pub unsafe extern "C" fn leasehold_lock_state_fence(state: *const leasehold_lock
 pub unsafe extern "C" fn leasehold_lock_state_last_fence(
     state: *const leasehold_lock_state,
 ) -> u64 {
-    boundary::get(state, 0, |state| state.last_fence)
+    boundary::get(state, 0, |state| state.state.last_fence.unwrap_or(0))
 }
 
-/// Frees a lock state and its strings. Does nothing for NULL, and for a handle that is wrong.
-/// Any thread.
+/// Frees a lock state and its strings. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_free(state: *mut leasehold_lock_state) {
     boundary::free(state, drop);

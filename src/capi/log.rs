@@ -56,7 +56,15 @@ pub unsafe extern "C" fn leasehold_log_set(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        let filter = filter(level).ok_or_else(|| bad(format!("there is no log level {level}")))?;
+        let filter = match level {
+            LEASEHOLD_LOG_OFF => LevelFilter::Off,
+            LEASEHOLD_LOG_ERROR => LevelFilter::Error,
+            LEASEHOLD_LOG_WARN => LevelFilter::Warn,
+            LEASEHOLD_LOG_INFO => LevelFilter::Info,
+            LEASEHOLD_LOG_DEBUG => LevelFilter::Debug,
+            LEASEHOLD_LOG_TRACE => LevelFilter::Trace,
+            _ => return Err(bad(format!("there is no log level {level}"))),
+        };
         let receiver = function.filter(|_| filter != LevelFilter::Off);
         if receiver.is_some() && INSIDE.get() {
             return Err(bad("a log function can be ended from within, not replaced"));
@@ -66,44 +74,28 @@ pub unsafe extern "C" fn leasehold_log_set(
             FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
             return Ok(());
         }
-        let _setter = Setter::enter();
+        let _setting = loop {
+            match Visit::enter(SETTING) {
+                Some(setting) => break setting,
+                None => pause(),
+            }
+        };
         install()?;
-        log::set_max_level(LevelFilter::Off);
-        FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
-        while CALLS.count() > 0 {
-            std::thread::sleep(Duration::from_millis(1));
+        while Visit::calls() > 0 {
+            pause();
         }
-        if let Some(receiver) = receiver {
-            // Nobody reads it now: a thread that comes finds no function yet.
-            USER_DATA.store(user_data, Ordering::SeqCst);
-            FUNCTION.store(receiver as *mut (), Ordering::SeqCst);
-            log::set_max_level(filter);
-        }
+        let function = receiver.map_or(std::ptr::null_mut(), |receiver| receiver as *mut ());
+        USER_DATA.store(user_data, Ordering::SeqCst);
+        FUNCTION.store(function, Ordering::SeqCst);
+        log::set_max_level(receiver.map_or(LevelFilter::Off, |_| filter));
         Ok(())
     })
 }
-
-fn filter(level: leasehold_log_level) -> Option<LevelFilter> {
-    Some(match level {
-        LEASEHOLD_LOG_OFF => LevelFilter::Off,
-        LEASEHOLD_LOG_ERROR => LevelFilter::Error,
-        LEASEHOLD_LOG_WARN => LevelFilter::Warn,
-        LEASEHOLD_LOG_INFO => LevelFilter::Info,
-        LEASEHOLD_LOG_DEBUG => LevelFilter::Debug,
-        LEASEHOLD_LOG_TRACE => LevelFilter::Trace,
-        _ => return None,
-    })
-}
-
-// There is no mutex here: a forked child could inherit it locked, and logs too. A call counts
-// itself before it looks for the function; a thread that sets one takes the old one away first and
-// waits until none is counted.
 
 type Function = unsafe extern "C" fn(*mut c_void, leasehold_log_level, *const c_char);
 
 static FUNCTION: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static USER_DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static CALLS: Calls = Calls(AtomicU64::new(0));
 
 thread_local! {
     /// This thread is in the log function.
@@ -115,67 +107,52 @@ pub(super) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// How many threads are in the log function: in the upper half the process that counts, so that a
-/// child does not wait for threads of its parent.
-struct Calls(AtomicU64);
+/// How many threads are in the log function, [`SETTING`] if one sets it, and in the upper half the
+/// process of both. Not a mutex: a forked child, which logs too, could inherit it locked.
+static VISITS: AtomicU64 = AtomicU64::new(0);
 
-impl Calls {
-    fn enter(&self) -> Call<'_> {
-        let birth = Birth::here();
-        let here = birth.number() << 32;
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |calls| {
-            Some(if calls & UPPER == here { calls + 1 } else { here + 1 })
-        });
-        Call { calls: self, birth }
-    }
+const CALL: u64 = 1;
+const SETTING: u64 = 1 << 31;
+const PROCESS: u64 = !0 << 32;
 
-    fn count(&self) -> u64 {
-        let calls = self.0.load(Ordering::SeqCst);
-        if calls & UPPER == Birth::here().number() << 32 { calls & !UPPER } else { 0 }
-    }
-}
-
-const UPPER: u64 = !0 << 32;
-
-struct Call<'a> {
-    calls: &'a Calls,
+/// A call of the log function, or the one thread that sets it.
+struct Visit {
+    kind: u64,
     birth: Birth,
 }
 
-impl Drop for Call<'_> {
+impl Visit {
+    /// `None` while a thread sets the function.
+    fn enter(kind: u64) -> Option<Visit> {
+        let birth = Birth::here();
+        let enter = |visits| (visits & SETTING == 0).then_some(visits + kind);
+        let visits = |visits| enter(Visit::of(birth, visits));
+        VISITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, visits).ok()?;
+        Some(Visit { kind, birth })
+    }
+
+    /// Without the visits of a parent, whose threads a child does not have.
+    fn of(birth: Birth, visits: u64) -> u64 {
+        let here = birth.number() << 32;
+        if visits & PROCESS == here { visits } else { here }
+    }
+
+    fn calls() -> u64 {
+        Visit::of(Birth::here(), VISITS.load(Ordering::SeqCst)) & !PROCESS & !SETTING
+    }
+}
+
+impl Drop for Visit {
     fn drop(&mut self) {
         // A thread that forked within the function is not counted in the child.
         if self.birth.is_here() {
-            self.calls.0.fetch_sub(1, Ordering::SeqCst);
+            VISITS.fetch_sub(self.kind, Ordering::SeqCst);
         }
     }
 }
 
-/// One thread at a time sets; a setter that was a thread of the parent's is none.
-struct Setter;
-
-static SETTER: AtomicU64 = AtomicU64::new(0);
-
-impl Setter {
-    fn enter() -> Setter {
-        let here = Birth::here().number();
-        loop {
-            let before = SETTER.load(Ordering::SeqCst);
-            let free = before != here;
-            if free
-                && SETTER.compare_exchange(before, here, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-            {
-                return Setter;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Setter {
-    fn drop(&mut self) {
-        SETTER.store(0, Ordering::SeqCst);
-    }
+fn pause() {
+    std::thread::sleep(Duration::from_millis(1));
 }
 
 /// Only called by the thread that sets.
@@ -204,7 +181,7 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let _call = CALLS.enter();
+        let Some(_call) = Visit::enter(CALL) else { return };
         let function = FUNCTION.load(Ordering::SeqCst);
         if function.is_null() {
             return;

@@ -26,7 +26,6 @@ mod table;
 
 pub mod client;
 pub mod config;
-pub mod duration;
 pub mod error;
 pub mod events;
 pub mod lease;

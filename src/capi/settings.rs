@@ -6,14 +6,16 @@ use super::failure::{Failure, LEASEHOLD_ERR_SEALED};
 /// refused again when the settings are used, until it is set well: nothing is done otherwise than
 /// the program asked for.
 pub(super) struct Settings<T> {
-    settings: T,
+    /// Those that were not refused.
+    pub(super) accepted: T,
     refused: Vec<(&'static str, Failure)>,
-    sealed: bool,
+    /// From now on every setter is refused.
+    pub(super) sealed: bool,
 }
 
 impl<T: Clone> Settings<T> {
     pub(super) fn new(settings: T) -> Settings<T> {
-        Settings { settings, refused: Vec::new(), sealed: false }
+        Settings { accepted: settings, refused: Vec::new(), sealed: false }
     }
 
     /// Changes the setting that `what` names.
@@ -26,25 +28,15 @@ impl<T: Clone> Settings<T> {
             return Err(Failure::new(LEASEHOLD_ERR_SEALED, ""));
         }
         self.refused.retain(|(refused, _)| *refused != what);
-        self.settings = set(what, self.settings.clone())
+        self.accepted = set(what, self.accepted.clone())
             .inspect_err(|failure| self.refused.push((what, failure.clone())))?;
         Ok(())
     }
 
-    /// From now on every setter is refused.
-    pub(super) fn seal(&mut self) {
-        self.sealed = true;
-    }
-
     pub(super) fn read(&self) -> Result<T, Failure> {
         match self.refused.first() {
-            None => Ok(self.settings.clone()),
+            None => Ok(self.accepted.clone()),
             Some((_, failure)) => Err(failure.clone()),
         }
-    }
-
-    /// The settings that were not refused.
-    pub(super) fn accepted(&self) -> &T {
-        &self.settings
     }
 }

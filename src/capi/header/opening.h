@@ -36,10 +36,11 @@
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
  *
  * Handles. All types are incomplete: what a program holds are handles, which look like pointers and
- * are never followed. Whoever gets one frees it, in any order; freeing NULL does nothing. A handle
- * that is NULL, was freed, is of another type or was made up is LEASEHOLD_ERR_HANDLE, and no more
- * than that happens. (Handles are not memory: a tool that looks for leaks does not see them, but
- * leasehold_handle_count() counts them.)
+ * are never followed. The program frees each of them with the function that its type names, in any
+ * order; freeing NULL does nothing. A handle that is NULL, was freed, is of another type or was made
+ * up is LEASEHOLD_ERR_HANDLE, or 0, false or an empty string where a function returns no status, and
+ * no more than that happens. (Handles are not memory: a tool that looks for leaks does not see them,
+ * but leasehold_handle_count() counts them.)
  *
  * Outputs come before the error. They are written on success only, and must not be NULL.
  *
@@ -47,7 +48,8 @@
  * byte. They are copied. Names may hold any byte. Text is UTF-8.
  *
  * Strings come out borrowed: the caller never frees one. They are static, or they belong to the
- * handle that they came from and end with it. They end with a zero byte.
+ * handle that they came from and are valid until it is freed. They are never NULL, and end with a
+ * zero byte.
  *
  * Times are milliseconds in an int64_t. A negative one is refused.
  *

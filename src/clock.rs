@@ -21,18 +21,14 @@ impl Moment {
     }
 
     #[cfg(not(all(test, shuttle)))]
-    #[allow(unsafe_code)]
     pub(crate) fn now() -> Moment {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid, writable timespec for the length of the call, and the call
-        // keeps no pointer to it.
-        let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+        use nix::time::{ClockId, clock_gettime};
+
         // Cannot fail on Linux since 2.6.39. If it did, the far end of time makes every lease
         // invalid, which is the safe answer.
-        if status != 0 {
-            return Moment::NEVER;
-        }
-        Moment(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+        clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Moment::NEVER, |now| {
+            Moment(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+        })
     }
 
     pub(crate) const fn from_nanos(nanos: u64) -> Moment {

@@ -13,9 +13,11 @@
 mod thread;
 
 use std::mem::ManuallyDrop;
+use std::num::NonZero;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 use once_cell::race::OnceBox;
 
 #[cfg(not(all(test, shuttle)))]
@@ -108,7 +110,7 @@ impl OneProcess {
     }
 }
 
-const PAGE: usize = 4096;
+const PAGE: NonZero<usize> = NonZero::new(4096).unwrap();
 
 /// The page that is wiped to zero in a child; none before Linux 4.14, where the process id is asked
 /// for each time.
@@ -120,25 +122,13 @@ fn witness() -> Option<&'static AtomicU64> {
 
 #[allow(unsafe_code)]
 fn make_page() -> Option<&'static AtomicU64> {
-    // SAFETY: a new private anonymous mapping touches no existing memory. It is checked before it
-    // is handed out, is page-aligned (so aligned for AtomicU64), starts as zeros (a valid AtomicU64)
-    // and is never unmapped.
+    let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new private anonymous mapping touches no existing memory. It is page-aligned (so
+    // aligned for AtomicU64), starts as zeros (a valid AtomicU64) and is
+    // never unmapped.
     unsafe {
-        let page = libc::mmap(
-            std::ptr::null_mut(),
-            PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        if page == libc::MAP_FAILED {
-            return None;
-        }
-        if libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
-            libc::munmap(page, PAGE);
-            return None;
-        }
-        Some(&*page.cast::<AtomicU64>())
+        let page = mmap_anonymous(None, PAGE, rights, MapFlags::MAP_PRIVATE).ok()?;
+        madvise(page, PAGE.get(), MmapAdvise::MADV_WIPEONFORK).ok()?;
+        Some(page.cast().as_ref())
     }
 }

@@ -13,10 +13,6 @@ pub(crate) const USAGE: u8 = 64;
 const UNAVAILABLE: u8 = 69;
 /// The lease was lost, so the command was stopped or ran without protection at its end.
 pub(crate) const LOST: u8 = 75;
-/// The command was found and cannot be executed.
-const NOT_EXECUTABLE: u8 = 126;
-/// The command was not found.
-const NOT_FOUND: u8 = 127;
 
 /// Why nothing was done: the exit code and a sentence.
 #[derive(Debug)]
@@ -46,11 +42,11 @@ impl Failure {
     }
 }
 
-/// The code for a command that could not be started.
+/// The code for a command that could not be started, as a shell has it.
 pub(crate) fn of_spawn(error: &io::Error) -> u8 {
     match error.kind() {
-        io::ErrorKind::NotFound => NOT_FOUND,
-        _ => NOT_EXECUTABLE,
+        io::ErrorKind::NotFound => 127,
+        _ => 126,
     }
 }
 

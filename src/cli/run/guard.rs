@@ -35,9 +35,11 @@ pub(super) struct Guard<'a> {
     pub(super) events: &'a Events,
     pub(super) signals: &'a Signals,
     pub(super) terminal: Option<&'a Terminal>,
+    pub(super) child: &'a mut Child,
     /// Whether the command was started in the foreground.
     pub(super) in_front: bool,
     pub(super) limits: Limits,
+    pub(super) seen: Seen,
 }
 
 /// When a lease that is not renewed ends the command, in validity that remains.
@@ -68,9 +70,9 @@ pub(super) struct Finished {
     pub(super) interrupted: bool,
 }
 
-struct Running<'a> {
-    guard: Guard<'a>,
-    child: &'a mut Child,
+/// What has happened to the command so far.
+#[derive(Default)]
+pub(super) struct Seen {
     /// When SIGTERM was sent for the lease's sake.
     told: Option<Duration>,
     killed: bool,
@@ -84,34 +86,24 @@ struct Running<'a> {
 
 impl Guard<'_> {
     /// Returns when the command has ended; on an error it may still run.
-    pub(super) fn watch(self, child: &mut Child) -> io::Result<Finished> {
+    pub(super) fn watch(mut self) -> io::Result<Finished> {
         // This clock goes on while the machine is suspended, as the lease does.
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
-        let mut running = Running {
-            guard: self,
-            child,
-            told: None,
-            killed: false,
-            passed_on: false,
-            interrupted: false,
-            status: None,
-            telling: Vec::new(),
-        };
         loop {
-            if let Some(finished) = running.finished() {
-                for telling in running.telling {
+            if let Some(finished) = self.finished() {
+                for telling in self.seen.telling {
                     // It only writes; a panic in there would have been shown.
                     let _ = telling.join();
                 }
                 return Ok(finished);
             }
-            running.look_at_lease();
+            self.look_at_lease();
             alarm.set(
-                Expiration::OneShot(TimeSpec::from_duration(running.next())),
+                Expiration::OneShot(TimeSpec::from_duration(self.next())),
                 TimerSetTimeFlags::empty(),
             )?;
-            let Guard { signals, events, .. } = running.guard;
+            let Guard { signals, events, .. } = self;
             let mut sources = [signals.as_fd(), events.as_fd(), alarm.as_fd()]
                 .map(|source| PollFd::new(source, PollFlags::POLLIN));
             match poll(&mut sources, PollTimeout::NONE) {
@@ -119,22 +111,20 @@ impl Guard<'_> {
                 Err(error) => return Err(error.into()),
             }
             while let Some(signal) = signals.read() {
-                running.signalled(signal)?;
+                self.signalled(signal)?;
             }
-            running.read_events();
+            self.read_events();
         }
     }
-}
 
-impl Running<'_> {
     fn look_at_lease(&mut self) {
-        let left = self.guard.lease.remaining();
-        let limits = self.guard.limits;
-        let grace_over = self.told.is_some_and(|told| now() >= told + limits.grace);
+        let left = self.lease.remaining();
+        let limits = self.limits;
+        let grace_over = self.seen.told.is_some_and(|told| now() >= told + limits.grace);
         if left <= limits.kill || grace_over {
             self.kill();
-        } else if left <= limits.term && self.told.is_none() {
-            self.told = Some(now());
+        } else if left <= limits.term && self.seen.told.is_none() {
+            self.seen.told = Some(now());
             self.child.signal(Signal::SIGTERM);
             // One that is stopped would not hear of it.
             self.child.signal(Signal::SIGCONT);
@@ -143,13 +133,13 @@ impl Running<'_> {
     }
 
     fn kill(&mut self) {
-        if self.killed {
+        if self.seen.killed {
             return;
         }
-        self.killed = true;
+        self.seen.killed = true;
         self.child.signal(Signal::SIGKILL);
-        self.told.get_or_insert_with(now);
-        if self.guard.lease.is_valid() {
+        self.seen.told.get_or_insert_with(now);
+        if self.lease.is_valid() {
             self.tell("is at risk, and the command did not end in time; killing it");
         } else {
             self.tell("was lost; killing the command");
@@ -159,38 +149,38 @@ impl Running<'_> {
     /// Says it on a thread of its own: a terminal that is held with ^S, or a full pipe, must not
     /// keep us from what is due next.
     fn tell(&mut self, what: &str) {
-        let message = format!("the lease on {} {what}", plain(self.guard.lease.name()));
+        let message = format!("the lease on {} {what}", plain(self.lease.name()));
         let name = "leasehold-say".to_owned();
-        self.telling.extend(thread::Builder::new().name(name).spawn(move || say(&message)));
+        self.seen.telling.extend(thread::Builder::new().name(name).spawn(move || say(&message)));
     }
 
     /// Once the command was told to end, the whole group has to.
     fn finished(&self) -> Option<Finished> {
-        let told = self.told.is_some();
-        let over = !told || self.killed || !self.child.group_lives();
-        let interrupted = self.interrupted;
-        self.status.filter(|_| over).map(|status| Finished { status, told, interrupted })
+        let told = self.seen.told.is_some();
+        let over = !told || self.seen.killed || !self.child.group_lives();
+        let interrupted = self.seen.interrupted;
+        self.seen.status.filter(|_| over).map(|status| Finished { status, told, interrupted })
     }
 
     /// How long there is nothing to do unless something happens.
     fn next(&self) -> Duration {
-        let limits = self.guard.limits;
-        let left = self.guard.lease.remaining();
+        let limits = self.limits;
+        let left = self.lease.remaining();
         let until_kill = left.saturating_sub(limits.kill);
-        let next = match self.told {
+        let next = match self.seen.told {
             // Only its end is left to see, which is a signal.
-            _ if self.killed => Duration::from_secs(60),
+            _ if self.seen.killed => Duration::from_secs(60),
             None => left.saturating_sub(limits.term),
             Some(told) => until_kill.min((told + limits.grace).saturating_sub(now())),
         };
-        let next = if self.status.is_some() { next.min(LOOK) } else { next };
+        let next = if self.seen.status.is_some() { next.min(LOOK) } else { next };
         // Zero would switch the timer off.
         next.max(Duration::from_millis(1))
     }
 
     fn read_events(&mut self) {
-        let fence = self.guard.lease.fence();
-        while let Ok(Some(event)) = self.guard.events.try_recv() {
+        let fence = self.lease.fence();
+        while let Ok(Some(event)) = self.events.try_recv() {
             if event.fence == fence && matches!(event.kind, EventKind::Lost(_)) {
                 self.kill();
             }
@@ -202,7 +192,7 @@ impl Running<'_> {
             Signal::SIGCHLD => return self.child_changed(),
             Signal::SIGCONT => self.go_on(),
             signal => {
-                self.passed_on |= signal == Signal::SIGINT;
+                self.seen.passed_on |= signal == Signal::SIGINT;
                 self.child.signal(signal);
             }
         }
@@ -213,34 +203,34 @@ impl Running<'_> {
         while let Some(signal) = self.child.stopped() {
             self.child_stopped(signal);
         }
-        if self.status.is_none()
+        if self.seen.status.is_none()
             && let Some(status) = self.child.status()?
         {
-            self.status = Some(status);
+            self.seen.status = Some(status);
             self.child_ended(status);
         }
         Ok(())
     }
 
     fn child_ended(&mut self, status: ExitStatus) {
-        let Some(terminal) = self.guard.terminal else { return };
+        let Some(terminal) = self.terminal else { return };
         if !terminal.belongs_to(self.child.group) {
             return;
         }
         terminal.take_back();
         if let Some(signal) = status.signal() {
             terminal.restore();
-            self.interrupted = signal == Signal::SIGINT as i32 && !self.passed_on;
+            self.seen.interrupted = signal == Signal::SIGINT as i32 && !self.seen.passed_on;
         }
     }
 
     /// The command was stopped, by ^Z or because it wants the terminal: then so are we, and the
     /// shell can continue both. Without a terminal no shell could, and the lease stays held.
     fn child_stopped(&mut self, signal: Signal) {
-        let Some(terminal) = self.guard.terminal else { return };
+        let Some(terminal) = self.terminal else { return };
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if wants_terminal && terminal.is_ours() {
-            self.guard.in_front = true;
+            self.in_front = true;
         } else {
             if terminal.belongs_to(self.child.group) {
                 terminal.take_back();
@@ -254,9 +244,9 @@ impl Running<'_> {
     /// stopped ends the command first.
     fn go_on(&mut self) {
         self.look_at_lease();
-        if let Some(terminal) = self.guard.terminal
+        if let Some(terminal) = self.terminal
             && terminal.is_ours()
-            && self.guard.in_front
+            && self.in_front
         {
             terminal.give(self.child.group);
         }

@@ -13,12 +13,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, WaitMode, limits, parse_duration};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::getpgrp;
 
 use crate::exit::{self, Failure, LOST, plain, say};
 use crate::store::Store;
 use child::Child;
-use guard::{Finished, Guard, Limits, now};
+use guard::{Finished, Guard, Limits, Seen, now};
 use progress::Progress;
 use signals::Signals;
 use terminal::Terminal;
@@ -156,7 +157,9 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     match end? {
         End::Exit(code) => return Ok(code),
         End::InterruptedWait => {}
-        End::InterruptedCommand => signals::interrupt_job(),
+        End::InterruptedCommand => {
+            let _ = killpg(getpgrp(), Signal::SIGINT);
+        }
     }
     signals::end_interrupted();
     Ok(exit::of_signal(Signal::SIGINT as i32))
@@ -286,10 +289,12 @@ fn guarded(
         events,
         signals,
         terminal,
+        child: &mut child,
         in_front: in_front.is_some(),
         limits: Limits::new(args.ttl(), args.grace),
+        seen: Seen::default(),
     };
-    guard.watch(&mut child).map_err(|error| {
+    guard.watch().map_err(|error| {
         child.signal(Signal::SIGKILL);
         Failure::system("watching over the command", error)
     })

@@ -1,6 +1,6 @@
 //! What a wait shows on a terminal: one line.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,9 +18,7 @@ const FIRST: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// One line on standard error while this lives, if that is a terminal.
-pub(super) struct Progress(Option<Drawn>);
-
-struct Drawn {
+pub(super) struct Progress {
     line: ProgressBar,
     /// Dropped with this, which ends the thread that draws.
     _alive: Sender<()>,
@@ -28,44 +26,36 @@ struct Drawn {
 
 impl Progress {
     pub(super) fn start(lock: &Lock, store: &str) -> Progress {
-        if !io::IsTerminal::is_terminal(&io::stderr()) {
-            return Progress(None);
-        }
         let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         // The style is a constant that can be read; one that could not would be the default.
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             line.set_style(style);
         }
         let (_alive, dropped) = mpsc::channel();
-        let (lock, store, theirs) = (lock.clone(), store.to_owned(), line.clone());
-        let drawing = move || draw(&lock, &store, &theirs, &dropped);
-        // A thread, because asking may take as long as the store likes. The wait itself is worth
-        // more than its line, so one that cannot be started is no error.
-        let started = thread::Builder::new().name("leasehold-line".to_owned()).spawn(drawing);
-        Progress(started.is_ok().then_some(Drawn { line, _alive }))
+        if io::stderr().is_terminal() {
+            let (lock, store, theirs) = (lock.clone(), store.to_owned(), line.clone());
+            let drawing = move || draw(&lock, &store, &theirs, &dropped);
+            // A thread, because asking may take as long as the store likes. The wait itself is
+            // worth more than its line, so one that cannot be started is no error.
+            let _ = thread::Builder::new().name("leasehold-line".to_owned()).spawn(drawing);
+        }
+        Progress { line, _alive }
     }
 
     /// Clears the line while something else has the terminal; it is drawn again at the next look.
     pub(super) fn hide_during(&self, other: impl FnOnce()) {
-        match &self.0 {
-            Some(Drawn { line, .. }) => {
-                line.finish_and_clear();
-                line.set_draw_target(ProgressDrawTarget::hidden());
-                line.reset();
-                other();
-                line.set_draw_target(ProgressDrawTarget::stderr());
-            }
-            None => other(),
-        }
+        self.line.finish_and_clear();
+        self.line.set_draw_target(ProgressDrawTarget::hidden());
+        self.line.reset();
+        other();
+        self.line.set_draw_target(ProgressDrawTarget::stderr());
     }
 }
 
 /// Does not wait for the thread, which may be asking; a finished line is not drawn any more.
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(drawn) = &self.0 {
-            drawn.line.finish_and_clear();
-        }
+        self.line.finish_and_clear();
     }
 }
 

@@ -63,26 +63,18 @@ impl AsFd for Signals {
 /// Stops this process and all others of its job, as ^Z does, and returns when it goes on. Where no
 /// shell could continue it, the kernel discards the signal and this returns at once.
 pub(super) fn suspend() {
-    let mut stop = SigSet::empty();
-    stop.add(Signal::SIGTSTP);
+    let stop = SigSet::from(Signal::SIGTSTP);
     // None of the three can fail: the signal, the group and the mask are our own.
     let _ = killpg(getpgrp(), Signal::SIGTSTP);
     let _ = stop.thread_unblock();
     let _ = stop.thread_block();
 }
 
-/// Interrupts all processes of our job, as ^C does. Our own copy waits for `end_interrupted`.
-pub(super) fn interrupt_job() {
-    let _ = killpg(getpgrp(), Signal::SIGINT);
-}
-
 /// Ends this process by SIGINT, so that a shell ends its script too: an exit with 130 would only
 /// be a failed command there. Returns where SIGINT is ignored.
 pub(super) fn end_interrupted() {
-    let mut interrupt = SigSet::empty();
-    interrupt.add(Signal::SIGINT);
     let _ = raise(Signal::SIGINT);
-    let _ = interrupt.thread_unblock();
+    let _ = SigSet::from(Signal::SIGINT).thread_unblock();
 }
 
 /// The set of ignored signals that the kernel shows of a process, bit 0 for signal 1.

@@ -1,7 +1,10 @@
 //! Leases that a node lacks although it could have them: in a crowd, a loser had it there for a
 //! moment; or it has lost its data, or its clock has jumped. If one more node fails, the lease is
-//! lost with it. Soon after that is noticed, all nodes are asked again, and where most have the
-//! lease the others are told to store it, too.
+//! lost with it.
+//!
+//! A node that is told to store one does so only if the lock is free there, with its fence: the next
+//! holder there gets a larger one, as on the nodes that voted. It counts neither among the nodes by
+//! which the attempt succeeded, nor for the extension that found the lease missing.
 //!
 //! A node that is told when the lease was given up meanwhile would keep it for a ttl. So when a lease
 //! is given up or passed on, the nodes that were told to store it are told to give it up again. Before
@@ -26,8 +29,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SPAN: Duration = Duration::from_secs(1);
 /// At once.
 const MOST: usize = 32;
-/// Between two looks whether one is being tried.
-const LOOK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 pub(super) struct Mends(Mutex<HashMap<Token, Mend>>);
@@ -77,8 +78,7 @@ impl Mends {
         mend.map(|mend| mend.told.push(node)).is_some()
     }
 
-    /// After that. Returns where it has to be given up. `is_over`: every node has it, or it is
-    /// nobody's any more.
+    /// Returns where it has to be given up. `is_over`: every node has it, or it is nobody's any more.
     fn tried(&self, token: Token, is_over: bool) -> Vec<usize> {
         let mut mends = self.0.lock();
         let Entry::Occupied(mut mend) = mends.entry(token) else { return Vec::new() };
@@ -100,8 +100,7 @@ impl Mends {
         self.0.lock().get(&token).is_some_and(|mend| mend.is_tried)
     }
 
-    /// A token was given up on the nodes that could be asked. Returns where it has to be given up
-    /// again.
+    /// A token was given up. Returns where that has to be done again.
     fn given(&self, token: Token) -> Vec<usize> {
         let mut mends = self.0.lock();
         let Entry::Occupied(mut mend) = mends.entry(token) else { return Vec::new() };
@@ -127,7 +126,7 @@ impl QuorumStore {
             if let Request::Extend { token, reach: Reach::Pass(_) | Reach::Set, .. } = *request {
                 let until = Deadline::after(deadline.left() / 2);
                 while self.mends.is_tried(token) && !until.has_passed() {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
         }

@@ -1,22 +1,9 @@
 //! One lock on several servers that know nothing of each other: a client that has a majority of all
 //! of them has it, and a minority may be down.
 //!
-//! Fences are sound without any clock. A node grants c = max(last + 1, hint), where the hint is
-//! the client's own clock in microseconds, which also numbers its attempts. Of the grants that
-//! came in time the largest is M, and the nodes that have not granted M itself are told to *raise*
-//! to it, which a node does only while its key is still that attempt's and nothing larger than M
-//! was stored there. Once M stands on a majority of all nodes, stored on each while the key was
-//! the attempt's, M is the fence. Two who succeed share such a node; there one came after the
-//! other, was granted more than the first one's fence, and has a fence that is not less than what
-//! it was granted.
-//!
-//! [`round`] is the algorithm of an attempt, [`tally`] that of an extension and of a give. A
-//! [`question`] hands them what the nodes say, and [`scatter`] asks the nodes.
-//!
-//! [`mends`] remembers which leases are not on every node. A node that is told of one stores it only
-//! if the lock is free there, with its fence, and a node's fences never fall: so the next holder there
-//! gets a larger one, as on the nodes that voted. Such a node counts neither among those by which the
-//! attempt succeeded, nor for the extension that found the lease missing.
+//! [`round`] is the algorithm of an attempt, which `docs/protocol.md` explains; [`tally`] that of an
+//! extension and of a give. A [`question`] hands them what the nodes say, and [`scatter`] asks the
+//! nodes. [`mends`] stores leases on nodes that lack them.
 
 mod mends;
 mod question;
@@ -41,8 +28,7 @@ use crate::sync::Permits;
 use crate::token::Token;
 
 /// Clients that ask at once can keep each other from a majority. They are notified at about the same
-/// time, so each waits for a random part of this first: some round trips, of which most of the
-/// others keep out.
+/// time, so each waits for a random part of this first: some round trips.
 const SPREAD: Duration = Duration::from_millis(2);
 
 /// The keeper tries a node that had trouble no longer than this: renewals wait meanwhile.
@@ -51,7 +37,6 @@ const LONGEST_TRIAL: Duration = Duration::from_millis(100);
 /// A node takes no number that is further ahead of its own clock, in microseconds.
 const MOST_AHEAD: u64 = 3_600_000_000;
 
-/// Locks on a majority of several servers.
 pub(crate) struct QuorumStore {
     members: Members,
     node_timeout: Duration,
@@ -64,16 +49,11 @@ pub(crate) struct QuorumStore {
 }
 
 impl QuorumStore {
-    /// Does not connect.
     pub(crate) fn new(members: &[RedisConfig], config: &Config) -> Result<QuorumStore, Error> {
-        Ok(QuorumStore {
-            members: Members::new(members, config)?,
-            node_timeout: config.node_timeout(),
-            entrance: Permits::new(config.pool),
-            last_attempt: AtomicU64::new(0),
-            tries: AtomicBool::new(false),
-            mends: Mends::default(),
-        })
+        let members = Members::new(members, config)?;
+        let (node_timeout, entrance) = (config.node_timeout(), Permits::new(config.pool));
+        let (last_attempt, tries, mends) = Default::default();
+        Ok(QuorumStore { members, node_timeout, entrance, last_attempt, tries, mends })
     }
 
     fn nodes(&self) -> &[Node] {
@@ -167,8 +147,7 @@ impl Store for QuorumStore {
         let permit = (lane == Lane::Caller).then(|| self.entrance.take(deadline));
         if let Some(None) = permit {
             let busy = Error::new(ErrorKind::Exhausted, "all connections of the pool were in use");
-            let refused = |_| Err(Failure::not_done(busy.clone()));
-            return requests.iter().map(refused).collect();
+            return vec![Err(Failure::not_done(busy)); requests.len()];
         }
         self.await_mends(requests, deadline);
         let (attempt, sent) = (self.next_attempt(), Moment::now());

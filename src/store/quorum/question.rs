@@ -85,7 +85,6 @@ impl<'r> Question<'r> {
         Some(Ballot::Raise { name, token, attempt: self.attempt, fence })
     }
 
-    /// A node answered, could not be asked, or is not waited for any longer.
     pub(super) fn heard(&mut self, node: usize, vote: Vote) {
         self.votes.push((node, vote.clone()));
         let outcome = match &mut self.state {
@@ -96,10 +95,7 @@ impl<'r> Question<'r> {
                     return;
                 }
                 Step::Granted { fence } => {
-                    let block = match self.request {
-                        Request::Take { block, .. } => block,
-                        Request::Extend { .. } | Request::Give { .. } => 1,
-                    };
+                    let Request::Take { block, .. } = self.request else { return };
                     Ok(Reply::Granted { fence, block })
                 }
                 Step::Refused { why, give } => {
@@ -218,7 +214,7 @@ impl<'r> Question<'r> {
     }
 }
 
-/// The node has a vote, and does not have the lock for the token.
+/// Of a node that has a vote.
 fn lacks(vote: &Vote) -> bool {
     matches!(vote, Some(Ok(Said::Busy { .. } | Said::NotMine)))
 }

@@ -1,10 +1,8 @@
 //! One attempt to take a lock on several nodes.
 //!
 //! No I/O, no threads and no clock of its own: what the nodes said goes in, one at a time and in
-//! any order, and what to do comes out. An answer that comes twice counts once.
-//!
-//! A round is decided as soon as no answer that may still come could change that. Feed what has
-//! arrived already before waiting for more; nothing else is gained by waiting.
+//! any order, and what to do comes out, as soon as no answer that may still come could change it.
+//! An answer that comes twice counts once.
 
 use std::time::Duration;
 
@@ -14,7 +12,6 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 pub(crate) use crate::store::redis::node::Said;
 
-/// One attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     nodes: Vec<NodeState>,
@@ -87,15 +84,10 @@ impl Round {
     /// An attempt for a lock with this ttl on `nodes` nodes, each of which either is asked, not
     /// before `sent`, or is said to have failed.
     pub(crate) fn new(nodes: usize, sent: Moment, ttl: Duration) -> Round {
-        Round {
-            nodes: vec![Asked; nodes],
-            raised_to: None,
-            until: sent.plus(ttl).minus(drift(ttl)),
-            troubles: Vec::new(),
-        }
+        let until = sent.plus(ttl).minus(drift(ttl));
+        Round { nodes: vec![Asked; nodes], raised_to: None, until, troubles: Vec::new() }
     }
 
-    /// A node said something, or will not.
     pub(crate) fn heard(&mut self, node: usize, vote: Vote, now: Moment) -> Step {
         let Some(state) = self.nodes.get(node).copied() else { return Step::Wait };
         self.nodes[node] = match (state, vote) {

@@ -1,8 +1,7 @@
 //! Asking all nodes at once: one scatter and one gather.
 //!
-//! What an answer means is decided by [`round`](super::round) and [`tally`](super::tally). Here no
-//! node is waited for that is not needed: the nodes that answered fastest last time are heard first,
-//! and as soon as everything is decided the other replies are left to later users of those
+//! No node is waited for that is not needed: the nodes that answered fastest last time are heard
+//! first, and as soon as everything is decided the other replies are left to later users of those
 //! connections.
 
 use std::time::Duration;
@@ -29,8 +28,7 @@ pub(super) struct Scatter<'a> {
 type Hearing<'s> = (usize, &'s [usize], Asked<'s>);
 
 impl Scatter<'_> {
-    /// Asks each node its ballots, and tells the questions what it said until all of them are
-    /// settled.
+    /// Asks each node, and tells the questions what it said until all of them are settled.
     pub(super) fn run<'r>(
         &self,
         questions: &mut [Question<'r>],

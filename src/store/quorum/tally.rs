@@ -8,14 +8,10 @@ use crate::store::Failure;
 
 /// Whether a majority of all nodes had the lease.
 ///
-/// For an extension that is plain. A give could count as done as soon as one node had the lease,
-/// since a node that is down, or that never granted it, need not have it. But then a lease that had
-/// run out, and that another client holds on the other nodes, could be called released; and with
-/// fewer answers than a majority nobody knows whether the lock is free. So both need a majority.
-/// Where a majority had the lease until now, no other client can have had the lock meanwhile. Where
-/// no majority can have had it, another can. Between the two the outcome is unknown, and the
-/// request is sent again. The nodes that gave the lease then say that it is not ours any more; the
-/// release takes that for its own doing if the lease's validity had not ended when it began.
+/// A give needs that too: if one node were enough, a lease that had run out, and that another client
+/// holds on the other nodes, could be called released. Where the outcome is unknown the request is
+/// sent again. The nodes that gave the lease then say that it is not ours any more; the release takes
+/// that for its own doing if the lease's validity had not ended when it began.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     nodes: Vec<NodeState>,
@@ -25,9 +21,8 @@ pub(crate) struct Tally {
 
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// A majority did it.
     Done,
-    /// The lease was lost: no majority can have had it.
+    /// No majority can have had it.
     NotMine,
     Unknown(Failure),
 }
@@ -38,7 +33,7 @@ impl Tally {
         Tally { nodes: vec![Asked; nodes], sent, troubles: Vec::new() }
     }
 
-    /// A node said something, or will not. Answers once that decides it.
+    /// Answers once that decides it.
     pub(crate) fn heard(&mut self, node: usize, vote: Vote) -> Option<Verdict> {
         let state = self.nodes.get_mut(node).filter(|state| **state == Asked)?;
         *state = match vote {

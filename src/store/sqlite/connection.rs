@@ -1,8 +1,8 @@
 //! One connection to the file, for one caller at a time, no longer than until its deadline.
 //!
 //! SQLite's own way of waiting for a lock is switched off: it sleeps longer and longer while
-//! newcomers get the lock, and does not know our deadline. Here every pause is drawn from the same
-//! short range, however long a caller has waited, and no mutex is held during it.
+//! newcomers get the lock, and does not know our deadline. Here a pause is as short however long a
+//! caller has waited, and no mutex is held during it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +18,9 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 use crate::sync::{Turnstile, TurnstileGuard};
 
-/// The longest pause before a lock of the file is tried again: a durable transaction takes about
-/// this long on a common disk.
+/// A durable transaction takes about this long on a common disk.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Why a request got no reply, or a file was not opened.
 pub(super) enum Cause {
     /// We refuse it. In a transaction that concerns this request alone, which has written nothing.
     Refused(Error),

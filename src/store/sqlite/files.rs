@@ -1,9 +1,8 @@
 //! Whether the file under a name, and the log and the shared memory beside it, are still those that
 //! were opened.
 //!
-//! Other processes find all three by their names. SQLite's own locks are on the shared memory. A
-//! process that goes on with one of them after it has lost its name, or with a file that has a
-//! second name and so a second log, shares its locks with nobody.
+//! Other processes find all three by their names, so a process that goes on with one that has lost
+//! its name, or with a file that has a second name and so a second log, shares its locks with nobody.
 //!
 //! Files are only looked at here, never opened: to close any descriptor of a file drops all locks
 //! that this process has on it.
@@ -39,13 +38,8 @@ pub(super) struct Files {
 /// Device and inode.
 type Identity = (u64, u64);
 
-#[derive(PartialEq, Eq)]
-struct Seen {
-    file: Identity,
-    links: u64,
-    log: Identity,
-    shm: Identity,
-}
+/// What the file, its log and its shared memory are, and how many links the file has.
+type Seen = ([Identity; 3], u64);
 
 impl Files {
     /// Of a file that was read, so that all three are there. `None` if it is not the one that it was
@@ -57,7 +51,8 @@ impl Files {
             PathBuf::from(beside)
         });
         let seen = see(name, &log, &shm).ok()?;
-        if (seen.file, seen.links) != (identity(before), before.nlink()) {
+        let ([file, ..], links) = seen;
+        if (file, links) != (identity(before), before.nlink()) {
             return None;
         }
         let [name, path] = [name, path].map(Path::to_owned);
@@ -66,13 +61,12 @@ impl Files {
         Some(files)
     }
 
-    /// Whether this process has connections to what was at this path before, of this client or
-    /// another one.
+    /// Whether a client of this process has connections to what was at this path before.
     pub(super) fn any_lost(path: &Path, found: &Metadata) -> bool {
         let opened = OPENED.lock().clone();
         opened.iter().filter_map(Weak::upgrade).any(|files| {
-            let concerns = files.path == path || files.seen.file == identity(found);
-            concerns && !files.are_there()
+            let ([file, ..], _) = files.seen;
+            (files.path == path || file == identity(found)) && !files.are_there()
         })
     }
 
@@ -109,8 +103,9 @@ impl Files {
     /// shared memory is made anew by the first process that opens it.)
     pub(super) fn orphaned_log(&self) -> Option<&Path> {
         let there = |path| fs::metadata(path).ok().map(|found| identity(&found));
-        let is_replaced = there(&self.path).is_some_and(|file| file != self.seen.file);
-        (is_replaced && there(&self.log) == Some(self.seen.log)).then_some(&*self.log)
+        let ([file, log, _], _) = self.seen;
+        let is_replaced = there(&self.path).is_some_and(|now| now != file);
+        (is_replaced && there(&self.log) == Some(log)).then_some(&*self.log)
     }
 }
 
@@ -126,7 +121,7 @@ impl Drop for Files {
 fn see(name: &Path, log: &Path, shm: &Path) -> io::Result<Seen> {
     let file = fs::metadata(name)?;
     let (log, shm) = (identity(&fs::metadata(log)?), identity(&fs::metadata(shm)?));
-    Ok(Seen { file: identity(&file), links: file.nlink(), log, shm })
+    Ok(([identity(&file), log, shm], file.nlink()))
 }
 
 fn identity(found: &Metadata) -> Identity {

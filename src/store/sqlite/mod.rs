@@ -1,9 +1,5 @@
 //! The embedded store: one SQLite file, shared by the processes of one machine.
 //!
-//! [`open`] makes sure that the file is ours, or refuses it untouched. [`files`] sees when it is
-//! moved or replaced. [`connection`] guards a connection. [`requests`] does what is asked, and
-//! [`waiters`] keeps the waiters.
-//!
 //! What the promises rest on: a lease is a row with an expiry on the suspend-aware clock, which all
 //! processes of one boot share; a row of another boot is free, since its holder ended with the
 //! machine. All changes happen under the file's one write lock. A fence is on the disk before any
@@ -58,8 +54,6 @@ pub(crate) struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, and makes it and the folders above it where they are missing. A file that
-    /// cannot be used is left as it was.
     pub(crate) fn open(path: &Path, config: &Config) -> Result<SqliteStore, Error> {
         if !USED_IN.is_this() {
             return Err(Error::new(
@@ -121,7 +115,7 @@ impl SqliteStore {
         })
     }
 
-    /// Answers a take that cannot be granted without waiting for any sync, or says None.
+    /// Answers a take that cannot be granted, without waiting for any sync.
     fn refuse(
         &self,
         opened: &Opened,
@@ -233,7 +227,7 @@ fn answer(reply: Reply, sent: Moment) -> Answer {
     Answer { reply, sent, server: 0, by: ServerId::default() }
 }
 
-/// The outcomes where the file is gone: nobody has a lock there.
+/// Nobody has a lock in a file that is gone.
 fn lost(requests: &[Request<'_>], error: &Error) -> Vec<Outcome> {
     let outcome = |request: &Request<'_>| match request {
         Request::Take { .. } => Err(Failure::not_done(error.clone())),

@@ -1,8 +1,6 @@
-//! Opening the file: it is made, or known to be ours, or refused and left as it was.
-//!
-//! A file is recognised by SQLite's `application_id` and its schema by `user_version`. Both stand
-//! in the file's first bytes, where they can be read without a lock, a log or a side file, so a
-//! stranger's database is refused before anything of it could change.
+//! Opening the file: it is made, or known to be ours, or refused and left as it was. Its marks,
+//! SQLite's `application_id` and `user_version`, stand in its first bytes, where they can be read
+//! without a lock, a log or a side file.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -24,7 +22,7 @@ use super::mount::{mount_of, shared_type};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 
-/// "lhld": what marks an SQLite file as ours.
+/// "lhld"
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
 /// The schema that this program reads and writes; 0 while a new file has none yet.
 pub(super) const SCHEMA: i32 = 1;
@@ -52,7 +50,7 @@ impl Drop for Opened {
     }
 }
 
-/// Opens the file, and with `make` makes it and the folders above it where they are missing.
+/// With `make` it is made, and the folders above it, where they are missing.
 pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
     loop {
         if !make && is_gone(name) {
@@ -115,7 +113,6 @@ fn attempt(name: &Path) -> Result<Option<Arc<Opened>>, Cause> {
     Ok((!Files::any_lost(path, &found)).then(|| Arc::new(opened)))
 }
 
-/// Touches the root of every table.
 pub(super) fn probe(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     // The marks first, in the same transaction: when a table that was made just now is looked up
     // and the file is locked, SQLite says that there is no such table instead of busy.
@@ -158,9 +155,8 @@ fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// An empty file that only this user can read, made without opening it: to close any descriptor of
-/// a file drops all locks that this process has on it, also those of an SQLite connection in another
-/// thread.
+/// An empty file that only this user can read, made without opening it: to close a descriptor drops
+/// the locks of SQLite connections in other threads, too.
 fn create(path: &Path) -> Result<(), Error> {
     refuse_read_only(path.parent().unwrap_or(path))?;
     match mknod(path, SFlag::S_IFREG, Mode::S_IRUSR | Mode::S_IWUSR, 0) {
@@ -260,8 +256,7 @@ fn settle(connection: &rusqlite::Connection, path: &Path) -> Result<(), Cause> {
     Ok(probe(connection)?)
 }
 
-/// Changes a file that has these marks. Asks again under the lock, because other processes may be at
-/// the same file.
+/// Changes a file that has these marks, also under the lock: other processes may be at it.
 fn change_marked(
     connection: &rusqlite::Connection,
     expected: (i32, i32),

@@ -26,7 +26,6 @@ pub(super) struct Tables<'a> {
     pub(super) token: String,
 }
 
-/// The row of a name.
 pub(super) struct Lease {
     fence: i64,
     /// The hour of its last grant or extension.
@@ -42,7 +41,6 @@ pub(super) struct Waiter {
     pub(super) is_fresh: bool,
 }
 
-/// What a take finds.
 pub(super) enum Found {
     Mine(Lease),
     Free(Option<Lease>, Option<Waiter>),
@@ -83,72 +81,61 @@ impl Tables<'_> {
                 self.leave()?;
                 Ok(Reply::Granted { fence, block: 1 })
             }
-            Found::Free(lease, waiter) => self.grant(ttl, lease, waiter),
+            Found::Free(lease, waiter) => {
+                let hour = hour();
+                let (last, used) = lease.map_or((0, hour), |lease| (lease.fence, lease.used));
+                let fence = next_fence(last, wall_micros()).ok_or_else(|| no_fence(last))?;
+                self.execute(
+                    "INSERT INTO lease (name, token, fence, expiry, boot, used)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                     ON CONFLICT (name)
+                         DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5",
+                    params![self.name, self.token, fence as i64, self.after(ttl), self.boot, hour],
+                )?;
+                self.touch(used, hour)?;
+                // The waiters ahead are dead, or they would have been granted it.
+                self.clear(&self.name, waiter.map_or(i64::MAX, |waiter| waiter.ticket))?;
+                self.sweep(hour)?;
+                Ok(Reply::Granted { fence, block: 1 })
+            }
             Found::Busy(free_in, _) => {
                 Ok(Reply::Busy { free_in, ticket: self.join(place)?, rank: 0, ours: false })
             }
         }
     }
 
-    fn grant(
-        &self,
-        ttl: Duration,
-        lease: Option<Lease>,
-        waiter: Option<Waiter>,
-    ) -> Result<Reply, Cause> {
-        let last = lease.as_ref().map_or(0, |lease| lease.fence);
-        let fence = next_fence(last, wall_micros()).ok_or_else(|| no_fence(last))?;
-        let hour = hour();
-        self.execute(
-            "INSERT INTO lease (name, token, fence, expiry, boot, used)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (name) DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5",
-            params![self.name, self.token, fence as i64, self.after(ttl), self.boot, hour],
-        )?;
-        if let Some(lease) = lease {
-            self.touch(lease.used, hour)?;
-        }
-        // The waiters ahead are dead, or they would have been granted it.
-        self.clear(&self.name, waiter.map_or(i64::MAX, |waiter| waiter.ticket))?;
-        self.sweep(hour)?;
-        Ok(Reply::Granted { fence, block: 1 })
-    }
-
     fn extend(&self, ttl: Duration, reach: Reach, fence: u64) -> rusqlite::Result<Reply> {
-        let fence =
-            matches!(reach, Reach::Pass(_)).then(|| i64::try_from(fence).unwrap_or(i64::MAX));
         let to = match reach {
-            Reach::Pass(to) => Cow::Owned(to.to_string()),
-            Reach::Grow | Reach::Refresh | Reach::Set => Cow::Borrowed(&self.token),
+            Reach::Pass(to) => Some(to.to_string()),
+            Reach::Grow | Reach::Refresh | Reach::Set => None,
         };
-        let (now, expiry, grows) =
-            (self.after(Duration::ZERO), self.after(ttl), reach != Reach::Set);
-        let used: Option<(i64,)> = self.find(
-            "UPDATE lease SET token = ?5, expiry = max(?6, iif(?7, expiry, 0))
+        let fence = i64::try_from(fence).unwrap_or(i64::MAX);
+        let (now, expiry) = (self.after(Duration::ZERO), self.after(ttl));
+        let grows = reach != Reach::Set;
+        let used = self.find(
+            "UPDATE lease SET token = ifnull(?5, token), expiry = max(?6, iif(?7, expiry, 0))
              WHERE name = ?1 AND (token = ?2 OR token = ?5) AND boot = ?3 AND expiry > ?4
-                 AND fence = ifnull(?8, fence)
+                 AND (?5 IS NULL OR fence = ?8)
              RETURNING used",
             params![self.name, self.token, self.boot, now, to, expiry, grows, fence],
+            |row| row.get(0),
         )?;
-        let Some((used,)) = used else { return Ok(Reply::NotMine) };
+        let Some(used) = used else { return Ok(Reply::NotMine) };
         self.touch(used, hour())?;
         Ok(Reply::Extended)
     }
 
     fn give(&self, fence: u64) -> rusqlite::Result<Reply> {
         self.leave()?;
-        let freed: Option<(i64, bool)> = self.find(
-            "UPDATE lease SET token = NULL WHERE name = ?1 AND token = ?2
-             RETURNING fence, boot = ?3 AND expiry > ?4",
-            params![self.name, self.token, self.boot, self.after(Duration::ZERO)],
-        )?;
+        let fence = i64::try_from(fence).unwrap_or(i64::MAX);
         // A lease that had ended was no longer the token's, though nobody has taken it over yet.
-        Ok(match freed {
-            Some((stored, true)) if fence == 0 || i64::try_from(fence) == Ok(stored) => {
-                Reply::Given
-            }
-            _ => Reply::NotMine,
-        })
+        let freed = self.find(
+            "UPDATE lease SET token = NULL WHERE name = ?1 AND token = ?2
+             RETURNING boot = ?3 AND expiry > ?4 AND ?5 IN (0, fence)",
+            params![self.name, self.token, self.boot, self.after(Duration::ZERO), fence],
+            |row| row.get(0),
+        )?;
+        Ok(if freed == Some(true) { Reply::Given } else { Reply::NotMine })
     }
 
     pub(super) fn look(&self) -> rusqlite::Result<Look> {
@@ -161,15 +148,15 @@ impl Tables<'_> {
     }
 
     fn lease(&self) -> rusqlite::Result<Option<Lease>> {
-        let row: Option<(i64, i64, Option<String>, i64)> = self.find(
+        self.find(
             "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3
              FROM lease WHERE name = ?1",
             params![self.name, self.boot, self.after(Duration::ZERO)],
-        )?;
-        Ok(row.map(|(fence, used, holder, left)| {
-            let left = Duration::from_nanos(left.unsigned_abs());
-            Lease { fence, used, holder, left }
-        }))
+            |row| {
+                let left = Duration::from_nanos(row.get::<_, i64>(3)?.unsigned_abs());
+                Ok(Lease { fence: row.get(0)?, used: row.get(1)?, holder: row.get(2)?, left })
+            },
+        )
     }
 
     /// Apart from the rest, because it rewrites an index, and is needed once an hour.
@@ -183,16 +170,15 @@ impl Tables<'_> {
     /// The wall clock only picks the candidates.
     fn sweep(&self, hour: i64) -> rusqlite::Result<()> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT name, token IS NULL OR boot <> ?2 OR expiry <= ?3
-             FROM lease WHERE used < ?1 ORDER BY used LIMIT 4",
+            "SELECT name FROM (SELECT * FROM lease WHERE used < ?1 ORDER BY used LIMIT 4)
+             WHERE token IS NULL OR boot <> ?2 OR expiry <= ?3",
         )?;
         let values = params![hour - UNUSED_HOURS, self.boot, self.after(Duration::ZERO)];
-        let unused = statement.query_map(values, |row| row.try_into())?;
-        let unused: Vec<(Vec<u8>, bool)> = unused.collect::<rusqlite::Result<_>>()?;
-        for (name, _) in unused.iter().filter(|(_, is_free)| *is_free) {
-            self.execute("DELETE FROM lease WHERE name = ?1", [name])?;
+        let unused = statement.query_map(values, |row| row.get(0))?;
+        for name in unused.collect::<rusqlite::Result<Vec<Vec<u8>>>>()? {
+            self.execute("DELETE FROM lease WHERE name = ?1", [&name])?;
             // A waiter that lives comes back with its ticket.
-            self.clear(name, i64::MAX)?;
+            self.clear(&name, i64::MAX)?;
         }
         Ok(())
     }
@@ -207,12 +193,13 @@ impl Tables<'_> {
     }
 
     /// The first row, if there is one.
-    pub(super) fn find<T>(&self, sql: &str, values: impl Params) -> rusqlite::Result<Option<T>>
-    where
-        T: for<'r> TryFrom<&'r Row<'r>, Error = rusqlite::Error>,
-    {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        statement.query_row(values, |row| T::try_from(row)).optional()
+    pub(super) fn find<T>(
+        &self,
+        sql: &str,
+        values: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        self.connection.prepare_cached(sql)?.query_row(values, read).optional()
     }
 
     pub(super) fn after(&self, span: Duration) -> i64 {
@@ -224,12 +211,11 @@ impl Tables<'_> {
     }
 }
 
-/// A moment as the tables have it.
 fn nanos(moment: Moment) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The fence of a new grant: larger than every earlier one, also after the row was lost.
+/// Larger than every earlier one, also after the row was lost.
 fn next_fence(last: i64, wall: u64) -> Option<u64> {
     let last = u64::try_from(last).ok()?;
     Some(wall.max(last.checked_add(1)?)).filter(|fence| *fence <= MAX_FENCE)

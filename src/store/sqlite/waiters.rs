@@ -15,10 +15,9 @@ use crate::store::Place;
 /// look a few microseconds.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// A waiter with a stamp of this age counts as dead. Many pauses long, so that nobody overtakes a
-/// waiter that is only late on a busy machine. One that was killed holds the others up for this
-/// long at most; one that leaves removes its row.
+/// waiter that is only late on a busy machine.
 pub(super) const DEAD_AFTER: Duration = Duration::from_millis(500);
-/// A stamp of this age is written anew: at most four times a second, and not at every look.
+/// A stamp of this age is written anew, and not at every look.
 const FRESH_FOR: Duration = Duration::from_millis(240);
 /// A waiter that pauses no longer than this keeps its place: its stamp is not older than the two
 /// together when it comes back.
@@ -36,25 +35,23 @@ impl Tables<'_> {
             "SELECT ticket, token = ?4 AND stamp >= ?5 FROM waiter
              WHERE name = ?1 AND ticket BETWEEN ?2 AND ?3 AND (?2 = ?3 OR token = ?4)",
             params![self.name, first, last, self.token, self.before(FRESH_FOR)],
+            |row| Ok(Waiter { ticket: row.get(0)?, is_fresh: row.get(1)? }),
         )?;
-        Ok(match found {
-            Some((ticket, is_fresh)) => Some(Waiter { ticket, is_fresh }),
-            // Others took it for dead while it was only late: it has its old place again.
-            None => known.map(|ticket| Waiter { ticket, is_fresh: false }),
-        })
+        // Others took it for dead while it was only late: it has its old place again.
+        Ok(found.or_else(|| known.map(|ticket| Waiter { ticket, is_fresh: false })))
     }
 
     /// For how long the first living waiter ahead of this one, or of a newcomer, would hold it up
     /// without another stamp.
     pub(super) fn ahead(&self, waiter: Option<&Waiter>) -> rusqlite::Result<Option<Duration>> {
         let ticket = waiter.map_or(i64::MAX, |waiter| waiter.ticket);
-        let left: Option<(i64,)> = self.find(
+        self.find(
             "SELECT stamp - ?5 FROM waiter
              WHERE name = ?1 AND ticket < ?2 AND token <> ?3 AND boot = ?4 AND stamp >= ?5
              ORDER BY ticket LIMIT 1",
             params![self.name, ticket, self.token, self.boot, self.before(DEAD_AFTER)],
-        )?;
-        Ok(left.map(|(nanos,)| Duration::from_nanos(nanos.unsigned_abs())))
+            |row| Ok(Duration::from_nanos(row.get::<_, i64>(0)?.unsigned_abs())),
+        )
     }
 
     /// Joins the waiters or stamps the row that is there, and answers the ticket; 0 for a try.
@@ -91,11 +88,12 @@ impl Tables<'_> {
     /// Behind all others, and by the wall clock, so that no number is given twice when the queue
     /// has been empty.
     fn new_ticket(&self) -> rusqlite::Result<i64> {
-        let last: Option<(i64,)> = self.find(
+        let last: Option<i64> = self.find(
             "SELECT ticket FROM waiter WHERE name = ?1 ORDER BY ticket DESC LIMIT 1",
             [&self.name],
+            |row| row.get(0),
         )?;
         let wall = i64::try_from(wall_micros()).unwrap_or(i64::MAX);
-        Ok(last.map_or(wall, |(last,)| wall.max(last.saturating_add(1))))
+        Ok(last.map_or(wall, |last| wall.max(last.saturating_add(1))))
     }
 }

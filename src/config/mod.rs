@@ -26,9 +26,6 @@ pub(crate) fn drifted(span: Duration) -> Duration {
     span / 99
 }
 
-/// A server that is alive answers in less, also when it writes to its disk meanwhile.
-const LEAST_NODE_TIMEOUT: Duration = Duration::from_millis(50);
-
 /// The environment variable that names the store where no URL is given.
 pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
 
@@ -51,7 +48,6 @@ pub struct Config {
     pub(crate) pool: u32,
     pub(crate) close_timeout: Duration,
     pub(crate) claim_window: Duration,
-    /// None: as `longest_ttl` says.
     max_ttl: Option<Duration>,
     pub(crate) guard_data_loss: bool,
 }
@@ -97,7 +93,7 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::BadArgument`]: the URL is malformed, or has a key that is not known.
     pub fn from_url(url: &str) -> Result<Config, Error> {
-        url::parse(url)
+        url::parse(&url::split(url))
     }
 
     /// Reads the URLs of a quorum, one for each member: an odd number of independent servers, of
@@ -117,7 +113,7 @@ impl Config {
     /// no more failures than one less; two that lead to the same server; a file.
     pub fn from_urls<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Config, Error> {
         let urls: Vec<U> = urls.into_iter().collect();
-        url::parse_all(&urls.iter().map(U::as_ref).collect::<Vec<_>>())
+        url::parse(&urls.iter().map(U::as_ref).collect::<Vec<_>>())
     }
 
     /// Does as the shell does: takes the URL from `LEASEHOLD_URL`, or else the embedded store.
@@ -151,9 +147,10 @@ impl Config {
         self.max_ttl.unwrap_or(most)
     }
 
-    /// How long a quorum waits for one of its servers.
+    /// How long a quorum waits for one of its servers. One that is alive answers in less than 50 ms,
+    /// also when it writes to its disk meanwhile.
     pub(crate) fn node_timeout(&self) -> Duration {
-        (self.io_timeout / 10).max(LEAST_NODE_TIMEOUT).min(self.io_timeout)
+        (self.io_timeout / 10).max(Duration::from_millis(50)).min(self.io_timeout)
     }
 
     /// What is put before every name in the store; nothing by default.
@@ -184,9 +181,8 @@ impl Config {
     }
 
     /// How long a lock that was handed to a waiter stays with it before it must have answered: what
-    /// a waiter that died just then costs the ones behind it. 1 s by default, from 50 ms to 60 s.
-    /// Waiters look at the lock once in every window, and once a second in a longer one. It should
-    /// be several round trips, and longer than threads here may be held up.
+    /// a waiter that died just then costs the ones behind it. 1 s by default, from 50 ms to 60 s. It
+    /// should be several round trips, and longer than threads here may be held up.
     pub fn claim_window(mut self, window: Duration) -> Config {
         self.claim_window = window;
         self
@@ -200,12 +196,11 @@ impl Config {
         self
     }
 
-    /// Whether a server that may have lost data grants nothing until every lease that it has
-    /// forgotten must be over: one that was restarted, or a replica that became the master. Off by
-    /// default, except in a quorum, where it is always on; an SQLite file loses nothing and needs no
-    /// guard. It waits for [`max_ttl`](Config::max_ttl) from when a client first connects to it
-    /// again; in a Cluster, and after a FLUSHALL, from when a lock is wanted. A new deployment is
-    /// declared to be one by [`Client::initialize`], else it waits as well.
+    /// Whether a server that may have lost data (one that was restarted, or a replica that became
+    /// the master) grants nothing for [`max_ttl`](Config::max_ttl), until every lease that it has
+    /// forgotten must be over. Off by default, except in a quorum, where it is always on; an SQLite
+    /// file loses nothing and needs no guard. A new deployment is declared to be one by
+    /// [`Client::initialize`], else it waits as well.
     ///
     /// [`Client::initialize`]: crate::Client::initialize
     pub fn guard_data_loss(mut self, on: bool) -> Config {

@@ -104,9 +104,7 @@ extern "C" fn run(work: *mut c_void) -> *mut c_void {
     // SAFETY: `start` made it so and gave it to this call alone.
     let work = unsafe { Box::from_raw(work.cast::<Work>()) };
     // Nothing unwinds into C. What was panicked with is not dropped: that runs its code.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
-        std::mem::forget(payload);
-    }
+    std::mem::forget(catch_unwind(AssertUnwindSafe(work)));
     std::ptr::null_mut()
 }
 

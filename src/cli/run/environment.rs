@@ -20,7 +20,6 @@ const ADDED: [&str; 5] = [
     "RUST_RECURSION_COUNT",
     TOOLCHAIN_SOURCE,
 ];
-const ADDED_PREFIX: &str = "CARGO_PKG_";
 const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
 const TOOLCHAIN_SOURCE: &str = "RUSTUP_TOOLCHAIN_SOURCE";
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
@@ -42,7 +41,7 @@ fn cleaned(mut variables: Variables, program: &Path) -> Variables {
     let is_own = variables.get(OsStr::new(TOOLCHAIN_SOURCE)).is_some_and(|source| source == "env");
     variables.retain(|name, _| {
         let is_added = ADDED.iter().any(|added| name == added)
-            || name.as_bytes().starts_with(ADDED_PREFIX.as_bytes())
+            || name.as_bytes().starts_with(b"CARGO_PKG_")
             || name == TOOLCHAIN && !is_own;
         !is_added
     });

@@ -17,13 +17,10 @@ use percent_encoding::percent_decode_str;
 use super::{Config, StoreConfig, bad, embedded_path, parse_duration};
 use crate::error::Error;
 
-/// Reads one URL, or several with commas between them.
-pub(super) fn parse(urls: &str) -> Result<Config, Error> {
-    parse_all(&quorum::split(urls))
-}
+pub(super) use quorum::split;
 
 /// Reads the URL of a store, or those of a quorum.
-pub(super) fn parse_all(urls: &[&str]) -> Result<Config, Error> {
+pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
     let [url] = urls else { return quorum::read(urls) };
     let mut parts = Parts::read(url)?;
     let store = if parts.scheme != "sqlite" {

@@ -13,7 +13,7 @@ const MOST_MEMBERS: usize = 31;
 
 /// The URLs in a string: a comma stands between two where a scheme follows it. A host may have the
 /// name of one, as in `redis+sentinel://sentinel,redis:26379/main`, but then a port comes next.
-pub(super) fn split(urls: &str) -> Vec<&str> {
+pub(in crate::config) fn split(urls: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
     for (comma, _) in urls.match_indices(',') {
@@ -40,7 +40,18 @@ pub(super) fn read(urls: &[&str]) -> Result<Config, Error> {
         last = Some(parts);
     }
     let last = last.ok_or_else(|| bad("there is no URL"))?;
-    check_count(count)?;
+    if count > MOST_MEMBERS {
+        return Err(bad(format!("a quorum of {count}; {MOST_MEMBERS} members are the most")));
+    }
+    if count.is_multiple_of(2) {
+        let one_less = format!("one of {}", count - 1);
+        return Err(bad(format!(
+            "a quorum of {count} grants nothing once {} of them are down, no better than {}: give \
+             an odd number of URLs",
+            count / 2,
+            if count == 2 { "a single server" } else { &one_less },
+        )));
+    }
     check_apart(&members)?;
     last.settle(Config::new(StoreConfig::Quorum(members)))
 }
@@ -55,24 +66,6 @@ fn member(url: &str, is_last: bool) -> Result<(RedisConfig, Parts<'_>), Error> {
         parts.finish()?;
     }
     Ok((member, parts))
-}
-
-fn check_count(count: usize) -> Result<(), Error> {
-    if count > MOST_MEMBERS {
-        return Err(bad(format!("a quorum of {count}; {MOST_MEMBERS} members are the most")));
-    }
-    if count.is_multiple_of(2) {
-        return Err(bad(format!(
-            "a quorum of {count} grants nothing once {} of them are down, no better than {}: give \
-             an odd number of URLs",
-            count / 2,
-            match count {
-                2 => "a single server".to_owned(),
-                _ => format!("one of {}", count - 1),
-            },
-        )));
-    }
-    Ok(())
 }
 
 /// Refuses members that would vote twice.

@@ -11,7 +11,6 @@
 //! is then only a reason to ask.
 
 mod slots;
-mod state;
 mod subscription;
 #[cfg(test)]
 #[cfg(kit)]
@@ -27,12 +26,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use self::state::{Open, State};
-use self::subscription::Subscription;
+use self::subscription::{Open, State, Subscription};
 use super::dialect::notice::ReadNotice;
 use super::fault;
 use super::poll::{self, Bell};
-use super::target::Target;
+use super::target::{NO_SERVER, Target};
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
@@ -62,23 +60,18 @@ pub(super) trait Endpoints: Send + Sync {
         None
     }
 
-    /// No server repeats what was published on another one.
-    fn are_apart(&self) -> bool {
-        true
-    }
-
     /// The same one for every name, always.
-    fn is_one(&self) -> bool;
+    fn is_one(&self) -> bool {
+        false
+    }
 }
 
-/// One server on which waiters are told.
 pub(super) struct Endpoint {
     /// The same for as long as the client lives.
     pub(super) key: u32,
     pub(super) target: Arc<dyn Target>,
 }
 
-/// All names are told of by one server.
 pub(super) struct OneEndpoint(pub(super) Arc<dyn Target>);
 
 impl Endpoints for OneEndpoint {
@@ -96,16 +89,15 @@ pub(super) struct Listener {
     io_timeout: Duration,
     channel: String,
     read: ReadNotice,
-    /// The thread that listens has them.
+    /// Of the thread that listens.
     subscriptions: Turnstile<Vec<Subscription>>,
     /// Whether there ever was one.
     known: AtomicBool,
-    /// A server has no channels that belong to slots, so the one channel serves for all names.
+    /// A server has no channels that belong to slots: one channel is for all names.
     is_plain: AtomicBool,
     state: Mutex<State>,
-    /// Wakes threads that wait for the channel of a slot.
+    /// What became of the channel of a slot.
     changed: Condvar,
-    /// Wakes the thread that listens, where it may listen to several subscriptions.
     bell: Bell,
 }
 
@@ -138,7 +130,6 @@ impl Listener {
         }
     }
 
-    /// Where names lie in slots, and servers have channels there.
     fn slot(&self, name: &[u8]) -> Option<u16> {
         if self.is_plain.load(Ordering::Acquire) {
             return None;
@@ -227,8 +218,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Reads what has come on the subscriptions, and checks that their servers are there. Tells when
-    /// to do it again.
+    /// Tells when to do it again.
     fn tend(
         &self,
         subscriptions: &mut Vec<Subscription>,
@@ -238,8 +228,8 @@ impl Listener {
         let mut wake = Moment::NEVER;
         subscriptions.retain_mut(|subscription| {
             // What servers repeat is not dated by the clock of the one that repeats it.
-            let dated = self.endpoints.are_apart() || subscription.is_sharded;
-            let server = if dated { subscription.wire.server } else { subscription.nobody };
+            let dated = self.endpoints.is_one() || subscription.is_sharded;
+            let server = if dated { subscription.wire.server } else { NO_SERVER };
             let by = Teller { server, since: subscription.opened };
             let tended =
                 subscription.tend(until, self.io_timeout, &mut |payload| hear(by, payload));
@@ -268,7 +258,15 @@ impl Listener {
         subscriptions.append(&mut state.made);
         let wanted = std::mem::take(&mut state.wanted);
         drop(state);
-        self.ask_for(subscriptions, wanted);
+        if self.is_plain.load(Ordering::Acquire) && !self.endpoints.is_one() {
+            // No server has such channels for us any more.
+            subscriptions.retain(|subscription| !subscription.is_sharded);
+        }
+        for (key, slot) in wanted {
+            if let Some(subscription) = subscriptions.iter_mut().find(|one| one.key == key) {
+                subscription.want(slot, &self.channel_of(slot), self.io_timeout);
+            }
+        }
         Ok(())
     }
 
@@ -303,7 +301,6 @@ impl Listener {
         }
     }
 
-    /// A subscription has ended, with this error.
     fn ended(&self, subscription: &Subscription, error: Error) {
         let mut state = self.state.lock();
         state.open.remove(&subscription.key);
@@ -338,21 +335,18 @@ impl store::Listener for Listener {
         drop(state);
         let began = Moment::now();
         let opened = self.open_at(endpoint, slot, name, deadline);
-        let mut state = self.state.lock();
-        let rest = match &opened {
-            Err(error) if !error.is_retriable() => REFUSED,
-            // The slot is on another server, or another thread was faster.
-            Err(error) if error.kind() == ErrorKind::Unavailable => Duration::ZERO,
-            // As long as the attempt took: half of the time is for other names and servers. Not
-            // longer than a request may take: the machine may have slept meanwhile.
-            Err(_) => Moment::now().since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
-            Ok(_) => Duration::ZERO,
-        };
+        let (mut state, now) = (self.state.lock(), Moment::now());
         state.resting.remove(&key);
-        if let Err(error) = &opened
-            && !rest.is_zero()
-        {
-            state.resting.insert(key, (Moment::now().plus(rest), error.clone()));
+        if let Err(error) = &opened {
+            let rest = match error.kind() {
+                _ if !error.is_retriable() => REFUSED,
+                // The slot is on another server, or another thread was faster.
+                ErrorKind::Unavailable => Duration::ZERO,
+                // As long as the attempt took: half of the time is for other names and servers. Not
+                // longer than a request may take: the machine may have slept meanwhile.
+                _ => now.since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
+            };
+            state.resting.insert(key, (now.plus(rest), error.clone()));
         }
         opened
     }

@@ -23,7 +23,6 @@ use std::sync::atomic::Ordering;
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Listener {
-    /// This client's channel in a slot.
     pub(super) fn channel_of(&self, slot: u16) -> Vec<u8> {
         format!("{}:{{{}}}", self.channel, number_in_slot(slot)).into_bytes()
     }
@@ -118,20 +117,6 @@ impl Listener {
         Some(Err(error))
     }
 
-    /// Asks for the channels of slots.
-    pub(super) fn ask_for(&self, subscriptions: &mut Vec<Subscription>, wanted: Vec<(u32, u16)>) {
-        if self.is_plain.load(Ordering::Acquire) && !self.endpoints.is_one() {
-            // No server has such channels for us any more.
-            subscriptions.retain(|subscription| !subscription.is_sharded);
-        }
-        for (key, slot) in wanted {
-            if let Some(subscription) = subscriptions.iter_mut().find(|one| one.key == key) {
-                subscription.want(slot, &self.channel_of(slot), self.io_timeout);
-            }
-        }
-    }
-
-    /// Notes what became of a subscription's channels.
     pub(super) fn note_changes(&self, subscription: &mut Subscription) {
         if subscription.changes.is_empty() {
             return;

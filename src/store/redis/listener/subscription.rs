@@ -1,6 +1,6 @@
-//! One connection that has subscribed.
+//! One connection that has subscribed, and what all threads know of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use redis::{ServerError, Value};
 use super::Hear;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::ServerId;
 use crate::store::redis::dialect::keys::slot;
-use crate::store::redis::target::{Target, next_server};
+use crate::store::redis::target::Target;
 use crate::store::redis::wire::{AT_ONCE, Wire};
 use crate::store::redis::{fault, frame};
+use crate::store::{ServerId, Teller};
 
 /// After so much silence the server is asked whether it is there: a dead connection is noticed
 /// long before the slow check of a waiter that is not told, half a minute apart.
@@ -37,8 +37,6 @@ pub(super) struct Subscription {
     pub(super) has_more: bool,
     /// What ended it, if that was seen while it was waited for.
     broken: Option<Error>,
-    /// Stands for no server, in messages that do not say whose clock dates them.
-    pub(super) nobody: ServerId,
     /// It is told on channels that belong to slots.
     pub(super) is_sharded: bool,
     /// Requests that are not answered yet, in order: the slot of a channel, or `None` for a PING.
@@ -68,14 +66,12 @@ impl Subscription {
             asked: None,
             has_more: false,
             broken: None,
-            nobody: next_server(),
             is_sharded: false,
             awaited: VecDeque::new(),
             changes: Vec::new(),
         }
     }
 
-    /// Subscribes to the channel of one more slot.
     pub(super) fn want(&mut self, slot: u16, channel: &[u8], patience: Duration) {
         let subscribe = redis::cmd("SSUBSCRIBE").arg(channel).get_packed_command();
         match self.wire.send(&subscribe, Deadline::after(patience)) {
@@ -136,7 +132,6 @@ impl Subscription {
         Ok(())
     }
 
-    /// Until something comes.
     pub(super) fn wait(&mut self, until: Moment) {
         match self.wire.wait(Deadline::at(until)) {
             Ok(true) => self.is_alive(),
@@ -145,7 +140,6 @@ impl Subscription {
         }
     }
 
-    /// Reads what has come.
     pub(super) fn look(&mut self) {
         if self.broken.is_none() {
             match self.glance() {
@@ -212,6 +206,60 @@ impl Subscription {
             self.is_alive();
         }
         Ok(told)
+    }
+}
+
+/// What all threads know of the subscriptions, which only the thread that listens has. By this, closing
+/// reaches a thread that listens, or connects.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) closed: bool,
+    pub(super) open: BTreeMap<u32, Open>,
+    /// Made, and not yet among the others.
+    pub(super) made: Vec<Subscription>,
+    /// A second handle on the socket of a subscription that is being made.
+    pub(super) opening: Option<socket2::Socket>,
+    /// Why a subscription has ended, if no thread that listens was told yet.
+    pub(super) ended: Option<Error>,
+    /// Channels to open on subscriptions that are there: the endpoint's key and the slot.
+    pub(super) wanted: Vec<(u32, u16)>,
+    /// Why they were not opened.
+    pub(super) refused: BTreeMap<(u32, u16), Error>,
+    /// Endpoints that are left alone until a moment, and why: their servers let nobody listen, or
+    /// are silent. Else each name would find that out for itself, and the names of a silent server
+    /// would hold up those of others all the time.
+    pub(super) resting: BTreeMap<u32, (Moment, Error)>,
+    /// Messages that came while a channel was waited for.
+    pub(super) unheard: Vec<(Teller, Vec<u8>)>,
+}
+
+pub(super) struct Open {
+    pub(super) server: ServerId,
+    /// A second handle on its socket.
+    pub(super) socket: Option<socket2::Socket>,
+    /// The slots whose channels are open; none where it is the client's own.
+    pub(super) slots: Option<BTreeSet<u16>>,
+}
+
+impl State {
+    pub(super) fn server(&self, key: u32, slot: Option<u16>) -> Option<ServerId> {
+        let open = self.open.get(&key)?;
+        let is_open = match (slot, &open.slots) {
+            (None, None) => true,
+            (Some(slot), Some(slots)) => slots.contains(&slot),
+            _ => false,
+        };
+        is_open.then_some(open.server)
+    }
+
+    /// So much came while a channel was waited for that it has to be heard before more is read.
+    pub(super) fn is_full(&self) -> bool {
+        self.unheard.iter().map(|(_, payload)| payload.len()).sum::<usize>() > AT_ONCE
+    }
+
+    pub(super) fn rests(&self, key: u32) -> Option<&Error> {
+        let (until, error) = self.resting.get(&key)?;
+        (Moment::now() < *until).then_some(error)
     }
 }
 

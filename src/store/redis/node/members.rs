@@ -95,10 +95,6 @@ impl Endpoints for ByMember {
         let (member, name) = name.split_first().unwrap_or((&0, b""));
         self.0.get(usize::from(*member)).map_or(Ok(()), |endpoints| endpoints.find(name, deadline))
     }
-
-    fn is_one(&self) -> bool {
-        false
-    }
 }
 
 /// A holder that gives the lock up has every node that it had tell its waiters: to hear a majority

@@ -306,13 +306,4 @@ impl Endpoints for SlotEndpoints {
     fn slot(&self, name: &[u8]) -> Option<u16> {
         Some(slot_behind(&self.prefix, name))
     }
-
-    /// They repeat what was published on channels that belong to no slot.
-    fn are_apart(&self) -> bool {
-        false
-    }
-
-    fn is_one(&self) -> bool {
-        false
-    }
 }

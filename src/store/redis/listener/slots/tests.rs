@@ -58,10 +58,6 @@ impl Endpoints for Digits {
     fn slot(&self, name: &[u8]) -> Option<u16> {
         Some((name[1] - b'0').into())
     }
-
-    fn is_one(&self) -> bool {
-        false
-    }
 }
 
 /// The first channel of each server is open, and those are of the slot in which `c` lies.

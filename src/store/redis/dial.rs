@@ -13,6 +13,7 @@ use super::dialect::RunId;
 use super::dialect::guard::guarded_by_others;
 use super::dialect::keys::MARKER;
 use super::fault;
+use super::frame;
 #[cfg(feature = "tls")]
 use super::tls;
 use super::wire::Wire;
@@ -41,7 +42,7 @@ pub(super) struct Greeting {
     pub(super) master: bool,
 }
 
-pub(super) type Show<'a> = dyn Fn(&socket2::Socket) -> io::Result<()> + 'a;
+pub(super) type Show<'a> = dyn Fn(&socket2::Socket) -> Result<(), Error> + 'a;
 
 impl Dialer {
     /// An error if connections could not be made to these addresses, as far as can be said without
@@ -78,8 +79,7 @@ impl Dialer {
             Address::Unix(path) => {
                 let what = path.display().to_string();
                 let address = SockAddr::unix(path).map_err(|error| fault::io(&what, &error))?;
-                let connected = connect(&address, deadline, show);
-                connected.map_err(|error| fault::io(&what, &error))?
+                connect(&what, &address, deadline, show)?
             }
             Address::Tcp { host, port } => self.connect_tcp(host, *port, deadline, show)?,
         };
@@ -106,16 +106,9 @@ impl Dialer {
             // One address that swallows everything must leave time for the others.
             let share = deadline.left() / u32::try_from(addresses.len() - index).unwrap_or(1);
             let until = Deadline::after(share).min(deadline);
-            let connected = connect(&SockAddr::from(*address), until, show).and_then(|socket| {
-                socket.set_tcp_nodelay(true)?;
-                // A peer that vanished without a word is noticed while nobody waits.
-                let probe = TcpKeepalive::new().with_time(Duration::from_secs(60));
-                socket.set_tcp_keepalive(&probe)?;
-                Ok(socket)
-            });
-            match connected {
+            match connect(&address.to_string(), &SockAddr::from(*address), until, show) {
                 Ok(socket) => return Ok(socket),
-                Err(error) => last = fault::io(&address.to_string(), &error),
+                Err(error) => last = error,
             }
         }
         Err(last)
@@ -177,9 +170,7 @@ enum Asked<'a> {
 }
 
 fn check_master(role: &Value) -> Result<(), Error> {
-    let is_master = matches!(role, Value::Array(said)
-        if matches!(said.first(), Some(Value::BulkString(role)) if role == b"master"));
-    match is_master {
+    match frame::begins(role, b"master") {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Unavailable, "the server is no master at the moment")),
     }
@@ -218,14 +209,26 @@ fn without(password: &Secret, said: Error) -> Error {
     said
 }
 
-fn connect(address: &SockAddr, until: Deadline, show: &Show<'_>) -> io::Result<socket2::Socket> {
+fn connect(
+    what: &str,
+    address: &SockAddr,
+    until: Deadline,
+    show: &Show<'_>,
+) -> Result<socket2::Socket, Error> {
+    let failed = |error| fault::io(what, &error);
     loop {
         let domain = Domain::from(i32::from(address.family()));
-        let socket = socket2::Socket::new(domain, Type::STREAM, None)?;
+        let socket = socket2::Socket::new(domain, Type::STREAM, None).map_err(failed)?;
+        if !address.is_unix() {
+            socket.set_tcp_nodelay(true).map_err(failed)?;
+            // A peer that vanished without a word is noticed while nobody waits.
+            let probe = TcpKeepalive::new().with_time(Duration::from_secs(60));
+            socket.set_tcp_keepalive(&probe).map_err(failed)?;
+        }
         show(&socket)?;
         let left = until.left();
         if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Err(failed(io::ErrorKind::TimedOut.into()));
         }
         match socket.connect_timeout(address, left) {
             // A unix socket whose queue is full says so instead of waiting.
@@ -233,7 +236,7 @@ fn connect(address: &SockAddr, until: Deadline, show: &Show<'_>) -> io::Result<s
                 std::thread::sleep(Duration::from_millis(5).min(left));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(failed(error)),
             Ok(()) => return Ok(socket),
         }
     }

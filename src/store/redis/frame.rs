@@ -88,6 +88,12 @@ pub(super) fn push(reply: &[u8]) -> Option<Push<'_>> {
     Some(Push { kind, channel, payload: text(rest).unwrap_or_default().0 })
 }
 
+/// Whether it is an array whose first element is this word.
+pub(super) fn begins(said: &Value, word: &[u8]) -> bool {
+    matches!(said, Value::Array(said)
+        if matches!(said.first(), Some(Value::BulkString(first)) if first == word))
+}
+
 /// A text at the start of the bytes, and what follows it.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let head = line(bytes, 0).ok()??;

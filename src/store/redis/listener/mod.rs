@@ -18,7 +18,6 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
-use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,10 +27,10 @@ use redis::Value;
 
 use self::subscription::{Open, State, Subscription};
 use super::dialect::notice::ReadNotice;
-use super::fault;
 use super::poll::{self, Bell};
 use super::target::{NO_SERVER, Target};
 use super::wire::Wire;
+use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{self, Notice, REFUSED, ServerId, Teller};
@@ -204,17 +203,18 @@ impl Listener {
         }
         match ask(&mut wire, "SUBSCRIBE", self.channel.as_bytes(), deadline)? {
             Value::ServerError(error) => Err(fault::server(&error)),
-            said if is_push(&said, b"subscribe") => Ok(Subscription::new(key, wire, target)),
+            said if frame::begins(&said, b"subscribe") => Ok(Subscription::new(key, wire, target)),
             _ => Err(Error::new(ErrorKind::Protocol, "SUBSCRIBE was answered by something else")),
         }
     }
 
-    fn keep_handle(&self, socket: &socket2::Socket) -> io::Result<()> {
+    fn keep_handle(&self, socket: &socket2::Socket) -> Result<(), Error> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(io::ErrorKind::NotConnected.into());
+            return Err(Error::bare(ErrorKind::Closed));
         }
-        state.opening = Some(socket.try_clone()?);
+        let handle = socket.try_clone().map_err(|error| fault::io("a second handle", &error))?;
+        state.opening = Some(handle);
         Ok(())
     }
 
@@ -417,9 +417,4 @@ fn ask(
     let bytes = redis::cmd(command).arg(argument).get_packed_command();
     wire.send(&bytes, deadline).map_err(|(_, error)| fault::io(command, &error))?;
     wire.receive(deadline)
-}
-
-fn is_push(said: &Value, kind: &[u8]) -> bool {
-    matches!(said, Value::Array(said)
-        if matches!(said.first(), Some(Value::BulkString(first)) if first == kind))
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use redis::Value;
 
 use super::subscription::{Change, Subscription, refusal};
-use super::{Listener, ask, is_push};
+use super::{Listener, ask};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::dialect::keys::number_in_slot;
+use crate::store::redis::frame;
 use crate::store::redis::target::Target;
 use crate::store::redis::wire::Wire;
 use crate::store::{ServerId, Teller};
@@ -38,7 +39,7 @@ impl Listener {
     ) -> Result<bool, Error> {
         let error = match ask(wire, "SSUBSCRIBE", &self.channel_of(slot), deadline)? {
             Value::ServerError(error) => refusal(&error),
-            said if is_push(&said, b"ssubscribe") => return Ok(true),
+            said if frame::begins(&said, b"ssubscribe") => return Ok(true),
             _ => Error::new(ErrorKind::Protocol, "SSUBSCRIBE was answered by something else"),
         };
         if error.is_retriable() {

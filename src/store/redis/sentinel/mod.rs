@@ -12,8 +12,6 @@ mod sentinels;
 #[cfg(kit)]
 mod tests;
 
-use std::cell::Cell;
-use std::io;
 use std::time::Duration;
 
 use self::news::News;
@@ -180,7 +178,6 @@ impl WatchedMaster {
 }
 
 impl State {
-    /// This is the master now.
     fn adopt(&mut self, address: Address) -> Master {
         if let Some(known) = self.known.as_ref().filter(|known| known.address == address) {
             return known.clone();
@@ -191,7 +188,6 @@ impl State {
         master
     }
 
-    /// Reads what news have come, without waiting.
     fn read_news(&mut self, name: &str, now: Moment) {
         self.read = now;
         let Some(news) = &mut self.news else { return };
@@ -217,20 +213,14 @@ impl State {
 
 impl Target for WatchedMaster {
     fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
-        let unwanted = Cell::new(false);
-        let show = |socket: &socket2::Socket| -> io::Result<()> {
-            show(socket).inspect_err(|_| unwanted.set(true))
-        };
         loop {
-            let master = self.find(deadline, &show)?;
-            let error = match self.reach(&master, deadline, &show) {
-                Ok(wire) => return Ok(wire),
-                Err(error) => error,
-            };
-            if unwanted.get() || !is_passing(&error) || deadline.left() < 2 * PAUSE {
-                return Err(error);
+            let master = self.find(deadline, show)?;
+            match self.reach(&master, deadline, show) {
+                Err(error) if is_passing(&error) && deadline.left() >= 2 * PAUSE => {
+                    std::thread::sleep(PAUSE);
+                }
+                reached => return reached,
             }
-            std::thread::sleep(PAUSE);
         }
     }
 
@@ -256,7 +246,7 @@ impl Target for WatchedMaster {
         let mut state = self.state.lock();
         let now = Moment::now();
         state.read_news(&self.name, now);
-        state.news.take_if(|news| news.check(now).is_err());
+        state.news.take_if(|news| !news.is_alive(now));
         let by = until.min(now.plus(SEARCH));
         let is_due = now.since(state.searched) >= SEARCH_EVERY && by > now.plus(PAUSE);
         if state.news.is_none() && is_due {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
 use crate::config::Address;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+use crate::store::redis::frame;
 use crate::store::redis::wire::Wire;
-use crate::store::redis::{fault, frame};
 
 /// After so much silence a Sentinel is asked whether it is there. It often runs beside the master,
 /// and falls silent with it; before the others have elected a new one, another one must be heard.
@@ -50,20 +50,16 @@ impl News {
         }
     }
 
-    /// Asks a silent Sentinel whether it is there; an error once it has not answered. Does not wait.
-    pub(super) fn check(&mut self, now: Moment) -> Result<(), Error> {
+    /// Asks a silent Sentinel whether it is there; false once it has not answered. Does not wait.
+    pub(super) fn is_alive(&mut self, now: Moment) -> bool {
         match self.asked {
-            Some(asked) if now.since(asked) >= ANSWER => {
-                Err(Error::new(ErrorKind::NoAnswer, "no answer to a PING"))
-            }
-            None if now.since(self.alive) >= QUIET => {
-                let sent = self.wire.send(PING, Deadline::after(Duration::from_millis(5)));
-                sent.map_err(|(_, error)| fault::io("PING", &error))?;
+            Some(asked) => now.since(asked) < ANSWER,
+            None if now.since(self.alive) < QUIET => true,
+            None => {
                 // Not `now`: this process may have been stopped since.
                 self.asked = Some(Moment::now());
-                Ok(())
+                self.wire.send(PING, Deadline::after(Duration::from_millis(5))).is_ok()
             }
-            _ => Ok(()),
         }
     }
 }

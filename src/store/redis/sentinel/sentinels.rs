@@ -9,8 +9,8 @@ use crate::clock::{Deadline, Moment};
 use crate::config::{Address, SentinelConfig};
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::dial::{Dialer, Greeting, Show};
-use crate::store::redis::fault;
 use crate::store::redis::target::NO_SERVER;
+use crate::store::redis::{fault, frame};
 
 pub(super) struct Sentinels {
     /// The one that answered last comes first.
@@ -22,7 +22,8 @@ pub(super) struct Sentinels {
     question: Vec<u8>,
     /// The log has been told that we may not ask for the number of a configuration.
     warned: bool,
-    pub(super) majority: Option<Majority>,
+    /// An older configuration that most of the Sentinels tell of, and when they first did.
+    pub(super) majority: Option<((Address, Option<u64>), Moment)>,
 }
 
 /// What one Sentinel answers.
@@ -34,17 +35,15 @@ pub(super) struct Answer {
     pub(super) news: Option<News>,
 }
 
-/// An older configuration that most of the Sentinels tell of.
-pub(super) struct Majority {
-    master: Address,
-    epoch: Option<u64>,
-    /// When they first did.
-    pub(super) since: Moment,
-}
-
 /// A failover has reached every Sentinel within seconds. Sentinels that tell of an older configuration
 /// for longer than that were set up anew.
 pub(super) const SETTLED: Duration = Duration::from_secs(10);
+
+impl Answer {
+    fn told(&self) -> (Address, Option<u64>) {
+        (self.master.clone(), self.epoch)
+    }
+}
 
 impl Sentinels {
     pub(super) fn new(config: &SentinelConfig) -> Result<Sentinels, Error> {
@@ -125,8 +124,7 @@ impl Sentinels {
         let told = wire.receive(deadline)?;
         self.warn(&told);
         let epoch = read_epoch(&told);
-        let subscribed = matches!(wire.receive(deadline)?, Value::Array(said)
-            if matches!(said.first(), Some(Value::BulkString(kind)) if kind == b"subscribe"));
+        let subscribed = frame::begins(&wire.receive(deadline)?, b"subscribe");
         Ok(Some(Answer { master, epoch, news: subscribed.then(|| News::new(wire)) }))
     }
 
@@ -146,19 +144,17 @@ impl Sentinels {
 
     /// Whether most of them have told this for so long that it is no failover that they have missed.
     fn is_settled(&mut self, answer: &Answer) -> bool {
-        let Answer { master, epoch, .. } = answer;
         let now = Moment::now();
-        let same = self.majority.take_if(|told| told.master == *master && told.epoch == *epoch);
-        let since = same.map_or(now, |told| told.since);
-        self.majority = Some(Majority { master: master.clone(), epoch: *epoch, since });
+        let same = self.majority.take_if(|(told, _)| *told == answer.told());
+        let since = same.map_or(now, |(_, since)| since);
+        self.majority = Some((answer.told(), since));
         now.since(since) >= SETTLED
     }
 }
 
 /// An answer that more than half of all Sentinels give.
 fn told_by_most(answers: &[Answer], count: usize) -> Option<usize> {
-    let told = |answer: &Answer| (answer.master.clone(), answer.epoch);
-    let same = |one: &Answer| answers.iter().filter(|other| told(other) == told(one)).count();
+    let same = |one: &Answer| answers.iter().filter(|other| other.told() == one.told()).count();
     answers.iter().position(|one| same(one) > count / 2)
 }
 

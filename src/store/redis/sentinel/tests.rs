@@ -318,7 +318,7 @@ fn sentinels_that_were_set_up_anew_are_believed_in_a_while_without_one_of_them()
     let soon = || target.dial(Deadline::after(Duration::from_millis(300)), &|_| Ok(()));
     assert_eq!(soon().err().map(|error| error.kind()), Some(ErrorKind::Refused));
     let long_ago = Moment::now().minus(SETTLED);
-    target.sentinels.enter_now().unwrap().majority.as_mut().unwrap().since = long_ago;
+    target.sentinels.enter_now().unwrap().majority.as_mut().unwrap().1 = long_ago;
     assert_ne!(dial(&target).server, wire.server);
 }
 

@@ -106,7 +106,7 @@ impl QuorumStore {
         let mut new = Vec::new();
         for node in self.nodes() {
             if !node.is_marked(deadline)? {
-                new.push(node.shown());
+                new.push(node.shown.as_str());
             }
         }
         if new.is_empty() || new.len() == self.nodes().len() {
@@ -220,7 +220,7 @@ impl Store for QuorumStore {
                 node.forget_places();
             }
             node.tend(before, self.by(deadline));
-            node.take_lacking().into_iter().for_each(|token| self.mends.note(token));
+            node.outbox.take_lacking().into_iter().for_each(|token| self.mends.note(token));
         }
         if is_closing {
             self.mends.forget();
@@ -232,7 +232,7 @@ impl Store for QuorumStore {
         if self.tries.load(Ordering::SeqCst) {
             return Moment::ZERO;
         }
-        let nodes = self.nodes().iter().map(Node::due);
+        let nodes = self.nodes().iter().map(|node| node.outbox.due());
         nodes.chain(self.mends.due()).min().unwrap_or(Moment::NEVER)
     }
 

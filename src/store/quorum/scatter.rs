@@ -45,7 +45,7 @@ impl Scatter<'_> {
         // in vain.
         let mut involved: Vec<_> =
             (0..sheets.len()).filter(|at| !sheets[*at].0.is_empty()).collect();
-        involved.sort_by_key(|at| self.nodes[*at].is_blocking());
+        involved.sort_by_key(|at| self.nodes[*at].is_blocking);
         let (ready, others) = involved.into_iter().partition(|at| self.nodes[*at].is_ready());
 
         let mut asked: Vec<Hearing<'_>> = Vec::with_capacity(sheets.len());

@@ -21,16 +21,16 @@ use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::{Answer, Failure, Identity, Lane, Look, Owed, Place, Request};
 use crate::sync::Mutex;
-use crate::token::Token;
 
 pub(in crate::store) struct Node {
-    /// As people may see it.
-    shown: String,
+    /// Without user and password.
+    pub(in crate::store) shown: String,
     /// Which one it is.
     member: u8,
     deployment: Deployment<Quorum>,
-    /// Gives that it has not carried out, as far as anybody knows.
-    outbox: Arc<Outbox>,
+    /// Gives that it has not carried out, as far as anybody knows; and tokens that do not have the
+    /// lock here, as it turned out after others had decided.
+    pub(in crate::store) outbox: Arc<Outbox>,
     rest: Mutex<Rest>,
     /// How long it took to answer last, in microseconds: fast nodes are heard first.
     pace: AtomicU64,
@@ -40,7 +40,7 @@ pub(in crate::store) struct Node {
     queued_until: AtomicU64,
     /// It is a Cluster, of which several servers may have to be asked: asking it waits for the
     /// answer.
-    is_blocking: bool,
+    pub(in crate::store) is_blocking: bool,
 }
 
 /// After a failure a node is left alone for a while, unless it is needed.
@@ -57,9 +57,8 @@ struct Rest {
 /// one client alone, and a node that is gone for good is forgotten at last.
 const PLACES_KEPT: Duration = Duration::from_secs(3600);
 
-/// Gives in one write.
 const MOST_AT_ONCE: usize = 32;
-/// More are left to the ttl, so that a long outage under load costs no more than this.
+/// More are left to the ttl.
 const MOST_OWED: usize = 10_000;
 /// Before a give is sent that could not be.
 const SOON: Duration = Duration::from_millis(100);
@@ -67,7 +66,6 @@ const SOON: Duration = Duration::from_millis(100);
 const FIRST_REST: Duration = Duration::from_millis(50);
 const MOST_DOUBLINGS: u32 = 5;
 
-/// Ballots for one node, packed.
 pub(in crate::store) struct Sheet<'a> {
     ballots: Vec<Ballot<'a>>,
     batch: Batch<'a>,
@@ -93,11 +91,6 @@ impl Node {
         self.rest.lock().times == 0 && !self.deployment.route.is_silent()
     }
 
-    /// Whether asking it takes until it has answered.
-    pub(in crate::store) fn is_blocking(&self) -> bool {
-        self.is_blocking
-    }
-
     pub(in crate::store) fn pace(&self) -> u64 {
         self.pace.load(Ordering::Relaxed)
     }
@@ -114,37 +107,27 @@ impl Node {
         sheet: &'a Sheet<'a>,
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
-        let begun = Moment::now();
         if self.deployment.route.is_silent() {
             let silent = "the server has left earlier requests unanswered";
             return Err(Failure::not_done(Error::new(ErrorKind::NoAnswer, silent)));
         }
         // The keeper comes again, and has others to look after.
-        if lane == Lane::Keeper && begun < self.rest.lock().until {
+        if lane == Lane::Keeper && Moment::now() < self.rest.lock().until {
             let resting = "the server could not be reached a moment ago";
             return Err(Failure::not_done(Error::new(ErrorKind::Refused, resting)));
         }
-        match self.deployment.route.start(lane, &sheet.batch, deadline) {
-            Ok(pending) => {
-                self.keeps(&sheet.ballots);
-                if pending.is_in_vain() {
-                    self.is_unwell();
-                } else {
-                    self.is_well();
-                }
-                Ok(Asked { node: self, sheet, pending, begun })
-            }
-            Err(failure) => {
-                if failure.sent.is_some() {
-                    self.keeps(&sheet.ballots);
-                }
-                // That so much is under way at once says nothing against the server.
-                if failure.error.kind() != ErrorKind::Exhausted {
-                    self.is_unwell();
-                }
-                Err(failure)
-            }
+        let asked = self.tell(lane, sheet, deadline);
+        if asked.as_ref().err().is_none_or(|failure| failure.sent.is_some()) {
+            self.keeps(&sheet.ballots);
         }
+        match &asked {
+            Ok(asked) if asked.pending.is_in_vain() => self.is_unwell(),
+            Ok(_) => self.is_well(),
+            // That so much is under way at once says nothing against the server.
+            Err(failure) if failure.error.kind() == ErrorKind::Exhausted => {}
+            Err(_) => self.is_unwell(),
+        }
+        asked
     }
 
     fn keeps(&self, ballots: &[Ballot<'_>]) {
@@ -165,8 +148,8 @@ impl Node {
         keep(&self.queued_until, ballots.iter().any(joins).then_some(PLACES_KEPT));
     }
 
-    /// Until when it may keep a lock that it was asked for, or, where a token is given up
-    /// altogether, a place in a queue. (A request that reached it late may last a little longer.)
+    /// Until when it may keep a lock, or, where a token is given up altogether, a place in a queue.
+    /// (A request that reached it late may last a little longer.)
     pub(in crate::store) fn kept_until(&self, altogether: bool) -> Moment {
         let [locked, queued] = [&self.locked_until, &self.queued_until]
             .map(|until| Moment::from_nanos(until.load(Ordering::Relaxed)));
@@ -187,7 +170,7 @@ impl Node {
         }
     }
 
-    /// The same for what has to reach it in any case, though it has left earlier requests unanswered.
+    /// Sends one that has to reach it in any case, though it has left earlier requests unanswered.
     pub(in crate::store) fn tell<'a>(
         &'a self,
         lane: Lane,
@@ -200,10 +183,7 @@ impl Node {
     }
 
     fn is_well(&self) {
-        let mut rest = self.rest.lock();
-        if rest.times > 0 {
-            *rest = Rest::default();
-        }
+        *self.rest.lock() = Rest::default();
     }
 
     fn is_unwell(&self) {
@@ -260,35 +240,14 @@ impl Node {
         }
     }
 
-    /// Tokens that do not have the lock here, as it turned out after others had decided.
-    pub(in crate::store) fn take_lacking(&self) -> Vec<Token> {
-        self.outbox.take_lacking()
-    }
-
-    /// When it is to be tended.
-    pub(in crate::store) fn due(&self) -> Moment {
-        self.outbox.due()
-    }
-
-    /// Which one it is, without user and password.
-    pub(in crate::store) fn shown(&self) -> &str {
-        &self.shown
-    }
-
     /// Whether it was declared new, or used, and knows of it.
     pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
-        let marked = self.deployment.is_marked(deadline);
-        marked.map_err(|error| self.about(&error))
+        self.deployment.is_marked(deadline).map_err(|error| self.about(&error))
     }
 
     /// Writes the marker of a new deployment.
-    pub(in crate::store) fn initialize(
-        &self,
-        force: bool,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let done = self.deployment.initialize(force, deadline);
-        done.map_err(|error| self.about(&error))
+    pub(in crate::store) fn initialize(&self, force: bool, by: Deadline) -> Result<(), Error> {
+        self.deployment.initialize(force, by).map_err(|error| self.about(&error))
     }
 
     fn about(&self, error: &Error) -> Error {
@@ -309,16 +268,12 @@ impl Node {
         name: &[u8],
         deadline: Deadline,
     ) -> Result<Duration, Error> {
-        match self.look(name, deadline) {
-            Ok(look) => Ok(look.holder.map_or(Duration::ZERO, |held| held.ttl)),
-            Err(error) => {
-                // The next look does not wait for it.
-                if error.kind() == ErrorKind::NoAnswer {
-                    self.is_unwell();
-                }
-                Err(error)
-            }
+        let look = self.look(name, deadline);
+        // The next look does not wait for it.
+        if look.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
+            self.is_unwell();
         }
+        Ok(look?.holder.map_or(Duration::ZERO, |held| held.ttl))
     }
 
     pub(in crate::store) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {

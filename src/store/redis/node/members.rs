@@ -121,13 +121,11 @@ impl Listener for Members {
                 break;
             }
             let by = deadline.min(Deadline::after(self.node_timeout));
-            let name_there = name_at(node.member, name);
-            let were_resting = self.listener.are_resting(&name_there);
-            match self.listener.open(&name_there, by) {
+            match self.listener.open(&name_at(node.member, name), by) {
                 Ok(_) => {}
                 Err(error) if error.is_retriable() => {
-                    // The node did not answer now: the listener repeats an earlier error.
-                    if !were_resting {
+                    // The listener repeats an earlier error for a while.
+                    if node.is_ready() {
                         node.is_unwell();
                     }
                     failed.get_or_insert(error);

@@ -148,15 +148,14 @@ impl Listener {
         name: &[u8],
         deadline: Deadline,
     ) -> Result<ServerId, Error> {
-        {
-            let mut state = self.state.lock();
-            if let (Some(slot), Some(Open { slots: Some(_), .. })) = (slot, state.open.get(&key)) {
-                state.refused.remove(&(key, slot));
-                state.wanted.push((key, slot));
-                drop(state);
-                return self.await_channel(key, slot, deadline);
-            }
+        let mut state = self.state.lock();
+        if let (Some(slot), Some(Open { slots: Some(_), .. })) = (slot, state.open.get(&key)) {
+            state.refused.remove(&(key, slot));
+            state.wanted.push((key, slot));
+            drop(state);
+            return self.await_channel(key, slot, deadline);
         }
+        drop(state);
         let made = self.subscribe(key, slot, target, deadline);
         let mut state = self.state.lock();
         let socket = state.opening.take();
@@ -191,13 +190,13 @@ impl Listener {
         if let Some(slot) = slot
             && self.subscribe_sharded(&mut wire, slot, &*target, deadline)?
         {
-            let mut subscription = Subscription::new(key, wire, target);
-            subscription.is_sharded = true;
-            return Ok(subscription);
+            return Ok(Subscription::new(key, wire, target, true));
         }
         match ask(&mut wire, "SUBSCRIBE", self.channel.as_bytes(), deadline)? {
             Value::ServerError(error) => Err(fault::server(&error)),
-            said if frame::begins(&said, b"subscribe") => Ok(Subscription::new(key, wire, target)),
+            said if frame::begins(&said, b"subscribe") => {
+                Ok(Subscription::new(key, wire, target, false))
+            }
             _ => Err(Error::new(ErrorKind::Protocol, "SUBSCRIBE was answered by something else")),
         }
     }
@@ -217,7 +216,7 @@ impl Listener {
         &self,
         subscriptions: &mut Vec<Subscription>,
         until: Moment,
-        hear: &mut dyn FnMut(Teller, &[u8]) -> bool,
+        notices: &mut Vec<(Teller, Notice)>,
     ) -> Moment {
         let mut wake = Moment::NEVER;
         subscriptions.retain_mut(|subscription| {
@@ -225,8 +224,13 @@ impl Listener {
             let dated = self.endpoints.is_one() || subscription.is_sharded;
             let server = if dated { subscription.wire.server } else { NO_SERVER };
             let by = Teller { server, since: subscription.opened };
-            let tended =
-                subscription.tend(until, self.io_timeout, &mut |payload| hear(by, payload));
+            let mut hear = |payload: &[u8]| {
+                let notice = (self.read)(payload);
+                let says = notice.is_some();
+                notices.extend(notice.map(|notice| (by, notice)));
+                says
+            };
+            let tended = subscription.tend(until, self.io_timeout, &mut hear);
             self.note_changes(subscription);
             match tended {
                 Ok(due) => {
@@ -353,29 +357,17 @@ impl store::Listener for Listener {
         };
         loop {
             self.take_all_in(&mut subscriptions)?;
-            let mut notices = Vec::new();
-            let mut hear = |by: Teller, payload: &[u8]| {
-                let notice = (self.read)(payload).map(|notice| (by, notice));
-                let says = notice.is_some();
-                notices.extend(notice);
-                says
-            };
-            let unheard = std::mem::take(&mut self.state.lock().unheard);
-            let has_some =
-                unheard.into_iter().fold(false, |some, (by, text)| hear(by, &text) | some);
-            let until = if has_some { Moment::ZERO } else { until };
+            let mut notices = std::mem::take(&mut self.state.lock().unheard);
+            let until = if notices.is_empty() { until } else { Moment::ZERO };
             let is_over = Moment::now() >= until;
-            let wake = self.tend(&mut subscriptions, until, &mut hear).min(until);
-            if !notices.is_empty() {
+            let wake = self.tend(&mut subscriptions, until, &mut notices).min(until);
+            let has_ended = self.state.lock().ended.is_some();
+            if !notices.is_empty() || (is_over && !has_ended) {
                 return Ok(notices);
             }
-            if self.state.lock().ended.is_some() {
-                continue;
+            if !has_ended {
+                self.wait(&mut subscriptions, wake);
             }
-            if is_over {
-                return Ok(notices);
-            }
-            self.wait(&mut subscriptions, wake);
         }
     }
 

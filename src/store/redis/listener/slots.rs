@@ -12,16 +12,19 @@ use super::subscription::{Change, Subscription, refusal};
 use super::{Listener, ask};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::store::ServerId;
 use crate::store::redis::dialect::keys::number_in_slot;
 use crate::store::redis::frame;
 use crate::store::redis::target::Target;
 use crate::store::redis::wire::Wire;
-use crate::store::{ServerId, Teller};
 use std::sync::atomic::Ordering;
 
 /// How often a thread that waits for a channel looks whether it has to read the subscriptions itself,
 /// since the thread that did so has gone.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// With so much that came while a channel was waited for, it has to be heard before more is read.
+const MOST_UNHEARD: usize = 1000;
 
 impl Listener {
     pub(super) fn channel_of(&self, slot: u16) -> Vec<u8> {
@@ -71,15 +74,11 @@ impl Listener {
                 return ended;
             }
             let until = deadline.moment().min(Moment::now().plus(LOOK));
-            let has_room = !self.state.lock().is_full();
+            let has_room = self.state.lock().unheard.len() < MOST_UNHEARD;
             if let Some(mut subscriptions) = self.subscriptions.enter_now().filter(|_| has_room) {
                 let mut unheard = Vec::new();
-                let mut hear = |by: Teller, payload: &[u8]| {
-                    unheard.push((by, payload.to_vec()));
-                    true
-                };
                 self.take_in(&mut subscriptions)?;
-                self.tend(&mut subscriptions, Moment::NEVER, &mut hear);
+                self.tend(&mut subscriptions, Moment::NEVER, &mut unheard);
                 let is_for_others = !unheard.is_empty();
                 self.state.lock().unheard.append(&mut unheard);
                 if let Some(ended) = self.opened(key, slot, deadline) {

@@ -14,7 +14,7 @@ use crate::store::redis::dialect::keys::slot;
 use crate::store::redis::target::Target;
 use crate::store::redis::wire::{AT_ONCE, Wire};
 use crate::store::redis::{fault, frame};
-use crate::store::{ServerId, Teller};
+use crate::store::{Notice, ServerId, Teller};
 
 /// After so much silence the server is asked whether it is there: a dead connection is noticed
 /// long before the slow check of a waiter that is not told, half a minute apart.
@@ -55,7 +55,12 @@ pub(super) enum Change {
 }
 
 impl Subscription {
-    pub(super) fn new(key: u32, wire: Wire, target: Arc<dyn Target>) -> Subscription {
+    pub(super) fn new(
+        key: u32,
+        wire: Wire,
+        target: Arc<dyn Target>,
+        is_sharded: bool,
+    ) -> Subscription {
         let now = Moment::now();
         Subscription {
             key,
@@ -66,7 +71,7 @@ impl Subscription {
             asked: None,
             has_more: false,
             broken: None,
-            is_sharded: false,
+            is_sharded,
             awaited: VecDeque::new(),
             changes: Vec::new(),
         }
@@ -229,8 +234,8 @@ pub(super) struct State {
     /// are silent. Else each name would find that out for itself, and the names of a silent server
     /// would hold up those of others all the time.
     pub(super) resting: BTreeMap<u32, (Moment, Error)>,
-    /// Messages that came while a channel was waited for.
-    pub(super) unheard: Vec<(Teller, Vec<u8>)>,
+    /// What came while a channel was waited for.
+    pub(super) unheard: Vec<(Teller, Notice)>,
 }
 
 pub(super) struct Open {
@@ -250,11 +255,6 @@ impl State {
             _ => false,
         };
         is_open.then_some(open.server)
-    }
-
-    /// So much came while a channel was waited for that it has to be heard before more is read.
-    pub(super) fn is_full(&self) -> bool {
-        self.unheard.iter().map(|(_, payload)| payload.len()).sum::<usize>() > AT_ONCE
     }
 
     pub(super) fn rests(&self, key: u32) -> Option<&Error> {

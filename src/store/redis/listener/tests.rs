@@ -461,7 +461,7 @@ fn pair() -> (Subscription, socket2::Socket) {
     let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
     let (ours, theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
     let wire = Wire::new(ours, ServerId::default());
-    (Subscription::new(0, wire, Arc::new(Nowhere)), theirs)
+    (Subscription::new(0, wire, Arc::new(Nowhere), false), theirs)
 }
 
 /// What may come, whole and in pieces.

@@ -30,7 +30,6 @@ pub(super) struct Dialer {
     resolver: Resolver,
 }
 
-/// What a connection asks before it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Greeting {
     /// Which run of the server this is: another one may have lost what the one before knew.
@@ -114,7 +113,6 @@ impl Dialer {
         Err(last)
     }
 
-    /// Says who we are and which database is meant, and asks what has to be known, in one write.
     fn introduce(&self, wire: &mut Wire, deadline: Deadline) -> Result<(), Error> {
         let Access { user, password, database, .. } = &self.access;
         let (mut bytes, mut asked) = (Vec::new(), Vec::new());
@@ -160,7 +158,6 @@ impl Dialer {
     }
 }
 
-/// What an answer to the greeting is about.
 enum Asked<'a> {
     Auth(&'a Secret),
     Database,

@@ -13,7 +13,6 @@ use crate::error::{Error, ErrorKind};
 /// slots has half of that; other replies have much less.
 pub(super) const LONGEST: usize = 1024 * 1024;
 
-/// No reply is shorter.
 const SHORTEST: usize = 3;
 
 /// How much has come of a reply that begins where the bytes do. Each byte is looked at once,
@@ -57,7 +56,6 @@ impl Progress {
     }
 }
 
-/// What a whole reply says.
 pub(super) fn value(reply: &[u8]) -> Result<Value, Error> {
     match (line(reply, 0)?, reply) {
         (Some(line), [b':', ..]) => Ok(Value::Int(number(&line[1..])?)),
@@ -94,7 +92,6 @@ pub(super) fn begins(said: &Value, word: &[u8]) -> bool {
         if matches!(said.first(), Some(Value::BulkString(first)) if first == word))
 }
 
-/// A text at the start of the bytes, and what follows it.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let head = line(bytes, 0).ok()??;
     let length = size(head.strip_prefix(b"$")?).ok()?;
@@ -130,7 +127,6 @@ pub(super) fn too_long(bytes: &[u8]) -> Error {
     wrong("the reply is longer than 1 MB", bytes)
 }
 
-/// What a subscriber was told without having asked.
 pub(super) fn unasked(reply: &[u8]) -> Error {
     wrong("a reply that nobody asked for", reply)
 }

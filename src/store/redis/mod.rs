@@ -43,7 +43,6 @@ use crate::token::Token;
 /// The longest pause of a waiter that asks again and again.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
-/// Locks on one Redis server.
 pub(crate) struct RedisStore {
     deployment: Deployment<Native>,
 }

@@ -25,7 +25,6 @@ use crate::sync::Mutex;
 pub(in crate::store) struct Node {
     /// Without user and password.
     pub(in crate::store) shown: String,
-    /// Which one it is.
     member: u8,
     deployment: Deployment<Quorum>,
     /// Gives that it has not carried out, as far as anybody knows; and tokens that do not have the
@@ -51,16 +50,14 @@ struct Rest {
 }
 
 /// How long after the last take that may have left a place in a queue there places are given up. A
-/// queue is kept for 5 minutes from the last poll of any waiter, so a place lasts while others wait
-/// there. While its client listens, the node takes the place for a waiter: with two of them at the
+/// place lasts while others wait there, and is told while its client listens: with two of them at the
 /// head of a queue, no other waiter is told. An hour is longer than a node is mostly cut off from
-/// one client alone, and a node that is gone for good is forgotten at last.
+/// one client alone.
 const PLACES_KEPT: Duration = Duration::from_secs(3600);
 
 const MOST_AT_ONCE: usize = 32;
 /// More are left to the ttl.
 const MOST_OWED: usize = 10_000;
-/// Before a give is sent that could not be.
 const SOON: Duration = Duration::from_millis(100);
 
 const FIRST_REST: Duration = Duration::from_millis(50);
@@ -77,7 +74,6 @@ impl<'a> Sheet<'a> {
     }
 }
 
-/// Ballots that were sent and not answered yet.
 pub(in crate::store) struct Asked<'a> {
     node: &'a Node,
     sheet: &'a Sheet<'a>,
@@ -86,7 +82,6 @@ pub(in crate::store) struct Asked<'a> {
 }
 
 impl Node {
-    /// Whether it is likely to answer.
     pub(in crate::store) fn is_ready(&self) -> bool {
         self.rest.lock().times == 0 && !self.deployment.route.is_silent()
     }
@@ -156,8 +151,7 @@ impl Node {
         if altogether { locked.max(queued) } else { locked }
     }
 
-    /// Whether it had trouble, and it is time to see whether that is over. Callers may never find
-    /// out: where the others suffice, it is not asked.
+    /// Callers may never find out that trouble is over: where the others suffice, it is not asked.
     pub(in crate::store) fn is_to_be_tried(&self) -> bool {
         let rest = self.rest.lock();
         rest.times > 0 && rest.until <= Moment::now()
@@ -170,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Sends one that has to reach it in any case, though it has left earlier requests unanswered.
+    /// Sends a sheet in any case.
     pub(in crate::store) fn tell<'a>(
         &'a self,
         lane: Lane,
@@ -206,7 +200,6 @@ impl Node {
         }
     }
 
-    /// Reads what has come of the replies that nobody waits for, and sends what it is owed.
     pub(in crate::store) fn tend(&self, before: Moment, deadline: Deadline) {
         if self.deployment.route.is_silent() {
             // Its connection will be given up, and a new one is not to be waited for either.
@@ -245,7 +238,6 @@ impl Node {
         self.deployment.is_marked(deadline).map_err(|error| self.about(&error))
     }
 
-    /// Writes the marker of a new deployment.
     pub(in crate::store) fn initialize(&self, force: bool, by: Deadline) -> Result<(), Error> {
         self.deployment.initialize(force, by).map_err(|error| self.about(&error))
     }
@@ -282,17 +274,14 @@ impl Node {
 }
 
 impl Asked<'_> {
-    /// What becomes readable when an answer comes.
     pub(in crate::store) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pending.fd()
     }
 
-    /// Whether everything is answered by then, or nothing will be.
     pub(in crate::store) fn is_answered(&mut self, until: Deadline) -> bool {
         self.pending.is_answered(until)
     }
 
-    /// What was said to each ballot.
     pub(in crate::store) fn finish(self) -> Vec<Result<Said, Failure>> {
         let carried = self.pending.finish();
         let took = Moment::now().since(self.begun).as_micros();
@@ -300,8 +289,7 @@ impl Asked<'_> {
         said(self.node, self.sheet, carried)
     }
 
-    /// Does not wait any longer. `late`: it took longer than it may. Returns what was said to each
-    /// ballot if that is known already.
+    /// Does not wait any longer, which took too long if `late`. Returns what is known already.
     pub(in crate::store) fn leave(self, late: bool) -> Vec<Result<Said, Failure>> {
         if late {
             self.node.pace.store(u64::MAX, Ordering::Relaxed);

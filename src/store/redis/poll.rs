@@ -1,8 +1,7 @@
 //! Waiting for several sockets at once.
 
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -23,13 +22,13 @@ pub(super) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
 }
 
 /// Calls a thread that polls.
-pub(super) struct Bell(Option<(UnixStream, UnixStream)>);
+pub(super) struct Bell(Option<(UnixDatagram, UnixDatagram)>);
 
 impl Bell {
     /// One that nobody hears costs no descriptors.
     pub(super) fn new(is_heard: bool) -> Result<Bell, Error> {
         let pair = || -> std::io::Result<_> {
-            let (ring, hear) = UnixStream::pair()?;
+            let (ring, hear) = UnixDatagram::pair()?;
             ring.set_nonblocking(true)?;
             hear.set_nonblocking(true)?;
             Ok((ring, hear))
@@ -39,16 +38,15 @@ impl Bell {
     }
 
     pub(super) fn ring(&self) {
-        if let Some((mut ring, _)) = self.0.as_ref().map(|(ring, hear)| (ring, hear)) {
+        if let Some((ring, _)) = &self.0 {
             // Full, it rings already.
-            let _ = ring.write(&[0]);
+            let _ = ring.send(&[0]);
         }
     }
 
     pub(super) fn silence(&self) {
-        if let Some((_, mut hear)) = self.0.as_ref().map(|(ring, hear)| (ring, hear)) {
-            let mut bytes = [0; 64];
-            while matches!(hear.read(&mut bytes), Ok(count) if count > 0) {}
+        if let Some((_, hear)) = &self.0 {
+            while hear.recv(&mut [0]).is_ok() {}
         }
     }
 

@@ -23,7 +23,6 @@ use crate::fork::{OneProcess, without_signals};
 use crate::store::Lane;
 use crate::sync::{Mutex, Permit, Permits, Turnstile, TurnstileGuard};
 
-/// Makes the pools of one client, one for each server.
 #[derive(Clone)]
 pub(super) struct Pools {
     size: u32,
@@ -39,7 +38,6 @@ pub(super) struct Pool {
     keeper: Turnstile<Option<Box<Wire>>>,
 }
 
-/// The callers' seats that are not in use.
 enum Idle {
     // The thread sleeps for as long as the executor is there.
     Pool { seats: r2d2::Pool<Seats>, _executor: Arc<Executor> },
@@ -107,7 +105,6 @@ impl Pool {
         std::iter::from_fn(|| self.take(self.entrance.take_now()))
     }
 
-    /// Lends the seat that the lane allows.
     pub(super) fn lend(&self, lane: Lane, deadline: Deadline) -> Result<Lent<'_>, Error> {
         let lent = match lane {
             Lane::Caller => self.take(self.entrance.take(deadline)),
@@ -180,7 +177,6 @@ impl Executor {
         M: ManageConnection,
     {
         let sleeper = self.sleeper()?;
-        // It has the other end.
         let _ = sleeper.wake.send(());
         let built = r2d2::Pool::builder()
             .max_size(size)

@@ -10,7 +10,6 @@ use crate::config::Address;
 use crate::error::Error;
 use crate::store::ServerId;
 
-/// A server that keeps locks, wherever it is at the moment.
 pub(super) trait Target: Send + Sync {
     /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
     ///
@@ -18,8 +17,7 @@ pub(super) trait Target: Send + Sync {
     /// everything that is done with it; an error means that the connection is not wanted any more.
     fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error>;
 
-    /// Whether another server may take this one's place, so that an error of the one that was asked
-    /// need not be the end.
+    /// Whether another server may take this one's place.
     fn may_move(&self) -> bool {
         false
     }

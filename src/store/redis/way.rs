@@ -17,14 +17,11 @@ use crate::error::Error;
 use crate::store::outbox::Outbox;
 
 pub(super) enum Way {
-    /// There is one at a time.
     One(Arc<dyn Target>),
-    /// Several share the slots.
     Cluster(Arc<Map>),
 }
 
 impl Way {
-    /// Does not connect.
     pub(super) fn new(
         redis: &RedisConfig,
         greeting: Greeting,
@@ -57,7 +54,6 @@ impl Way {
         }
     }
 
-    /// To be made once.
     pub(super) fn route(
         &self,
         pools: &Pools,

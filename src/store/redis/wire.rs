@@ -25,7 +25,6 @@ pub(super) struct Wire {
     /// What has come and was not read yet, up to `filled`.
     inbox: Vec<u8>,
     filled: usize,
-    /// Of the reply that it begins with.
     first: Progress,
     used: Moment,
     pub(super) server: ServerId,
@@ -68,8 +67,7 @@ impl Wire {
         }
     }
 
-    /// Sends all of it. On an error, tells how many bytes had gone out: with none, the server has
-    /// nothing to carry out.
+    /// On an error, tells how many bytes had gone out: with none, there is nothing to carry out.
     pub(super) fn send(
         &mut self,
         bytes: &[u8],
@@ -111,7 +109,6 @@ impl Wire {
         }
     }
 
-    /// Reads what has come already, and tells how much; stops after [`AT_ONCE`].
     pub(super) fn glance(&mut self) -> Result<usize, Error> {
         let before = self.filled;
         loop {
@@ -230,12 +227,10 @@ impl Wire {
         }
     }
 
-    /// Whether a read of the socket would have to wait.
     fn is_silent(&mut self) -> bool {
         matches!(self.peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Looks for a byte in the socket and leaves it there.
     fn peek(&mut self) -> io::Result<usize> {
         let mut byte = [std::mem::MaybeUninit::uninit()];
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;

@@ -25,7 +25,6 @@ struct Lookups {
     answered: Condvar,
 }
 
-/// A host and a port.
 type Named = (String, u16);
 type Found = Result<Vec<SocketAddr>, Error>;
 
@@ -62,7 +61,6 @@ impl Resolver {
         }
     }
 
-    /// Waits for what is under way, or begins.
     fn begin(&self, named: &Named) -> Result<MutexGuard<'_, BTreeMap<Named, Lookup>>, Error> {
         let mut lookups = self.0.all.lock();
         // It takes longer than a caller waits; if this is out of date, the next one asks anew. A

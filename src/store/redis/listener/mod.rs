@@ -3,7 +3,6 @@
 //! A subscription is a RESP2 pub/sub connection, never of the pool. There is one to each server on
 //! which this client has waiters, and its channels are this client's alone. No thread stands behind
 //! it: a waiting thread reads all sockets, so that a notice costs no switch from thread to thread.
-//! The listener knows no topology: [`Endpoints`] tell it which server it is for a name.
 //!
 //! A client has one channel. In a Cluster it has one for each slot with a waiter: such a channel is
 //! heard on the server that has the slot, and ends when the slot moves. Servers before 7.0 have
@@ -101,7 +100,6 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Does not connect.
     pub(super) fn new(
         endpoints: Box<dyn Endpoints>,
         io_timeout: Duration,
@@ -136,7 +134,6 @@ impl Listener {
         self.endpoints.slot(name)
     }
 
-    /// Whether this client may stand in a queue: only then have some been open.
     pub(super) fn are_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
     }
@@ -171,7 +168,6 @@ impl Listener {
             made.push(subscription);
             self.known.store(true, Ordering::Release);
         } else if state.server(key, self.slot(name)).is_none() {
-            // Another thread has made one meanwhile, for another slot.
             return Err(Error::new(ErrorKind::Unavailable, "another channel was opened first"));
         }
         drop(state);
@@ -246,7 +242,7 @@ impl Listener {
         wake
     }
 
-    /// Takes in subscriptions that were made meanwhile, and asks for channels that are wanted.
+    /// Takes in what was made and is wanted since.
     fn take_in(&self, subscriptions: &mut Vec<Subscription>) -> Result<(), Error> {
         let mut state = self.state.lock();
         if state.closed {
@@ -268,7 +264,7 @@ impl Listener {
         Ok(())
     }
 
-    /// The same; an error where a subscription has ended since the last call, or there is none.
+    /// The same; an error where one has ended since the last call, or there is none.
     fn take_all_in(&self, subscriptions: &mut Vec<Subscription>) -> Result<(), Error> {
         self.take_in(subscriptions)?;
         if let Some(error) = self.state.lock().ended.take() {
@@ -380,7 +376,6 @@ impl store::Listener for Listener {
         state.resting.clear();
         let sockets = std::mem::take(&mut state.open).into_values().map(|open| open.socket);
         for socket in sockets.chain([state.opening.take()]).flatten() {
-            // It fails where the server was faster.
             let _ = socket.shutdown(Shutdown::Both);
         }
         drop(state);
@@ -393,7 +388,6 @@ impl store::Listener for Listener {
     }
 }
 
-/// Sends a command with one argument and reads the answer.
 fn ask(
     wire: &mut Wire,
     command: &str,

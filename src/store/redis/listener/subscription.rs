@@ -23,7 +23,6 @@ pub(super) const QUIET: Duration = Duration::from_secs(5);
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 pub(super) struct Subscription {
-    /// Of its endpoint.
     pub(super) key: u32,
     pub(super) wire: Wire,
     target: Arc<dyn Target>,
@@ -31,7 +30,6 @@ pub(super) struct Subscription {
     pub(super) opened: Moment,
     /// When the server was last known to be there.
     pub(super) alive: Moment,
-    /// Since when an answer to a PING is awaited.
     pub(super) asked: Option<Moment>,
     /// More may have come than was read in one go.
     pub(super) has_more: bool,
@@ -49,7 +47,6 @@ pub(super) struct Subscription {
 /// What became of the channel of a slot.
 pub(super) enum Change {
     Opened,
-    /// The slot is elsewhere.
     Closed,
     Refused(Error),
 }
@@ -228,7 +225,6 @@ pub(super) struct State {
     pub(super) ended: Option<Error>,
     /// Channels to open on subscriptions that are there: the endpoint's key and the slot.
     pub(super) wanted: Vec<(u32, u16)>,
-    /// Why they were not opened.
     pub(super) refused: BTreeMap<(u32, u16), Error>,
     /// Endpoints that are left alone until a moment, and why: their servers let nobody listen, or
     /// are silent. Else each name would find that out for itself, and the names of a silent server
@@ -240,7 +236,6 @@ pub(super) struct State {
 
 pub(super) struct Open {
     pub(super) server: ServerId,
-    /// A second handle on its socket.
     pub(super) socket: Option<socket2::Socket>,
     /// The slots whose channels are open; none where it is the client's own.
     pub(super) slots: Option<BTreeSet<u16>>,

@@ -26,7 +26,6 @@ pub(in crate::store) struct Members {
 }
 
 impl Members {
-    /// Does not connect.
     pub(in crate::store) fn new(
         members: &[RedisConfig],
         config: &Config,

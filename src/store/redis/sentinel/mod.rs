@@ -1,10 +1,9 @@
 //! A master that Sentinels watch over, and replace when it fails.
 //!
-//! Its address is asked once and remembered. It is asked again when something is in doubt: a
-//! connection broke, or the server said that it is no master. The connection to the Sentinel that
-//! answered stays, subscribed to the news of a new master, and every thread that sends or listens
-//! looks at it now and then. So a master that fell silent is left as soon as there is another one,
-//! and not only when time has run out.
+//! Its address is asked again when something is in doubt: a connection broke, or the server said
+//! that it is no master. The connection to the Sentinel that answered stays, subscribed to the news of
+//! a new master, and every thread that sends or listens looks at it now and then: a master that fell
+//! silent is left as soon as there is another one.
 
 mod news;
 mod sentinels;
@@ -40,7 +39,6 @@ pub(super) struct WatchedMaster {
     masters: Dialer,
     /// One thread asks them at a time.
     sentinels: Turnstile<Sentinels>,
-    /// Of the master.
     name: String,
     state: Mutex<State>,
 }
@@ -52,10 +50,8 @@ struct State {
     doubted: bool,
     /// The number of the newest configuration; an older one is not believed.
     epoch: u64,
-    /// When the Sentinels last answered.
     answered: Moment,
     news: Option<News>,
-    /// When the news were last read.
     read: Moment,
     /// When a Sentinel that tells news was last looked for.
     searched: Moment,

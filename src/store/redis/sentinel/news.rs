@@ -11,16 +11,13 @@ use crate::store::redis::wire::Wire;
 /// After so much silence a Sentinel is asked whether it is there. It often runs beside the master,
 /// and falls silent with it; before the others have elected a new one, another one must be heard.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long it may take to answer.
 const ANSWER: Duration = Duration::from_millis(500);
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// A connection that has subscribed to the news of all masters.
 pub(super) struct News {
     wire: Wire,
     /// When the Sentinel last said anything.
     alive: Moment,
-    /// Since when an answer to a PING is awaited.
     asked: Option<Moment>,
 }
 

@@ -16,7 +16,6 @@ pub(super) struct Sentinels {
     /// The one that answered last comes first.
     hosts: Vec<Address>,
     dialer: Dialer,
-    /// Of the master.
     name: String,
     /// All that one of them is asked, sent in one write.
     question: Vec<u8>,
@@ -26,7 +25,6 @@ pub(super) struct Sentinels {
     pub(super) majority: Option<((Address, Option<u64>), Moment)>,
 }
 
-/// What one Sentinel answers.
 pub(super) struct Answer {
     pub(super) master: Address,
     /// The number of the configuration; none where we may not ask.
@@ -110,7 +108,6 @@ impl Sentinels {
         })
     }
 
-    /// `None` if it knows no master of that name.
     fn ask_one(
         &mut self,
         index: usize,
@@ -198,7 +195,6 @@ fn read_address(value: Value) -> Result<Option<Address>, Error> {
     }
 }
 
-/// `config-epoch` and its number, among much else.
 fn read_epoch(value: &Value) -> Option<u64> {
     let Value::Array(said) = value else { return None };
     let mut pairs = said.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1])));

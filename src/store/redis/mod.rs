@@ -31,7 +31,7 @@ use self::dialect::native::Native;
 pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, notice};
 use self::pool::Pools;
-use self::route::{Carried, Gives};
+use self::route::Carried;
 use self::way::Way;
 use super::outbox::Outbox;
 use super::{Abilities, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store};
@@ -68,19 +68,10 @@ impl RedisStore {
         let endpoints = way.endpoints(&config.prefix);
         let read = notice::reader(&config.prefix);
         let listener = listener::Listener::new(endpoints, config.io_timeout, read)?;
-        let codec = Arc::new(Codec {
-            dialect: Native(Format {
-                prefix: config.prefix.clone(),
-                claim_window: config.claim_window,
-                guard,
-                copies,
-            }),
-            listener: Arc::new(listener),
-            member: None,
-        });
-        let gives = (Arc::clone(&codec) as Arc<dyn Gives>, Arc::clone(outbox));
-        let route = way.route(&pools, &config.prefix, gives, guard)?;
-        Ok(RedisStore { deployment: Deployment { codec, route } })
+        let (prefix, claim_window) = (config.prefix.clone(), config.claim_window);
+        let dialect = Native(Format { prefix, claim_window, guard, copies });
+        let codec = Codec { dialect, listener: Arc::new(listener), member: None };
+        Ok(RedisStore { deployment: way.deploy(&pools, codec, outbox)? })
     }
 
     fn carry(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Carried> {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::codec::{Codec, Deployment};
 use super::dial::{Dialer, Greeting};
 use super::dialect::guard::Guard;
+use super::dialect::{Dialect, Format};
 use super::listener::{Endpoints, OneEndpoint};
 use super::pool::Pools;
 use super::route::cluster::{Cluster, SlotEndpoints};
@@ -54,19 +56,23 @@ impl Way {
         }
     }
 
-    pub(super) fn route(
+    /// To be made once.
+    pub(super) fn deploy<D: Dialect>(
         &self,
         pools: &Pools,
-        prefix: &[u8],
-        (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
-        guard: Option<Guard>,
-    ) -> Result<Box<dyn Route>, Error> {
-        match self {
+        codec: Codec<D>,
+        outbox: &Arc<Outbox>,
+    ) -> Result<Deployment<D>, Error> {
+        let codec = Arc::new(codec);
+        let gives = (Arc::clone(&codec) as Arc<dyn Gives>, Arc::clone(outbox));
+        let Format { prefix, guard, .. } = codec.dialect.format();
+        let route: Box<dyn Route> = match self {
             Way::One(target) => {
                 let word = guard.and_then(Guard::pack_begin);
-                Ok(Box::new(Single::new(Arc::clone(target), pools, (gives, outbox), word)?))
+                Box::new(Single::new(Arc::clone(target), pools, gives, word)?)
             }
-            Way::Cluster(map) => Ok(Box::new(Cluster::new(Arc::clone(map), prefix, gives, outbox))),
-        }
+            Way::Cluster(map) => Box::new(Cluster::new(Arc::clone(map), prefix, gives.0, gives.1)),
+        };
+        Ok(Deployment { codec, route })
     }
 }

@@ -8,14 +8,13 @@ use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::Outbox;
-use crate::store::redis::codec::{Codec, Deployment, name_at};
+use crate::store::redis::codec::{Codec, name_at};
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
 use crate::store::redis::dialect::{Copies, Format, notice};
 use crate::store::redis::listener::{self, Endpoint, Endpoints};
 use crate::store::redis::pool::Pools;
-use crate::store::redis::route::Gives;
 use crate::store::redis::way::Way;
 use crate::store::{Listener, Notice, ServerId, Teller};
 
@@ -43,23 +42,17 @@ impl Members {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Guard { max_ttl: config.longest_ttl(), clustered };
             let copies = Copies::wanted(redis.replicas, config.node_timeout());
-            let dialect = Quorum(Format {
-                prefix: config.prefix.clone(),
-                guard: Some(guard),
-                copies,
-                ..Format::default()
-            });
+            let (prefix, guard) = (config.prefix.clone(), Some(guard));
+            let dialect = Quorum(Format { prefix, guard, copies, ..Format::default() });
             let listener = Arc::clone(&listener);
-            let codec = Arc::new(Codec { dialect, listener, member: Some(member) });
+            let codec = Codec { dialect, listener, member: Some(member) };
             let outbox = Arc::<Outbox>::default();
-            let owed = (Arc::clone(&codec) as Arc<dyn Gives>, Arc::clone(&outbox));
-            let route = way.route(&pools, &config.prefix, owed, Some(guard))?;
             let (rest, pace, locked_until, queued_until) = Default::default();
             let (shown, is_blocking) = (redis.display(), clustered);
             Ok(Node {
                 shown,
                 member,
-                deployment: Deployment { codec, route },
+                deployment: way.deploy(&pools, codec, &outbox)?,
                 outbox,
                 rest,
                 pace,

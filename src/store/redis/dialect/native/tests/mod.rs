@@ -27,6 +27,7 @@ use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::{Batch, notice};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
+use crate::store::redis::route::single::Single;
 use crate::store::redis::route::{Carried, Gives};
 use crate::store::redis::way::Way;
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
@@ -264,7 +265,8 @@ pub(crate) fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
     let owed = (Arc::new(Nobody) as Arc<dyn Gives>, Arc::default());
     let pools = Pools::new(2);
-    Way::new(&config, greeting, &pools).unwrap().route(&pools, b"", owed, None).unwrap()
+    let Way::One(target) = Way::new(&config, greeting, &pools).unwrap() else { panic!("{url}") };
+    Box::new(Single::new(target, &pools, owed, None).unwrap())
 }
 
 /// Nothing is let go of here.

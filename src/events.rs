@@ -116,7 +116,7 @@ impl Events {
         self.ring.birth.check()?;
         let mut queue = self.ring.queue.lock();
         loop {
-            if let Some(event) = queue.pop() {
+            if let Some(event) = self.ring.pop(&mut queue) {
                 return Ok(Some(event));
             }
             if queue.closed {
@@ -133,7 +133,7 @@ impl Events {
 
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ring.readable.as_fd()
+        self.ring.pipe.0.as_fd()
     }
 }
 
@@ -146,129 +146,92 @@ impl std::fmt::Debug for Events {
 struct Ring {
     queue: Mutex<Queue>,
     arrived: Condvar,
-    readable: PipeReader,
+    /// Holds one byte while the queue is not empty, or is closed; never more, so that neither end
+    /// can ever block.
+    pipe: (PipeReader, PipeWriter),
 }
 
+#[derive(Default)]
 struct Queue {
     events: VecDeque<Event>,
-    /// How many of them are `AtRisk`.
-    at_risk: usize,
-    capacity: usize,
     dropped: u64,
     closed: bool,
-    /// Holds one byte while the queue is not empty or closed; never more, so that neither end can
-    /// ever block.
+    /// The byte is in the pipe.
     raised: bool,
-    signal: PipeWriter,
-    /// The same pipe as `readable`, to take that byte out again.
-    drain: PipeReader,
 }
 
-impl Queue {
-    fn push(&mut self, event: Event) {
-        let at_risk = event.kind == EventKind::AtRisk;
-        if self.events.len() >= self.capacity && (at_risk || self.at_risk > 0) {
-            // Full: what is at risk gives way. Losses stay, even if the queue grows: there are no
-            // more of them than leases.
-            self.dropped += 1;
-            if at_risk {
-                return;
-            }
-            // Searched only while there is one, and then the queue is no longer than it should be:
-            // a reader that sleeps through a crowd of losses must not hold up the keeper.
-            let oldest = self.events.iter().position(|event| event.kind == EventKind::AtRisk);
-            if let Some(index) = oldest {
-                self.events.remove(index);
-            }
-            self.at_risk -= 1;
+impl Ring {
+    fn push(&self, event: &Event) {
+        let mut queue = self.queue.lock();
+        let full = queue.events.len();
+        if full >= RING && event.kind == EventKind::AtRisk {
+            queue.dropped += 1;
+            return;
         }
-        self.at_risk += usize::from(at_risk);
-        self.events.push_back(event);
-        self.raise();
+        // Losses stay, even if the queue grows: there are no more of them than leases. Beyond this
+        // length nothing is at risk any more, so a crowd of them does not hold up the keeper.
+        if full == RING {
+            queue.events.retain(|event| event.kind != EventKind::AtRisk);
+            queue.dropped += (full - queue.events.len()) as u64;
+        }
+        queue.events.push_back(event.clone());
+        self.raise(&mut queue);
+        self.arrived.notify_one();
     }
 
-    fn pop(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
-        self.at_risk -= usize::from(event.kind == EventKind::AtRisk);
-        if self.events.is_empty() && !self.closed {
-            self.lower();
+    fn pop(&self, queue: &mut Queue) -> Option<Event> {
+        let event = queue.events.pop_front()?;
+        if queue.events.is_empty() && !queue.closed && queue.raised {
+            queue.raised = (&self.pipe.0).read_exact(&mut [0]).is_err();
         }
         Some(event)
     }
 
-    fn raise(&mut self) {
-        if !self.raised {
-            self.raised = self.signal.write_all(&[1]).is_ok();
-        }
-    }
-
-    fn lower(&mut self) {
-        if self.raised {
-            self.raised = self.drain.read_exact(&mut [0]).is_err();
+    fn raise(&self, queue: &mut Queue) {
+        if !queue.raised {
+            queue.raised = (&self.pipe.1).write_all(&[1]).is_ok();
         }
     }
 }
 
-/// Where events are raised; knows the subscriptions.
-#[derive(Default)]
+/// Where events are raised.
 pub(crate) struct Hub {
-    rings: Mutex<Subscribers>,
+    /// `None` once it is closed.
+    rings: Mutex<Option<Vec<Weak<Ring>>>>,
 }
 
-#[derive(Default)]
-struct Subscribers {
-    rings: Vec<Weak<Ring>>,
-    closed: bool,
+impl Default for Hub {
+    fn default() -> Hub {
+        Hub { rings: Mutex::new(Some(Vec::new())) }
+    }
 }
 
 impl Hub {
     pub(crate) fn subscribe(&self) -> Result<Events, Error> {
-        self.subscribe_with(RING)
-    }
-
-    fn subscribe_with(&self, capacity: usize) -> Result<Events, Error> {
-        let pipe = |error: std::io::Error| {
+        let pipe = std::io::pipe().map_err(|error| {
             Error::new(ErrorKind::Exhausted, format!("a pipe for events: {error}"))
-        };
-        let (readable, signal) = std::io::pipe().map_err(pipe)?;
-        let drain = readable.try_clone().map_err(pipe)?;
-        let queue = Queue {
-            events: VecDeque::new(),
-            at_risk: 0,
-            capacity,
-            dropped: 0,
-            closed: false,
-            raised: false,
-            signal,
-            drain,
-        };
-        let ring =
-            Arc::new(Ring { queue: Mutex::new(queue), arrived: Condvar::default(), readable });
-        let mut subscribers = self.rings.lock();
-        if subscribers.closed {
-            return Err(Error::bare(ErrorKind::Closed));
-        }
-        subscribers.rings.retain(|ring| ring.strong_count() > 0);
-        subscribers.rings.push(Arc::downgrade(&ring));
+        })?;
+        let (queue, arrived) = Default::default();
+        let ring = Arc::new(Ring { queue, arrived, pipe });
+        let mut rings = self.rings.lock();
+        let rings = rings.as_mut().ok_or_else(|| Error::bare(ErrorKind::Closed))?;
+        rings.retain(|ring| ring.strong_count() > 0);
+        rings.push(Arc::downgrade(&ring));
         Ok(Events { ring: Owned::new(ring) })
     }
 
     pub(crate) fn raise(&self, event: &Event) {
-        for ring in self.rings.lock().rings.iter().filter_map(Weak::upgrade) {
-            ring.queue.lock().push(event.clone());
-            ring.arrived.notify_one();
-        }
+        let rings = self.rings.lock();
+        rings.iter().flatten().filter_map(Weak::upgrade).for_each(|ring| ring.push(event));
     }
 
     /// Wakes every reader; what is queued can still be read.
     pub(crate) fn close(&self) {
-        let mut subscribers = self.rings.lock();
-        subscribers.closed = true;
-        for ring in subscribers.rings.iter().filter_map(Weak::upgrade) {
+        let rings = self.rings.lock().take();
+        for ring in rings.iter().flatten().filter_map(Weak::upgrade) {
             let mut queue = ring.queue.lock();
             queue.closed = true;
-            queue.raise();
-            drop(queue);
+            ring.raise(&mut queue);
             ring.arrived.notify_all();
         }
     }
@@ -285,20 +248,22 @@ mod tests {
     #[test]
     fn c9_a_full_ring_drops_and_counts_at_risk_and_keeps_every_loss() {
         let hub = Hub::default();
-        let events = hub.subscribe_with(4).unwrap();
-        for fence in 1..=4 {
+        let events = hub.subscribe().unwrap();
+        let ring = RING as u64;
+        for fence in 1..=ring {
             hub.raise(&event(EventKind::AtRisk, fence));
         }
-        for fence in 11..=20 {
+        let losses = ring + 1..=3 * ring;
+        for fence in losses.clone() {
             hub.raise(&event(EventKind::Lost(LossReason::NotHeld), fence));
         }
-        hub.raise(&event(EventKind::AtRisk, 21));
-        assert_eq!(events.dropped(), 5);
+        hub.raise(&event(EventKind::AtRisk, 3 * ring + 1));
+        assert_eq!(events.dropped(), ring + 1);
         let mut fences = Vec::new();
         while let Some(event) = events.try_recv().unwrap() {
             fences.push(event.fence);
         }
-        assert_eq!(fences, (11..=20).collect::<Vec<_>>());
+        assert_eq!(fences, losses.collect::<Vec<_>>());
     }
 
     #[test]

@@ -50,12 +50,6 @@ impl Token {
     pub(crate) fn seed(self) -> u64 {
         self.0.iter().fold(0, |seed, byte| (seed << 7) ^ (seed >> 57) ^ u64::from(*byte))
     }
-
-    /// The first digits, enough to tell holders apart and too few to release with.
-    pub(crate) fn prefix(self) -> String {
-        let mut buffer = [0; HEX];
-        self.hex(&mut buffer)[..8].to_owned()
-    }
 }
 
 impl fmt::Display for Token {
@@ -66,7 +60,7 @@ impl fmt::Display for Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({}…)", self.prefix())
+        write!(f, "Token({}…)", &self.hex(&mut [0; HEX])[..8])
     }
 }
 
@@ -101,7 +95,7 @@ mod tests {
         let token: Token = "00112233445566778899aabbccddeeff".parse().unwrap();
         let mark = token.detached(256);
         assert_eq!(mark.to_string(), "00112233445566778899aabbccddefff");
-        assert_eq!((mark.prefix(), mark.detached(256)), (token.prefix(), token));
+        assert_eq!(mark.detached(256), token);
         assert!(mark != token.detached(257) && token.detached(crate::limits::MAX_FENCE) != token);
     }
 

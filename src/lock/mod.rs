@@ -15,7 +15,8 @@ use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
-use crate::store::{Identity, Look};
+use crate::store::Identity;
+pub use crate::store::{Holder, LockState};
 use crate::token::Token;
 use crate::wait::Check;
 
@@ -57,28 +58,6 @@ struct Options {
     renew: Option<bool>,
     max_hold: Option<Duration>,
     wait_mode: WaitMode,
-}
-
-/// Who has a lock, from [`Lock::inspect`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct LockState {
-    /// Who has it; `None` when it is free.
-    pub holder: Option<Holder>,
-    /// The last fence given out, where the store still knows it.
-    pub last_fence: Option<u64>,
-}
-
-/// The holder of a lock, as everybody may see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The first digits of the token: enough to tell holders apart, too few to release with.
-    pub token_prefix: String,
-    /// When the lock is free if nobody renews it.
-    pub ttl: Duration,
-    /// The fence; `None` where another program holds the key without one.
-    pub fence: Option<u64>,
 }
 
 impl Lock {
@@ -235,14 +214,7 @@ impl Lock {
         let core = self.keeper.core()?;
         self.check_name()?;
         let deadline = Deadline::after(self.keeper.io_timeout());
-        let looked = core.look(&self.name, deadline);
-        let Look { holder, last_fence } = self.named(looked)?;
-        let holder = holder.map(|held| Holder {
-            token_prefix: held.token_prefix,
-            ttl: held.ttl,
-            fence: held.fence,
-        });
-        Ok(LockState { holder, last_fence })
+        self.named(core.look(&self.name, deadline))
     }
 
     fn acquire_within(

@@ -327,20 +327,28 @@ pub(crate) fn no_reply() -> Outcome {
 }
 
 /// What a look at a name shows.
+pub(crate) type Look = LockState;
+
+/// Who has a lock, from [`Lock::inspect`](crate::Lock::inspect).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Look {
-    pub(crate) holder: Option<Holder>,
-    /// The last fence given out for the name, if the store still knows it.
-    pub(crate) last_fence: Option<u64>,
+#[non_exhaustive]
+pub struct LockState {
+    /// Who has it; `None` when it is free.
+    pub holder: Option<Holder>,
+    /// The last fence given out, where the store still knows it.
+    pub last_fence: Option<u64>,
 }
 
+/// The holder of a lock, as everybody may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Holder {
-    /// Only the first digits of the token.
-    pub(crate) token_prefix: String,
-    pub(crate) ttl: Duration,
-    /// None where the holder is another program's and has none.
-    pub(crate) fence: Option<u64>,
+#[non_exhaustive]
+pub struct Holder {
+    /// The first digits of the token: enough to tell holders apart, too few to release with.
+    pub token_prefix: String,
+    /// When the lock is free if nobody renews it.
+    pub ttl: Duration,
+    /// The fence; `None` where another program holds the key without one.
+    pub fence: Option<u64>,
 }
 
 /// Whole milliseconds, rounded down: what a store is asked for is never more than what is relied

@@ -239,7 +239,6 @@ impl Lease {
         let (mut take, owed_until) = match ending {
             Ending::Passed(_) => return Release::Done,
             Ending::Give { take, until } => (take, until),
-            Ending::Alone => (None, None),
         };
         let identity = &self.grant.identity;
         let (until, lane) = match again {
@@ -376,7 +375,7 @@ impl Drop for Lease {
         let Some(turn) = self.end_turn(core) else { return };
         let deadline = Deadline::after(self.keeper.io_timeout());
         // The next waiters of this process must hear the outcome of their take.
-        if matches!(turn.ending, Ending::Alone | Ending::Give { take: None, until: None }) {
+        if turn.ending == Ending::ALONE {
             let until = self.grant.kept_until(Moment::now());
             let owed = Owed { identity: self.grant.identity.clone(), until };
             core.let_go(owed, Lane::Give(DROP_WAIT), deadline);

@@ -85,7 +85,7 @@ pub(crate) struct Pace {
     backoff: Backoff,
     longest: Duration,
     tries: u32,
-    jitter: Jitter,
+    pub(super) jitter: Jitter,
 }
 
 impl Pace {
@@ -94,19 +94,9 @@ impl Pace {
         Pace { backoff, longest: backoff.longest.unwrap_or(longest), tries: 0, jitter }
     }
 
-    /// `span`, a tenth more or less, so that waiters do not fall into step.
-    pub(crate) fn around(&mut self, span: Duration) -> Duration {
-        self.jitter.around(span)
-    }
-
-    /// `span` or up to a fifth less, for the same reason.
+    /// `span` or up to a fifth less, so that waiters do not fall into step.
     pub(crate) fn within(&mut self, span: Duration) -> Duration {
         span - self.jitter.up_to(span / 5)
-    }
-
-    /// A random part of a span.
-    pub(crate) fn up_to(&mut self, span: Duration) -> Duration {
-        self.jitter.up_to(span)
     }
 
     /// When to ask again: at once (`None`) or at a moment, never later than `free_at`, when the

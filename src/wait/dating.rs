@@ -32,15 +32,10 @@ struct Sample {
 }
 
 impl Dating {
-    /// Forgets everything: what answers from now on may be another server.
-    pub(crate) fn restart(&mut self, now: Moment) {
-        (self.since, self.best) = (now, None);
-    }
-
-    /// Forgets everything, unless that was done since this moment.
-    pub(crate) fn restart_by(&mut self, moment: Moment) {
-        if self.since < moment {
-            self.restart(moment);
+    /// Forgets what was learnt before this moment: what answers now may be another server.
+    pub(crate) fn restart(&mut self, since: Moment) {
+        if self.since < since {
+            *self = Dating { since, best: None };
         }
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::backoff::Pace;
 use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn, Validity};
-use super::store_place::{SLOW_CHECK, StorePlace, next_time};
+use super::store_place::{ANEW, SLOW_CHECK, StorePlace, next_time};
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::grant::Terms;
@@ -53,47 +53,40 @@ struct Queued {
 /// The grant under which turns pass here.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct SharedGrant {
-    token: Token,
-    terms: Terms,
-    /// Of the place that it was granted to.
-    ticket: u64,
+    /// The place that it was granted to.
+    place: StorePlace,
     /// The fence of the turn that is held, and the end of the block.
     fence: u64,
     end: u64,
-    /// The last waiter of its cohort.
-    mark: u64,
-    /// Until then, a take that went astray may still be carried out for the token.
-    suspect: Moment,
-    /// The answer to a take for the token was not read yet.
-    asking: bool,
 }
 
 impl LocalQueue {
     pub(crate) fn new(limits: Limits) -> LocalQueue {
-        LocalQueue {
-            limits,
-            waiters: VecDeque::new(),
-            place: None,
-            held: None,
-            turns: Vec::new(),
-            left: Vec::new(),
-        }
+        let (waiters, place, held, turns, left) = Default::default();
+        LocalQueue { limits, waiters, place, held, turns, left }
     }
 
     /// Nobody waits or holds here, and nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
-            && self.place.is_none()
-            && self.held.is_none()
-            && self.turns.is_empty()
-            && self.left.is_empty()
+        *self == LocalQueue::new(self.limits)
     }
 
-    /// Whether the place of this waiter is in the store's queue, or is to be, and nothing is under
-    /// way for it: then only the store can give it a turn.
-    pub(crate) fn is_standing(&self, id: u64) -> bool {
-        self.waiters.front().is_some_and(|head| head.id == id)
-            && self.place.as_ref().is_some_and(|place| !place.asking)
+    /// The waiter whose place is in the store's queue, or is to be, while nothing is under way for
+    /// it: only the store can give it a turn.
+    pub(crate) fn standing_head(&self) -> Option<u64> {
+        self.place.filter(|place| !place.asking).and(self.head())
+    }
+
+    fn head(&self) -> Option<u64> {
+        self.waiters.front().map(|head| head.id)
+    }
+
+    fn place_of(&mut self, token: Token) -> Option<&mut StorePlace> {
+        self.place.as_mut().filter(|place| place.token == token)
+    }
+
+    fn held_by(&mut self, token: Token) -> Option<&mut SharedGrant> {
+        self.held.as_mut().filter(|held| held.place.token == token)
     }
 
     /// A newcomer. The numbers grow from one to the next.
@@ -103,218 +96,202 @@ impl LocalQueue {
 
     /// What a waiter's thread has to do now.
     pub(crate) fn next(&mut self, id: u64, now: Moment) -> Next {
-        if let Some(index) = self.turns.iter().position(|(whose, _)| *whose == id) {
-            return Next::Turn(self.turns.swap_remove(index).1);
+        if let Some(turn) = self.fetch(id) {
+            return Next::Turn(turn);
         }
-        let Some(head) = self.waiters.front_mut() else { return Next::Sleep(Moment::NEVER) };
-        if head.id != id || self.held.is_some() {
+        let is_next = |head: &&mut Queued| head.id == id && self.held.is_none();
+        let Some(head) = self.waiters.front_mut().filter(is_next) else {
             return Next::Sleep(Moment::NEVER);
-        }
-        let (token, terms) = (head.token, head.terms);
-        let mut give = None;
-        if let Some(place) = &mut self.place {
-            if place.asking {
-                return Next::Sleep(Moment::NEVER);
-            }
-            // The place was left to somebody who wants another kind of grant, or is not of the
-            // cohort that it was kept for.
-            let stranger = place.mark.is_some_and(|mark| id > mark);
-            if place.terms != terms || stranger {
+        };
+        let (token, terms, mut give) = (head.token, head.terms, None);
+        let place = match &mut self.place {
+            None => StorePlace::new(token, terms, ANEW),
+            Some(place) if place.asking => return Next::Sleep(Moment::NEVER),
+            // It was left by a thread that wanted another kind of grant, or is kept for a cohort to
+            // which this one does not belong.
+            Some(place) if place.terms != terms || id > place.mark => {
                 give = Some(owe(place, now));
-                let kept = if stranger { (0, None) } else { (place.ticket, place.mark) };
-                self.place = Some(StorePlace::new(token, terms, kept));
-            } else if now < place.wake {
-                if now < place.look {
-                    return Next::Sleep(place.wake.min(place.look));
-                }
+                let kept = if id > place.mark { ANEW } else { (place.ticket, place.mark) };
+                StorePlace::new(token, terms, kept)
+            }
+            Some(place) if now >= place.wake => *place,
+            Some(place) if now < place.look => return Next::Sleep(place.wake.min(place.look)),
+            Some(place) => {
                 // One that brings nothing puts the next one off no less.
                 place.look = now.plus(head.pace.within(self.limits.look));
                 return Next::Look(place.token);
             }
-        }
-        let place = self.place.take().unwrap_or_else(|| StorePlace::new(token, terms, (0, None)));
+        };
         Next::Ask(self.ask(place, give))
+    }
+
+    fn fetch(&mut self, id: u64) -> Option<Turn> {
+        let index = self.turns.iter().position(|(whose, _)| *whose == id)?;
+        Some(self.turns.swap_remove(index).1)
     }
 
     fn ask(&mut self, mut place: StorePlace, give: Option<Owe>) -> Ask {
         place.ask();
+        self.place = Some(place);
+        let StorePlace { token, terms, ticket, .. } = place;
         // Alone, one fence is enough, and nothing has to be cut back.
         let block = if self.waiters.len() > 1 { self.limits.turns } else { 1 };
-        let (token, ttl, ticket) = (place.token, place.terms.first_ttl(), place.ticket);
-        self.place = Some(place);
-        Ask { token, ttl, ticket, block, give }
+        Ask { token, ttl: terms.first_ttl(), ticket, block, give }
     }
 
     /// A take was answered.
     pub(crate) fn answered(&mut self, ask: &Ask, answer: &Answer, now: Moment) -> Effects {
+        let (token, ttl, sent) = (ask.token, ask.ttl, answer.sent);
+        if self.place_of(token).is_none() {
+            return self.answered_late(ask, answer);
+        }
+        let (Some(place), Some(head)) = (&mut self.place, self.waiters.front_mut()) else {
+            return Effects::default();
+        };
         match answer.reply {
-            Reply::Granted { fence, block } => self.granted(ask, (fence, block), answer.sent, now),
+            Reply::Granted { fence, block } => {
+                place.asking = false;
+                let is_left = sent.plus(ttl).minus(drift(ttl)) > now;
+                let validity = is_left.then_some(Validity::Whole { sent });
+                Effects { wake: self.hand((fence, block), validity, now), owe: None }
+            }
             Reply::Busy { free_in, ticket, rank, ours } => {
-                let free_at = answer.sent.plus(free_in);
-                self.busy(ask, answer.sent, (free_at, ticket, rank, ours), now)
+                let free_at = sent.plus(free_in);
+                // Free already: the waiters before us are gone, and it is for us to go on at once.
+                place.rank = if free_in.is_zero() { 0 } else { rank };
+                // Any other holder may free the lock without telling anybody, so it is asked for
+                // often.
+                let wake = if ours && ticket != 0 {
+                    let look = head.pace.within(self.limits.look);
+                    place.look = next_time(free_at, place.rank, now, look);
+                    next_time(free_at, place.rank, now, head.pace.within(SLOW_CHECK))
+                } else {
+                    head.pace.next(now, free_at).unwrap_or(now)
+                };
+                if ticket != 0 {
+                    place.ticket = ticket;
+                }
+                place.answered(sent, wake);
+                Effects { wake: Some(head.id), owe: None }
             }
             _ => Effects::default(),
         }
     }
 
-    fn granted(
-        &mut self,
-        &Ask { token, ttl, .. }: &Ask,
-        (fence, block): (u64, u32),
-        sent: Moment,
-        now: Moment,
-    ) -> Effects {
-        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
-            let effects = self.stray(token, ttl, sent);
-            // The message was read before the answer, which is worth more.
-            if effects.owe.is_none()
-                && let Some((_, turn)) = self.turns.iter_mut().find(|(_, turn)| turn.token == token)
-                && turn.fence == fence
-            {
-                turn.validity = Validity::Whole { sent };
-            }
+    /// The same for a token that does not wait any more: the message was read before the answer, or
+    /// the thread went.
+    fn answered_late(&mut self, ask: &Ask, answer: &Answer) -> Effects {
+        let effects = self.stray(ask.token, ask.ttl, answer.sent);
+        if effects.owe.is_some() {
             return effects;
-        };
-        // Nothing of it is left: asked again with the same token, it is granted anew. Or the thread
-        // that asked went, and it is another kind of grant than the next one wants, who gives it.
-        let unfit = self.waiters.front().is_some_and(|head| head.terms != place.terms);
-        if unfit || sent.plus(ttl).minus(drift(ttl)) <= now {
-            let pace = self.waiters.front_mut().and_then(|head| head.pace.next(now, Moment::NEVER));
-            place.answered(now, pace.unwrap_or(now));
-            return self.wake_head();
         }
-        place.asking = false;
-        self.hand(fence, block, Validity::Whole { sent })
-    }
-
-    fn busy(
-        &mut self,
-        &Ask { token, ttl, .. }: &Ask,
-        sent: Moment,
-        (free_at, ticket, rank, ours): (Moment, u64, u32, bool),
-        now: Moment,
-    ) -> Effects {
-        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
-            if let Some(held) = self.held.as_mut().filter(|held| held.token == token) {
-                // The message was read before the answer, which tells the ticket.
-                held.ticket = if ticket == 0 { held.ticket } else { ticket };
+        match answer.reply {
+            Reply::Granted { fence, .. } => {
+                let is_it = |turn: &Turn| turn.token == ask.token && turn.fence == fence;
+                if let Some((_, turn)) = self.turns.iter_mut().find(|(_, turn)| is_it(turn)) {
+                    // Worth more than the message.
+                    turn.validity = Validity::Whole { sent: answer.sent };
+                }
             }
-            return self.stray(token, ttl, sent);
-        };
-        let Some(head) = self.waiters.front_mut() else { return Effects::default() };
-        // Free already: the waiters before us are gone, and it is for us to go on at once.
-        let rank = if free_at <= sent { 0 } else { rank };
-        place.rank = rank;
-        // Any other holder may free the lock without telling anybody, so it is asked for often.
-        let wake = if ours && ticket != 0 {
-            place.look = next_time(free_at, rank, now, head.pace.within(self.limits.look));
-            next_time(free_at, rank, now, head.pace.around(SLOW_CHECK))
-        } else {
-            head.pace.next(now, free_at).unwrap_or(now)
-        };
-        if ticket != 0 {
-            place.ticket = ticket;
+            Reply::Busy { ticket, .. } if ticket != 0 => {
+                if let Some(held) = self.held_by(ask.token) {
+                    held.place.ticket = ticket;
+                }
+            }
+            _ => {}
         }
-        place.answered(sent, wake);
-        self.wake_head()
+        effects
     }
 
     /// The lock that a token waits for is free after so long by its ttl, as a look says that began at
     /// `since`.
     pub(crate) fn seen(&mut self, token: Token, since: Moment, free_in: Duration, now: Moment) {
-        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else { return };
-        if !free_in.is_zero() {
+        let Some(place) = self.place_of(token) else { return };
+        if free_in.is_zero() {
+            place.tell(now, now);
+        } else {
             let latest = place.look.since(now);
             place.look = next_time(since.plus(free_in), place.rank, now, latest);
-        } else {
-            place.tell(now, now);
         }
     }
 
     /// A take brought no answer; with a moment, it was sent then, and may be carried out.
     pub(crate) fn failed(&mut self, ask: &Ask, sent: Option<Moment>, now: Moment) -> Effects {
         let (token, ttl) = (ask.token, ask.ttl);
-        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
-            let effects = self.stray(token, ttl, sent.unwrap_or(now).plus(ttl));
-            return if sent.is_some() { effects } else { Effects::default() };
+        let until = sent.map_or(now, |sent| sent.plus(ttl));
+        if self.place_of(token).is_none() {
+            return self.stray(token, ttl, until);
+        }
+        let (Some(place), Some(head)) = (&mut self.place, self.waiters.front_mut()) else {
+            return Effects::default();
         };
-        let Some(head) = self.waiters.front_mut() else { return Effects::default() };
-        let wake = head.pace.next(now, Moment::NEVER).unwrap_or(now);
-        place.failed(sent, wake);
-        self.wake_head()
+        place.answered(sent.unwrap_or(now), head.pace.next(now, Moment::NEVER).unwrap_or(now));
+        place.suspect = place.suspect.max(until);
+        Effects { wake: Some(head.id), owe: None }
     }
 
     /// A message says that the lock is the token's, for `span` since a moment; `None` where that
-    /// could not be dated.
+    /// could not be dated. Says which waiter is to be woken, as all of these do.
+    ///
+    /// A message may lie unread for as long as nobody listens. By then its token may have been
+    /// granted the lock by the answer to a poll, hold it, or have left it taken for another process,
+    /// so nothing is given because of a message. A token that nobody waits for keeps the lock for
+    /// the window at most.
     pub(crate) fn handed(
         &mut self,
         token: Token,
-        (fence, block): (u64, u32),
+        grant: (u64, u32),
         since: Option<Moment>,
         span: Duration,
         now: Moment,
-    ) -> Effects {
-        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
-            // A message may lie unread for as long as nobody listens. By then its token may have
-            // been granted the lock by the answer to a poll, hold it, or have left it taken for
-            // another process, so nothing is given because of a message. A token that nobody waits
-            // for keeps the lock for the window at most.
-            return Effects::default();
-        };
-        let unfit = self.waiters.front().is_some_and(|head| head.terms != place.terms);
-        let left = |since: &Moment| !unfit && since.plus(span).minus(drift(span)) > now;
-        let Some(since) = since.filter(left) else {
-            // Nothing of it is left, or nobody knows: the answer to a poll is worth the whole ttl.
-            // Or the next one wants another kind of grant, and gives this one.
-            place.tell(now, now);
-            return self.wake_head();
-        };
-        self.hand(fence, block, Validity::Window { since, span })
+    ) -> Option<u64> {
+        self.place_of(token)?;
+        let is_left = |since: &Moment| since.plus(span).minus(drift(span)) > now;
+        let since = since.filter(is_left);
+        self.hand(grant, since.map(|since| Validity::Window { since, span }), now)
     }
 
     /// A message says that the lock is free, for the first that asks.
-    pub(crate) fn freed(&mut self, token: Token, now: Moment) -> Effects {
-        let Some(place) = self.place.as_mut().filter(|place| place.token == token) else {
-            return Effects::default();
-        };
-        let Some(head) = self.waiters.front_mut() else { return Effects::default() };
-        let wake = now.plus(head.pace.up_to(self.limits.spread));
+    pub(crate) fn freed(&mut self, token: Token, now: Moment) -> Option<u64> {
+        self.place_of(token)?;
+        let (place, head) = (self.place.as_mut()?, self.waiters.front_mut()?);
+        let wake = now.plus(head.pace.jitter.up_to(self.limits.spread));
         // Where several servers tell the same, what the first one said stands.
         place.tell(if place.asking { wake } else { wake.min(place.wake) }, now);
-        self.wake_head()
+        Some(head.id)
     }
 
     /// Messages may have been lost: the first waiter asks.
-    pub(crate) fn reopened(&mut self, now: Moment) -> Effects {
-        match &mut self.place {
-            Some(place) => {
-                place.tell(now, now);
-                self.wake_head()
-            }
-            None => Effects::default(),
-        }
+    pub(crate) fn reopened(&mut self, now: Moment) -> Option<u64> {
+        self.place.as_mut()?.tell(now, now);
+        self.head()
     }
 
-    /// The first waiter has the lock.
-    fn hand(&mut self, fence: u64, block: u32, validity: Validity) -> Effects {
-        let (Some(place), Some(head)) = (self.place.take(), self.waiters.pop_front()) else {
-            return Effects::default();
+    /// The first waiter has the lock, if something of its validity is left. If not, or if it wants
+    /// another kind of grant than the thread that left its place to it, it asks.
+    fn hand(
+        &mut self,
+        (fence, block): (u64, u32),
+        validity: Option<Validity>,
+        now: Moment,
+    ) -> Option<u64> {
+        let (mut place, head) = (self.place?, self.waiters.front_mut()?);
+        let id = head.id;
+        let Some(validity) = validity.filter(|_| head.terms == place.terms) else {
+            place.tell(head.pace.next(now, Moment::NEVER).unwrap_or(now), now);
+            self.place = Some(place);
+            return Some(id);
         };
-        let newest = self.waiters.back().map_or(0, |waiter| waiter.id);
-        self.held = Some(SharedGrant {
-            token: place.token,
-            terms: place.terms,
-            ticket: place.ticket,
-            fence,
-            end: fence + u64::from(block.min(self.limits.turns).max(1)),
-            mark: place.mark.unwrap_or(newest),
-            suspect: place.suspect,
-            asking: place.asking,
-        });
-        let token = place.token;
-        let followed = self.waiters.front().is_some_and(|next| next.terms == place.terms);
-        self.turns.push((head.id, Turn { token, fence, validity, followed }));
-        Effects { wake: Some(head.id), owe: None }
+        self.place = None;
+        self.waiters.pop_front();
+        let StorePlace { token, terms, ticket, asking, suspect, .. } = place;
+        let mark = place.mark.min(self.waiters.back().map_or(0, |newest| newest.id));
+        let place = StorePlace { asking, suspect, ..StorePlace::new(token, terms, (ticket, mark)) };
+        let end = fence + u64::from(block.min(self.limits.turns).max(1));
+        self.held = Some(SharedGrant { place, fence, end });
+        let followed = self.waiters.front().is_some_and(|next| next.terms == terms);
+        self.turns.push((id, Turn { token, fence, validity, followed }));
+        Some(id)
     }
 
     /// The turn with this fence has ended, in time or not: the next one follows here, or the grant
@@ -326,70 +303,54 @@ impl LocalQueue {
         in_time: bool,
         now: Moment,
     ) -> Ending {
-        let Some(held) =
-            self.held.as_mut().filter(|held| held.token == token && held.fence == fence)
-        else {
-            return Ending::Alone;
-        };
-        let next = self.waiters.front().filter(|next| {
-            next.id <= held.mark && next.terms == held.terms && held.fence + 1 < held.end && in_time
-        });
-        if let Some(id) = next.map(|next| next.id) {
+        let is_it = |held: &&mut SharedGrant| held.place.token == token && held.fence == fence;
+        let Some(held) = self.held.as_mut().filter(is_it) else { return Ending::ALONE };
+        let StorePlace { mark, terms, suspect, .. } = held.place;
+        let is_left = in_time && fence + 1 < held.end;
+        let follows = |next: &&Queued| is_left && next.id <= mark && next.terms == terms;
+        if let Some(id) = self.waiters.front().filter(follows).map(|next| next.id) {
+            self.waiters.pop_front();
             held.fence += 1;
             let fence = held.fence;
-            self.waiters.pop_front();
             let turn = Turn { token, fence, validity: Validity::Passed, followed: true };
             self.turns.push((id, turn));
             return Ending::Passed(id);
         }
-        let until = Some(held.suspect).filter(|suspect| *suspect > now);
-        let take = match self.next_place() {
-            Some(place) if self.limits.spread.is_zero() => Some(self.ask(place, None)),
-            Some(mut place) => {
-                // In the same write it would come before all who are only told now that the lock is
-                // free.
-                let pause =
-                    self.waiters.front_mut().map(|head| head.pace.up_to(self.limits.spread));
-                place.tell(now.plus(pause.unwrap_or_default()), now);
-                self.place = Some(place);
-                None
-            }
-            None => None,
-        };
-        Ending::Give { take, until }
+        self.end_grant();
+        if let (Some(place), Some(head)) = (&mut self.place, self.waiters.front_mut()) {
+            // In the same write it would come before all who are only told now that the lock is
+            // free.
+            place.wake = now.plus(head.pace.jitter.up_to(self.limits.spread));
+        }
+        let place = self.place.filter(|_| self.limits.spread.is_zero());
+        let take = place.map(|place| self.ask(place, None));
+        Ending::Give { take, until: Some(suspect).filter(|suspect| *suspect > now) }
     }
 
     /// The grant was lost while a turn was held. Its other fences are not used.
     pub(crate) fn lost(&mut self, token: Token, now: Moment) -> Effects {
-        let Some(held) = self.held.as_ref().filter(|held| held.token == token) else {
+        let Some(SharedGrant { place, .. }) = self.held_by(token).cloned() else {
             return Effects::default();
         };
-        let owe = Owe { token, ttl: held.terms.first_ttl(), until: held.suspect };
-        let owe = (held.suspect > now).then_some(owe);
-        let Some(mut place) = self.next_place() else { return Effects { wake: None, owe } };
-        place.tell(now, now);
-        self.place = Some(place);
-        Effects { owe, ..self.wake_head() }
+        self.end_grant();
+        Effects { wake: self.head(), owe: (place.suspect > now).then(|| owe(&place, now)) }
     }
 
     /// The lock stays taken although the turn is over: it was left to run out.
-    pub(crate) fn left_taken(&mut self, token: Token) -> Effects {
-        let Some(held) = self.held.as_ref().filter(|held| held.token == token) else {
-            return Effects::default();
-        };
-        if held.asking {
+    pub(crate) fn left_taken(&mut self, token: Token) -> Option<u64> {
+        if self.held_by(token)?.place.asking {
             self.left.push(token);
         }
-        self.place = self.next_place();
-        self.wake_head()
+        self.end_grant();
+        self.head()
     }
 
     /// An answer for a token that does not wait any more is old news where the token holds the
     /// lock, or has left it taken. Anything else that the store did for it is undone.
     fn stray(&mut self, token: Token, ttl: Duration, until: Moment) -> Effects {
         let mut owe = None;
-        if let Some(held) = self.held.as_mut().filter(|held| held.token == token) {
-            held.asking = false;
+        if let Some(held) = self.held_by(token) {
+            held.place.asking = false;
         } else if let Some(index) = self.left.iter().position(|left| *left == token) {
             self.left.swap_remove(index);
         } else {
@@ -398,44 +359,25 @@ impl LocalQueue {
         Effects { wake: None, owe }
     }
 
-    /// The grant has ended: the place of the waiter who is first now.
-    fn next_place(&mut self) -> Option<StorePlace> {
-        let (held, head) = (self.held.take()?, self.waiters.front()?);
+    /// The waiter that is first now has a place of its own.
+    fn end_grant(&mut self) {
+        let (Some(held), Some(head)) = (self.held.take(), self.waiters.front()) else { return };
+        let StorePlace { ticket, mark, .. } = held.place;
         // Without a place to keep it is a wait like any other.
-        let keeps = head.id <= held.mark && held.ticket != 0;
-        let kept = if keeps { (held.ticket, Some(held.mark)) } else { (0, None) };
-        Some(StorePlace::new(head.token, head.terms, kept))
+        let kept = if head.id <= mark && ticket != 0 { (ticket, mark) } else { ANEW };
+        self.place = Some(StorePlace::new(head.token, head.terms, kept));
     }
 
     /// A waiter goes: with its turn, if it was given one before.
     pub(crate) fn leave(&mut self, id: u64, now: Moment) -> (Option<Turn>, Effects) {
-        if let Some(index) = self.turns.iter().position(|(whose, _)| *whose == id) {
-            return (Some(self.turns.swap_remove(index).1), Effects::default());
-        }
-        let Some(index) = self.waiters.iter().position(|waiter| waiter.id == id) else {
-            return (None, Effects::default());
-        };
-        self.waiters.remove(index);
-        if index > 0 || self.held.is_some() {
-            return (None, Effects::default());
+        let (turn, was_head) = (self.fetch(id), self.head() == Some(id));
+        self.waiters.retain(|waiter| waiter.id != id);
+        if !was_head || self.held.is_some() {
+            return (turn, Effects::default());
         }
         // The next one has its token and its ticket.
-        let mut effects = self.wake_head();
-        if self.waiters.is_empty() {
-            let place = self.place.take().filter(|place| place.known);
-            effects.owe = place.map(|place| owe(&place, now));
-        }
-        (None, effects)
-    }
-
-    /// The waiter that has to ask, in a while.
-    pub(crate) fn standing_head(&self) -> Option<u64> {
-        self.place.as_ref().filter(|place| !place.asking)?;
-        self.waiters.front().map(|head| head.id)
-    }
-
-    fn wake_head(&self) -> Effects {
-        Effects { wake: self.waiters.front().map(|head| head.id), owe: None }
+        let unused = self.place.take_if(|_| self.waiters.is_empty());
+        (turn, Effects { wake: self.head(), owe: unused.map(|place| owe(&place, now)) })
     }
 }
 

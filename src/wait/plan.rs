@@ -89,11 +89,14 @@ pub(crate) struct Effects {
 /// What follows from the end of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
-    /// It was not a turn under a grant of this queue: its token is given, and that is all.
-    Alone,
     /// The next turn went to this waiter; nothing is sent.
     Passed(u64),
     /// The token is given, and the take goes in the same write. Where a moment is told, the token is
     /// owed another give until then: a take for it went astray.
     Give { take: Option<Ask>, until: Option<Moment> },
+}
+
+impl Ending {
+    /// Of a turn that was not under a grant of this queue.
+    pub(crate) const ALONE: Ending = Ending::Give { take: None, until: None };
 }

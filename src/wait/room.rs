@@ -92,27 +92,22 @@ impl Room {
         now: Moment,
     ) -> Ending {
         if !self.is_occupied() {
-            return Ending::Alone;
+            return Ending::ALONE;
         }
         let mut waiters = self.waiters.lock();
-        let Some(queue) = waiters.queues.get_mut(&identity.name) else { return Ending::Alone };
+        let Some(queue) = waiters.queues.get_mut(&identity.name) else { return Ending::ALONE };
         let ending = queue.end_turn(identity.token, identity.fence, legacy.is_some(), now);
-        let woken = match ending {
+        let head = queue.standing_head();
+        match ending {
             Ending::Passed(id) => {
                 if let Some(sleeper) = waiters.sleepers.get_mut(&id) {
                     sleeper.legacy = legacy;
                 }
-                waiters.wake(Some(id))
+                waiters.wake(Some(id));
             }
-            Ending::Give { take: None, .. } => {
-                let head = queue.standing_head();
-                waiters.wake(head)
-            }
-            _ => None,
-        };
+            Ending::Give { .. } => waiters.wake(head),
+        }
         self.tidy(&mut waiters, &identity.name);
-        drop(waiters);
-        notify(woken);
         ending
     }
 
@@ -145,19 +140,17 @@ impl Room {
 
     /// The grant was lost while a turn was held.
     pub(crate) fn lost(&self, identity: &Identity, now: Moment) -> Option<Owing> {
-        if !self.is_occupied() {
-            return None;
-        }
         let waiters = self.waiters.lock();
         self.on_queue(waiters, &identity.name, |queue| queue.lost(identity.token, now))
     }
 
     /// The turn is over and the lock stays taken.
     pub(crate) fn left_taken(&self, identity: &Identity) {
-        if self.is_occupied() {
-            let waiters = self.waiters.lock();
-            self.on_queue(waiters, &identity.name, |queue| queue.left_taken(identity.token));
-        }
+        let waiters = self.waiters.lock();
+        self.on_queue(waiters, &identity.name, |queue| Effects {
+            wake: queue.left_taken(identity.token),
+            owe: None,
+        });
     }
 
     /// Why waiters for the name cannot be told anything: its server refused that when it was last
@@ -170,10 +163,7 @@ impl Room {
     pub(crate) fn close(&self) {
         let mut waiters = self.waiters.lock();
         waiters.closed = true;
-        let all: Vec<_> =
-            waiters.sleepers.values().map(|sleeper| Arc::clone(&sleeper.condvar)).collect();
-        drop(waiters);
-        notify(all);
+        waiters.sleepers.values().for_each(|sleeper| sleeper.condvar.notify_one());
     }
 
     fn on_queue(
@@ -182,16 +172,13 @@ impl Room {
         name: &Arc<[u8]>,
         act: impl FnOnce(&mut LocalQueue) -> Effects,
     ) -> Option<Owing> {
-        let limits = self.limits;
         // Without a queue: an answer that nobody waits for any more is undone all the same.
         let effects = match waiters.queues.get_mut(name) {
             Some(queue) => act(queue),
-            None => act(&mut LocalQueue::new(limits)),
+            None => act(&mut LocalQueue::new(self.limits)),
         };
-        let woken = waiters.wake(effects.wake);
+        waiters.wake(effects.wake);
         self.tidy(&mut waiters, name);
-        drop(waiters);
-        notify(woken);
         effects.owe.map(|owe| (Arc::clone(name), owe))
     }
 
@@ -217,20 +204,15 @@ impl Waiter<'_> {
         sleeper.woken = false;
         let next = queue.next(self.id, now);
         let legacy = sleeper.legacy.take_if(|_| matches!(next, Next::Turn(_)));
-        let nominated = match next {
-            Next::Sleep(_) => None,
-            _ => waiters.nominate(),
-        };
-        if let Some(condvar) = nominated {
-            condvar.notify_one();
+        if !matches!(next, Next::Sleep(_)) {
+            waiters.nominate();
         }
         (next, legacy)
     }
 
     /// This thread is about to be busy elsewhere: another one is to listen meanwhile.
     pub(crate) fn step_aside(&self) {
-        let woken = self.room.waiters.lock().nominate();
-        notify(woken);
+        self.room.waiters.lock().nominate();
     }
 
     /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
@@ -241,12 +223,12 @@ impl Waiter<'_> {
         if waiters.closed || waiters.sleepers.get(&self.id).is_none_or(|sleeper| sleeper.woken) {
             return;
         }
-        let stands = waiters.queues.get(&self.name).is_some_and(|queue| queue.is_standing(self.id));
+        let head = waiters.queues.get(&self.name).and_then(LocalQueue::standing_head);
         // Where there is nothing to hear, and will not be, no thread has to be woken to listen.
         let hears = |listener: &&dyn Listener| {
             listener.are_any_open() || waiters.refusal(&self.name).is_none()
         };
-        let listener = listener.filter(|listener| stands && hears(listener));
+        let listener = listener.filter(|listener| head == Some(self.id) && hears(listener));
         let mut until = until;
         if let Some(listener) = listener {
             if !listener.are_open(&self.name) && waiters.opener.is_none() {
@@ -278,26 +260,18 @@ impl Waiter<'_> {
         let mut waiters = self.room.waiters.lock();
         waiters.listener = None;
         let now = Moment::now();
-        let mut woken = Vec::new();
-        let mut trouble = None;
         match heard {
             Ok(notices) => {
-                for (by, notice) in notices {
-                    woken.extend(waiters.notice(by, notice, now));
-                }
+                notices.into_iter().for_each(|(by, notice)| waiters.notice(by, notice, now));
             }
             Err(error) => {
-                trouble = Some(error);
                 // Waiters that are not told have to ask; so have those that counted on a connection
                 // that has ended.
-                woken = waiters.reopened(now, |name| !listener.are_all_open(name));
+                waiters.reopened(now, |name| !listener.are_all_open(name));
+                // With no mutex held: the program's logger may close this very client.
+                drop(waiters);
+                log::debug!("the wake-up connection: {error}");
             }
-        }
-        drop(waiters);
-        notify(woken);
-        // With no mutex held: the program's logger may close this very client.
-        if let Some(error) = trouble {
-            log::debug!("the wake-up connection: {error}");
         }
     }
 
@@ -312,42 +286,35 @@ impl Waiter<'_> {
         let names = waiters.queues.keys().filter(|name| !listener.are_open(name));
         let deaf: HashSet<_> = names.cloned().collect();
         // It may take as long as a server is silent, and this thread was the listener perhaps.
-        let nominated = waiters.nominate();
+        waiters.nominate();
         drop(waiters);
-        notify(nominated);
         let opened = listener.open(&self.name, open_by);
         let mut waiters = self.room.waiters.lock();
         waiters.opener = None;
         let now = Moment::now();
-        let mut woken = Vec::new();
-        let (mut trouble, mut is_news) = (None, false);
+        waiters.nominate();
         match opened {
             Ok(by) => {
                 waiters.datings.entry(by).or_default().restart(now);
                 waiters.unheard.retain(|name, _| !listener.are_open(name));
-                woken =
-                    waiters.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
+                waiters.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
             }
             Err(error) => {
                 let is_refusal = !error.is_retriable() && !waiters.closed;
-                is_news = is_refusal && !waiters.has_warned;
+                let is_news = is_refusal && !waiters.has_warned;
                 waiters.has_warned |= is_refusal;
-                // The listener know for how long it is believed; to ask them costs little.
+                // The listener knows for how long it is believed; to ask it costs little.
                 let again = now.plus(if is_refusal { REFUSED / 10 } else { REOPEN });
                 let refusal = is_refusal.then(|| error.clone());
                 waiters.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
-                trouble = Some(error);
+                drop(waiters);
+                if is_news {
+                    let so =
+                        "waiters cannot be told when a lock is theirs, so they ask again and again";
+                    return log::warn!("{so}: {error}");
+                }
+                log::debug!("the wake-up connection: {error}");
             }
-        }
-        woken.extend(waiters.nominate());
-        drop(waiters);
-        notify(woken);
-        match trouble {
-            Some(error) if is_news => log::warn!(
-                "waiters cannot be told when a lock is theirs, so they ask again and again: {error}"
-            ),
-            Some(error) => log::debug!("the wake-up connection: {error}"),
-            None => {}
         }
     }
 
@@ -358,24 +325,13 @@ impl Waiter<'_> {
         // It may have panicked as it listened.
         waiters.listener.take_if(|listener| *listener == self.id);
         waiters.opener.take_if(|opener| *opener == self.id);
-        let mut left = (None, None);
-        let mut woken = Vec::new();
-        if let Some(queue) = waiters.queues.get_mut(&self.name) {
-            let (turn, effects) = queue.leave(self.id, now);
-            woken.extend(waiters.wake(effects.wake));
-            left.0 = turn.map(|turn| (turn, sleeper.and_then(|sleeper| sleeper.legacy)));
-            left.1 = effects.owe.map(|owe| (Arc::clone(&self.name), owe));
-        }
-        woken.extend(waiters.nominate());
-        self.room.tidy(&mut waiters, &self.name);
-        drop(waiters);
-        notify(woken);
-        left
-    }
-}
-
-fn notify(woken: impl IntoIterator<Item = Arc<Condvar>>) {
-    for condvar in woken {
-        condvar.notify_one();
+        waiters.nominate();
+        let mut turn = None;
+        let owing = self.room.on_queue(waiters, &self.name, |queue| {
+            let (left, effects) = queue.leave(self.id, now);
+            turn = left;
+            effects
+        });
+        (turn.map(|turn| (turn, sleeper.and_then(|sleeper| sleeper.legacy))), owing)
     }
 }

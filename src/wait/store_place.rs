@@ -24,22 +24,26 @@ const SELDOM: Duration = Duration::from_secs(if cfg!(all(test, shuttle)) { 3600 
 /// A server counts in whole milliseconds, and is not to be asked in a tight loop.
 const AGAIN: Duration = Duration::from_micros(500);
 
+/// A ticket and a mark that were not kept from an earlier place.
+pub(super) const ANEW: (u64, u64) = (0, u64::MAX);
+
 /// Our place in the queue of one name.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct StorePlace {
     pub(super) token: Token,
     /// The terms for which the token was made. The store finds the place by their ttl.
     pub(super) terms: Terms,
     /// 0 while the store has not given one.
     pub(super) ticket: u64,
+    /// The last waiter of the cohort to which the ticket belongs: a grant is for the waiters up to
+    /// this one.
+    pub(super) mark: u64,
     /// A request about it is under way.
     pub(super) asking: bool,
-    /// A request was sent, so that the store may know the token.
-    pub(super) known: bool,
     /// When to ask again.
     pub(super) wake: Moment,
     /// When `wake` was last set by something other than an answer.
-    told: Option<Moment>,
+    pub(super) told: Moment,
     /// When to look at the lock. Not before there is a place.
     pub(super) look: Moment,
     /// How many stood before it, as last answered.
@@ -47,58 +51,30 @@ pub(super) struct StorePlace {
     /// Until then the store may take the lock for the token because of a request that brought no
     /// answer.
     pub(super) suspect: Moment,
-    /// The last waiter of the cohort to which the ticket belongs: a grant is for the waiters up to
-    /// this one.
-    pub(super) mark: Option<u64>,
 }
 
 impl StorePlace {
-    /// With a ticket, and up to whom it counts, where those were kept from an earlier place.
-    pub(super) fn new(token: Token, terms: Terms, kept: (u64, Option<u64>)) -> StorePlace {
-        let (ticket, mark) = kept;
-        StorePlace {
-            token,
-            terms,
-            ticket,
-            asking: false,
-            known: false,
-            wake: Moment::ZERO,
-            told: None,
-            look: Moment::NEVER,
-            rank: 0,
-            suspect: Moment::ZERO,
-            mark,
-        }
+    pub(super) fn new(token: Token, terms: Terms, (ticket, mark): (u64, u64)) -> StorePlace {
+        let (asking, wake, told, rank, suspect) = Default::default();
+        let look = Moment::NEVER;
+        StorePlace { token, terms, ticket, mark, asking, wake, told, look, rank, suspect }
     }
 
     /// The request answers everything that was told before.
     pub(super) fn ask(&mut self) {
-        (self.asking, self.known, self.told) = (true, true, None);
-        self.look = Moment::NEVER;
+        (self.asking, self.told, self.look) = (true, Moment::ZERO, Moment::NEVER);
     }
 
     /// A message or a look says when to ask.
     pub(super) fn tell(&mut self, wake: Moment, now: Moment) {
-        (self.wake, self.told) = (wake, Some(now));
+        (self.wake, self.told) = (wake, now);
     }
 
-    /// The request that was sent at `sent` is answered: ask again at `wake`. The answer does not
-    /// put off what was told after it was sent.
+    /// The request that was sent at `sent` is over: ask again at `wake`. That does not put off what
+    /// was told after it was sent.
     pub(super) fn answered(&mut self, sent: Moment, wake: Moment) {
         self.asking = false;
-        self.wake = match self.told {
-            Some(told) if told >= sent => self.wake.min(wake),
-            _ => wake,
-        };
-    }
-
-    /// The request brought no answer; if it was sent at all, it may still be carried out.
-    pub(super) fn failed(&mut self, sent: Option<Moment>, wake: Moment) {
-        self.asking = false;
-        self.wake = wake;
-        if let Some(sent) = sent {
-            self.suspect = self.suspect.max(sent.plus(self.terms.first_ttl()));
-        }
+        self.wake = if self.told >= sent { self.wake.min(wake) } else { wake };
     }
 }
 

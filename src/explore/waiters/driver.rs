@@ -153,9 +153,6 @@ impl World {
                         self.owe(c, Owe { token, ttl, until });
                     }
                 }
-                Ending::Alone => {
-                    self.send(c, Errand::Release { token, ttl, ask: None }, vec![give])
-                }
             }
         }
         Ok(())
@@ -268,7 +265,8 @@ impl World {
                     Some(Wrong::DatedWithoutDrift) => client.dating.date_without_drift(server, now),
                     _ => client.dating.date(server, now),
                 };
-                client.queue.handed(token, (fence, block), since, span.min(ttl), now)
+                let head = client.queue.handed(token, (fence, block), since, span.min(ttl), now);
+                Effects { wake: head, owe: None }
             }
         };
         self.follow(c, effects);
@@ -279,7 +277,7 @@ impl World {
         let now = self.clock(c);
         let client = &mut self.clients[c];
         client.listener.link = Link::Closed;
-        let effects = client.queue.reopened(now);
+        let effects = Effects { wake: client.queue.reopened(now), owe: None };
         self.follow(c, effects);
     }
 
@@ -288,7 +286,7 @@ impl World {
         let client = &mut self.clients[c];
         (client.listener.link, client.listener.slow) = (Link::Up, false);
         client.dating.restart(now);
-        let effects = client.queue.reopened(now);
+        let effects = Effects { wake: client.queue.reopened(now), owe: None };
         self.follow(c, effects);
     }
 
@@ -390,7 +388,7 @@ impl World {
         let client = &mut self.clients[c];
         let thread = &mut client.threads[t];
         let Task::Holding(lease) = std::mem::replace(&mut thread.task, Task::Done) else { return };
-        let effects = client.queue.left_taken(lease.token);
+        let effects = Effects { wake: client.queue.left_taken(lease.token), owe: None };
         if forgets {
             client.queue.forget_what_was_left();
         }

@@ -12,7 +12,7 @@ impl LocalQueue {
     }
 
     pub(crate) fn is_held_by(&self, token: Token) -> bool {
-        self.held.as_ref().is_some_and(|held| held.token == token)
+        self.held.as_ref().is_some_and(|held| held.place.token == token)
     }
 
     /// The token that stands in the store's queue or is on its way there.
@@ -28,7 +28,7 @@ impl LocalQueue {
 
     pub(crate) fn forget_ticket(&mut self) {
         if let Some(held) = &mut self.held {
-            held.ticket = 0;
+            held.place.ticket = 0;
         }
     }
 

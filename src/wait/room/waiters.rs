@@ -53,7 +53,6 @@ impl Waiters {
         self.opener.is_none() && now >= self.reopen(name)
     }
 
-    /// When that may be tried again.
     pub(super) fn reopen(&self, name: &[u8]) -> Moment {
         self.unheard.get(name).map_or(Moment::ZERO, |unheard| unheard.again)
     }
@@ -62,48 +61,41 @@ impl Waiters {
         self.unheard.get(name)?.refusal.as_ref()
     }
 
-    pub(super) fn wake(&mut self, id: Option<u64>) -> Option<Arc<Condvar>> {
-        let sleeper = self.sleepers.get_mut(&id?)?;
-        sleeper.woken = true;
-        Some(Arc::clone(&sleeper.condvar))
+    pub(super) fn wake(&mut self, id: Option<u64>) {
+        if let Some(sleeper) = id.and_then(|id| self.sleepers.get_mut(&id)) {
+            sleeper.woken = true;
+            sleeper.condvar.notify_one();
+        }
     }
 
-    /// Names another thread to listen, if none does.
-    pub(super) fn nominate(&mut self) -> Option<Arc<Condvar>> {
-        let able = self.able.first().copied().filter(|_| self.listener.is_none());
-        self.wake(able)
+    /// Wakes another thread to listen, if none does.
+    pub(super) fn nominate(&mut self) {
+        if self.listener.is_none() {
+            self.wake(self.able.first().copied());
+        }
     }
 
     /// Every waiter for one of those names has to ask.
-    pub(super) fn reopened(
-        &mut self,
-        now: Moment,
-        is_meant: impl Fn(&Arc<[u8]>) -> bool,
-    ) -> Vec<Arc<Condvar>> {
+    pub(super) fn reopened(&mut self, now: Moment, is_meant: impl Fn(&Arc<[u8]>) -> bool) {
         let queues = self.queues.iter_mut().filter(|(name, _)| is_meant(name));
-        let effects: Vec<_> = queues.map(|(_, queue)| queue.reopened(now)).collect();
-        effects.into_iter().filter_map(|effects| self.wake(effects.wake)).collect()
+        let heads: Vec<_> = queues.map(|(_, queue)| queue.reopened(now)).collect();
+        heads.into_iter().for_each(|head| self.wake(head));
     }
 
-    pub(super) fn notice(
-        &mut self,
-        by: Teller,
-        notice: Notice,
-        now: Moment,
-    ) -> Option<Arc<Condvar>> {
-        let mut date = |server| {
-            let dating = self.datings.get_mut(&by.server)?;
-            // The thread that opened the connection may not have come to say so yet.
-            dating.restart_by(by.since);
-            dating.date(server, now)
-        };
-        let effects = match notice {
-            Notice::Granted { name, token, fence, block, server, span } => {
-                let since = date(server);
-                self.queues.get_mut(&*name)?.handed(token, (fence, block), since, span, now)
+    pub(super) fn notice(&mut self, by: Teller, notice: Notice, now: Moment) {
+        let (Notice::Granted { name, .. } | Notice::Free { name, .. }) = &notice;
+        let Some(queue) = self.queues.get_mut(&**name) else { return };
+        let head = match notice {
+            Notice::Granted { token, fence, block, server, span, .. } => {
+                let since = self.datings.get_mut(&by.server).and_then(|dating| {
+                    // The thread that opened the connection may not have come to say so yet.
+                    dating.restart(by.since);
+                    dating.date(server, now)
+                });
+                queue.handed(token, (fence, block), since, span, now)
             }
-            Notice::Free { name, token } => self.queues.get_mut(&*name)?.freed(token, now),
+            Notice::Free { token, .. } => queue.freed(token, now),
         };
-        self.wake(effects.wake)
+        self.wake(head);
     }
 }

@@ -1,7 +1,5 @@
-//! The seam between a lock and where it is kept: plain requests, plain replies, one trait.
-//!
-//! A store makes one attempt and says honestly how it ended. Trying again, waiting, and cleaning
-//! up after an unknown outcome are decided above, in one place for every store.
+//! The seam between a lock and where it is kept: plain requests, plain replies, one trait. A store
+//! makes one attempt and says honestly how it ended; all else is decided above.
 
 pub(crate) mod outbox;
 pub(crate) mod quorum;
@@ -35,18 +33,17 @@ pub(crate) trait Store: Send + Sync {
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 
     /// Declares that every server of a store which guards against lost data knows all there is to
-    /// know, so that none is in quarantine. Without `force`, a server that is in quarantine, or has
-    /// to be because it came back with data of an earlier run, is refused with the reason. A server
-    /// that came back empty looks new; it is refused in a quorum whose other servers do not.
+    /// know. Without `force`, a server that is in quarantine, or has to be because it came back with
+    /// data of an earlier run, is refused. A server that came back empty looks new; it is refused in
+    /// a quorum whose other servers do not.
     fn initialize(&self, _force: bool, _deadline: Deadline) -> Result<(), Error> {
         Err(unguarded())
     }
 
-    /// What the store can do beyond the requests.
     fn abilities(&self) -> Abilities;
 
-    /// Gives up a grant without waiting for the reply, where the store can do so: `None` then, and
-    /// the outbox hears what became of it.
+    /// Gives without waiting for the reply, where the store can do so: `None` then, and the outbox
+    /// hears what became of it.
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
         Some(self.ask(lane, owed.identity.give(), deadline))
     }
@@ -72,28 +69,24 @@ pub(crate) trait Store: Send + Sync {
         None
     }
 
-    /// Looks whether what was granted is still kept where it was. If not, has every lease ended,
-    /// and grants nothing before that.
+    /// Where what was granted is gone, has every lease ended, and grants nothing before that.
     fn watch(&self, _end: &dyn Fn()) {}
 
-    /// The client has ended, though handles of it may be left: lets go of everything that others
-    /// could wait for.
+    /// The client has ended, though handles of it may be left: lets go of what others could wait for.
     fn close(&self) {}
 
-    /// How waiters are told. `None` where the store tells nobody, and they ask again and again.
+    /// `None` where the store tells waiters nothing, and they ask again and again.
     fn listener(&self) -> Option<&dyn Listener> {
         None
     }
 
-    /// One request by itself.
     fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
         self.run(lane, &[request], deadline).pop().unwrap_or_else(no_reply)
     }
 }
 
-/// The connections of a client on which its waiters are told: one to each server on which it has
-/// some. The threads that wait listen here, to all of them, one thread at a time; it wakes the
-/// others.
+/// The connections of a client on which its waiters are told, one to each server on which it has
+/// some. One of the waiting threads at a time listens here, to all of them.
 pub(crate) trait Listener: Send + Sync {
     /// Whether notices about a name reach us, as far as anybody knows. Only then do waiters take
     /// places in queues.
@@ -105,7 +98,6 @@ pub(crate) trait Listener: Send + Sync {
         self.are_open(name)
     }
 
-    /// Whether there is anything to listen to.
     fn are_any_open(&self) -> bool;
 
     /// Opens them for a name: connects, subscribes, and has that acknowledged, by the deadline; also
@@ -123,8 +115,7 @@ pub(crate) trait Listener: Send + Sync {
     fn close(&self);
 }
 
-/// How long a server that did not let us listen is not asked again. It may do so later: somebody
-/// gives us the right, a change of passwords is over, or a proxy gave the answer.
+/// How long a server that did not let us listen is not asked again. It may do so later.
 pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 
 /// A server, as this process tells servers apart: a server that has taken another one's place has a
@@ -150,7 +141,7 @@ pub(crate) enum Notice {
     Free { name: Vec<u8>, token: Token },
 }
 
-/// What a store can and cannot do.
+/// What a store can do beyond the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Abilities {
     /// Where it keeps waiters in order: a waiter that pauses for longer loses its place.
@@ -175,7 +166,6 @@ pub(crate) enum Lane {
     Keeper,
 }
 
-/// Which grant it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) name: Arc<[u8]>,
@@ -186,7 +176,6 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The request that gives it up.
     pub(crate) fn give(&self) -> Request<'_> {
         let Identity { name, token, fence, ttl } = self;
         Request::Give { name, token: *token, fence: *fence, ttl: *ttl }
@@ -260,10 +249,10 @@ impl Reach {
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 
-/// A reply, and the moment before its request was sent, from which validity counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answer<R = Reply> {
     pub(crate) reply: R,
+    /// Before its request was sent: validity counts from here.
     pub(crate) sent: Moment,
     /// The server's clock in microseconds as it answered; 0 where the reply has none.
     pub(crate) server: u64,
@@ -302,12 +291,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The request was not carried out and never will be.
+    /// Nor will it be.
     pub(crate) fn not_done(error: Error) -> Failure {
         Failure { error, sent: None }
     }
 
-    /// The request may have been carried out.
     pub(crate) fn unknown(error: Error, sent: Moment) -> Failure {
         Failure { error, sent: Some(sent) }
     }

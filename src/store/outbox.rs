@@ -45,7 +45,6 @@ struct List {
     owing: Vec<(ConnectionId, Oldest)>,
     late: Vec<Late>,
     lacking: Vec<Token>,
-    /// When unread replies were last looked for.
     read_at: Moment,
     /// When gives are sent again after none of the last ones was answered.
     resume_at: Moment,
@@ -87,8 +86,8 @@ struct Unread {
     then: Option<Owed>,
 }
 
-/// Of the replies that a connection owes and nobody waits for, the oldest: when its request was sent,
-/// and until when it is in time.
+/// Of the replies that a connection owes and nobody waits for, the oldest: when its request was
+/// sent, and until when it is in time.
 pub(crate) type Oldest = (Moment, Deadline);
 
 /// A release that came too late, or of which nobody knows whether it came.
@@ -137,10 +136,7 @@ impl Outbox {
                 && let Some(owed) = list.unread.swap_remove(at).then
             {
                 list.owe(owed, Concern::Copy, Moment::now());
-            } else if lacks_lock
-                && list.lacking.len() < MOST_LACKING
-                && !list.lacking.contains(&token)
-            {
+            } else if lacks_lock && list.lacking.len() < MOST_LACKING {
                 list.lacking.push(token);
             }
         });
@@ -161,13 +157,10 @@ impl Outbox {
         let (now, mut again) = (Moment::now(), Vec::new());
         for request in requests {
             match *request {
-                Request::Take { name, .. } => list.repeat(name, on, &mut again),
+                Request::Take { name, .. } => again.extend(list.repeat(name, on)),
                 Request::Give { name, token, fence, ttl } => {
-                    let overtaken = list
-                        .unread
-                        .iter_mut()
-                        .filter(|one| one.token == token && Some(one.on) != on);
-                    for unread in overtaken {
+                    let is_overtaken = |one: &&mut Unread| one.token == token && Some(one.on) != on;
+                    for unread in list.unread.iter_mut().filter(is_overtaken) {
                         let identity = Identity { name: name.into(), token, fence, ttl };
                         unread.then = Some(Owed { identity, until: now.plus(ttl) });
                     }
@@ -176,7 +169,7 @@ impl Outbox {
             }
         }
         if let Some(name) = look {
-            list.repeat(name, on, &mut again);
+            again.extend(list.repeat(name, on));
         }
         again
     }
@@ -192,12 +185,8 @@ impl Outbox {
         !self.is_empty() && self.list.lock().gives.iter().any(is_it)
     }
 
-    /// Takes out the gives that are due, for somebody who tells what [became](Outbox::answered) of
-    /// each.
+    /// The gives that are due; [`tried`](Outbox::tried) is told what became of them.
     pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<Again> {
-        if self.is_empty() {
-            return Vec::new();
-        }
         self.change(|list| {
             // In a long outage these would hide what can still be done.
             list.gives.retain(|entry| !entry.is_pointless(now));
@@ -205,17 +194,11 @@ impl Outbox {
                 return Vec::new();
             }
             let due = list.gives.iter_mut().filter(|entry| entry.due <= now).take(most);
-            due.map(|entry| {
-                (entry.copies, entry.due) = (entry.copies + 1, Moment::NEVER);
-                entry.is_undone = false;
-                entry.again()
-            })
-            .collect()
+            due.map(|entry| entry.send(None)).collect()
         })
     }
 
-    /// What became of gives that were [due](Outbox::take_due). Where none was answered, the others
-    /// wait, too.
+    /// Where none of them was answered, the others wait, too.
     pub(crate) fn tried(&self, sent: &[Again], outcomes: &[Outcome]) {
         let failed =
             |outcome: &Outcome| matches!(outcome, Err(failure) if failure.error.is_retriable());
@@ -245,7 +228,6 @@ impl Outbox {
         !self.is_empty() && self.list.lock().oldest_unread().is_some_and(|sent| sent <= before)
     }
 
-    /// Unread replies were looked for.
     pub(crate) fn were_read(&self, now: Moment) {
         self.list.lock().read_at = now;
     }
@@ -263,7 +245,7 @@ impl Outbox {
         self.change(|list| std::mem::take(&mut list.late))
     }
 
-    /// Tokens that do not have the lock on this server, as it turned out.
+    /// Tokens that do not have the lock on this server.
     pub(crate) fn take_lacking(&self) -> Vec<Token> {
         std::mem::take(&mut self.list.lock().lacking)
     }
@@ -351,16 +333,13 @@ impl List {
         entry.is_answered = false;
     }
 
-    fn repeat(&mut self, name: &[u8], on: Option<ConnectionId>, again: &mut Vec<Again>) {
-        let is_owed = |entry: &&mut Entry| {
+    fn repeat(&mut self, name: &[u8], on: Option<ConnectionId>) -> impl Iterator<Item = Again> {
+        let is_owed = move |entry: &&mut Entry| {
             let is_behind = on.is_some() && entry.on == on;
             *entry.owed.identity.name == *name && !is_behind && !entry.is_answered
         };
-        for entry in self.gives.iter_mut().rev().filter(is_owed).take(MOST_IN_FRONT) {
-            (entry.copies, entry.on, entry.is_undone) = (entry.copies + 1, on, false);
-            entry.due = Moment::NEVER;
-            again.push(entry.again());
-        }
+        let owed = self.gives.iter_mut().rev().filter(is_owed).take(MOST_IN_FRONT);
+        owed.map(move |entry| entry.send(on))
     }
 
     fn answered(&mut self, id: u64, on: Option<ConnectionId>, outcome: &Outcome) {
@@ -383,9 +362,6 @@ impl List {
                 entry.is_answered = true;
                 told = Some(false);
                 entry.concern != Concern::Doubt || self.is_closing
-            }
-            Err(failure) if failure.sent.is_none() && entry.is_answered => {
-                entry.concern != Concern::Doubt
             }
             Err(failure) => {
                 let is_not_done = failure.sent.is_none() && failure.error.is_retriable();
@@ -434,7 +410,9 @@ impl Entry {
         self.copies == 0 && was_tried && is_told && self.owed.until <= now
     }
 
-    fn again(&self) -> Again {
+    fn send(&mut self, on: Option<ConnectionId>) -> Again {
+        (self.copies, self.on) = (self.copies + 1, on);
+        (self.due, self.is_undone) = (Moment::NEVER, false);
         Again { id: self.id, identity: self.owed.identity.clone() }
     }
 }

@@ -172,7 +172,7 @@ impl Lease {
         };
         match outcome {
             Release::Done => Ok(()),
-            Release::NotHeld if core.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
+            Release::NotHeld if core.room.is_closed() => Err(Error::bare(ErrorKind::Closed)),
             Release::NotHeld => {
                 core.metrics.released_late.add_one();
                 Err(Error::new(ErrorKind::Lost, "it was over before it was released"))
@@ -311,7 +311,7 @@ impl Lease {
     fn lost(&self, core: &Core, reason: LossReason) -> Error {
         if self.end(core) != Ended::Before {
             core.tell_lost(&self.grant, reason);
-        } else if core.gate.is_closed() {
+        } else if core.room.is_closed() {
             return Error::bare(ErrorKind::Closed);
         }
         Error::bare(ErrorKind::Lost)

@@ -16,13 +16,12 @@ use crate::metrics::Metrics;
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::{Identity, Lane, Look, Outcome, Owed, Reply, Request, Store, no_reply};
 use crate::sync::{Condvar, Mutex};
-use crate::wait::{Gate, Limits, Owe, Owing, Room, TURNS, look_span};
+use crate::wait::{Limits, Owe, Owing, Room, TURNS, look_span};
 
 pub(crate) struct Core {
     pub(crate) store: Box<dyn Store>,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
-    pub(crate) gate: Gate,
     pub(crate) room: Room,
     /// The store has answered a take of this client at least once.
     pub(crate) answered: AtomicBool,
@@ -46,7 +45,6 @@ impl Core {
             store,
             metrics: Metrics::default(),
             hub: Hub::default(),
-            gate: Gate::default(),
             room: Room::new(Limits { turns: TURNS, spread, look }),
             answered: AtomicBool::new(false),
             io_timeout: config.io_timeout,
@@ -276,7 +274,6 @@ impl Core {
     }
 
     pub(super) fn shut(&self, deadline: Deadline) {
-        self.gate.close();
         self.room.close();
         if let Some(listener) = self.store.listener() {
             listener.close();

@@ -60,7 +60,7 @@ impl Keeper {
     /// The shared core, if this process may use it: asked first in every call, before any mutex.
     pub(crate) fn core(&self) -> Result<&Core, Error> {
         self.inside.birth.check()?;
-        if self.inside.core.gate.is_closed() {
+        if self.inside.core.room.is_closed() {
             return Err(Error::bare(ErrorKind::Closed));
         }
         Ok(&self.inside.core)

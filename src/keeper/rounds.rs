@@ -27,7 +27,6 @@ pub(super) fn run(core: &Core) {
     let rounds = std::panic::AssertUnwindSafe(|| rounds(core));
     if std::panic::catch_unwind(rounds).is_err() {
         let now = Moment::now();
-        core.gate.close();
         core.room.close();
         if let Some(listener) = core.store.listener() {
             listener.close();

@@ -32,7 +32,7 @@ impl Lease {
         core.room.left_taken(&self.grant.identity);
         claimed?;
         match ended {
-            Ended::Before if core.gate.is_closed() => Err(Error::bare(ErrorKind::Closed)),
+            Ended::Before if core.room.is_closed() => Err(Error::bare(ErrorKind::Closed)),
             Ended::Before => self.named(Err(Error::bare(ErrorKind::Lost))),
             Ended::Valid(_) | Ended::Stale => Ok(()),
         }
@@ -82,7 +82,7 @@ impl Lease {
     /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
     fn leave(&self, core: &Core, token: Token, ttl: Duration, reach: Reach) -> Result<(), Error> {
         if self.end(core) == Ended::Before {
-            let closed = core.gate.is_closed();
+            let closed = core.room.is_closed();
             return Err(Error::bare(if closed { ErrorKind::Closed } else { ErrorKind::Lost }));
         }
         core.room.left_taken(&self.grant.identity);

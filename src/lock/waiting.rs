@@ -220,7 +220,7 @@ impl<'a> Waiting<'a, '_> {
                 let open_by = self.attempt.answer_by(Moment::now());
                 waiter.sleep(until, core.store.listener(), open_by);
             }
-            None => core.gate.pause(until),
+            None => core.room.pause(until),
         }
     }
 

@@ -2,8 +2,8 @@
 //! store's queue ([`store_place`]), where they sleep ([`room`]), and pauses between tries.
 
 mod backoff;
+mod check;
 mod dating;
-mod gate;
 mod local;
 mod plan;
 mod room;
@@ -11,7 +11,7 @@ mod store_place;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
-pub(crate) use gate::{Check, Gate};
+pub(crate) use check::Check;
 pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Validity};
 pub(crate) use room::{Owing, Room, Waiter};
 pub(crate) use store_place::look_span;

@@ -11,21 +11,20 @@ mod explored;
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests;
-mod waiters;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use self::waiters::{Sleeper, Unheard, Waiters};
 use super::backoff::Pace;
+use super::dating::Dating;
 use super::local::LocalQueue;
 use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
-use crate::store::{Identity, Listener, Outcome, REFUSED};
+use crate::store::{Identity, Listener, Notice, Outcome, REFUSED, ServerId, Teller};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
@@ -34,6 +33,43 @@ pub(crate) struct Room {
     /// How many queues there are: a thread that meets nobody locks no mutex.
     occupied: AtomicUsize,
     waiters: Mutex<Waiters>,
+    closed: AtomicBool,
+    closing: Condvar,
+}
+
+#[derive(Default)]
+struct Waiters {
+    queues: HashMap<Arc<[u8]>, LocalQueue>,
+    sleepers: HashMap<u64, Sleeper>,
+    last_id: u64,
+    /// The thread that reads the wake-up connections.
+    listener: Option<u64>,
+    /// The thread that opens one.
+    opener: Option<u64>,
+    /// Threads that sleep and could listen.
+    able: BTreeSet<u64>,
+    datings: BTreeMap<ServerId, Dating>,
+    /// Names for which it could not be opened when that was last tried. They hold up no other name,
+    /// which another server may tell of.
+    unheard: HashMap<Arc<[u8]>, Unheard>,
+    /// The log has been told once that a server does not let us listen.
+    has_warned: bool,
+}
+
+/// A name of which we cannot be told.
+struct Unheard {
+    /// Not to be tried before.
+    again: Moment,
+    /// Why the server does not let us listen, if that is what it said.
+    refusal: Option<Error>,
+}
+
+struct Sleeper {
+    condvar: Arc<Condvar>,
+    /// Something has happened since it last looked.
+    woken: bool,
+    /// What comes with a turn that was passed on.
+    legacy: Option<Legacy>,
 }
 
 /// After a wake-up connection could not be opened.
@@ -52,7 +88,8 @@ pub(crate) struct Waiter<'a> {
 
 impl Room {
     pub(crate) fn new(limits: Limits) -> Room {
-        Room { limits, occupied: AtomicUsize::new(0), waiters: Mutex::default() }
+        let (occupied, waiters, closed, closing) = Default::default();
+        Room { limits, occupied, waiters, closed, closing }
     }
 
     /// Whether a thread waits for the name, or holds it under a grant whose turns pass on.
@@ -159,10 +196,28 @@ impl Room {
         self.waiters.lock().refusal(name).cloned()
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Pauses until a moment, or until the client is closed.
+    pub(crate) fn pause(&self, until: Moment) {
+        let mut waiters = self.waiters.lock();
+        loop {
+            let left = until.since(Moment::now());
+            if left.is_zero() || self.is_closed() {
+                return;
+            }
+            waiters = self.closing.wait_for(waiters, left);
+        }
+    }
+
     /// Wakes everybody, for good.
     pub(crate) fn close(&self) {
-        let mut waiters = self.waiters.lock();
-        waiters.closed = true;
+        self.closed.store(true, Ordering::Release);
+        // With the mutex, so that no thread is between reading the flag and sleeping.
+        let waiters = self.waiters.lock();
+        self.closing.notify_all();
         waiters.sleepers.values().for_each(|sleeper| sleeper.condvar.notify_one());
     }
 
@@ -191,6 +246,55 @@ impl Room {
     }
 }
 
+impl Waiters {
+    /// When an opening for a name may be tried.
+    fn reopen(&self, name: &[u8]) -> Moment {
+        self.unheard.get(name).map_or(Moment::ZERO, |unheard| unheard.again)
+    }
+
+    fn refusal(&self, name: &[u8]) -> Option<&Error> {
+        self.unheard.get(name)?.refusal.as_ref()
+    }
+
+    fn wake(&mut self, id: Option<u64>) {
+        if let Some(sleeper) = id.and_then(|id| self.sleepers.get_mut(&id)) {
+            sleeper.woken = true;
+            sleeper.condvar.notify_one();
+        }
+    }
+
+    /// Wakes another thread to listen, if none does.
+    fn nominate(&mut self) {
+        if self.listener.is_none() {
+            self.wake(self.able.first().copied());
+        }
+    }
+
+    /// Every waiter for one of those names has to ask.
+    fn reopened(&mut self, now: Moment, is_meant: impl Fn(&Arc<[u8]>) -> bool) {
+        let queues = self.queues.iter_mut().filter(|(name, _)| is_meant(name));
+        let heads: Vec<_> = queues.map(|(_, queue)| queue.reopened(now)).collect();
+        heads.into_iter().for_each(|head| self.wake(head));
+    }
+
+    fn notice(&mut self, by: Teller, notice: Notice, now: Moment) {
+        let (Notice::Granted { name, .. } | Notice::Free { name, .. }) = &notice;
+        let Some(queue) = self.queues.get_mut(&**name) else { return };
+        let head = match notice {
+            Notice::Granted { token, fence, block, server, span, .. } => {
+                let since = self.datings.get_mut(&by.server).and_then(|dating| {
+                    // The thread that opened the connection may not have come to say so yet.
+                    dating.restart(by.since);
+                    dating.date(server, now)
+                });
+                queue.handed(token, (fence, block), since, span, now)
+            }
+            Notice::Free { token, .. } => queue.freed(token, now),
+        };
+        self.wake(head);
+    }
+}
+
 impl Waiter<'_> {
     /// What this thread has to do now.
     pub(crate) fn next(&self, now: Moment) -> (Next, Option<Legacy>) {
@@ -215,12 +319,14 @@ impl Waiter<'_> {
         self.room.waiters.lock().nominate();
     }
 
-    /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if nobody
-    /// else does and there are listener.
+    /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if no other
+    /// thread does.
     pub(crate) fn sleep(&self, until: Moment, listener: Option<&dyn Listener>, open_by: Deadline) {
         let mut waiters = self.room.waiters.lock();
         let now = Moment::now();
-        if waiters.closed || waiters.sleepers.get(&self.id).is_none_or(|sleeper| sleeper.woken) {
+        if self.room.is_closed()
+            || waiters.sleepers.get(&self.id).is_none_or(|sleeper| sleeper.woken)
+        {
             return;
         }
         let head = waiters.queues.get(&self.name).and_then(LocalQueue::standing_head);
@@ -232,12 +338,12 @@ impl Waiter<'_> {
         let mut until = until;
         if let Some(listener) = listener {
             if !listener.are_open(&self.name) && waiters.opener.is_none() {
-                if waiters.may_open(&self.name, now) {
+                let reopen = waiters.reopen(&self.name);
+                if now >= reopen {
                     drop(waiters);
-                    self.open(listener, open_by);
-                    return;
+                    return self.open(listener, open_by);
                 }
-                until = until.min(waiters.reopen(&self.name));
+                until = until.min(reopen);
             }
             // Also to messages that are only for others here.
             if waiters.listener.is_none() && listener.are_any_open() {
@@ -249,9 +355,7 @@ impl Waiter<'_> {
         if listener.is_some() {
             waiters.able.insert(self.id);
         }
-        // Far moments overflow the clock of the condition variable.
-        let slice = until.since(now).min(Duration::from_secs(3600));
-        let mut waiters = self.condvar.wait_for(waiters, slice);
+        let mut waiters = self.condvar.wait_for(waiters, until.since(now));
         waiters.able.remove(&self.id);
     }
 
@@ -279,12 +383,11 @@ impl Waiter<'_> {
     pub(crate) fn open(&self, listener: &dyn Listener, open_by: Deadline) {
         let mut waiters = self.room.waiters.lock();
         let now = Moment::now();
-        if !waiters.may_open(&self.name, now) || waiters.closed || listener.are_open(&self.name) {
+        let is_early = waiters.opener.is_some() || now < waiters.reopen(&self.name);
+        if is_early || self.room.is_closed() || listener.are_open(&self.name) {
             return;
         }
         waiters.opener = Some(self.id);
-        let names = waiters.queues.keys().filter(|name| !listener.are_open(name));
-        let deaf: HashSet<_> = names.cloned().collect();
         // It may take as long as a server is silent, and this thread was the listener perhaps.
         waiters.nominate();
         drop(waiters);
@@ -297,10 +400,10 @@ impl Waiter<'_> {
             Ok(by) => {
                 waiters.datings.entry(by).or_default().restart(now);
                 waiters.unheard.retain(|name, _| !listener.are_open(name));
-                waiters.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
+                waiters.reopened(now, |name| listener.are_open(name));
             }
             Err(error) => {
-                let is_refusal = !error.is_retriable() && !waiters.closed;
+                let is_refusal = !error.is_retriable() && !self.room.is_closed();
                 let is_news = is_refusal && !waiters.has_warned;
                 waiters.has_warned |= is_refusal;
                 // The listener knows for how long it is believed; to ask it costs little.
@@ -308,12 +411,11 @@ impl Waiter<'_> {
                 let refusal = is_refusal.then(|| error.clone());
                 waiters.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
                 drop(waiters);
-                if is_news {
-                    let so =
-                        "waiters cannot be told when a lock is theirs, so they ask again and again";
-                    return log::warn!("{so}: {error}");
-                }
-                log::debug!("the wake-up connection: {error}");
+                let level = if is_news { log::Level::Warn } else { log::Level::Debug };
+                log::log!(
+                    level,
+                    "waiters cannot be told when a lock is theirs, so they ask again and again: {error}"
+                );
             }
         }
     }

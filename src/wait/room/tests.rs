@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::ErrorKind;
 use crate::jitter::Jitter;
-use crate::store::{Answer, Notice, Reply, ServerId, Teller};
+use crate::store::{Answer, Reply};
 use crate::wait::Backoff;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -82,6 +82,16 @@ fn place(waiter: &Waiter<'_>) -> Token {
     assert!(waiter.room.answered(&waiter.name, &ask, &Ok(answer), now).is_none());
     assert!(matches!(waiter.next(now).0, Next::Sleep(_)));
     ask.token
+}
+
+#[test]
+fn closing_wakes_a_pause() {
+    let room = room();
+    std::thread::scope(|scope| {
+        scope.spawn(|| room.pause(Moment::NEVER));
+        room.close();
+    });
+    room.pause(Moment::NEVER);
 }
 
 /// A waiter for a name on a server that is gone tries again and again, and would always come

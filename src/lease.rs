@@ -290,7 +290,7 @@ impl Lease {
         let Ask { token, ttl, ticket, block, .. } = ask;
         let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
         core.metrics.attempts.add_one();
-        let stands_first = ask.stands_first() && core.store.listener().is_some();
+        let stands_first = ticket != 0 && core.store.listener().is_some();
         let requests = if stands_first { [take, give] } else { [give, take] };
         let mut outcomes = core.run(lane, &requests, deadline);
         let mut last = || outcomes.pop().unwrap_or_else(no_reply);

@@ -187,6 +187,9 @@ impl Outbox {
 
     /// The gives that are due; [`tried`](Outbox::tried) is told what became of them.
     pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<Again> {
+        if self.is_empty() {
+            return Vec::new();
+        }
         self.change(|list| {
             // In a long outage these would hide what can still be done.
             list.gives.retain(|entry| !entry.is_pointless(now));

@@ -21,14 +21,8 @@ const FRESH: Duration = Duration::from_secs(40);
 pub(crate) struct Dating {
     /// Only requests sent since then count: before, there may have been another server.
     since: Moment,
-    best: Option<Sample>,
-}
-
-/// The server's clock as it stood after we had sent a request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Sample {
-    sent: Moment,
-    server: u64,
+    /// When a request was sent, and the server's clock after that.
+    best: Option<(Moment, u64)>,
 }
 
 impl Dating {
@@ -45,30 +39,25 @@ impl Dating {
         if server == 0 || sent < self.since {
             return;
         }
-        let is_better =
-            |best: &Sample| sent.since(best.sent) < FRESH && self.at(best, server) > sent;
-        if !self.best.as_ref().is_some_and(is_better) {
-            self.best = Some(Sample { sent, server });
+        if self.at(server, sent).is_none_or(|moment| moment <= sent) {
+            self.best = Some((sent, server));
         }
     }
 
     /// A moment at or before the one at which the server's clock showed `server`; `None` while
     /// nothing is known of that clock.
     pub(crate) fn date(&self, server: u64, now: Moment) -> Option<Moment> {
-        let best = self.best.as_ref().filter(|best| now.since(best.sent) < FRESH)?;
-        Some(self.at(best, server).min(now))
+        Some(self.at(server, now)?.min(now))
     }
 
-    /// The earliest moment at which the server's clock can have stood so, by this sample: the two
-    /// clocks have drifted apart since it was taken.
-    fn at(&self, sample: &Sample, server: u64) -> Moment {
-        let passed = Duration::from_micros(server.abs_diff(sample.server));
+    /// The same where that may be later than now. The two clocks have drifted apart since the
+    /// sample was taken.
+    fn at(&self, server: u64, now: Moment) -> Option<Moment> {
+        let (sent, then) = self.best.filter(|(sent, _)| now.since(*sent) < FRESH)?;
+        let passed = Duration::from_micros(server.abs_diff(then));
         let margin = drifted(passed);
-        if server >= sample.server {
-            sample.sent.plus(passed - margin)
-        } else {
-            sample.sent.minus(passed.saturating_add(margin))
-        }
+        let is_later = server >= then;
+        Some(if is_later { sent.plus(passed - margin) } else { sent.minus(passed + margin) })
     }
 }
 
@@ -80,9 +69,9 @@ mod tests {
     #[cfg(not(shuttle))]
     impl Dating {
         pub(crate) fn date_without_drift(&self, server: u64, now: Moment) -> Option<Moment> {
-            let best = self.best.as_ref().filter(|best| now.since(best.sent) < FRESH)?;
-            let passed = Duration::from_micros(server.saturating_sub(best.server));
-            Some(best.sent.plus(passed).min(now))
+            let (sent, then) = self.best.filter(|(sent, _)| now.since(*sent) < FRESH)?;
+            let passed = Duration::from_micros(server.saturating_sub(then));
+            Some(sent.plus(passed).min(now))
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::token::Token;
 
-/// The most turns under one grant: as many fences as a hand-over brings.
+/// As many fences as a hand-over brings.
 pub(crate) const TURNS: u32 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -19,7 +19,6 @@ pub(crate) struct Limits {
     pub(crate) look: Duration,
 }
 
-/// What the thread of a waiter has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     Turn(Turn),
@@ -40,16 +39,6 @@ pub(crate) struct Ask {
     pub(crate) give: Option<Owe>,
 }
 
-impl Ask {
-    /// Whether the take is sent before the give of the grant that has ended. A place with a ticket is
-    /// older than others in the queue, so it has to stand there before the store hands the lock to
-    /// the first.
-    pub(crate) fn stands_first(&self) -> bool {
-        self.ticket != 0
-    }
-}
-
-/// A turn that was given to a waiter.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Turn {
     pub(crate) token: Token,
@@ -59,7 +48,6 @@ pub(crate) struct Turn {
     pub(crate) followed: bool,
 }
 
-/// What a turn's validity rests on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Validity {
     /// An answer to a request sent then: the whole ttl.
@@ -81,7 +69,6 @@ pub(crate) struct Owe {
 /// What follows from an answer or a notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Effects {
-    /// This waiter's thread has something to do.
     pub(crate) wake: Option<u64>,
     pub(crate) owe: Option<Owe>,
 }
@@ -91,8 +78,8 @@ pub(crate) struct Effects {
 pub(crate) enum Ending {
     /// The next turn went to this waiter; nothing is sent.
     Passed(u64),
-    /// The token is given, and the take goes in the same write. Where a moment is told, the token is
-    /// owed another give until then: a take for it went astray.
+    /// The token is given, and the take goes in the same write. Until the moment, the token is owed
+    /// another give: a take for it went astray.
     Give { take: Option<Ask>, until: Option<Moment> },
 }
 

@@ -1,10 +1,9 @@
 //! A place in the store's queue: one token that waits there, and when to ask about it again.
 //!
-//! No I/O and no clock of its own. The store tells the waiter that it grants the lock to. What that misses
-//! is found by looking at the lock now and then: a holder that died, a waiter that was handed the
-//! lock and claims nothing, a message that was lost, a queue that was deleted. A look says when the
-//! lock is free by its ttl, and then a waiter asks. It changes nothing and costs the server next to
-//! nothing, so it can come often.
+//! The store tells the waiter that it grants the lock to. What that misses is found by looking at
+//! the lock now and then: a holder that died, a waiter that was handed the lock and claims nothing, a
+//! message that was lost, a queue that was deleted. A look says when the lock is free by its ttl,
+//! and then a waiter asks.
 
 use std::time::Duration;
 
@@ -14,8 +13,7 @@ use crate::token::Token;
 
 /// A waiter polls at least as often as this, which keeps its place.
 pub(super) const SLOW_CHECK: Duration = Duration::from_secs(30);
-/// When a ttl has run out, the first waiter asks first: each waiter behind another waits this much
-/// longer.
+/// When a ttl has run out, each waiter behind another one waits this much longer.
 const STEP: Duration = Duration::from_millis(20);
 const MOST_STEPS: u32 = 50;
 /// No waiter looks more seldom than this, however long the claim window is. (Where threads are
@@ -27,7 +25,6 @@ const AGAIN: Duration = Duration::from_micros(500);
 /// A ticket and a mark that were not kept from an earlier place.
 pub(super) const ANEW: (u64, u64) = (0, u64::MAX);
 
-/// Our place in the queue of one name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct StorePlace {
     pub(super) token: Token,
@@ -40,7 +37,6 @@ pub(super) struct StorePlace {
     pub(super) mark: u64,
     /// A request about it is under way.
     pub(super) asking: bool,
-    /// When to ask again.
     pub(super) wake: Moment,
     /// When `wake` was last set by something other than an answer.
     pub(super) told: Moment,
@@ -65,7 +61,6 @@ impl StorePlace {
         (self.asking, self.told, self.look) = (true, Moment::ZERO, Moment::NEVER);
     }
 
-    /// A message or a look says when to ask.
     pub(super) fn tell(&mut self, wake: Moment, now: Moment) {
         (self.wake, self.told) = (wake, now);
     }

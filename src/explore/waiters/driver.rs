@@ -68,7 +68,7 @@ impl World {
         let listens = self.clients[c].listener.link != Link::Closed;
         let Ask { token, ttl, ticket, block, .. } = ask;
         let take = Op::Take { token, ttl, ticket, block, listens };
-        let first = ask.stands_first() && self.setup.wrong != Some(Wrong::GivesFirst);
+        let first = ticket != 0 && self.setup.wrong != Some(Wrong::GivesFirst);
         ops.insert(if first && ended.is_some() { 0 } else { ops.len() }, take);
         self.send(c, errand, ops);
     }

@@ -12,7 +12,7 @@ mod explored;
 #[cfg(not(shuttle))]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -388,6 +388,8 @@ impl Waiter<'_> {
             return;
         }
         waiters.opener = Some(self.id);
+        let names = waiters.queues.keys().filter(|name| !listener.are_open(name));
+        let deaf: HashSet<_> = names.cloned().collect();
         // It may take as long as a server is silent, and this thread was the listener perhaps.
         waiters.nominate();
         drop(waiters);
@@ -400,7 +402,7 @@ impl Waiter<'_> {
             Ok(by) => {
                 waiters.datings.entry(by).or_default().restart(now);
                 waiters.unheard.retain(|name, _| !listener.are_open(name));
-                waiters.reopened(now, |name| listener.are_open(name));
+                waiters.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
             }
             Err(error) => {
                 let is_refusal = !error.is_retriable() && !self.room.is_closed();

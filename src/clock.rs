@@ -12,7 +12,6 @@ pub(crate) struct Moment(u64);
 impl Moment {
     /// Before every other moment; a validity that ends here has ended.
     pub(crate) const ZERO: Moment = Moment(0);
-    /// After every other moment.
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
 
     #[cfg(all(test, shuttle))]

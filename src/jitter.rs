@@ -22,7 +22,6 @@ impl Jitter {
         word ^ (word >> 31)
     }
 
-    /// Anything from nothing to `most`.
     pub(crate) fn up_to(&mut self, most: Duration) -> Duration {
         // 53 random bits as a fraction of one.
         most.mul_f64((self.next() >> 11) as f64 / (1u64 << 53) as f64)

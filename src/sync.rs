@@ -95,7 +95,6 @@ impl Permits {
         Some(Permit(self))
     }
 
-    /// `None` if there is none at this moment.
     pub(crate) fn take_now(&self) -> Option<Permit<'_>> {
         self.take(Deadline::at(Moment::ZERO))
     }
@@ -116,7 +115,6 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// A value for one caller at a time.
 pub(crate) struct Turnstile<T> {
     entrance: Permits,
     /// Locked by the owner of the permit only. Nobody sleeps on it, so it may be parking_lot's.
@@ -134,7 +132,6 @@ impl<T> Turnstile<T> {
         Some(TurnstileGuard { value: self.value.lock(), _permit: permit })
     }
 
-    /// `None` if another caller has the value at this moment.
     pub(crate) fn enter_now(&self) -> Option<TurnstileGuard<'_, T>> {
         self.enter(Deadline::at(Moment::ZERO))
     }

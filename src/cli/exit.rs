@@ -36,7 +36,6 @@ fn of_kind(kind: ErrorKind) -> u8 {
 }
 
 impl Failure {
-    /// The operating system refused something.
     pub(crate) fn system(what: &str, error: impl Into<io::Error>) -> Failure {
         Failure { code: UNAVAILABLE, message: format!("{what}: {}", error.into()) }
     }
@@ -58,7 +57,6 @@ pub(crate) fn of_status(status: ExitStatus) -> u8 {
     }
 }
 
-/// The code for an end by a signal.
 pub(crate) fn of_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }

@@ -62,7 +62,6 @@ pub(crate) struct TlsConfig {
 pub(crate) struct Secret(pub(crate) String);
 
 impl RedisConfig {
-    /// Without user and password.
     pub(crate) fn display(&self) -> String {
         let scheme = if self.access.tls.is_some() { "rediss" } else { "redis" };
         let database = self.access.database;

@@ -19,7 +19,6 @@ thread_local! {
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread was started here.
 pub(crate) fn is_ours() -> bool {
     OURS.get()
 }
@@ -82,7 +81,6 @@ impl Thread {
         Ok(Thread(unsafe { thread.assume_init() }))
     }
 
-    /// Waits until it has ended.
     #[allow(unsafe_code)]
     pub(crate) fn join(self) {
         let thread = ManuallyDrop::new(self);

@@ -71,13 +71,11 @@ impl Child {
         Ok(Child { process, group })
     }
 
-    /// A signal to the whole group.
     pub(super) fn signal(&self, signal: Signal) {
         // The group may be gone by now.
         let _ = killpg(self.group, signal);
     }
 
-    /// Whether anything is left of the group.
     pub(super) fn group_lives(&self) -> bool {
         killpg(self.group, None) != Err(Errno::ESRCH)
     }
@@ -90,7 +88,6 @@ impl Child {
         }
     }
 
-    /// How the command ended, if it did.
     pub(super) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.try_wait()
     }

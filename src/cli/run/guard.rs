@@ -29,14 +29,12 @@ pub(super) fn now() -> Duration {
     clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
-/// What guards a command.
 pub(super) struct Guard<'a> {
     pub(super) lease: &'a Lease,
     pub(super) events: &'a Events,
     pub(super) signals: &'a Signals,
     pub(super) terminal: Option<&'a Terminal>,
     pub(super) child: &'a mut Child,
-    /// Whether the command was started in the foreground.
     pub(super) in_front: bool,
     pub(super) limits: Limits,
     pub(super) seen: Seen,
@@ -61,7 +59,6 @@ impl Limits {
     }
 }
 
-/// How a guarded command ended.
 pub(super) struct Finished {
     pub(super) status: ExitStatus,
     /// It was told to end, because of the lease.
@@ -80,7 +77,6 @@ pub(super) struct Seen {
     passed_on: bool,
     interrupted: bool,
     status: Option<ExitStatus>,
-    /// Threads that write a message.
     telling: Vec<JoinHandle<()>>,
 }
 

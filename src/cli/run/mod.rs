@@ -210,7 +210,6 @@ fn run(
     })
 }
 
-/// What came of asking for the lock.
 enum Taken {
     Lease(Lease),
     Busy,

@@ -7,7 +7,6 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getpgrp;
 
-/// Those that are read.
 const WATCHED: [Signal; 10] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -47,7 +46,6 @@ impl Signals {
         Ok(Signals { arrived: SignalFd::with_flags(&watched, flags)?, before })
     }
 
-    /// The next one, if there is one.
     pub(super) fn read(&self) -> Option<Signal> {
         let info = self.arrived.read_signal().ok().flatten()?;
         Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()

@@ -7,7 +7,6 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The controlling terminal.
 pub(super) struct Terminal {
     pub(super) tty: File,
     ours: Pid,
@@ -23,7 +22,6 @@ impl Terminal {
         Some(Terminal { tty, ours: getpgrp(), modes })
     }
 
-    /// Whether this process and its pipeline have the foreground.
     pub(super) fn is_ours(&self) -> bool {
         self.belongs_to(self.ours)
     }
@@ -41,13 +39,11 @@ impl Terminal {
         tcgetpgrp(io::stdin()) == Ok(self.ours) && !piped
     }
 
-    /// Makes another group the foreground.
     pub(super) fn give(&self, group: Pid) {
         // It fails where the terminal has hung up; then there is nothing to give.
         let _ = tcsetpgrp(&self.tty, group);
     }
 
-    /// Takes the foreground back.
     pub(super) fn take_back(&self) {
         self.give(self.ours);
     }

@@ -106,7 +106,6 @@ impl<'a> Parts<'a> {
         Ok(config)
     }
 
-    /// Refuses what was not taken.
     fn finish(&self) -> Result<(), Error> {
         let Some((key, _)) = self.given.first() else { return Ok(()) };
         if SETTINGS.iter().any(|(setting, _)| setting == key) {

@@ -99,7 +99,6 @@ fn authority<'a>(parts: &Parts<'a>) -> Result<(Access, &'a str, &'a str), Error>
     Ok((Access { user, password, ..Access::default() }, places, path))
 }
 
-/// The credentials that two parameters give.
 fn named(
     parts: &mut Parts<'_>,
     user_key: &'static str,

@@ -70,7 +70,6 @@ impl Deadline {
         self.0
     }
 
-    /// What is left; zero when it has passed.
     pub(crate) fn left(self) -> Duration {
         self.0.since(Moment::now())
     }

@@ -27,7 +27,6 @@ impl Jitter {
         most.mul_f64((self.next() >> 11) as f64 / (1u64 << 53) as f64)
     }
 
-    /// `span`, a tenth more or less.
     pub(crate) fn around(&mut self, span: Duration) -> Duration {
         span - span / 10 + self.up_to(span / 5)
     }

@@ -25,7 +25,6 @@ const MOST_IN_FRONT: usize = 32;
 /// How many tokens that a server lacks are remembered; more are noticed when they are extended.
 const MOST_LACKING: usize = 1024;
 
-/// One connection of this process, and the server to which it leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ConnectionId(pub(crate) ServerId, pub(crate) u64);
 
@@ -52,7 +51,6 @@ struct List {
     is_closing: bool,
 }
 
-/// Who waits for the answer to a give that is owed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Concern {
     /// A lease was dropped: if it was gone before, or that is not known, this is told.
@@ -70,7 +68,6 @@ struct Entry {
     /// How often it was written and not answered yet, and where the last time.
     copies: u32,
     on: Option<ConnectionId>,
-    /// When it is sent next.
     due: Moment,
     tries: u32,
     /// A server said that it did not carry it out, and may do so later or elsewhere.
@@ -86,8 +83,7 @@ struct Unread {
     then: Option<Owed>,
 }
 
-/// Of the replies that a connection owes and nobody waits for, the oldest: when its request was
-/// sent, and until when it is in time.
+/// The oldest reply that a connection owes: when its request was sent, and until when it is in time.
 pub(crate) type Oldest = (Moment, Deadline);
 
 /// A release that came too late, or of which nobody knows whether it came.
@@ -96,7 +92,6 @@ pub(crate) struct Late {
     pub(crate) is_unknown: bool,
 }
 
-/// A give that is about to be sent.
 pub(crate) struct Again {
     pub(crate) id: u64,
     pub(crate) identity: Identity,
@@ -120,7 +115,6 @@ impl Outbox {
         self.change(|list| list.unread.push(Unread { token, on, then: None }));
     }
 
-    /// What a connection owes now, whatever the replies are about.
     pub(crate) fn owes(&self, on: ConnectionId, oldest: Option<Oldest>) {
         self.change(|list| {
             list.owing.retain(|one| one.0 != on);
@@ -142,8 +136,7 @@ impl Outbox {
         });
     }
 
-    /// The gives that go in front of what is about to be written on a connection: takes among these
-    /// requests, or a look at this name.
+    /// The gives that go in front of these requests, or of a look at this name, on a connection.
     pub(crate) fn in_front(
         &self,
         requests: &[Request<'_>],
@@ -179,7 +172,6 @@ impl Outbox {
         self.change(|list| list.answered(id, on, outcome));
     }
 
-    /// Whether a give of this name was not done where it was sent.
     pub(crate) fn has_undone(&self, name: &[u8]) -> bool {
         let is_it = |entry: &Entry| entry.is_undone && *entry.owed.identity.name == *name;
         !self.is_empty() && self.list.lock().gives.iter().any(is_it)
@@ -226,7 +218,6 @@ impl Outbox {
         gives.map_or(Moment::NEVER, |due| due.max(list.resume_at)).min(read)
     }
 
-    /// Whether replies are unread to what was written until then.
     pub(crate) fn has_unread(&self, before: Moment) -> bool {
         !self.is_empty() && self.list.lock().oldest_unread().is_some_and(|sent| sent <= before)
     }
@@ -248,12 +239,10 @@ impl Outbox {
         self.change(|list| std::mem::take(&mut list.late))
     }
 
-    /// Tokens that do not have the lock on this server.
     pub(crate) fn take_lacking(&self) -> Vec<Token> {
         std::mem::take(&mut self.list.lock().lacking)
     }
 
-    /// Whether there is nothing to send, to read or to tell.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -263,7 +252,6 @@ impl Outbox {
         self.list.lock().last_id
     }
 
-    /// How many gives are owed.
     pub(crate) fn owed(&self) -> usize {
         self.list.lock().gives.len()
     }
@@ -297,7 +285,6 @@ impl Outbox {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// What was not sent yet is forgotten.
     pub(crate) fn forget_unsent(&self) {
         self.change(|list| list.gives.retain(|entry| entry.copies > 0));
     }

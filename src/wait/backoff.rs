@@ -61,7 +61,6 @@ impl Backoff {
         self
     }
 
-    /// The same with no pause longer than `limit`.
     pub(crate) fn at_most(mut self, limit: Duration) -> Backoff {
         self.longest = self.longest.map(|longest| longest.min(limit));
         self

@@ -7,8 +7,7 @@
 //! ticket: they came before the waiters behind it. Later ones wait for the next ticket, so that a
 //! process cannot keep the lock to itself.
 //!
-//! No I/O, no threads and no clock of its own: answers, notices and moments go in; requests, turns
-//! and whom to wake come out. [`room`](super::room) puts threads around it.
+//! No I/O, no threads and no clock of its own: [`room`](super::room) puts threads around it.
 
 #[cfg(test)]
 mod tests;
@@ -25,11 +24,10 @@ use crate::grant::Terms;
 use crate::store::{Answer, Reply};
 use crate::token::Token;
 
-/// The threads of this process that want one name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LocalQueue {
     limits: Limits,
-    /// In the order of their numbers, which is that of their coming.
+    /// In the order of their coming, in which their numbers grow.
     waiters: VecDeque<Queued>,
     /// The first waiter's place in the store's queue. There is none while a turn is held here.
     place: Option<StorePlace>,
@@ -53,7 +51,6 @@ struct Queued {
 /// The grant under which turns pass here.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct SharedGrant {
-    /// The place that it was granted to.
     place: StorePlace,
     /// The fence of the turn that is held, and the end of the block.
     fence: u64,
@@ -66,7 +63,6 @@ impl LocalQueue {
         LocalQueue { limits, waiters, place, held, turns, left }
     }
 
-    /// Nobody waits or holds here, and nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
         *self == LocalQueue::new(self.limits)
     }
@@ -89,12 +85,10 @@ impl LocalQueue {
         self.held.as_mut().filter(|held| held.place.token == token)
     }
 
-    /// A newcomer. The numbers grow from one to the next.
     pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
         self.waiters.push_back(Queued { id, token, terms, pace });
     }
 
-    /// What a waiter's thread has to do now.
     pub(crate) fn next(&mut self, id: u64, now: Moment) -> Next {
         if let Some(turn) = self.fetch(id) {
             return Next::Turn(turn);
@@ -139,7 +133,6 @@ impl LocalQueue {
         Ask { token, ttl: terms.first_ttl(), ticket, block, give }
     }
 
-    /// A take was answered.
     pub(crate) fn answered(&mut self, ask: &Ask, answer: &Answer, now: Moment) -> Effects {
         let (token, ttl, sent) = (ask.token, ask.ttl, answer.sent);
         if self.place_of(token).is_none() {
@@ -233,10 +226,8 @@ impl LocalQueue {
     /// A message says that the lock is the token's, for `span` since a moment; `None` where that
     /// could not be dated. Says which waiter is to be woken, as all of these do.
     ///
-    /// A message may lie unread for as long as nobody listens. By then its token may have been
-    /// granted the lock by the answer to a poll, hold it, or have left it taken for another process,
-    /// so nothing is given because of a message. A token that nobody waits for keeps the lock for
-    /// the window at most.
+    /// Nothing is given because of a message: it may lie unread for as long as nobody listens, and by
+    /// then its token may hold the lock by the answer to a poll, or have left it taken.
     pub(crate) fn handed(
         &mut self,
         token: Token,
@@ -318,8 +309,7 @@ impl LocalQueue {
         }
         self.end_grant();
         if let (Some(place), Some(head)) = (&mut self.place, self.waiters.front_mut()) {
-            // In the same write it would come before all who are only told now that the lock is
-            // free.
+            // In the same write it would come before all who are told now that the lock is free.
             place.wake = now.plus(head.pace.jitter.up_to(self.limits.spread));
         }
         let place = self.place.filter(|_| self.limits.spread.is_zero());

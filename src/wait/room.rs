@@ -1,9 +1,9 @@
 //! Where the threads of a client wait: the queues of all names, and who listens.
 //!
-//! No thread of its own. The first waiter of a queue sleeps by reading the client's wake-up
-//! connection itself, so that a message wakes the very thread that it is for; there is one
-//! listener at a time, and the others sleep until it, or somebody who releases, wakes them. Only a
-//! thread whose place is in the store's queue listens: nobody but the store can give it a turn.
+//! The first waiter of a queue sleeps by reading the client's wake-up connection itself, so that a
+//! message wakes the very thread that it is for. There is one listener at a time, and the others
+//! sleep until it, or a release, wakes them. Only a thread whose place is in the store's queue
+//! listens: nobody but the store can give it a turn.
 
 #[cfg(all(test, shuttle))]
 #[path = "../explore/threads/room.rs"]
@@ -42,15 +42,13 @@ struct Waiters {
     queues: HashMap<Arc<[u8]>, LocalQueue>,
     sleepers: HashMap<u64, Sleeper>,
     last_id: u64,
-    /// The thread that reads the wake-up connections.
     listener: Option<u64>,
-    /// The thread that opens one.
     opener: Option<u64>,
     /// Threads that sleep and could listen.
     able: BTreeSet<u64>,
     datings: BTreeMap<ServerId, Dating>,
-    /// Names for which it could not be opened when that was last tried. They hold up no other name,
-    /// which another server may tell of.
+    /// Names for which no wake-up connection could be opened when that was last tried. They hold up
+    /// no other name, of which another server may tell.
     unheard: HashMap<Arc<[u8]>, Unheard>,
     /// The log has been told once that a server does not let us listen.
     has_warned: bool,
@@ -101,7 +99,6 @@ impl Room {
         self.occupied.load(Ordering::Acquire) > 0
     }
 
-    /// Joins the queue of a name, at its end.
     pub(crate) fn join(
         &self,
         name: &Arc<[u8]>,
@@ -148,7 +145,6 @@ impl Room {
         ending
     }
 
-    /// The outcome of a take.
     pub(crate) fn answered(
         &self,
         name: &Arc<[u8]>,
@@ -175,7 +171,6 @@ impl Room {
         }
     }
 
-    /// The grant was lost while a turn was held.
     pub(crate) fn lost(&self, identity: &Identity, now: Moment) -> Option<Owing> {
         let waiters = self.waiters.lock();
         self.on_queue(waiters, &identity.name, |queue| queue.lost(identity.token, now))
@@ -190,8 +185,7 @@ impl Room {
         });
     }
 
-    /// Why waiters for the name cannot be told anything: its server refused that when it was last
-    /// asked.
+    /// Why the server of the name does not tell waiters anything, as it said when last asked.
     pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
         self.waiters.lock().refusal(name).cloned()
     }
@@ -270,7 +264,6 @@ impl Waiters {
         }
     }
 
-    /// Every waiter for one of those names has to ask.
     fn reopened(&mut self, now: Moment, is_meant: impl Fn(&Arc<[u8]>) -> bool) {
         let queues = self.queues.iter_mut().filter(|(name, _)| is_meant(name));
         let heads: Vec<_> = queues.map(|(_, queue)| queue.reopened(now)).collect();
@@ -296,7 +289,6 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
-    /// What this thread has to do now.
     pub(crate) fn next(&self, now: Moment) -> (Next, Option<Legacy>) {
         let mut waiters = self.room.waiters.lock();
         let waiters = &mut *waiters;

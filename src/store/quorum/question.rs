@@ -52,10 +52,7 @@ impl<'r> Question<'r> {
         match self.request {
             Request::Take { name, token, ttl, place, block } => {
                 // Each node has given it a ticket of its own, and finds it.
-                let place = match place {
-                    Place::Join(_) => Place::Join(0),
-                    Place::Try => Place::Try,
-                };
+                let place = if place == Place::Try { place } else { Place::Join(0) };
                 Ballot::Take { name, token, ttl, place, attempt: self.attempt, block }
             }
             Request::Extend { name, token, fence, ttl, reach } => {
@@ -207,10 +204,7 @@ impl<'r> Question<'r> {
     }
 
     pub(super) fn outcome(self) -> Outcome {
-        match self.state {
-            State::Settled(outcome) => outcome,
-            State::Attempt(_) | State::Tally(_) => no_reply(),
-        }
+        if let State::Settled(outcome) = self.state { outcome } else { no_reply() }
     }
 }
 

@@ -1,8 +1,5 @@
-//! One connection to the file, for one caller at a time, no longer than until its deadline.
-//!
-//! SQLite's own way of waiting for a lock is switched off: it sleeps longer and longer while
-//! newcomers get the lock, and does not know our deadline. Here a pause is as short however long a
-//! caller has waited, and no mutex is held during it.
+//! One connection to the file, for one caller at a time, no longer than until its deadline. SQLite's own
+//! way of waiting for a lock knows no deadline, and sleeps longer and longer while newcomers get it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -95,17 +92,16 @@ impl Connection {
             Ok((connection, sent))
         });
         let (connection, sent) = begun.map_err(Failure::not_done)?;
-        let path = self.files.path();
+        let path = &self.files.path;
         let done = match work(&connection, sent) {
             Err(cause) => Err(Failure::not_done(cause.explain(path))),
             Ok(value) => match step(&connection, "COMMIT") {
                 // Nothing counts if the keeper may have seen meanwhile that the file was lost: it
                 // does not look a second time.
                 Ok(()) => self.files.check_noted().map(|()| value).map_err(Failure::not_done),
-                // Busy means that no byte was written: the transaction is still open. After any
-                // other failure the commit record may already be in the log with only the sync
-                // missing. Nobody sees it now, but when all processes have died, the recovery of
-                // the log may bring it back, so this outcome is unknown.
+                // Busy means that no byte was written. After any other failure the commit record
+                // may already be in the log with only the sync missing: the recovery of the log
+                // may bring it back when all processes have died.
                 Err(error) => {
                     let is_undone = is_busy(&error) && !connection.is_autocommit();
                     let error = Cause::Sqlite(error).explain(path);
@@ -126,7 +122,7 @@ impl Connection {
         deadline: Deadline,
         work: impl Fn(TurnstileGuard<'c, rusqlite::Connection>) -> Result<T, Cause>,
     ) -> Result<T, Error> {
-        let path = self.files.path();
+        let path = &self.files.path;
         loop {
             let connection = self.inner.enter(deadline).ok_or_else(|| late(path))?;
             match work(connection) {

@@ -28,7 +28,7 @@ pub(super) struct Files {
     /// As it was given; a symbolic link in it may lead elsewhere by now.
     name: PathBuf,
     /// Where that led.
-    path: PathBuf,
+    pub(super) path: PathBuf,
     log: PathBuf,
     shm: PathBuf,
     seen: Seen,
@@ -42,8 +42,7 @@ type Identity = (u64, u64);
 type Seen = ([Identity; 3], u64);
 
 impl Files {
-    /// Of a file that was read, so that all three are there. `None` if it is not the one that it was
-    /// before, or has another number of links.
+    /// Of a file that was read, so that all three are there. `None` if it is not as it was before.
     pub(super) fn note(name: &Path, path: &Path, before: &Metadata) -> Option<Arc<Files>> {
         let [log, shm] = ["-wal", "-shm"].map(|ending| {
             let mut beside = OsString::from(path);
@@ -95,12 +94,7 @@ impl Files {
         Err(about(&self.path, ErrorKind::Unavailable, what))
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The log, where it was left behind for another file, to which SQLite would apply it. (The
-    /// shared memory is made anew by the first process that opens it.)
+    /// The log, where it was left behind for another file, to which SQLite would apply it.
     pub(super) fn orphaned_log(&self) -> Option<&Path> {
         let there = |path| fs::metadata(path).ok().map(|found| identity(&found));
         let ([file, log, _], _) = self.seen;

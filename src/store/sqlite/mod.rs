@@ -1,9 +1,5 @@
-//! The embedded store: one SQLite file, shared by the processes of one machine.
-//!
-//! What the promises rest on: a lease is a row with an expiry on the suspend-aware clock, which all
-//! processes of one boot share; a row of another boot is free, since its holder ended with the
-//! machine. All changes happen under the file's one write lock. A fence is on the disk before any
-//! process learns of it.
+//! The embedded store: one SQLite file, shared by the processes of one machine. What its promises rest
+//! on is in `docs/protocol.md`.
 
 mod connection;
 mod files;
@@ -72,7 +68,7 @@ impl SqliteStore {
     /// The file that was opened, or that is there now if the keeper has ended every lease of that
     /// one. Only `make` makes one.
     fn opened(&self, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
-        if let Some(opened) = self.known() {
+        if let Some(opened) = self.current.lock().clone() {
             return Ok(opened);
         }
         let opened = open::open(&self.name, make, deadline)?;
@@ -81,10 +77,6 @@ impl SqliteStore {
             return Ok(opened);
         }
         Ok(Arc::clone(current.get_or_insert(opened)))
-    }
-
-    fn known(&self) -> Option<Arc<Opened>> {
-        self.current.lock().clone()
     }
 
     /// Closes the file, outside of the mutex.
@@ -202,7 +194,8 @@ impl Store for SqliteStore {
     }
 
     fn watch(&self, end: &dyn Fn()) {
-        if self.known().is_some_and(|opened| !opened.files.are_there()) {
+        let current = self.current.lock().clone();
+        if current.is_some_and(|opened| !opened.files.are_there()) {
             end();
             self.close_file();
         }

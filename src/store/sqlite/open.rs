@@ -31,8 +31,7 @@ pub(super) const SCHEMA: i32 = 1;
 pub(super) struct Opened {
     /// Its commits are synced to the disk before they count.
     pub(super) durable: Connection,
-    /// Its commits are not: it reads, and writes what matters to the living only. It is also free
-    /// while the other one waits for the disk.
+    /// Its commits are not: it reads, and writes what matters to the living only.
     pub(super) quick: Connection,
     /// Behind the connections, so that they are closed before it goes.
     pub(super) files: Arc<Files>,
@@ -60,8 +59,7 @@ pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Op
             Ok(Some(opened)) => return Ok(opened),
             Ok(None) => {}
             Err(Cause::Sqlite(error)) if is_busy(&error) => {}
-            // So it looks while others still have the log of a file that was here before. They let
-            // go as soon as they see that it is not any more.
+            // So it looks while others still have the log of a file that was here before.
             Err(Cause::Sqlite(error))
                 if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
                     && !deadline.has_passed() => {}
@@ -286,10 +284,10 @@ pub(super) fn boot() -> Result<String, Error> {
 
 /// Lines of a clock's name, seconds and nanoseconds.
 pub(super) fn is_shifted(offsets: &str) -> bool {
-    let mut lines = offsets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    lines.any(
-        |line| matches!(&*line, ["boottime" | "7", rest @ ..] if rest.iter().any(|n| *n != "0")),
-    )
+    offsets.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        matches!(words.next(), Some("boottime" | "7")) && words.any(|number| number != "0")
+    })
 }
 
 fn unusable(path: &Path, why: &str) -> Error {

@@ -1,7 +1,5 @@
-//! The waiters of a name, in the order of their tickets.
-//!
-//! SQLite notifies nobody: a waiter looks again and again, and stamps its row to show those behind
-//! it that it lives. A row with an old stamp holds nobody up.
+//! The waiters of a name, in the order of their tickets. SQLite notifies nobody: a waiter looks again
+//! and again, and stamps its row to show those behind it that it lives.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! One connection to the file, for one caller at a time, no longer than until its deadline. SQLite's own
-//! way of waiting for a lock knows no deadline, and sleeps longer and longer while newcomers get it.
+//! One connection to the file, for one caller at a time, no longer than until its deadline. The
+//! waiting of SQLite itself is off: it knows no deadline, and sleeps longer and longer while newcomers
+//! get the lock.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -44,8 +44,7 @@ pub(super) struct Greeting {
 pub(super) type Show<'a> = dyn Fn(&socket2::Socket) -> Result<(), Error> + 'a;
 
 impl Dialer {
-    /// An error if connections could not be made to these addresses, as far as can be said without
-    /// trying.
+    /// An error if TLS can reach no such addresses.
     pub(super) fn new(
         access: &Access,
         greeting: Greeting,
@@ -173,7 +172,6 @@ fn check_master(role: &Value) -> Result<(), Error> {
     }
 }
 
-/// Nobody guards the server, or we may not know.
 fn check_unguarded(marker: &Value) -> Result<(), Error> {
     match marker {
         Value::Nil => Ok(()),
@@ -186,7 +184,6 @@ fn check_unguarded(marker: &Value) -> Result<(), Error> {
     }
 }
 
-/// `run_id:` and 40 hex digits, among much else.
 fn read_run(info: &Value) -> Result<RunId, Error> {
     let text = match info {
         Value::BulkString(text) => &text[..],
@@ -197,8 +194,7 @@ fn read_run(info: &Value) -> Result<RunId, Error> {
     run.ok_or_else(|| Error::new(ErrorKind::Protocol, "INFO does not tell the server's run id"))
 }
 
-/// What a server said to AUTH. One that does not know the command repeats its arguments, perhaps
-/// cut short.
+/// A server that does not know AUTH repeats its arguments, perhaps cut short.
 fn without(password: &Secret, said: Error) -> Error {
     if said.kind() == ErrorKind::Protocol || said.detail().contains(&password.0) {
         return Error::new(said.kind(), "AUTH was refused, in words that may hold the password");

@@ -33,8 +33,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// The length of the reply, `None` while it has not come whole. The bytes are those of the last
-    /// call, and perhaps more.
+    /// `None` while it has not come whole. The bytes are those of the last call, and perhaps more.
     pub(super) fn length(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
         while self.open > 0 {
             let Some(rest) = bytes.get(self.end..) else { return Ok(None) };
@@ -67,17 +66,15 @@ pub(super) fn value(reply: &[u8]) -> Result<Value, Error> {
     }
 }
 
-/// What a server says to a subscriber without being asked, or in answer to a PING.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Push<'a> {
     pub(super) kind: &'a [u8],
-    /// The second text; empty where there is none.
+    /// Like the payload empty where there is none.
     pub(super) channel: &'a [u8],
-    /// The third text; empty where there is none.
     pub(super) payload: &'a [u8],
 }
 
-/// Reads a whole reply as what a subscriber is told; `None` if it is something else.
+/// What a subscriber is told without having asked, or in answer to a PING.
 pub(super) fn push(reply: &[u8]) -> Option<Push<'_>> {
     let head = line(reply, 0).ok()??;
     let [b'*', ..] = head else { return None };

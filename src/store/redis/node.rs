@@ -23,7 +23,6 @@ use crate::store::{Answer, Failure, Identity, Lane, Look, Owed, Place, Request};
 use crate::sync::Mutex;
 
 pub(in crate::store) struct Node {
-    /// Without user and password.
     pub(in crate::store) shown: String,
     member: u8,
     deployment: Deployment<Quorum>,
@@ -233,7 +232,6 @@ impl Node {
         }
     }
 
-    /// Whether it was declared new, or used, and knows of it.
     pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
         self.deployment.is_marked(deadline).map_err(|error| self.about(&error))
     }
@@ -254,7 +252,6 @@ impl Node {
         self.deployment.route.ping(deadline)
     }
 
-    /// When the lock of a name is free here by its ttl.
     pub(in crate::store) fn free_in(
         &self,
         name: &[u8],

@@ -140,15 +140,10 @@ impl Pool {
     /// Lends a seat that has a connection and is not in use, if there is one.
     pub(super) fn lend_open(&self) -> Option<Lent<'_>> {
         let giver = self.giver.enter_now().map(reserved);
-        // Kept until one is found, since the pool would lend them again.
-        let mut empty = Vec::new();
-        for lent in giver.into_iter().chain(self.idle_callers()) {
-            if lent.wire.is_some() {
-                return Some(lent);
-            }
-            empty.push(lent);
-        }
-        None
+        // All at once, since the pool would lend an empty one again.
+        let mut idle: Vec<_> = giver.into_iter().chain(self.idle_callers()).collect();
+        let open = idle.iter().position(|lent| lent.wire.is_some())?;
+        Some(idle.swap_remove(open))
     }
 }
 
@@ -225,7 +220,6 @@ fn failed(what: &str) -> Error {
     Error::new(ErrorKind::Exhausted, format!("the pool: {what}"))
 }
 
-/// Makes empty seats.
 #[derive(Debug)]
 struct Seats;
 
@@ -241,7 +235,6 @@ impl ManageConnection for Seats {
         Ok(())
     }
 
-    /// A seat whose connection failed has been emptied already.
     fn has_broken(&self, _: &mut Option<Box<Wire>>) -> bool {
         false
     }

@@ -43,7 +43,6 @@ pub(super) trait Target: Send + Sync {
     }
 }
 
-/// Always the same address.
 pub(super) struct Fixed {
     pub(super) dialer: Arc<Dialer>,
     pub(super) address: Address,

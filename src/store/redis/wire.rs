@@ -38,8 +38,7 @@ pub(super) struct Wire {
 /// Room for the replies of every day.
 const INBOX: usize = 1024;
 
-/// How much is read before time and other connections are looked at again: a server may send faster
-/// than anybody reads.
+/// After so much, time and other connections are looked at: a server may send faster than we read.
 pub(super) const AT_ONCE: usize = 64 * 1024;
 
 /// How long a connection may lie unused before it is asked whether the server has closed it.
@@ -81,9 +80,8 @@ impl Wire {
         send(&mut self.socket, bytes)
     }
 
-    /// Reads one reply. After an error the connection is of no use any more (what comes next could
-    /// be the answer to something else), unless only the deadline had passed and the reply is
-    /// still waited for.
+    /// After an error the connection is of no use any more (what comes next could be the answer to
+    /// something else), unless only the deadline had passed and the reply is still waited for.
     pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Value, Error> {
         self.socket.deadline = deadline;
         loop {
@@ -153,7 +151,6 @@ impl Wire {
         }
     }
 
-    /// Hands over each reply that has come whole.
     pub(super) fn each_whole(
         &mut self,
         mut take: impl FnMut(&[u8]) -> Result<(), Error>,
@@ -212,7 +209,7 @@ impl Wire {
     }
 
     /// Whether the server has closed the connection, or sent something that nobody asked for,
-    /// while it lay unused. Asked only after a pause, so that busy connections pay nothing.
+    /// while it lay unused.
     pub(super) fn is_stale(&mut self) -> bool {
         if Moment::now().since(self.used) < FRESH {
             return false;
@@ -237,7 +234,6 @@ impl Wire {
         self.socket.inner.recv_with_flags(&mut byte, flags)
     }
 
-    /// For waiting until there is something to read.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.inner.as_fd()
     }
@@ -270,8 +266,7 @@ const SLACK: Duration = Duration::from_millis(10);
 /// The kernel takes a timeout of zero for none.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// Takes a step until it is done or the deadline has passed. Signals and early timeouts only mean that
-/// what is left has to be computed again.
+/// Signals and early timeouts only mean that what is left has to be computed again.
 fn step(
     socket: &socket2::Socket,
     deadline: Deadline,

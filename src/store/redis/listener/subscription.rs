@@ -28,7 +28,6 @@ pub(super) struct Subscription {
     target: Arc<dyn Target>,
     /// When it was first known to be there.
     pub(super) opened: Moment,
-    /// When the server was last known to be there.
     pub(super) alive: Moment,
     pub(super) asked: Option<Moment>,
     /// More may have come than was read in one go.
@@ -172,8 +171,7 @@ impl Subscription {
         (self.alive, self.asked) = (Moment::now(), None);
     }
 
-    /// Takes in what has come whole: messages, what becomes of channels, answers to PING. Whether
-    /// there was a message that says anything.
+    /// Whether there was a message that says anything.
     fn take_in(&mut self, hear: Hear<'_>) -> Result<bool, Error> {
         let (mut answered, mut told) = (false, false);
         let (awaited, changes) = (&mut self.awaited, &mut self.changes);
@@ -211,13 +209,11 @@ impl Subscription {
     }
 }
 
-/// What all threads know of the subscriptions, which only the thread that listens has. By this, closing
-/// reaches a thread that listens, or connects.
+/// What all threads know. By this, closing reaches a thread that listens, or connects.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) closed: bool,
     pub(super) open: BTreeMap<u32, Open>,
-    /// Made, and not yet among the others.
     pub(super) made: Vec<Subscription>,
     /// A second handle on the socket of a subscription that is being made.
     pub(super) opening: Option<socket2::Socket>,
@@ -258,7 +254,6 @@ impl State {
     }
 }
 
-/// What a server says instead of opening a channel.
 fn error(reply: &[u8]) -> Error {
     match frame::value(reply) {
         Ok(Value::ServerError(error)) => refusal(&error),

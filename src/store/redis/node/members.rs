@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Node;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::store::outbox::Outbox;
 use crate::store::redis::codec::{Codec, name_at};
 use crate::store::redis::dial::Greeting;
@@ -35,7 +35,6 @@ impl Members {
         let ways = ways.collect::<Result<Vec<_>, _>>()?;
         let endpoints =
             Box::new(ByMember(ways.iter().map(|way| way.endpoints(&config.prefix)).collect()));
-        // All members write the same, behind the same prefix.
         let read = notice::reader(&config.prefix);
         let listener = Arc::new(listener::Listener::new(endpoints, config.io_timeout, read)?);
         let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
@@ -72,20 +71,17 @@ impl Members {
     }
 }
 
-/// The endpoints of each member. A name is told here with its member before it.
+/// A name is told here with its member before it.
 struct ByMember(Vec<Box<dyn Endpoints>>);
 
 impl Endpoints for ByMember {
     fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
-        let (member, name) = name.split_first().unwrap_or((&0, b""));
-        let endpoints = self.0.get(usize::from(*member));
-        let found = endpoints.ok_or_else(|| Error::bare(ErrorKind::Protocol))?.endpoint(name)?;
-        Ok(Endpoint { key: found.key << 8 | u32::from(*member), ..found })
+        let found = self.0[usize::from(name[0])].endpoint(&name[1..])?;
+        Ok(Endpoint { key: found.key << 8 | u32::from(name[0]), ..found })
     }
 
     fn find(&self, name: &[u8], deadline: Deadline) -> Result<(), Error> {
-        let (member, name) = name.split_first().unwrap_or((&0, b""));
-        self.0.get(usize::from(*member)).map_or(Ok(()), |endpoints| endpoints.find(name, deadline))
+        self.0[usize::from(name[0])].find(&name[1..], deadline)
     }
 }
 

@@ -94,7 +94,9 @@ impl WatchedMaster {
         if let Some(master) = trusted() {
             return Ok(master);
         }
-        let (known, epoch) = self.last_told();
+        let state = self.state.lock();
+        let (known, epoch) = (state.known.clone(), state.epoch);
+        drop(state);
         match sentinels.ask(epoch, false, deadline, show) {
             Ok(answer) => Ok(self.learn(answer, epoch)),
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
@@ -102,19 +104,11 @@ impl WatchedMaster {
             // Sentinels does not concern it.
             Err(error) => {
                 let master = known.ok_or_else(|| error.clone())?;
-                log::debug!(
-                    "the master '{}' is that at {} still: {error}",
-                    self.name,
-                    master.address
-                );
+                let Master { address, .. } = &master;
+                log::debug!("the master '{}' is that at {address} still: {error}", self.name);
                 Ok(master)
             }
         }
-    }
-
-    fn last_told(&self) -> (Option<Master>, u64) {
-        let state = self.state.lock();
-        (state.known.clone(), state.epoch)
     }
 
     /// Takes in an answer to a question that was asked when `epoch` was the newest configuration.
@@ -163,7 +157,7 @@ impl WatchedMaster {
     /// Looks for a Sentinel that tells news, unless another thread is asking already.
     fn search(&self, deadline: Deadline) {
         let Some(mut sentinels) = self.sentinels.enter_now() else { return };
-        let (_, epoch) = self.last_told();
+        let epoch = self.state.lock().epoch;
         let asked = sentinels.ask(epoch, true, deadline, &|_| Ok(()));
         drop(sentinels);
         match asked {

@@ -16,7 +16,6 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 pub(super) struct News {
     wire: Wire,
-    /// When the Sentinel last said anything.
     alive: Moment,
     asked: Option<Moment>,
 }

@@ -125,7 +125,6 @@ impl Sentinels {
         Ok(Some(Answer { master, epoch, news: subscribed.then(|| News::new(wire)) }))
     }
 
-    /// Logs once that a Sentinel which knows less than others is believed like them.
     fn warn(&mut self, told: &Value) {
         let Value::ServerError(error) = told else { return };
         let error = fault::server(error);
@@ -149,7 +148,6 @@ impl Sentinels {
     }
 }
 
-/// An answer that more than half of all Sentinels give.
 fn told_by_most(answers: &[Answer], count: usize) -> Option<usize> {
     let same = |one: &Answer| answers.iter().filter(|other| other.told() == one.told()).count();
     answers.iter().position(|one| same(one) > count / 2)

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use leasehold::{Error, ErrorKind};
+use nix::sys::signal::Signal;
 
 /// The command line or a URL is wrong.
 pub(crate) const USAGE: u8 = 64;
@@ -51,14 +52,12 @@ pub(crate) fn of_spawn(error: &io::Error) -> u8 {
 
 /// The code for a command that ended, as a shell has it.
 pub(crate) fn of_status(status: ExitStatus) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
-        (None, signal) => of_signal(signal.unwrap_or(0)),
-    }
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-pub(crate) fn of_signal(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+pub(crate) fn of_signal(signal: Signal) -> u8 {
+    128 + signal as u8
 }
 
 /// One line on standard error; nobody can be told of an error there.

@@ -7,7 +7,7 @@ use std::process::{self, Command, ExitStatus};
 
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, killpg, sigaction};
+use nix::sys::signal::{SigHandler, Signal, killpg, signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpid, getppid, tcsetpgrp};
 
@@ -53,7 +53,13 @@ impl Child {
             mask.thread_set_mask()?;
             Ok(())
         };
-        wait_for_children()?;
+        // Our parent may ignore SIGCHLD, and then the kernel would throw our child's status away.
+        // SAFETY: the default action runs no code of ours, and nothing else in this process has set
+        // an action that this could replace.
+        #[allow(unsafe_code)]
+        unsafe {
+            signal(Signal::SIGCHLD, SigHandler::SigDfl)?;
+        }
         // SAFETY: what runs between fork and exec may only make calls that are safe in a signal
         // handler, since another thread may have held any mutex at the fork. `prepare` makes five
         // system calls (prctl, getppid, ioctl, getpid, rt_sigprocmask) on values that were made
@@ -91,16 +97,4 @@ impl Child {
     pub(super) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.try_wait()
     }
-}
-
-/// Our parent may ignore SIGCHLD, and then the kernel would throw our child's status away.
-fn wait_for_children() -> Result<(), Errno> {
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: the default action runs no code of ours, and nothing else in this process has set
-    // an action that this could replace.
-    #[allow(unsafe_code)]
-    unsafe {
-        sigaction(Signal::SIGCHLD, &default)?;
-    }
-    Ok(())
 }

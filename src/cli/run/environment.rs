@@ -11,18 +11,10 @@ use std::process::Command;
 
 type Variables = BTreeMap<OsString, OsString>;
 
-/// What cargo sets for a program that it runs, and rustup for a cargo that it runs. (CARGO_HOME
-/// and RUSTUP_HOME say where those are anyway.)
-const ADDED: [&str; 5] = [
-    "CARGO",
-    "CARGO_MANIFEST_DIR",
-    "CARGO_MANIFEST_PATH",
-    "RUST_RECURSION_COUNT",
-    TOOLCHAIN_SOURCE,
-];
-const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
-const TOOLCHAIN_SOURCE: &str = "RUSTUP_TOOLCHAIN_SOURCE";
-const LIBRARIES: &str = "LD_LIBRARY_PATH";
+/// How the variables begin that cargo sets for a program that it runs, and rustup for a cargo that
+/// it runs. (CARGO_HOME and RUSTUP_HOME say where those are anyway.)
+const ADDED: [&str; 4] = ["CARGO_MANIFEST_", "CARGO_PKG_", "RUST_RECURSION_COUNT", SOURCE];
+const SOURCE: &str = "RUSTUP_TOOLCHAIN_SOURCE";
 
 /// Gives the command the variables of this process without what cargo and rustup added.
 pub(super) fn clean(command: &mut Command) {
@@ -38,17 +30,14 @@ fn cleaned(mut variables: Variables, program: &Path) -> Variables {
         return variables;
     }
     // rustup says where it has the toolchain from: the user's own variable stays.
-    let is_own = variables.get(OsStr::new(TOOLCHAIN_SOURCE)).is_some_and(|source| source == "env");
+    let is_own = variables.get(OsStr::new(SOURCE)).is_some_and(|source| source == "env");
     variables.retain(|name, _| {
-        let is_added = ADDED.iter().any(|added| name == added)
-            || name.as_bytes().starts_with(b"CARGO_PKG_")
-            || name == TOOLCHAIN && !is_own;
-        !is_added
+        let is_added = ADDED.iter().any(|added| name.as_bytes().starts_with(added.as_bytes()));
+        !(is_added || name == "CARGO" || name == "RUSTUP_TOOLCHAIN" && !is_own)
     });
-    if let Some(paths) = variables.remove(OsStr::new(LIBRARIES))
-        && let Some(left) = libraries(&paths, Path::new(&cargo), program)
-    {
-        variables.insert(LIBRARIES.into(), left);
+    if let Some((name, paths)) = variables.remove_entry(OsStr::new("LD_LIBRARY_PATH")) {
+        let left = libraries(&paths, Path::new(&cargo), program);
+        variables.extend(left.map(|left| (name, left)));
     }
     variables
 }

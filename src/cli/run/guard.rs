@@ -20,7 +20,7 @@ use super::signals::{self, Signals};
 use super::terminal::Terminal;
 use crate::exit::{plain, say};
 
-/// How often the group is looked at when its leader has ended and others of it have not.
+/// How often the group is looked at once it was told to end.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The time since the machine started. It goes on while the machine is suspended, as leases do, and
@@ -95,10 +95,8 @@ impl Guard<'_> {
                 return Ok(finished);
             }
             self.look_at_lease();
-            alarm.set(
-                Expiration::OneShot(TimeSpec::from_duration(self.next())),
-                TimerSetTimeFlags::empty(),
-            )?;
+            let next = Expiration::OneShot(TimeSpec::from_duration(self.next()));
+            alarm.set(next, TimerSetTimeFlags::empty())?;
             let Guard { signals, events, .. } = self;
             let mut sources = [signals.as_fd(), events.as_fd(), alarm.as_fd()]
                 .map(|source| PollFd::new(source, PollFlags::POLLIN));
@@ -160,16 +158,12 @@ impl Guard<'_> {
 
     /// How long there is nothing to do unless something happens.
     fn next(&self) -> Duration {
-        let limits = self.limits;
         let left = self.lease.remaining();
-        let until_kill = left.saturating_sub(limits.kill);
         let next = match self.seen.told {
-            // Only its end is left to see, which is a signal.
-            _ if self.seen.killed => Duration::from_secs(60),
-            None => left.saturating_sub(limits.term),
-            Some(told) => until_kill.min((told + limits.grace).saturating_sub(now())),
+            None => left.saturating_sub(self.limits.term),
+            Some(_) if self.seen.killed => LOOK,
+            Some(_) => LOOK.min(left.saturating_sub(self.limits.kill)),
         };
-        let next = if self.seen.status.is_some() { next.min(LOOK) } else { next };
         // Zero would switch the timer off.
         next.max(Duration::from_millis(1))
     }

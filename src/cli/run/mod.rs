@@ -162,7 +162,7 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
         }
     }
     signals::end_interrupted();
-    Ok(exit::of_signal(Signal::SIGINT as i32))
+    Ok(exit::of_signal(Signal::SIGINT))
 }
 
 fn run(
@@ -186,7 +186,7 @@ fn run(
             Taken::Ended(Signal::SIGINT) if terminal.is_some_and(Terminal::is_ours) => {
                 return Ok(End::InterruptedWait);
             }
-            Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal as i32))),
+            Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal))),
         };
     let taken = now();
     let finished = guarded(args, &lease, &events, signals, terminal)?;

@@ -89,13 +89,9 @@ fn text(name: &str, waited: Duration, place: &str, shown: Result<LockState, Erro
 
 /// The path of an embedded store as people write it.
 fn shortened(store: &str, home: Option<&str>) -> String {
-    match home
-        .filter(|home| !home.is_empty())
-        .and_then(|home| store.strip_prefix("sqlite:")?.strip_prefix(home)?.strip_prefix('/'))
-    {
-        Some(rest) => format!("sqlite:~/{rest}"),
-        None => store.to_owned(),
-    }
+    let below = |home: &str| store.strip_prefix("sqlite:")?.strip_prefix(home)?.strip_prefix('/');
+    let rest = home.filter(|home| !home.is_empty()).and_then(below);
+    rest.map_or_else(|| store.to_owned(), |rest| format!("sqlite:~/{rest}"))
 }
 
 #[cfg(test)]

@@ -36,11 +36,11 @@
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
  *
  * Handles. All types are incomplete: what a program holds are handles, which look like pointers and
- * are never followed. The program frees each of them with the function that its type names, in any
- * order; freeing NULL does nothing. A handle that is NULL, was freed, is of another type or was made
- * up is LEASEHOLD_ERR_HANDLE, or 0, false or an empty string where a function returns no status, and
- * no more than that happens. (Handles are not memory: a tool that looks for leaks does not see them,
- * but leasehold_handle_count() counts them.)
+ * are never followed. The program frees each of them with the function that its type names, also
+ * when what it stands for is over or closed, in any order; freeing NULL does nothing. A handle that
+ * is NULL, was freed, is of another type or was made up is LEASEHOLD_ERR_HANDLE, or 0, false or an
+ * empty string where a function returns no status, and no more than that happens. (Handles are not
+ * memory: a tool that looks for leaks does not see them, but leasehold_handle_count() counts them.)
  *
  * Outputs come before the error. They are written on success only, and must not be NULL.
  *
@@ -87,8 +87,8 @@
 
 /**
  * An open store with its connections and a background thread that renews leases. (On Redis, one
- * more thread belongs to the connection pools; it sleeps, and ends when everything that came of the
- * client is freed.) Open one for a process and share it between threads. Free it with
+ * more thread belongs to the connection pools; it sleeps, and ends when everything that came of
+ * the client is freed.) Open one for a process and share it between threads. Free it with
  * leasehold_client_free().
  */
 typedef struct leasehold_client leasehold_client;
@@ -128,9 +128,8 @@ typedef struct leasehold_events leasehold_events;
 typedef struct leasehold_lease leasehold_lease;
 
 /**
- * A lock that can be taken: a name and options. It holds nothing itself, any number of threads
- * may use it at once, and any number of leases can come from it. Free it with
- * leasehold_lock_free().
+ * A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
+ * use it at once, and any number of leases can come from it. Free it with leasehold_lock_free().
  */
 typedef struct leasehold_lock leasehold_lock;
 
@@ -214,21 +213,14 @@ typedef int32_t leasehold_status;
 #define LEASEHOLD_ERR_NO_QUORUM (-21)
 
 /**
- * The short, stable name of a status, such as "busy" or "bad_argument". It is static: never free
- * it. Never NULL, also for a number that is no status. Any thread.
+ * The short, stable name of a status, such as "busy", also of a number that is none. Any thread.
  */
 const char *leasehold_status_name(leasehold_status status);
 
-/**
- * What a status means, as a part of a sentence. It is static: never free it. Never NULL. Any
- * thread.
- */
+/** What a status means, as a part of a sentence. Any thread. */
 const char *leasehold_status_message(leasehold_status status);
 
-/**
- * What to do about a status, as a part of a sentence. It is static: never free it. Never NULL. Any
- * thread.
- */
+/** What to do about a status, as a part of a sentence. Any thread. */
 const char *leasehold_status_advice(leasehold_status status);
 
 /** Whether the same call can succeed later without anybody changing anything. Any thread. */
@@ -243,9 +235,8 @@ bool leasehold_status_is_retriable(leasehold_status status);
 leasehold_status leasehold_error_status(const leasehold_error *error);
 
 /**
- * What went wrong and what to do about it, as one sentence of UTF-8 without a line end. It never
- * shows a password. Borrowed: it is valid until the error is freed. Never NULL: for NULL, and for
- * what is no error, it says so. Any thread.
+ * What went wrong and what to do about it, as one sentence of UTF-8 without a line end, never with
+ * a password. For NULL, and for what is no error, it says so. Borrowed. Any thread.
  */
 const char *leasehold_error_message(const leasehold_error *error);
 
@@ -294,10 +285,8 @@ leasehold_status leasehold_config_from_url(const char *url,
 
 /**
  * Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
- * "sqlite:", as the command `leasehold` does.
- *
- * Any thread, as long as none changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
- * malformed URL.
+ * "sqlite:", as the command `leasehold` does. Any thread, as long as none changes the environment.
+ * Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
  */
 leasehold_status leasehold_config_from_env(leasehold_config **config, leasehold_error **error);
 
@@ -316,19 +305,16 @@ leasehold_status leasehold_config_set_prefix(leasehold_config *config,
 
 /**
  * Sets how long the store may take to answer one request, connecting included: 1000 ms by
- * default, from 1 ms to an hour. Any thread; returns as leasehold_config_set_prefix().
+ * default, from 1 ms to an hour. Any thread.
  */
 leasehold_status leasehold_config_set_io_timeout_ms(leasehold_config *config, int64_t timeout_ms);
 
-/**
- * Sets how many requests may be under way at once: 8 by default, from 1 to 1024. Any thread;
- * returns as leasehold_config_set_prefix().
- */
+/** Sets how many requests may be under way at once: 8 by default, from 1 to 1024. Any thread. */
 leasehold_status leasehold_config_set_pool(leasehold_config *config, uint32_t connections);
 
 /**
  * Sets how long closing a client goes on releasing leases: 1000 ms by default, an hour at most.
- * Any thread; returns as leasehold_config_set_prefix().
+ * Any thread.
  */
 leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
                                                        int64_t timeout_ms);
@@ -336,7 +322,7 @@ leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
 /**
  * Sets how long a lock that was handed to a waiter stays with it before it must have answered:
  * what a waiter that died just then costs the ones behind it. 1000 ms by default, from 50 ms to a
- * minute. Any thread; returns as leasehold_config_set_prefix().
+ * minute. Any thread.
  */
 leasehold_status leasehold_config_set_claim_window_ms(leasehold_config *config, int64_t window_ms);
 
@@ -373,9 +359,8 @@ typedef int32_t leasehold_counter;
  * leasehold_config_from_url() lists the URLs.
  *
  * A Redis store connects when it is first asked, so a client can be opened before its server;
- * leasehold_client_ping() asks at once. An SQLite file is opened here.
- *
- * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
+ * leasehold_client_ping() asks at once. An SQLite file is opened here. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
  */
 leasehold_status leasehold_client_open(const char *url,
                                        size_t url_length,
@@ -384,18 +369,15 @@ leasehold_status leasehold_client_open(const char *url,
 
 /**
  * Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
- * file of the user's, which needs no server.
- *
- * Any thread, as long as none changes the environment. Errors: as leasehold_client_open().
+ * file of the user's, which needs no server. Any thread, as long as none changes the environment.
+ * Errors: as leasehold_client_open().
  */
 leasehold_status leasehold_client_open_env(leasehold_client **client, leasehold_error **error);
 
 /**
  * Opens a store that was set up in code. The configuration stays the caller's to free; it can open
- * more clients, and cannot be changed any more.
- *
- * Any thread. Errors: as leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out
- * of range.
+ * more clients, and cannot be changed any more. Any thread. Errors: as leasehold_client_open(),
+ * and LEASEHOLD_ERR_BAD_ARGUMENT for settings out of range.
  */
 leasehold_status leasehold_client_open_config(leasehold_config *config,
                                               leasehold_client **client,
@@ -408,9 +390,8 @@ leasehold_status leasehold_client_open_config(leasehold_config *config,
  * On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
  * Give it a beginning that no other data has: a foreign key without a ttl is
  * LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
- * begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks.
- *
- * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+ * begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside
+ * locks. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
  */
 leasehold_status leasehold_client_lock(leasehold_client *client,
                                        const char *name,
@@ -426,9 +407,8 @@ leasehold_status leasehold_client_ping(leasehold_client *client, leasehold_error
 
 /**
  * Subscribes to what happens to the leases of this client from now on. Each subscription gets
- * every event.
- *
- * Any thread. Errors: LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
+ * every event. Any thread. Errors: LEASEHOLD_ERR_EXHAUSTED when no descriptors are left,
+ * LEASEHOLD_ERR_CLOSED.
  */
 leasehold_status leasehold_client_events(leasehold_client *client,
                                          leasehold_events **events,
@@ -436,10 +416,8 @@ leasehold_status leasehold_client_events(leasehold_client *client,
 
 /**
  * What the client has counted since it was opened, for graphs: `counter` is one of
- * LEASEHOLD_COUNTER_... It still answers when the client is closed.
- *
- * Writes `*count` on success. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a counter that
- * there is not.
+ * LEASEHOLD_COUNTER_... It still answers when the client is closed. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for a counter that there is not.
  */
 leasehold_status leasehold_client_counter(const leasehold_client *client,
                                           leasehold_counter counter,
@@ -517,7 +495,7 @@ leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock, int64_t ttl_ms)
 
 /**
  * Sets how long leasehold_lock_acquire() waits: 60000 ms by default; 0 tries once,
- * LEASEHOLD_FOREVER waits without limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+ * LEASEHOLD_FOREVER waits without limit. Any thread.
  */
 leasehold_status leasehold_lock_set_wait_ms(leasehold_lock *lock, int64_t wait_ms);
 
@@ -525,46 +503,42 @@ leasehold_status leasehold_lock_set_wait_ms(leasehold_lock *lock, int64_t wait_m
  * Sets how long the store may take to answer when this lock is taken: by default the client's
  * io_timeout, 1000 ms; from 1 ms to 1 h. While the store is silent, so long take
  * leasehold_lock_try_acquire() and shorter waits: with 50 there is an answer by then, or an error
- * that is not LEASEHOLD_BUSY. Leases are renewed and released by the client's. Any thread;
- * returns as leasehold_lock_set_ttl_ms().
+ * that is not LEASEHOLD_BUSY. Leases are renewed and released by the client's. Any thread.
  */
 leasehold_status leasehold_lock_set_io_timeout_ms(leasehold_lock *lock, int64_t most_ms);
 
 /**
- * Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no limit
- * by default. Whichever of this and the time comes first ends the wait. In another mode than
- * LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread; returns
- * as leasehold_lock_set_ttl_ms().
+ * Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no
+ * limit by default. Whichever of this and the time comes first ends the wait. In another mode than
+ * LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
  */
 leasehold_status leasehold_lock_set_attempts(leasehold_lock *lock, uint32_t most);
 
 /**
  * Sets whether leases are renewed in the background. By default they are where the ttl is at least
- * 100 ms; without renewal the ttl is the limit. Any thread; returns as
- * leasehold_lock_set_ttl_ms().
+ * 100 ms; without renewal the ttl is the limit. Any thread.
  */
 leasehold_status leasehold_lock_set_renew(leasehold_lock *lock, bool renew);
 
 /**
  * Sets how long a living holder may keep a renewed lease: 3600000 ms by default;
  * LEASEHOLD_FOREVER sets no limit. LEASEHOLD_EVENT_AT_RISK comes a third of the ttl before, so
- * choose the ttl well below it. Any thread; returns as leasehold_lock_set_ttl_ms().
+ * choose the ttl well below it. Any thread.
  */
 leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t most_ms);
 
 /**
  * Sets how a wait goes: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
- * default. Any thread; returns as leasehold_lock_set_ttl_ms(), LEASEHOLD_ERR_BAD_ARGUMENT also for
- * a mode that there is not.
+ * default; LEASEHOLD_ERR_BAD_ARGUMENT also for a mode that there is not. Any thread.
  */
 leasehold_status leasehold_lock_set_wait_mode(leasehold_lock *lock, leasehold_wait_mode mode);
 
 /**
  * Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
  * length, the first one up to `first_ms` and the others up to twice as much each time, none longer
- * than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
- * Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
- * LEASEHOLD_WAIT_MODE_SPIN. Any thread; returns as leasehold_lock_set_ttl_ms().
+ * than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms
+ * on Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
+ * LEASEHOLD_WAIT_MODE_SPIN. Any thread.
  */
 leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
                                                uint32_t spins,
@@ -596,8 +570,7 @@ leasehold_status leasehold_lock_try_acquire(leasehold_lock *lock,
  * LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
  * the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
  * thread took the lock that is held; others as leasehold_lock_try_acquire(). The call ends by the
- * wait or by io_timeout (see leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the
- * network does. Once the store has
+ * wait or by io_timeout, whichever is later, whatever the network does. Once the store has
  * answered this client, a wait outlasts an outage of it. Any thread.
  */
 leasehold_status leasehold_lock_acquire(leasehold_lock *lock,
@@ -623,9 +596,7 @@ leasehold_status leasehold_lock_acquire_unless(leasehold_lock *lock,
 
 /**
  * The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
- * LEASEHOLD_FOREVER waits without limit. The function may be NULL.
- *
- * Returns as leasehold_lock_acquire_unless(). Any thread.
+ * LEASEHOLD_FOREVER waits without limit. The function may be NULL. Any thread.
  */
 leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
                                                int64_t wait_ms,
@@ -641,7 +612,6 @@ leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
  * may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
  * LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
  * program that attached it has extended it first. The token alone is enough to release the lock.
- *
  * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
  */
 leasehold_status leasehold_lock_attach(leasehold_lock *lock,
@@ -652,9 +622,8 @@ leasehold_status leasehold_lock_attach(leasehold_lock *lock,
                                        leasehold_error **error);
 
 /**
- * Looks who has the lock, without touching it.
- *
- * Any thread. Errors: what kept the store from answering, by io_timeout.
+ * Looks who has the lock, without touching it. Any thread. Errors: what kept the store from
+ * answering, by io_timeout.
  */
 leasehold_status leasehold_lock_inspect(leasehold_lock *lock,
                                         leasehold_lock_state **state,
@@ -742,8 +711,7 @@ leasehold_status leasehold_lease_extend_for_ms(leasehold_lease *lease,
                                                leasehold_error **error);
 
 /**
- * Gives the lock back. The lease is over at once and whatever comes of it; its handle still has to
- * be freed.
+ * Gives the lock back. The lease is over at once and whatever comes of it.
  *
  * Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
  * ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
@@ -759,13 +727,12 @@ leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error
 /**
  * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
  * "once per interval". Asks the store only where the lease was handed over a moment ago and is not
- * yet claimed for its whole ttl, or was attached and never extended. The handle still has to be
- * freed.
+ * yet claimed for its whole ttl, or was attached and never extended.
  *
  * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
- * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store
- * did not confirm that claim: then the lease is over, and the lock may be free when the claim
- * window is. Any thread.
+ * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
+ * store did not confirm that claim: then the lease is over, and the lock may be free when the
+ * claim window is. Any thread.
  */
 leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_error **error);
 
@@ -774,8 +741,8 @@ leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_er
  *
  * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more;
  * LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
- * did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the claim
- * window, where it was handed over a moment ago). Any thread.
+ * did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the
+ * claim window, where it was handed over a moment ago). Any thread.
  */
 leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
                                                   int64_t after_ms,
@@ -784,15 +751,14 @@ leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
 /**
  * Ends the lease here for another process to go on with it: hand that one the token and the
  * fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
- * holds it until then. The handle still has to be freed, and its token and fence stay until then.
+ * holds it until then. Its token and fence stay until its handle is freed.
  *
  * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
- * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store
- * did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock runs out by
- * the ttl that it had. Any thread.
+ * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
+ * store did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock
+ * runs out by the ttl that it had. Any thread.
  */
-leasehold_status leasehold_lease_detach(leasehold_lease *lease,
-                                        leasehold_error **error);
+leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error **error);
 
 /**
  * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
@@ -942,7 +908,6 @@ leasehold_status leasehold_log_set(leasehold_log_fn function,
 /**
  * Reads a duration as people write it, of `text_length` bytes or LEASEHOLD_NUL: "250ms", "10s",
  * "1.5s", "5m", "1h" or "1d". A bare "0" is a duration too; any other number needs its unit.
- *
  * Writes `*ms` on success, in milliseconds, rounded up. Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for anything else.
  */
@@ -951,7 +916,7 @@ leasehold_status leasehold_duration_parse(const char *text,
                                           int64_t *ms,
                                           leasehold_error **error);
 
-/** The version of the library that runs, as "0.1.0". It is static: never free it. Any thread. */
+/** The version of the library that runs, as "0.1.0". Any thread. */
 const char *leasehold_version(void);
 
 /**
@@ -961,9 +926,8 @@ const char *leasehold_version(void);
 uint32_t leasehold_abi_version(void);
 
 /**
- * How many handles of all types are open in this process: what has been made and not freed. Tools
- * that look for leaks cannot see handles, so tests count them. 0 in a forked child that has
- * opened nothing itself. Any thread.
+ * How many handles of all types are open in this process: what has been made and not freed, by a
+ * forked child itself. Any thread.
  */
 size_t leasehold_handle_count(void);
 

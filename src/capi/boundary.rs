@@ -4,8 +4,7 @@
 //! would write it to the standard error of a program that is not ours. Where it happened, never
 //! what it says, goes to the log callback (the text may hold anything, a name or a URL).
 
-use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -124,37 +123,30 @@ pub(super) fn free<T: Handled>(handle: *const T, body: impl FnOnce(Arc<T>)) {
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// Where this thread has panicked, until somebody can be told.
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PLACE: Cell<Option<String>> = const { Cell::new(None) };
 }
 
 fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     quieten();
     DEPTH.set(DEPTH.get() + 1);
     // What a body can leave half done is behind mutexes that do not poison, and whole at any time.
-    let body = || {
+    let result = catch_unwind(AssertUnwindSafe(|| {
         panic_point();
         body()
-    };
-    let result = catch_unwind(AssertUnwindSafe(body));
+    }));
     let result = result.unwrap_or_else(|payload| {
         let _ = catch_unwind(|| ::log::error!("a call was abandoned"));
-        discard(payload);
+        // Dropping what was panicked with runs its code, which may panic again.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
         Err(Failure::new(LEASEHOLD_ERR_PANIC, ""))
     });
     DEPTH.set(DEPTH.get() - 1);
     result
 }
 
-/// Dropping what was panicked with runs its code, which may panic again.
-fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(second);
-    }
-}
-
 /// Where this thread panicked since that was last asked.
 pub(super) fn take_place() -> Option<String> {
-    PLACE.try_with(|place| place.try_borrow_mut().ok()?.take()).ok().flatten()
+    PLACE.try_with(Cell::take).ok().flatten()
 }
 
 /// Keeps panics of this library off the standard error. In a C library all panics are; in a Rust
@@ -174,6 +166,6 @@ fn quieten() {
         }
         // Not logged here: the code that panics may hold what the log callback asks for.
         let place = panic.location().map(ToString::to_string);
-        let _ = PLACE.try_with(|cell| cell.try_borrow_mut().map(|mut cell| *cell = place));
+        let _ = PLACE.try_with(|cell| cell.set(place));
     }));
 }

@@ -29,7 +29,7 @@ pub(super) fn bytes<'a>(
         return Err(bad(format!("the {what} is NULL")));
     }
     let length = match length {
-        // SAFETY: by the contract of every function they end with zero; none behind it is looked at.
+        // SAFETY: by the contract of every function they end with zero; none behind it is read.
         NUL => unsafe { libc::strnlen(start, most + 1) },
         length => length,
     };

@@ -13,8 +13,8 @@ use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
 
 /// An open store with its connections and a background thread that renews leases. (On Redis, one
-/// more thread belongs to the connection pools; it sleeps, and ends when everything that came of the
-/// client is freed.) Open one for a process and share it between threads. Free it with
+/// more thread belongs to the connection pools; it sleeps, and ends when everything that came of
+/// the client is freed.) Open one for a process and share it between threads. Free it with
 /// leasehold_client_free().
 pub struct leasehold_client {
     client: Client,
@@ -52,9 +52,8 @@ impl leasehold_client {
 /// leasehold_config_from_url() lists the URLs.
 ///
 /// A Redis store connects when it is first asked, so a client can be opened before its server;
-/// leasehold_client_ping() asks at once. An SQLite file is opened here.
-///
-/// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
+/// leasehold_client_ping() asks at once. An SQLite file is opened here. Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for the URL, LEASEHOLD_ERR_STORAGE for the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_open(
     url: *const c_char,
@@ -68,9 +67,8 @@ pub unsafe extern "C" fn leasehold_client_open(
 }
 
 /// Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
-/// file of the user's, which needs no server.
-///
-/// Any thread, as long as none changes the environment. Errors: as leasehold_client_open().
+/// file of the user's, which needs no server. Any thread, as long as none changes the environment.
+/// Errors: as leasehold_client_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_open_env(
     client: *mut *mut leasehold_client,
@@ -80,10 +78,8 @@ pub unsafe extern "C" fn leasehold_client_open_env(
 }
 
 /// Opens a store that was set up in code. The configuration stays the caller's to free; it can open
-/// more clients, and cannot be changed any more.
-///
-/// Any thread. Errors: as leasehold_client_open(), and LEASEHOLD_ERR_BAD_ARGUMENT for settings out
-/// of range.
+/// more clients, and cannot be changed any more. Any thread. Errors: as leasehold_client_open(),
+/// and LEASEHOLD_ERR_BAD_ARGUMENT for settings out of range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_open_config(
     config: *mut leasehold_config,
@@ -104,9 +100,8 @@ pub unsafe extern "C" fn leasehold_client_open_config(
 /// On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
 /// Give it a beginning that no other data has: a foreign key without a ttl is
 /// LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
-/// begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks.
-///
-/// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+/// begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside
+/// locks. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_lock(
     client: *mut leasehold_client,
@@ -116,9 +111,7 @@ pub unsafe extern "C" fn leasehold_client_lock(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::open(error, "lock", lock, || {
-        let client = table::get(client)?;
-        let name = bytes("name", name, name_length, MAX_NAME)?;
-        let made = client.client.lock(name);
+        let made = table::get(client)?.client.lock(bytes("name", name, name_length, MAX_NAME)?);
         made.check_name()?;
         Ok(leasehold_lock::new(made))
     })
@@ -135,9 +128,8 @@ pub unsafe extern "C" fn leasehold_client_ping(
 }
 
 /// Subscribes to what happens to the leases of this client from now on. Each subscription gets
-/// every event.
-///
-/// Any thread. Errors: LEASEHOLD_ERR_EXHAUSTED when no descriptors are left, LEASEHOLD_ERR_CLOSED.
+/// every event. Any thread. Errors: LEASEHOLD_ERR_EXHAUSTED when no descriptors are left,
+/// LEASEHOLD_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_events(
     client: *mut leasehold_client,
@@ -150,10 +142,8 @@ pub unsafe extern "C" fn leasehold_client_events(
 }
 
 /// What the client has counted since it was opened, for graphs: `counter` is one of
-/// LEASEHOLD_COUNTER_... It still answers when the client is closed.
-///
-/// Writes `*count` on success. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a counter that
-/// there is not.
+/// LEASEHOLD_COUNTER_... It still answers when the client is closed. Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for a counter that there is not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_counter(
     client: *const leasehold_client,
@@ -210,8 +200,7 @@ pub unsafe extern "C" fn leasehold_client_close_within(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        let client = table::get(client)?;
-        Ok(client.client.close_timeout(span("close_timeout", timeout_ms)?)?)
+        Ok(table::get(client)?.client.close_timeout(span("close_timeout", timeout_ms)?)?)
     })
 }
 

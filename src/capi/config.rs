@@ -25,7 +25,6 @@ impl leasehold_config {
     }
 }
 
-/// Runs the body of a setter.
 fn set(
     config: *mut leasehold_config,
     what: &'static str,
@@ -75,10 +74,8 @@ pub unsafe extern "C" fn leasehold_config_from_url(
 }
 
 /// Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
-/// "sqlite:", as the command `leasehold` does.
-///
-/// Any thread, as long as none changes the environment. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
-/// malformed URL.
+/// "sqlite:", as the command `leasehold` does. Any thread, as long as none changes the environment.
+/// Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_from_env(
     config: *mut *mut leasehold_config,
@@ -106,7 +103,7 @@ pub unsafe extern "C" fn leasehold_config_set_prefix(
 }
 
 /// Sets how long the store may take to answer one request, connecting included: 1000 ms by
-/// default, from 1 ms to an hour. Any thread; returns as leasehold_config_set_prefix().
+/// default, from 1 ms to an hour. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_io_timeout_ms(
     config: *mut leasehold_config,
@@ -115,8 +112,7 @@ pub unsafe extern "C" fn leasehold_config_set_io_timeout_ms(
     set(config, "io_timeout", |what, config| Ok(config.io_timeout(span(what, timeout_ms)?)))
 }
 
-/// Sets how many requests may be under way at once: 8 by default, from 1 to 1024. Any thread;
-/// returns as leasehold_config_set_prefix().
+/// Sets how many requests may be under way at once: 8 by default, from 1 to 1024. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_pool(
     config: *mut leasehold_config,
@@ -126,7 +122,7 @@ pub unsafe extern "C" fn leasehold_config_set_pool(
 }
 
 /// Sets how long closing a client goes on releasing leases: 1000 ms by default, an hour at most.
-/// Any thread; returns as leasehold_config_set_prefix().
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_close_timeout_ms(
     config: *mut leasehold_config,
@@ -137,7 +133,7 @@ pub unsafe extern "C" fn leasehold_config_set_close_timeout_ms(
 
 /// Sets how long a lock that was handed to a waiter stays with it before it must have answered:
 /// what a waiter that died just then costs the ones behind it. 1000 ms by default, from 50 ms to a
-/// minute. Any thread; returns as leasehold_config_set_prefix().
+/// minute. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
     config: *mut leasehold_config,
@@ -160,7 +156,6 @@ pub unsafe extern "C" fn leasehold_config_free(config: *mut leasehold_config) {
 
 /// Reads a duration as people write it, of `text_length` bytes or LEASEHOLD_NUL: "250ms", "10s",
 /// "1.5s", "5m", "1h" or "1d". A bare "0" is a duration too; any other number needs its unit.
-///
 /// Writes `*ms` on success, in milliseconds, rounded up. Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for anything else.
 #[unsafe(no_mangle)]

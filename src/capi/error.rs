@@ -1,4 +1,4 @@
-//! What a program asks about a status, and about an error.
+//! What a program asks about a status, an error, and the library itself.
 
 use std::ffi::c_char;
 
@@ -6,22 +6,19 @@ use super::boundary::{self, leasehold_error};
 use super::failure::{Failure, LEASEHOLD_OK, is_retriable, leasehold_status, texts};
 use super::table;
 
-/// The short, stable name of a status, such as "busy" or "bad_argument". It is static: never free
-/// it. Never NULL, also for a number that is no status. Any thread.
+/// The short, stable name of a status, such as "busy", also of a number that is none. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn leasehold_status_name(status: leasehold_status) -> *const c_char {
     boundary::value(c"".as_ptr(), || Ok(texts(status)[0].as_ptr()))
 }
 
-/// What a status means, as a part of a sentence. It is static: never free it. Never NULL. Any
-/// thread.
+/// What a status means, as a part of a sentence. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn leasehold_status_message(status: leasehold_status) -> *const c_char {
     boundary::value(c"".as_ptr(), || Ok(texts(status)[1].as_ptr()))
 }
 
-/// What to do about a status, as a part of a sentence. It is static: never free it. Never NULL. Any
-/// thread.
+/// What to do about a status, as a part of a sentence. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn leasehold_status_advice(status: leasehold_status) -> *const c_char {
     boundary::value(c"".as_ptr(), || Ok(texts(status)[2].as_ptr()))
@@ -43,9 +40,8 @@ pub unsafe extern "C" fn leasehold_error_status(error: *const leasehold_error) -
     boundary::call(std::ptr::null_mut(), || Err(Failure::new(table::get(error)?.status, "")))
 }
 
-/// What went wrong and what to do about it, as one sentence of UTF-8 without a line end. It never
-/// shows a password. Borrowed: it is valid until the error is freed. Never NULL: for NULL, and for
-/// what is no error, it says so. Any thread.
+/// What went wrong and what to do about it, as one sentence of UTF-8 without a line end, never with
+/// a password. For NULL, and for what is no error, it says so. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_message(error: *const leasehold_error) -> *const c_char {
     if error.is_null() {
@@ -65,4 +61,29 @@ pub unsafe extern "C" fn leasehold_error_detail(error: *const leasehold_error) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_free(error: *mut leasehold_error) {
     boundary::free(error, drop);
+}
+
+/// The version of the binary interface that this header describes. Within one, functions and
+/// constants may be added, and nothing changes. The shared library has it in its name:
+/// libleasehold.so.0.
+pub const LEASEHOLD_ABI_VERSION: u32 = 0;
+
+/// The version of the library that runs, as "0.1.0". Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// The LEASEHOLD_ABI_VERSION of the library that runs. A program that loads the library itself
+/// compares it with the header's. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_abi_version() -> u32 {
+    LEASEHOLD_ABI_VERSION
+}
+
+/// How many handles of all types are open in this process: what has been made and not freed, by a
+/// forked child itself. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_handle_count() -> usize {
+    boundary::value(0, || Ok(table::count()))
 }

@@ -95,8 +95,8 @@ fn of(kind: ErrorKind) -> leasehold_status {
     }
 }
 
-/// The kind that a status has its texts from. In Rust only a client can be closed, so C has texts of
-/// its own for that.
+/// The kind that a status has its texts from. In Rust only a client can be closed, so C has texts
+/// of its own for that.
 fn kind(status: leasehold_status) -> Option<ErrorKind> {
     let mut kinds = ErrorKind::ALL.iter().copied().filter(|kind| *kind != ErrorKind::Closed);
     kinds.find(|kind| of(*kind) == status)

@@ -137,8 +137,7 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
     })
 }
 
-/// Gives the lock back. The lease is over at once and whatever comes of it; its handle still has to
-/// be freed.
+/// Gives the lock back. The lease is over at once and whatever comes of it.
 ///
 /// Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
 /// ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
@@ -158,13 +157,12 @@ pub unsafe extern "C" fn leasehold_lease_release(
 
 /// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
 /// "once per interval". Asks the store only where the lease was handed over a moment ago and is not
-/// yet claimed for its whole ttl, or was attached and never extended. The handle still has to be
-/// freed.
+/// yet claimed for its whole ttl, or was attached and never extended.
 ///
 /// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
-/// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store
-/// did not confirm that claim: then the lease is over, and the lock may be free when the claim
-/// window is. Any thread.
+/// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
+/// store did not confirm that claim: then the lease is over, and the lock may be free when the
+/// claim window is. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_let_expire(
     lease: *mut leasehold_lease,
@@ -177,8 +175,8 @@ pub unsafe extern "C" fn leasehold_lease_let_expire(
 ///
 /// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more;
 /// LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
-/// did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the claim
-/// window, where it was handed over a moment ago). Any thread.
+/// did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the
+/// claim window, where it was handed over a moment ago). Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
     lease: *mut leasehold_lease,
@@ -196,21 +194,18 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
 
 /// Ends the lease here for another process to go on with it: hand that one the token and the
 /// fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
-/// holds it until then. The handle still has to be freed, and its token and fence stay until then.
+/// holds it until then. Its token and fence stay until its handle is freed.
 ///
 /// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
-/// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the store
-/// did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock runs out by
-/// the ttl that it had. Any thread.
+/// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
+/// store did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock
+/// runs out by the ttl that it had. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_detach(
     lease: *mut leasehold_lease,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        table::get(lease)?.end()?.detach()?;
-        Ok(())
-    })
+    boundary::call(error, || Ok(table::get(lease)?.end()?.detach().map(drop)?))
 }
 
 /// Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
@@ -228,9 +223,5 @@ pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
 /// for the store. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_abandon(lease: *mut leasehold_lease) {
-    boundary::free(lease, |lease| {
-        if let Ok(lease) = lease.end() {
-            lease.abandon();
-        }
-    });
+    boundary::free(lease, |lease| drop(lease.end().map(Lease::abandon)));
 }

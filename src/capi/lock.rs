@@ -13,9 +13,8 @@ use super::table;
 use crate::sync::Mutex;
 use crate::{Backoff, ErrorKind, Lock, WaitMode};
 
-/// A lock that can be taken: a name and options. It holds nothing itself, any number of threads
-/// may use it at once, and any number of leases can come from it. Free it with
-/// leasehold_lock_free().
+/// A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
+/// use it at once, and any number of leases can come from it. Free it with leasehold_lock_free().
 pub struct leasehold_lock {
     settings: Mutex<Settings<Options>>,
     name: CBytes,
@@ -96,7 +95,6 @@ fn acquire(
     }
 }
 
-/// Runs the body of a setter.
 fn set(
     lock: *mut leasehold_lock,
     what: &'static str,
@@ -131,7 +129,7 @@ pub unsafe extern "C" fn leasehold_lock_set_ttl_ms(
 }
 
 /// Sets how long leasehold_lock_acquire() waits: 60000 ms by default; 0 tries once,
-/// LEASEHOLD_FOREVER waits without limit. Any thread; returns as leasehold_lock_set_ttl_ms().
+/// LEASEHOLD_FOREVER waits without limit. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_wait_ms(
     lock: *mut leasehold_lock,
@@ -150,8 +148,7 @@ fn waiting(lock: Lock, what: &str, wait_ms: i64) -> Result<Lock, Failure> {
 /// Sets how long the store may take to answer when this lock is taken: by default the client's
 /// io_timeout, 1000 ms; from 1 ms to 1 h. While the store is silent, so long take
 /// leasehold_lock_try_acquire() and shorter waits: with 50 there is an answer by then, or an error
-/// that is not LEASEHOLD_BUSY. Leases are renewed and released by the client's. Any thread;
-/// returns as leasehold_lock_set_ttl_ms().
+/// that is not LEASEHOLD_BUSY. Leases are renewed and released by the client's. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_io_timeout_ms(
     lock: *mut leasehold_lock,
@@ -160,10 +157,9 @@ pub unsafe extern "C" fn leasehold_lock_set_io_timeout_ms(
     set_lock(lock, "io_timeout", |what, lock| Ok(lock.io_timeout(span(what, most_ms)?)))
 }
 
-/// Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no limit
-/// by default. Whichever of this and the time comes first ends the wait. In another mode than
-/// LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread; returns
-/// as leasehold_lock_set_ttl_ms().
+/// Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no
+/// limit by default. Whichever of this and the time comes first ends the wait. In another mode than
+/// LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_attempts(
     lock: *mut leasehold_lock,
@@ -173,8 +169,7 @@ pub unsafe extern "C" fn leasehold_lock_set_attempts(
 }
 
 /// Sets whether leases are renewed in the background. By default they are where the ttl is at least
-/// 100 ms; without renewal the ttl is the limit. Any thread; returns as
-/// leasehold_lock_set_ttl_ms().
+/// 100 ms; without renewal the ttl is the limit. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_renew(
     lock: *mut leasehold_lock,
@@ -185,7 +180,7 @@ pub unsafe extern "C" fn leasehold_lock_set_renew(
 
 /// Sets how long a living holder may keep a renewed lease: 3600000 ms by default;
 /// LEASEHOLD_FOREVER sets no limit. LEASEHOLD_EVENT_AT_RISK comes a third of the ttl before, so
-/// choose the ttl well below it. Any thread; returns as leasehold_lock_set_ttl_ms().
+/// choose the ttl well below it. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
     lock: *mut leasehold_lock,
@@ -200,8 +195,7 @@ pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
 }
 
 /// Sets how a wait goes: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
-/// default. Any thread; returns as leasehold_lock_set_ttl_ms(), LEASEHOLD_ERR_BAD_ARGUMENT also for
-/// a mode that there is not.
+/// default; LEASEHOLD_ERR_BAD_ARGUMENT also for a mode that there is not. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
     lock: *mut leasehold_lock,
@@ -220,9 +214,9 @@ pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
 
 /// Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
 /// length, the first one up to `first_ms` and the others up to twice as much each time, none longer
-/// than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms on
-/// Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
-/// LEASEHOLD_WAIT_MODE_SPIN. Any thread; returns as leasehold_lock_set_ttl_ms().
+/// than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms
+/// on Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
+/// LEASEHOLD_WAIT_MODE_SPIN. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
     lock: *mut leasehold_lock,
@@ -272,8 +266,7 @@ pub unsafe extern "C" fn leasehold_lock_try_acquire(
 /// LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
 /// the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
 /// thread took the lock that is held; others as leasehold_lock_try_acquire(). The call ends by the
-/// wait or by io_timeout (see leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the
-/// network does. Once the store has
+/// wait or by io_timeout, whichever is later, whatever the network does. Once the store has
 /// answered this client, a wait outlasts an outage of it. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_acquire(
@@ -307,9 +300,7 @@ pub unsafe extern "C" fn leasehold_lock_acquire_unless(
 }
 
 /// The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
-/// LEASEHOLD_FOREVER waits without limit. The function may be NULL.
-///
-/// Returns as leasehold_lock_acquire_unless(). Any thread.
+/// LEASEHOLD_FOREVER waits without limit. The function may be NULL. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_acquire_within(
     lock: *mut leasehold_lock,
@@ -328,7 +319,6 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
 /// may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
 /// LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
 /// program that attached it has extended it first. The token alone is enough to release the lock.
-///
 /// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_attach(
@@ -346,9 +336,8 @@ pub unsafe extern "C" fn leasehold_lock_attach(
     })
 }
 
-/// Looks who has the lock, without touching it.
-///
-/// Any thread. Errors: what kept the store from answering, by io_timeout.
+/// Looks who has the lock, without touching it. Any thread. Errors: what kept the store from
+/// answering, by io_timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_inspect(
     lock: *mut leasehold_lock,

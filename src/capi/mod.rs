@@ -32,7 +32,6 @@ pub mod lease;
 pub mod lock;
 pub mod lock_state;
 pub mod log;
-pub mod version;
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@
 //! the table only, so that nobody's call loses its object.
 //!
 //! A forked child may have inherited the table's mutex in any state. So it gets a table of its own,
-//! whose objects are numbered on from its parent's: a handle of the parent's stays recognizable, and
-//! is told apart from a wrong one.
+//! whose objects are numbered on from its parent's: a handle of the parent's is told apart from a
+//! wrong one.
 
 use std::any::{Any, type_name};
 use std::collections::BTreeMap;

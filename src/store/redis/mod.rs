@@ -40,7 +40,6 @@ use crate::config::{Config, RedisConfig, Servers};
 use crate::error::Error;
 use crate::token::Token;
 
-/// The longest pause of a waiter that asks again and again.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
 pub(crate) struct RedisStore {

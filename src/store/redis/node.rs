@@ -186,7 +186,6 @@ impl Node {
         rest.times = rest.times.saturating_add(1);
     }
 
-    /// Owes it gives that could not be sent, or were not carried out.
     pub(in crate::store) fn owe(&self, gives: &[Request<'_>]) {
         for give in gives {
             if let Request::Give { name, token, fence, ttl } = *give

@@ -21,7 +21,6 @@ pub(super) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
     let _ = nix::poll::poll(&mut fds, timeout.unwrap_or(PollTimeout::ZERO));
 }
 
-/// Calls a thread that polls.
 pub(super) struct Bell(Option<(UnixDatagram, UnixDatagram)>);
 
 impl Bell {

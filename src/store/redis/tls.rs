@@ -47,7 +47,6 @@ pub(super) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// What the certificate of a server must be for.
 pub(super) fn server(address: &Address) -> Result<ServerName<'static>, Error> {
     let host = match address {
         Address::Tcp { host, .. } => host.clone(),

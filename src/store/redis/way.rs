@@ -45,7 +45,6 @@ impl Way {
         })
     }
 
-    /// Which of them wakes the waiters for a name.
     pub(super) fn endpoints(&self, prefix: &[u8]) -> Box<dyn Endpoints> {
         match self {
             Way::One(target) => Box::new(OneEndpoint(Arc::clone(target))),

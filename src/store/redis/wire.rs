@@ -35,7 +35,6 @@ pub(super) struct Wire {
     pub(super) unread: Unread,
 }
 
-/// Room for the replies of every day.
 const INBOX: usize = 1024;
 
 /// After so much, time and other connections are looked at: a server may send faster than we read.

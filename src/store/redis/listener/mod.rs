@@ -44,11 +44,9 @@ const LEAST_REST: Duration = Duration::from_millis(100);
 /// Takes the payload of a message; whether it says anything.
 type Hear<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 
-/// Which server wakes the waiters for a name.
 pub(super) trait Endpoints: Send + Sync {
     fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error>;
 
-    /// Finds them, where they are not known yet.
     fn find(&self, _name: &[u8], _deadline: Deadline) -> Result<(), Error> {
         Ok(())
     }
@@ -348,7 +346,6 @@ impl store::Listener for Listener {
     /// What lies there already is heard even if that moment has passed.
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         let Some(mut subscriptions) = self.subscriptions.enter(Deadline::at(until)) else {
-            // Another thread listens.
             return Ok(Vec::new());
         };
         loop {

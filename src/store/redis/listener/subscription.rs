@@ -43,7 +43,6 @@ pub(super) struct Subscription {
     pub(super) changes: Vec<(u16, Change)>,
 }
 
-/// What became of the channel of a slot.
 pub(super) enum Change {
     Opened,
     Closed,

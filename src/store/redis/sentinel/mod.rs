@@ -26,7 +26,6 @@ use crate::sync::{Mutex, MutexGuard, Turnstile};
 
 /// How often the news are read, at most: a system call.
 pub(super) const NEWS_EVERY: Duration = Duration::from_millis(250);
-/// How often a listener without news looks for a Sentinel that tells them.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// For how long, at most: nobody listens meanwhile.
 const SEARCH: Duration = Duration::from_millis(500);
@@ -46,7 +45,6 @@ pub(super) struct WatchedMaster {
 #[derive(Default)]
 struct State {
     known: Option<Master>,
-    /// Before the next connection is made, the Sentinels are asked.
     doubted: bool,
     /// The number of the newest configuration; an older one is not believed.
     epoch: u64,

@@ -7,14 +7,13 @@ use redis::Value;
 
 use super::dialect::guard::Guard;
 use super::dialect::keys::SLOTS;
-use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup};
+use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup, look};
 use super::listener::Listener;
 use super::route::{Carried, Gives, Heard, Route};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Lane, Listener as _, Look, Outcome, Request, unguarded};
 
-/// Packs what is asked, and reads the replies.
 pub(super) struct Codec<D> {
     pub(super) dialect: D,
     pub(super) listener: Arc<Listener>,
@@ -64,10 +63,6 @@ impl<D: Dialect> Gives for Codec<D> {
         let Answer { reply, sent, server, by } = Codec::read(self, &give, carried)?;
         Ok(Answer { reply: D::given(reply), sent, server, by })
     }
-
-    fn lacks_lock(&self, reply: &Value) -> bool {
-        D::lacks_lock(reply)
-    }
 }
 
 pub(super) struct Deployment<D> {
@@ -80,7 +75,7 @@ impl<D: Dialect> Deployment<D> {
         let batch = self.codec.dialect.format().pack_look(name);
         let none = || Err(Error::bare(ErrorKind::Protocol));
         let said = self.ask(&batch, deadline).next().unwrap_or_else(none);
-        self.codec.dialect.read_look(said?)
+        look::read(said?, D::FENCE)
     }
 
     fn guard(&self) -> Result<Guard, Error> {
@@ -90,18 +85,14 @@ impl<D: Dialect> Deployment<D> {
     /// Whether there is any marker: none is on a server that is new, or came back empty.
     pub(super) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
         let guard = self.guard()?;
-        let mut any = false;
-        for carried in self.ask(&guard.pack_look(0..SLOTS), deadline) {
-            any |= guard.read_look(carried?)?;
-        }
-        Ok(any)
+        let mut said = self.ask(&guard.pack_init(0..SLOTS, None), deadline);
+        said.try_fold(false, |any, carried| Ok(guard.read_init(carried?)? || any))
     }
 
-    /// Writes the markers of a new deployment.
     pub(super) fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
         let guard = self.guard()?;
-        let mut said = self.ask(&guard.pack_init(0..SLOTS, force), deadline);
-        said.try_for_each(|carried| guard.read_init(carried?))
+        let mut said = self.ask(&guard.pack_init(0..SLOTS, Some(force)), deadline);
+        said.try_for_each(|carried| guard.read_init(carried?).map(drop))
     }
 
     fn ask(
@@ -110,9 +101,6 @@ impl<D: Dialect> Deployment<D> {
         deadline: Deadline,
     ) -> impl Iterator<Item = Result<Value, Error>> + use<D> {
         let carried = self.route.carry(Lane::Caller, batch, deadline);
-        carried.into_iter().map(|carried| match carried {
-            Ok(heard) => Ok(heard.value),
-            Err(failure) => Err(failure.error),
-        })
+        carried.into_iter().map(|carried| Ok(carried.map_err(|failure| failure.error)?.value))
     }
 }

@@ -14,9 +14,7 @@ use crate::token::Token;
 /// Replies that one connection may owe; before more is owed, they are read.
 pub(super) const MOST: usize = 64;
 
-/// What a reply is about that nobody waits for.
 pub(super) enum Subject {
-    /// Nobody wants to know.
     Nothing,
     /// A give in the outbox.
     Give(u64, Identity),
@@ -32,7 +30,6 @@ pub(super) struct Owing {
     by: Deadline,
 }
 
-/// What one connection owes, in the order in which the replies will come.
 pub(super) struct Unread {
     replies: VecDeque<Owing>,
     /// Where it is told what became of them.
@@ -80,32 +77,29 @@ impl Unread {
 
     /// The last `count` replies belong to requests that were not sent at all.
     pub(super) fn take_back(&mut self, count: usize, error: &Error) {
-        for owing in self.replies.split_off(self.replies.len() - count) {
-            if let Subject::Give(id, _) = owing.subject {
-                let not_done = Err(Failure::not_done(error.clone()));
-                self.outbox.answered(id, Some(self.on), &not_done);
-            }
-        }
-        self.tell();
+        self.lose(self.len() - count, |_| Failure::not_done(error.clone()));
     }
-}
 
-/// An outcome that nobody knows.
-impl Drop for Unread {
-    fn drop(&mut self) {
-        if self.is_empty() {
-            return;
-        }
-        self.outbox.owes(self.on, None);
-        for Owing { subject, sent, .. } in self.replies.drain(..) {
+    fn lose(&mut self, from: usize, why: impl Fn(Moment) -> Failure) {
+        let lost = self.replies.split_off(from);
+        self.tell();
+        for Owing { subject, sent, .. } in lost {
             match subject {
                 Subject::Nothing => {}
                 Subject::Vote(token) => self.outbox.heard(token, self.on, false),
                 Subject::Give(id, _) => {
-                    let lost = Error::new(ErrorKind::NoAnswer, "the connection was given up");
-                    self.outbox.answered(id, Some(self.on), &Err(Failure::unknown(lost, sent)));
+                    self.outbox.answered(id, Some(self.on), &Err(why(sent)));
                 }
             }
+        }
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        if !self.is_empty() {
+            let lost = Error::new(ErrorKind::NoAnswer, "the connection was given up");
+            self.lose(0, |sent| Failure::unknown(lost.clone(), sent));
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::keys::Keys;
+use super::Format;
+use super::keys::{Keys, slot, write_marker};
 use super::script::Script;
-use super::{Copies, Format};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Request, millis};
 
-/// Calls that are sent in one write.
 #[derive(Default)]
 pub(in crate::store::redis) struct Batch<'a> {
     pub(in crate::store::redis) bytes: Vec<u8>,
@@ -21,14 +20,12 @@ pub(in crate::store::redis) struct Batch<'a> {
     pub(in crate::store::redis) look: Option<&'a [u8]>,
 }
 
-/// One argument of a script.
 #[derive(Clone, Copy)]
 pub(super) enum Arg<'a> {
     Text(&'a [u8]),
     Number(u64),
 }
 
-/// One call within a batch's bytes.
 #[derive(Clone)]
 pub(in crate::store::redis) struct Call<'a> {
     /// None where it is another command.
@@ -93,19 +90,6 @@ impl<'a> Batch<'a> {
         self.calls.push(Call { script, request: of, start, end, is_awaited: false });
     }
 
-    /// Has the server wait for its replicas after the last call, before it does anything else on
-    /// that connection.
-    pub(super) fn wait(&mut self, copies: Copies) {
-        let Some(call) = self.calls.last_mut() else { return };
-        head(&mut self.bytes, b'*', 3);
-        bulk(&mut self.bytes, b"WAIT");
-        number(&mut self.bytes, copies.count.into());
-        // 0 would wait for ever.
-        number(&mut self.bytes, millis(copies.patience).max(1));
-        (call.end, call.is_awaited) = (self.bytes.len(), true);
-    }
-
-    /// How many replies come to all of it.
     pub(in crate::store::redis) fn replies(&self) -> usize {
         self.calls.len() + self.calls.iter().filter(|call| call.is_awaited).count()
     }
@@ -116,7 +100,6 @@ impl<'a> Batch<'a> {
         scripts.flat_map(|script| [Some(script), script.follower]).flatten()
     }
 
-    /// Commands that load its scripts.
     pub(in crate::store::redis) fn loads(&self) -> Batch<'static> {
         let mut sources: Vec<_> = self.scripts().map(|script| script.source).collect();
         sources.sort_unstable();
@@ -125,7 +108,6 @@ impl<'a> Batch<'a> {
         sources.into_iter().fold(Batch::default(), load)
     }
 
-    /// What is sent to a server of this run.
     pub(in crate::store::redis) fn for_run(
         &self,
         run: Option<&RunId>,
@@ -142,7 +124,6 @@ impl<'a> Batch<'a> {
         Ok(Cow::Owned(bytes))
     }
 
-    /// Some of the calls of this batch as a batch of their own.
     pub(in crate::store::redis) fn only(&self, indices: &[usize]) -> Batch<'a> {
         let Batch { is_asking, look, .. } = *self;
         let mut batch = Batch { is_asking, look, ..Batch::default() };
@@ -150,7 +131,6 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// This one, and then another.
     pub(in crate::store::redis) fn and(mut self, other: &Batch<'a>) -> Batch<'a> {
         other.calls.iter().for_each(|call| self.add(other, call));
         self
@@ -200,31 +180,27 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Packs calls about names, one after the other.
 pub(super) struct Packer<'f, 'a> {
     format: &'f Format,
     keys: Keys,
     marker: Vec<u8>,
-    longest: u64,
     request: Option<Request<'a>>,
     pub(super) batch: Batch<'a>,
 }
 
 impl<'f, 'a> Packer<'f, 'a> {
     pub(super) fn new(format: &'f Format, calls: usize) -> Packer<'f, 'a> {
-        let longest = format.guard.map_or(0, |guard| millis(guard.max_ttl));
         // Room for everyday names, so that packing them copies nothing twice.
         let (bytes, calls) = (Vec::with_capacity(calls * 320), Vec::with_capacity(calls));
         let batch = Batch { bytes, calls, ..Batch::default() };
-        Packer { format, keys: Keys::new(), marker: Vec::new(), longest, request: None, batch }
+        Packer { format, keys: Keys::new(), marker: Vec::new(), request: None, batch }
     }
 
-    /// The calls that follow are about this name, and for this request.
     pub(super) fn begin(&mut self, name: &[u8], request: Option<Request<'a>>) {
         self.request = request;
         self.keys.write(&self.format.prefix, name);
         if let Some(guard) = self.format.guard {
-            guard.write_marker(&mut self.marker, &self.keys.lock);
+            write_marker(&mut self.marker, guard.clustered.then(|| slot(&self.keys.lock)));
         }
     }
 
@@ -232,22 +208,29 @@ impl<'f, 'a> Packer<'f, 'a> {
     pub(super) fn call(&mut self, script: &'static Script, keys: usize, args: &[Arg<'_>]) {
         let Keys { lock, side, queue } = &self.keys;
         let all: [&[u8]; 3] = [lock, side, queue];
-        let guarding = script.is_guarded.then_some((&self.marker[..], self.longest));
+        let guard = self.format.guard.filter(|_| script.is_guarded);
+        let guarding = guard.map(|guard| (&self.marker[..], millis(guard.max_ttl)));
         self.batch.push(script, self.request, &all[..keys], guarding, args);
     }
 
     /// The same, followed by WAIT where replicas are waited for.
     pub(super) fn replicated(&mut self, script: &'static Script, keys: usize, args: &[Arg<'_>]) {
         self.call(script, keys, args);
-        if let Some(copies) = self.format.copies {
-            self.batch.wait(copies);
+        if let (Some(copies), Some(call)) = (self.format.copies, self.batch.calls.last_mut()) {
+            let bytes = &mut self.batch.bytes;
+            head(bytes, b'*', 3);
+            bulk(bytes, b"WAIT");
+            number(bytes, copies.count.into());
+            // 0 would wait for ever.
+            number(bytes, millis(copies.patience).max(1));
+            (call.end, call.is_awaited) = (bytes.len(), true);
         }
     }
 }
 
 fn head(bytes: &mut Vec<u8>, sign: u8, count: usize) {
     bytes.push(sign);
-    bytes.extend_from_slice(Decimal::of(count as u64).digits());
+    bytes.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
     bytes.extend_from_slice(b"\r\n");
 }
 
@@ -258,39 +241,14 @@ fn bulk(bytes: &mut Vec<u8>, text: &[u8]) {
 }
 
 fn number(bytes: &mut Vec<u8>, value: u64) {
-    bulk(bytes, Decimal::of(value).digits());
+    bulk(bytes, itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A text at the start of the bytes, and what follows it.
 fn split_bulk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'\r')?;
     let length = std::str::from_utf8(bytes.get(1..end)?).ok()?.parse().ok()?;
     let (text, rest) = bytes.get(end + 2..)?.split_at_checked(length)?;
     Some((text, rest.get(2..)?))
-}
-
-/// A number as text, without an allocation.
-pub(super) struct Decimal {
-    digits: [u8; 20],
-    start: usize,
-}
-
-impl Decimal {
-    pub(super) fn of(mut number: u64) -> Decimal {
-        let mut decimal = Decimal { digits: [0; 20], start: 20 };
-        loop {
-            decimal.start -= 1;
-            decimal.digits[decimal.start] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                return decimal;
-            }
-        }
-    }
-
-    pub(super) fn digits(&self) -> &[u8] {
-        &self.digits[self.start..]
-    }
 }
 
 #[cfg(test)]
@@ -299,13 +257,6 @@ mod tests {
 
     static SCRIPT: Script = Script::new("return 1");
     static GUARDED: Script = Script::new("return 2").guarded();
-
-    #[test]
-    fn numbers_are_written_as_everybody_writes_them() {
-        for number in [0, 7, 10, 86_400_000, u64::MAX] {
-            assert_eq!(Decimal::of(number).digits(), number.to_string().as_bytes());
-        }
-    }
 
     #[test]
     fn calls_are_packed_as_the_crate_packs_them() {

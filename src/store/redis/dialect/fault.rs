@@ -17,48 +17,32 @@ pub(in crate::store::redis) fn server(error: &ServerError) -> Error {
     Error::new(server_kind(code, details), format!("{code} {details}").trim_end().to_owned())
 }
 
+/// Servers before 7.0 wrap what went wrong inside a script in a message of their own.
 fn server_kind(code: &str, details: &str) -> ErrorKind {
-    if let Some(kind) = by_code(code) {
-        return kind;
-    }
-    // Servers before 7.0 wrap what went wrong inside a script in a message of their own.
-    let mut wrapped =
-        details.split([' ', ':']).filter_map(|word| by_code(word.trim_start_matches('-')));
-    let said = || SAID.iter().find(|(text, _)| details.contains(text)).map(|(_, kind)| *kind);
-    wrapped.next().or_else(said).unwrap_or(ErrorKind::Protocol)
+    let is_said = |text: &&str| code == *text || details.contains(*text);
+    let found = SAID.iter().find(|(_, texts)| texts.iter().any(is_said));
+    found.map_or(ErrorKind::Protocol, |(kind, _)| *kind)
 }
 
-/// What servers say without a code of its own.
-const SAID: [(&str, ErrorKind); 10] = [
-    ("can't run this command", ErrorKind::Permission),
-    ("can't access", ErrorKind::Permission),
-    ("ACL failure", ErrorKind::Permission),
-    ("no permissions", ErrorKind::Permission),
-    ("max number of clients", ErrorKind::Unavailable),
-    ("attempted to access a non local key", ErrorKind::Unavailable),
+/// The codes of servers, and what they say without a code of its own.
+const SAID: [(ErrorKind, &[&str]); 13] = [
+    (ErrorKind::Auth, &["NOAUTH", "WRONGPASS", "invalid password"]),
+    (ErrorKind::Auth, &["without any password configured"]),
+    (ErrorKind::Permission, &["NOPERM", "can't run this command", "can't access"]),
+    (ErrorKind::Permission, &["ACL failure", "no permissions"]),
+    (ErrorKind::WrongType, &["WRONGTYPE"]),
+    (ErrorKind::ReadOnly, &["READONLY"]),
+    (ErrorKind::OutOfMemory, &["OOM"]),
+    (ErrorKind::Unavailable, &["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"]),
+    (ErrorKind::Unavailable, &["MISCONF", "NOREPLICAS", "max number of clients"]),
+    (ErrorKind::Unavailable, &["attempted to access a non local key"]),
+    // It was loaded and the call sent again already: somebody keeps flushing the scripts.
+    (ErrorKind::Unavailable, &["NOSCRIPT"]),
     // From our own scripts: one of the clocks is wrong, until somebody sets it.
-    ("clock is more than an hour ahead", ErrorKind::Unavailable),
-    ("invalid password", ErrorKind::Auth),
-    ("without any password configured", ErrorKind::Auth),
-    ("DB index", ErrorKind::BadArgument),
+    (ErrorKind::Unavailable, &["clock is more than an hour ahead"]),
+    (ErrorKind::BadArgument, &["DB index"]),
 ];
 
-fn by_code(code: &str) -> Option<ErrorKind> {
-    Some(match code {
-        "NOAUTH" | "WRONGPASS" => ErrorKind::Auth,
-        "NOPERM" => ErrorKind::Permission,
-        "WRONGTYPE" => ErrorKind::WrongType,
-        "READONLY" => ErrorKind::ReadOnly,
-        "OOM" => ErrorKind::OutOfMemory,
-        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MISCONF"
-        | "NOREPLICAS" => ErrorKind::Unavailable,
-        // It was loaded and the call sent again already: somebody keeps flushing the scripts.
-        "NOSCRIPT" => ErrorKind::Unavailable,
-        _ => return None,
-    })
-}
-
-/// An error on the way to or from the server.
 pub(in crate::store::redis) fn io(what: &str, error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ErrorKind::NoAnswer,
@@ -72,7 +56,6 @@ pub(in crate::store::redis) fn io(what: &str, error: &io::Error) -> Error {
     Error::new(kind, format!("{what}: {error}"))
 }
 
-/// Bytes that are no reply.
 pub(in crate::store::redis) fn reply(error: &RedisError) -> Error {
     Error::new(ErrorKind::Protocol, format!("the reply cannot be read: {error}"))
 }

@@ -1,21 +1,13 @@
--- Decides whether a server may grant. A server that came back without its data, or with older data,
--- knows nothing of leases that still run. Stands in front of the scripts that ask.
+-- Decides whether a server may grant, as docs/protocol.md says under "Lost data". Stands in front of
+-- the scripts that ask.
 --
--- The last key is the marker, which has no ttl. Where it is missing, or names another run than the
--- one that is asked, data may have been lost, and the server grants nothing for as long as a lease
--- from before can last: the marker's longest ttl, or without a marker the asking client's, so all
--- clients should be set to the same one. That counts from the first call, since nothing else tells
--- of the loss.
---
--- KEYS[last]  the marker: "<run id of the server> <end of its quarantine in server µs> <longest ttl
---             in ms>"
+-- KEYS[last]  the marker, which has no ttl
 -- ARGV[1]     the run id of the server at the other end of this connection, 40 hex digits
 -- ARGV[2]     the longest ttl that this client allows, in milliseconds
 -- The arguments after these are the script's own.
 --
 -- Replies  "Q <ms left> <server time in µs>"  in quarantine; the marker is written
---          "T <longest ttl in ms>"            the marker's longest ttl is less than this client's,
---                                             whose leases would outlast a quarantine
+--          "T <longest ttl in ms>"            the marker's, and less than this client's
 
 local MARKER, RUN, MAX_TTL = KEYS[#KEYS], ARGV[1], tonumber(ARGV[2])
 local ARGV = { unpack(ARGV, 3) }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::keys::{MARKER, slot, write_marker};
+use super::keys::{MARKER, write_marker};
 use super::{Arg, Batch, Script, Words, script, unreadable};
 use crate::error::{Error, ErrorKind};
 use crate::store::millis;
@@ -13,7 +13,6 @@ static INIT: Script = script!("guard.lua", "init.lua").guarded();
 /// Begins the quarantine of a server that may have lost data, where it has not begun.
 static BEGIN: Script = script!("guard.lua", "guarded.lua").guarded();
 
-/// How the servers of a store are guarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::store::redis) struct Guard {
     /// The longest ttl that a client takes, and so how long a quarantine lasts.
@@ -22,18 +21,10 @@ pub(in crate::store::redis) struct Guard {
     pub(in crate::store::redis) clustered: bool,
 }
 
-/// What guard.lua answers in place of a script: for how long the server grants nothing, and its
-/// clock in microseconds; or why it never will.
-pub(super) type Refusal = Result<(Duration, u64), Error>;
-
 impl Guard {
-    /// The marker for a lock with this key.
-    pub(super) fn write_marker(self, marker: &mut Vec<u8>, lock: &[u8]) {
-        write_marker(marker, self.clustered.then(|| slot(lock)));
-    }
-
-    /// Reads a reply that begins with `Q` or `T`; `None` if it is neither.
-    pub(super) fn read(self, text: &[u8]) -> Option<Refusal> {
+    /// Reads what guard.lua answers in place of a script: for how long the server grants nothing, and
+    /// its clock in microseconds; or why it never will. `None` if it is no such answer.
+    pub(super) fn read(self, text: &[u8]) -> Option<Result<(Duration, u64), Error>> {
         let mut words = Words(Some(text));
         match words.word()? {
             b"Q" => Some(Ok((Duration::from_millis(words.number()?), words.number()?))),
@@ -50,21 +41,15 @@ impl Guard {
         }
     }
 
-    /// Calls that let a new store grant at once: of a Cluster, one for each of these slots; else one.
+    /// Calls that let a new store grant at once, perhaps by force, or only look whether it is new: of
+    /// a Cluster, one for each of these slots; else one.
     pub(in crate::store::redis) fn pack_init(
         self,
         slots: impl IntoIterator<Item = u16>,
-        force: bool,
+        force: Option<bool>,
     ) -> Batch<'static> {
-        self.pack(&INIT, slots, &[Arg::Number(force.into())])
-    }
-
-    /// The same to see whether it looks new.
-    pub(in crate::store::redis) fn pack_look(
-        self,
-        slots: impl IntoIterator<Item = u16>,
-    ) -> Batch<'static> {
-        self.pack(&INIT, slots, &[Arg::Text(b"look")])
+        let mode: &[u8] = force.map_or(b"look", |force| if force { b"1" } else { b"0" });
+        self.pack(&INIT, slots, &[Arg::Text(mode)])
     }
 
     fn pack(
@@ -91,19 +76,12 @@ impl Guard {
         (!self.clustered).then(|| self.pack(&BEGIN, [], &[]))
     }
 
-    /// Whether a server has a marker, where it is only looked at.
-    pub(in crate::store::redis) fn read_look(self, value: Value) -> Result<bool, Error> {
-        match value {
-            Value::BulkString(text) if text == b"M" => Ok(true),
-            Value::BulkString(text) if text == b"N" => Ok(false),
-            value => self.read_init(value).map(|()| true),
-        }
-    }
-
-    pub(in crate::store::redis) fn read_init(self, value: Value) -> Result<(), Error> {
+    /// Whether a server has a marker now.
+    pub(in crate::store::redis) fn read_init(self, value: Value) -> Result<bool, Error> {
         match value {
             Value::ServerError(error) => Err(INIT.explain(&error)),
-            Value::BulkString(text) if text == b"I" => Ok(()),
+            Value::BulkString(text) if text == b"I" || text == b"M" => Ok(true),
+            Value::BulkString(text) if text == b"N" => Ok(false),
             Value::BulkString(text) => {
                 let (left, _) = self.read(&text).ok_or_else(|| unreadable(&text))??;
                 Err(quarantined(left))
@@ -113,7 +91,6 @@ impl Guard {
     }
 }
 
-/// Whether this declares a server new.
 pub(in crate::store::redis) fn is_init(batch: &Batch<'_>) -> bool {
     batch.scripts().any(|script| std::ptr::eq(script, &raw const INIT))
 }
@@ -129,7 +106,6 @@ pub(in crate::store::redis) fn guarded_by_others() -> Error {
     )
 }
 
-/// Why nothing is granted.
 pub(super) fn quarantined(left: Duration) -> Error {
     let left = left.as_millis().div_ceil(1000);
     Error::new(
@@ -163,9 +139,9 @@ mod tests {
 
     #[test]
     fn a_cluster_is_told_in_each_slot_and_a_server_once() {
-        let all = GUARD.pack_init(0..100, false);
+        let all = GUARD.pack_init(0..100, Some(false));
         assert_eq!(all.calls.len(), 100);
-        let one = Guard { clustered: false, ..GUARD }.pack_init([], true);
+        let one = Guard { clustered: false, ..GUARD }.pack_init([], Some(true));
         let said = one.for_run(Some(&[b'a'; 40])).unwrap().into_owned();
         let said = String::from_utf8(said).unwrap();
         assert!(said.ends_with("\r\n$5\r\n60000\r\n$1\r\n1\r\n"), "{said}");

@@ -1,8 +1,7 @@
 -- Asks the guard, behind guard.lua, whose "Q ..." and "T ..." are replies of the script then.
 --
 -- A claim is confirmed whatever the guard says: it is sent only for a lease that is valid, so nobody
--- else was granted the lock meanwhile, and it is refused where the lock is not the token's any more.
--- It begins the quarantine as the others do, and goes on if that fails.
+-- else was granted the lock meanwhile.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

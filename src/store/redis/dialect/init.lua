@@ -1,12 +1,10 @@
--- Declares a server new, so that it grants at once, without the quarantine: it cannot tell by itself
--- whether it is new or came back empty while leases were running. Behind guard.lua.
+-- Declares a server new, so that it grants at once, without the quarantine. Behind guard.lua.
 --
 -- ARGV[1]  "1" to end a quarantine too, "0" not to; "look" to write nothing
 --
 -- Replies  "I"          it may grant, for this client's longest ttl or a longer one
---          "M" and "N"  to "look": it has a marker, or none, as a new server has
---          "Q ..."      its quarantine runs: it may have lost data, or it came back since it was last
---                       declared and is now to allow a longer ttl
+--          "M" and "N"  to "look": it has a marker, or none
+--          "Q ..."      its quarantine runs
 --          an error: whether it may grant has not changed
 --
 -- Safe to send twice.
@@ -31,8 +29,8 @@ if marker and ARGV[1] ~= '1' then
       return string.format('Q %.0f %.0f', math.ceil((over - now) / 1000), now)
     end
   end
-  local ours = MAX_TTL
   -- refusal() must not object to the marker's longest ttl, which is about to change.
+  local ours = MAX_TTL
   MAX_TTL = math.min(MAX_TTL, marker.longest)
   local refused = refusal(now)
   if refused then

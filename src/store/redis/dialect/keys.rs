@@ -1,13 +1,14 @@
 //! The keys of a name.
 //!
-//! The lock's key is the name itself, so that any client that does SET NX PX and
-//! compare-and-delete can share the lock. The side key and the queue land in the same Cluster slot
-//! for every name: with the name's own hash tag where it has one, else with the whole name as the
-//! tag, and where a stray brace makes that impossible, with a number as the tag that falls into the
-//! slot.
+//! The side key and the queue land in the slot of the lock for every name: with the name's own hash
+//! tag where it has one, else with the whole name as the tag, and where a stray brace makes that
+//! impossible, with a number as the tag that falls into the slot.
 
 use once_cell::race::OnceBox;
+
 pub(in crate::store::redis) const SLOTS: u16 = 16384;
+/// Up to this one, there is a number in each slot.
+const LAST_NUMBER: u32 = 109_757;
 
 /// The keys of one name, in buffers that serve for one name after the other.
 pub(super) struct Keys {
@@ -16,12 +17,10 @@ pub(super) struct Keys {
     pub(super) queue: Vec<u8>,
 }
 
-/// Room for the key of an everyday name.
-const KEY: usize = 96;
-
 impl Keys {
     pub(super) fn new() -> Keys {
-        let [lock, side, queue] = [(); 3].map(|()| Vec::with_capacity(KEY));
+        // Room for the keys of an everyday name.
+        let [lock, side, queue] = [(); 3].map(|()| Vec::with_capacity(96));
         Keys { lock, side, queue }
     }
 
@@ -46,7 +45,6 @@ impl Keys {
             key.push(b'{');
             key.extend_from_slice(tag);
             key.push(b'}');
-            // Where the tag is the whole of the name, it need not be repeated.
             if !is_all {
                 key.extend_from_slice(&self.lock);
             }
@@ -74,7 +72,6 @@ pub(super) fn write_marker(marker: &mut Vec<u8>, slot: Option<u16>) {
     }
 }
 
-/// Where a Cluster keeps a key.
 pub(in crate::store::redis) fn slot(key: &[u8]) -> u16 {
     let hashed = hash_tag(key).unwrap_or(key);
     let crc = hashed.iter().fold(0u16, |crc, byte| {
@@ -85,7 +82,6 @@ pub(in crate::store::redis) fn slot(key: &[u8]) -> u16 {
     crc % SLOTS
 }
 
-/// Where a Cluster keeps the lock of a name.
 pub(in crate::store::redis) fn slot_behind(prefix: &[u8], name: &[u8]) -> u16 {
     match prefix {
         [] => slot(name),
@@ -93,22 +89,14 @@ pub(in crate::store::redis) fn slot_behind(prefix: &[u8], name: &[u8]) -> u16 {
     }
 }
 
-/// A number whose digits hash to a slot. All of them are found at once, when the first name asks
-/// that needs one: some 160,000 hashes, a few milliseconds.
+/// The smallest number whose digits hash to a slot. All of them are found at once, when the first
+/// name asks that needs one: in a few milliseconds.
 pub(in crate::store::redis) fn number_in_slot(slot_wanted: u16) -> String {
     static NUMBERS: OnceBox<Vec<u32>> = OnceBox::new();
     let numbers = NUMBERS.get_or_init(|| {
-        let mut numbers = vec![u32::MAX; usize::from(SLOTS)];
-        let mut missing = SLOTS;
-        for number in 0.. {
-            let place = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
-            if *place == u32::MAX {
-                *place = number;
-                missing -= 1;
-            }
-            if missing == 0 {
-                break;
-            }
+        let mut numbers = vec![0; usize::from(SLOTS)];
+        for number in (0..=LAST_NUMBER).rev() {
+            numbers[usize::from(slot(number.to_string().as_bytes()))] = number;
         }
         Box::new(numbers)
     });
@@ -155,7 +143,7 @@ mod tests {
     #[test]
     fn every_slot_has_a_marker_of_its_own_in_it() {
         let mut marker = Vec::new();
-        for of in (0..SLOTS).step_by(61) {
+        for of in 0..SLOTS {
             write_marker(&mut marker, Some(of));
             assert_eq!(slot(&marker), of);
         }

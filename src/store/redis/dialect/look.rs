@@ -21,7 +21,7 @@ impl Format {
 }
 
 /// `own`: which word of the side key is the fence of the lock's holder.
-pub(super) fn read(value: Value, own: usize) -> Result<Look, Error> {
+pub(in crate::store::redis) fn read(value: Value, own: usize) -> Result<Look, Error> {
     let values = match value {
         Value::ServerError(error) => return Err(LOOK.explain(&error)),
         Value::Array(values) => values,

@@ -5,7 +5,7 @@ mod batch;
 pub(super) mod fault;
 pub(super) mod guard;
 pub(super) mod keys;
-mod look;
+pub(super) mod look;
 pub(super) mod native;
 pub(super) mod notice;
 pub(in crate::store) mod quorum;
@@ -16,19 +16,20 @@ use std::time::Duration;
 
 use redis::Value;
 
-use self::batch::{Arg, Decimal, Packer};
+use self::batch::{Arg, Packer};
 pub(super) use self::batch::{Batch, RunId};
-use self::guard::{Guard, Refusal};
+use self::guard::Guard;
 pub(super) use self::script::Script;
 use self::script::script;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Look, Reply, Request, millis};
+use crate::store::{Failure, Reply, Request, millis};
 
-/// What is asked in the words of one kind of store, and what its replies mean.
 pub(super) trait Dialect: Send + Sync + 'static {
     type Request<'a>;
     type Reply;
+    /// Which word of the side key is the fence of the lock's holder.
+    const FENCE: usize;
 
     fn format(&self) -> &Format;
 
@@ -38,8 +39,8 @@ pub(super) trait Dialect: Send + Sync + 'static {
         wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
     ) -> Batch<'a>;
 
-    /// What a script's reply means to the request that it answers, and the server's clock in
-    /// microseconds, or 0 where it does not tell. With the reply comes what the server said to WAIT.
+    /// What a script's reply means, and the server's clock in microseconds, or 0 where it does not
+    /// tell. With the reply comes what the server said to WAIT.
     fn read(
         &self,
         request: &Self::Request<'_>,
@@ -47,37 +48,31 @@ pub(super) trait Dialect: Send + Sync + 'static {
         sent: Moment,
     ) -> Result<(Self::Reply, u64), Failure>;
 
-    fn read_look(&self, value: Value) -> Result<Look, Error>;
-
     /// A give that is sent again, or that nobody waits for; `None` if it is none.
     fn give<'a>(give: &Request<'a>) -> Option<Self::Request<'a>>;
 
-    /// What a reply to such a give means.
     fn given(reply: Self::Reply) -> Reply;
-
-    /// Whether a reply to a take or an extension says that the token does not have the lock there.
-    fn lacks_lock(reply: &Value) -> bool;
 }
 
-/// What all locks of one client have in common on one server.
+/// Whether a reply to a take or an extension says that the token does not have the lock there.
+pub(super) fn lacks_lock(reply: &Value) -> bool {
+    match reply {
+        Value::Int(done) => *done == 0,
+        Value::BulkString(text) => text.starts_with(b"B "),
+        _ => false,
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Format {
-    /// Stands before every name.
     pub(super) prefix: Vec<u8>,
-    /// For how long a waiter is granted a lock before it has claimed it.
     pub(super) claim_window: Duration,
-    /// The server grants nothing while it may have lost data.
     pub(super) guard: Option<Guard>,
     /// What grants, and what a grant rests on, is followed by WAIT.
     pub(super) copies: Option<Copies>,
 }
 
 impl Format {
-    /// What a guarded server says instead of doing what it was asked.
-    fn refusal(&self, text: &[u8]) -> Option<Refusal> {
-        self.guard?.read(text)
-    }
-
     /// An error unless replicas have what was granted: it may be there, and must not be relied on.
     fn check_copies(&self, said: Option<&Value>, sent: Moment) -> Result<(), Failure> {
         let checked = self.copies.map_or(Ok(()), |wanted| wanted.check(said));
@@ -95,7 +90,6 @@ pub(super) struct Wakeup<'a> {
     pub(super) is_open: bool,
 }
 
-/// Of a client that was never told anything, and so stands in no queue.
 pub(super) const NO_WAKEUP: Wakeup<'_> = Wakeup { channel: Cow::Borrowed(b""), is_open: false };
 
 /// How many replicas must have a grant before it counts, and how long it may take them.
@@ -106,7 +100,6 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// `None` where no replicas are waited for. `timeout` bounds the whole request.
     pub(super) fn wanted(count: u32, timeout: Duration) -> Option<Copies> {
         // The rest is for the way there and back, and for a second try: WAIT also waits where the
         // call before it did nothing.
@@ -114,13 +107,11 @@ impl Copies {
         (count > 0).then_some(Copies { count, patience })
     }
 
-    /// Whether there are enough, by what the server said to WAIT.
     fn check(self, said: Option<&Value>) -> Result<(), Error> {
-        let Copies { count, .. } = self;
         match said {
-            Some(Value::Int(acknowledged)) if *acknowledged >= i64::from(count) => Ok(()),
+            Some(Value::Int(acknowledged)) if *acknowledged >= i64::from(self.count) => Ok(()),
             Some(Value::Int(acknowledged)) => {
-                let what = format!("{acknowledged} of {count} replicas");
+                let what = format!("{acknowledged} of {} replicas", self.count);
                 Err(Error::new(ErrorKind::NotReplicated, what))
             }
             Some(Value::ServerError(error)) => {
@@ -132,15 +123,14 @@ impl Copies {
     }
 }
 
-/// A token's member in a queue, with the span that it is granted at first and the channel on which
-/// it is told. Empty where the client has no channel, and so no place.
+/// A token's member in a queue. Empty where the client has no channel, and so no place.
 fn write_member(member: &mut Vec<u8>, token: &[u8], span: Duration, channel: &[u8]) {
     member.clear();
     if !channel.is_empty() {
-        let span = Decimal::of(millis(span));
-        [token, b" ", span.digits(), b" ", channel]
-            .iter()
-            .for_each(|part| member.extend_from_slice(part));
+        let mut digits = itoa::Buffer::new();
+        let span = digits.format(millis(span)).as_bytes();
+        let parts = [token, b" ", span, b" ", channel];
+        parts.iter().for_each(|part| member.extend_from_slice(part));
     }
 }
 
@@ -161,7 +151,6 @@ impl<'a> Words<'a> {
         std::str::from_utf8(digits).ok()?.parse().ok()
     }
 
-    /// All that is left, spaces too.
     fn rest(self) -> &'a [u8] {
         self.0.unwrap_or_default()
     }

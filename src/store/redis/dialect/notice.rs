@@ -1,5 +1,4 @@
-//! What clients are told on their channels: hand_over.lua and the quorum's give.lua say how it is
-//! written.
+//! What clients are told on their channels, as hand_over.lua and the quorum's give.lua write it.
 
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use crate::store::Notice;
 /// What the payload of a message says; `None` if it is no notice.
 pub(in crate::store::redis) type ReadNotice = Box<dyn Fn(&[u8]) -> Option<Notice> + Send + Sync>;
 
-/// Reads what a client with this prefix is told.
 pub(in crate::store::redis) fn reader(prefix: &[u8]) -> ReadNotice {
     let prefix = prefix.to_vec();
     Box::new(move |payload| read(payload, &prefix))

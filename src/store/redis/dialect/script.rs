@@ -6,7 +6,6 @@ use redis::ServerError;
 use super::{fault, foreign};
 use crate::error::{Error, ErrorKind};
 
-/// A script of one file, or of several one after the other.
 macro_rules! script {
     ($($file:literal),+) => {
         Script::new(concat!($(include_str!($file)),+))
@@ -38,7 +37,6 @@ impl Script {
         self
     }
 
-    /// What it is called by.
     pub(in crate::store::redis) fn digest(&self) -> &str {
         self.digest.get_or_init(|| Box::new(redis::Script::new(self.source).get_hash().to_owned()))
     }

@@ -1,77 +1,47 @@
-//! A Cluster: each lock is on the server that has its slot, and slots move.
-//!
-//! A server that does not have the slot says so and has done nothing, so the call goes on to the
-//! server that it names, within the same deadline. A call that may have been carried out is never
-//! sent again from here.
+//! A Cluster: each lock is on the server that has its slot, and slots move. A call goes on to the
+//! server that another one names; one that may have been carried out is never sent again from here.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
 
-use super::super::dialect::Batch;
 use super::super::dialect::keys::{slot, slot_behind};
-use super::super::fault;
+use super::super::dialect::{Batch, lacks_lock};
 use super::super::listener::{Endpoint, Endpoints};
+use super::peer::plain;
 use super::single::Pending;
-use super::slots::{Doubt, Elsewhere, Map, Node, elsewhere};
+use super::slots::{Elsewhere, Map, Node, elsewhere};
 use super::{Carried, Gives, Heard, Route};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::Outbox;
-use crate::store::{Failure, Lane, Outcome, Owed, Request};
+use crate::store::{Failure, Lane, Owed};
 
 /// How often a call is sent on. While a slot changes hands, its servers may point at each other.
 const HOPS: usize = 4;
 /// How long one server is waited for before the next one is looked at.
 const GLIMPSE: Duration = Duration::from_millis(2);
-/// How long after the deadline answers are read that came in time.
-const LAST_LOOK: Duration = Duration::from_millis(2);
 
 pub(in crate::store::redis) struct Cluster {
     map: Arc<Map>,
-    gives: Arc<dyn Gives>,
     outbox: Arc<Outbox>,
     prefix: Vec<u8>,
 }
 
-/// Looks at what is answered to gives that nobody waits for.
-struct Watched {
-    gives: Arc<dyn Gives>,
-    doubt: Doubt,
-}
-
-impl Gives for Watched {
-    fn pack<'a>(&self, give: &Request<'a>) -> Batch<'a> {
-        self.gives.pack(give)
-    }
-
-    fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome {
-        self.gives.read(give, plain(carried, &self.doubt))
-    }
-
-    fn lacks_lock(&self, reply: &Value) -> bool {
-        self.gives.lacks_lock(reply)
-    }
-}
-
 impl Cluster {
-    /// Connects to nothing yet.
     pub(in crate::store::redis) fn new(
         map: Arc<Map>,
         prefix: &[u8],
         gives: Arc<dyn Gives>,
         outbox: Arc<Outbox>,
     ) -> Cluster {
-        let gives: Arc<dyn Gives> = Arc::new(Watched { gives, doubt: Arc::clone(map.doubt()) });
-        map.tell(Arc::clone(&gives), Arc::clone(&outbox));
-        Cluster { map, gives, outbox, prefix: prefix.to_vec() }
+        map.tell(gives, Arc::clone(&outbox));
+        Cluster { map, outbox, prefix: prefix.to_vec() }
     }
 
-    /// Sends calls to the servers that have their slots, and puts their answers in place. Returns
-    /// those that are to be sent on.
+    /// Sends calls to the servers that have their slots. Returns those that are to be sent on.
     fn round(
         &self,
         lane: Lane,
@@ -136,7 +106,7 @@ impl Cluster {
         match moved {
             // It went out behind a give that was not done, and goes out behind it again.
             None if self.is_in_vain(batch.sees(call), &answer) => (answer, true),
-            None => (plain(answer, self.map.doubt()), false),
+            None => (self.plain(answer), false),
             Some(Elsewhere::Moved(slot, to)) => match self.map.moved(slot, to) {
                 Ok(()) => (answer, true),
                 Err(error) => (Err(Failure::not_done(error)), false),
@@ -146,21 +116,23 @@ impl Cluster {
                     node.single.carry(lane, &batch.asking(call), deadline).pop().unwrap_or(answer)
                 });
                 let asked = asked.unwrap_or_else(|error| Err(Failure::not_done(error)));
-                (plain(asked, self.map.doubt()), false)
+                (self.plain(asked), false)
             }
         }
     }
 
     /// Whether a take did not get the lock of this name while a give of it was not done.
     fn is_in_vain(&self, name: Option<&[u8]>, answer: &Carried) -> bool {
-        let lacks_lock = |heard: &Heard| self.gives.lacks_lock(&heard.value);
         name.is_some_and(|name| self.outbox.has_undone(name))
-            && answer.as_ref().is_ok_and(lacks_lock)
+            && answer.as_ref().is_ok_and(|heard| lacks_lock(&heard.value))
+    }
+
+    fn plain(&self, carried: Carried) -> Carried {
+        plain(carried, || self.map.doubt())
     }
 }
 
-/// Sends every part before the first answer is waited for. A server that cannot be reached must
-/// leave time for the others.
+/// Sends every part before the first answer is waited for; each has its share of the time for that.
 fn scatter(
     parts: &[(Arc<Node>, Vec<usize>)],
     batch: &Batch<'_>,
@@ -181,22 +153,12 @@ fn scatter(
         .collect();
     let mut answers: Vec<_> = parts.iter().map(|_| Vec::new()).collect();
     // A server that answers at once is read first: one that has to be told its scripts again needs
-    // the time that a silent one would take. At last, an answer that came in time is read, however
-    // long another one was waited for.
-    let mut last_look = None;
-    for patience in [Some(GLIMPSE), None] {
+    // the time that a silent one would take.
+    for is_last in [false, true] {
         for (pending, answers) in sent.iter_mut().zip(&mut answers) {
-            let is_due = |pending: &mut Pending<'_>| match patience {
-                Some(glimpse) => pending.is_answered(deadline.min(Deadline::after(glimpse))),
-                None => {
-                    if deadline.has_passed() {
-                        let by = *last_look.get_or_insert_with(|| Deadline::after(LAST_LOOK));
-                        pending.is_answered(by);
-                    }
-                    true
-                }
-            };
-            if let Some(pending) = pending.take_if(is_due) {
+            let until = if is_last { deadline } else { deadline.min(Deadline::after(GLIMPSE)) };
+            // After the deadline, this still reads what has come in time.
+            if let Some(pending) = pending.take_if(|one| one.is_answered(until) || is_last) {
                 *answers = pending.finish();
             }
         }
@@ -220,7 +182,7 @@ impl Route for Cluster {
         }
         for call in open {
             let answer = carried[call].clone();
-            carried[call] = plain(answer, self.map.doubt()).and_then(|_| {
+            carried[call] = self.plain(answer).and_then(|_| {
                 let what = "its own release waits for a slot that moves to another server";
                 Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
             });
@@ -263,25 +225,8 @@ impl Route for Cluster {
     }
 }
 
-/// What a server answers that does not serve a slot at the moment; it is asked again later.
-fn plain(carried: Carried, doubt: &Doubt) -> Carried {
-    let Ok(Heard { value: Value::ServerError(error), .. }) = &carried else { return carried };
-    let (code, details) = (error.code(), error.details().unwrap_or(""));
-    let kind = fault::server(error).kind();
-    if code == "CLUSTERDOWN" {
-        doubt.store(true, Ordering::Release);
-    }
-    let moves = matches!(code, "MOVED" | "ASK") || kind == ErrorKind::ReadOnly;
-    if !moves {
-        return carried;
-    }
-    doubt.store(true, Ordering::Release);
-    let what = format!("the slot is on its way to another server ({code} {details})");
-    Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
-}
-
-/// The server that tells the waiters for a name: the one that has its slot. The listener has it, and
-/// is itself reached from the map.
+/// The server that has the slot of a name tells its waiters. The listener has this, and is itself
+/// reached from the map.
 pub(in crate::store::redis) struct SlotEndpoints {
     pub(in crate::store::redis) prefix: Vec<u8>,
     pub(in crate::store::redis) map: Weak<Map>,

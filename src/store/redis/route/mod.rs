@@ -18,14 +18,8 @@ pub(super) trait Gives: Send + Sync {
     fn pack<'a>(&self, give: &Request<'a>) -> Batch<'a>;
 
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
-
-    /// Whether a reply to a take or an extension says that the token does not have the lock there.
-    fn lacks_lock(&self, _reply: &Value) -> bool {
-        false
-    }
 }
 
-/// A reply, or why there is none.
 pub(super) type Carried = Result<Heard, Failure>;
 
 /// A reply, the moment before its request was sent, and who sent it.
@@ -38,7 +32,6 @@ pub(super) struct Heard {
     pub(super) copies: Option<Value>,
 }
 
-/// The way to the servers that keep the locks, however many there are.
 pub(super) trait Route: Send + Sync {
     /// Sends a batch and reads a reply to each of its calls.
     fn carry(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried>;

@@ -1,6 +1,5 @@
-//! One server and its connections: writing, reading, and skipping the replies that a connection owes,
-//! all by deadlines. It uses the connection that it is given; which one that is, and whether another
-//! one is tried, [`single`](super::single) decides.
+//! One server: writing, reading, and skipping the replies that a connection owes, all by deadlines, on
+//! the connection that [`single`](super::single) chose.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use super::{Carried, Gives, Heard};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Again, Outbox};
-use crate::store::redis::dialect::{Batch, RunId, Script, guard};
+use crate::store::redis::dialect::{Batch, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
 use crate::store::redis::pool::Lent;
 use crate::store::redis::sentinel::NEWS_EVERY;
@@ -32,7 +31,6 @@ pub(super) struct Peer {
     pub(super) told: Mutex<Option<RunId>>,
 }
 
-/// Something to be sent, and how.
 pub(super) struct Letter<'a> {
     pub(super) batch: &'a Batch<'a>,
     /// A connection that owes more replies than this has to be read first.
@@ -175,7 +173,6 @@ impl Peer {
         batch.scripts().any(|script| !known.iter().any(|known| std::ptr::eq(*known, script)))
     }
 
-    /// The gives that are owed of names that a batch takes or looks at.
     fn again(&self, batch: &Batch<'_>, wire: &Wire) -> Vec<Again> {
         if self.outbox.is_empty() {
             return Vec::new();
@@ -184,7 +181,6 @@ impl Peer {
         self.outbox.in_front(&requests, batch.look, Some(wire.unread.on))
     }
 
-    /// A batch behind these.
     fn behind<'a>(
         &self,
         loads: &Batch<'_>,
@@ -267,7 +263,6 @@ impl Peer {
         }
     }
 
-    /// Reads what the seat's connection owes, which comes before anything else.
     fn skip(&self, lent: &mut Lent<'_>, deadline: Deadline) -> Result<(), Error> {
         let Some(wire) = &mut lent.wire else { return Ok(()) };
         while !wire.unread.is_empty() {
@@ -280,11 +275,12 @@ impl Peer {
             match subject {
                 Subject::Nothing => {}
                 Subject::Vote(token) => {
-                    let lacks = answer.is_ok_and(|heard| self.gives.lacks_lock(&heard.value));
+                    let lacks = answer.is_ok_and(|heard| lacks_lock(&heard.value));
                     self.outbox.heard(token, wire.unread.on, lacks);
                 }
                 Subject::Give(id, identity) => {
-                    let outcome = self.gives.read(&identity.give(), self.without_refusal(answer));
+                    let answer = plain(self.without_refusal(answer), || self.target.doubt(wire));
+                    let outcome = self.gives.read(&identity.give(), answer);
                     self.outbox.answered(id, Some(wire.unread.on), &outcome);
                 }
             }
@@ -308,8 +304,8 @@ impl Peer {
         }
     }
 
-    /// Reads what the seat's connection owes while nothing else is under way on it, as far as it comes by
-    /// a moment. The rest may still come later.
+    /// Reads what the seat's connection owes while nothing else is under way on it, as far as it
+    /// comes by a moment.
     pub(super) fn catch_up(&self, lent: &mut Lent<'_>, by: Deadline) {
         let Some(wire) = &mut lent.wire else { return };
         wire.has_whole(wire.unread.len(), by);
@@ -323,6 +319,23 @@ impl Peer {
 /// What a connection is worth that leads to where a server was.
 pub(super) fn moved() -> Error {
     Error::new(ErrorKind::Unavailable, "another server has taken its place")
+}
+
+/// What a server of a Cluster answers that does not serve a slot at the moment; it is asked again
+/// later.
+pub(super) fn plain(carried: Carried, doubt: impl Fn()) -> Carried {
+    let Ok(Heard { value: Value::ServerError(error), .. }) = &carried else { return carried };
+    let (code, details) = (error.code(), error.details().unwrap_or(""));
+    let moves =
+        matches!(code, "MOVED" | "ASK") || fault::server(error).kind() == ErrorKind::ReadOnly;
+    if moves || code == "CLUSTERDOWN" {
+        doubt();
+    }
+    if !moves {
+        return carried;
+    }
+    let what = format!("the slot is on its way to another server ({code} {details})");
+    Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
 }
 
 /// The words of a replica, or of a server that is becoming one.

@@ -24,7 +24,6 @@ pub(in crate::store::redis) struct Single {
 }
 
 impl Single {
-    /// Each run of the server is told the first word, if there is one.
     pub(in crate::store::redis) fn new(
         target: Arc<dyn Target>,
         pools: &Pools,
@@ -52,9 +51,8 @@ impl Single {
         Ok(Pending::Sent { single: self, lent, batch, sent, deadline })
     }
 
-    /// Reads the replies that have come on connections that are not in use, while any to requests
-    /// before that moment are unread. With `given_up`, a connection whose reply is overdue is
-    /// thrown away.
+    /// Reads replies on connections that are not in use, while any to requests before that moment are
+    /// unread. With `given_up`, a connection whose reply is overdue is thrown away.
     pub(super) fn read_idle(&self, before: Moment, given_up: bool) {
         if !self.peer.outbox.has_unread(before) {
             return;
@@ -91,7 +89,6 @@ impl Single {
         }
     }
 
-    /// Reads the replies to a batch, and repeats the calls that have to be.
     fn finish(
         &self,
         lent: &mut Lent<'_>,
@@ -227,7 +224,6 @@ impl Route for Single {
     }
 }
 
-/// Replies that are waited for, or have come already.
 pub(in crate::store::redis) enum Pending<'a> {
     Answered(Vec<Carried>),
     Sent {
@@ -260,7 +256,6 @@ impl Pending<'_> {
         matches!(self, Pending::Answered(all) if all.iter().all(Result::is_err))
     }
 
-    /// All of them, by the deadline of the batch.
     pub(in crate::store::redis) fn finish(self) -> Vec<Carried> {
         match self {
             Pending::Answered(carried) => carried,

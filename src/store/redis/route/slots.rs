@@ -1,9 +1,8 @@
 //! Which server of a Cluster has which slot, as far as is known.
 //!
-//! Any server of it tells the whole map (CLUSTER SLOTS, which every version knows); a server that
-//! is asked for what another one has tells that one slot. The map is asked for anew when a
-//! connection is lost or a slot has moved, by the next request, and not too often: a failover takes
-//! seconds, and the servers are busy meanwhile.
+//! Any server of it tells the whole map (CLUSTER SLOTS, which every version knows). It is asked for
+//! anew when a connection is lost or a slot has moved, by the next request, and not too often: a
+//! failover takes seconds, and the servers are busy meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The least that each server is given to tell it, however many there are.
 const LEAST: Duration = Duration::from_millis(5);
 
-/// One server of the Cluster, known by its address.
 pub(super) struct Node {
     pub(super) key: u32,
     pub(super) address: Address,
@@ -40,18 +38,15 @@ pub(super) struct Node {
     pub(super) single: Single,
 }
 
-/// Set when the map may be out of date.
-pub(super) type Doubt = Arc<AtomicBool>;
-
 pub(in crate::store::redis) struct Map {
     dialer: Arc<Dialer>,
     seeds: Vec<Address>,
     pools: Pools,
-    /// Of the connections to all servers; known before the first of those is made.
+    /// Known before the first connection is made.
     gives: OnceLock<(Arc<dyn Gives>, Arc<Outbox>)>,
-    doubt: Doubt,
+    /// Set when it may be out of date.
+    doubt: Arc<AtomicBool>,
     known: Mutex<Known>,
-    /// The thread that asks for the map; when it was last asked for, and in which order.
     asking: Turnstile<Asking>,
 }
 
@@ -99,7 +94,7 @@ impl Map {
         Map { dialer, seeds, pools, gives, doubt, known, asking }
     }
 
-    /// How gives that nobody waits for are written. To be told once.
+    /// To be told once.
     pub(super) fn tell(&self, gives: Arc<dyn Gives>, outbox: Arc<Outbox>) {
         let _ = self.gives.set((gives, outbox));
     }
@@ -109,14 +104,14 @@ impl Map {
         let key = known.owners.get(usize::from(slot)).copied().unwrap_or(0);
         known.nodes.get(&key).cloned().ok_or_else(|| {
             // The server that told the map may know of this one by now, or another one does.
-            self.doubt.store(true, Ordering::Release);
+            self.doubt();
             let what = format!("no server of the Cluster is known to have slot {slot}");
             Error::new(ErrorKind::Unavailable, what)
         })
     }
 
-    pub(super) fn doubt(&self) -> &Doubt {
-        &self.doubt
+    pub(super) fn doubt(&self) {
+        self.doubt.store(true, Ordering::Release);
     }
 
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
@@ -130,9 +125,8 @@ impl Map {
         keys.into_iter().filter_map(|key| known.nodes.get(key)).cloned().collect()
     }
 
-    /// A server says that a slot is elsewhere.
     pub(super) fn moved(&self, slot: u16, to: Address) -> Result<(), Error> {
-        self.doubt.store(true, Ordering::Release);
+        self.doubt();
         let node = self.at(to)?;
         let mut known = self.known.lock();
         if let Some(owner) = known.owners.get_mut(usize::from(slot)) {
@@ -201,7 +195,6 @@ impl Map {
         !self.known.lock().owners.is_empty()
     }
 
-    /// Asks one server after the other, until one tells.
     fn ask(&self, asking: &mut Asking, deadline: Deadline) -> Result<(), Error> {
         // Doubts that arise from now on are about the new map.
         self.doubt.store(false, Ordering::Release);
@@ -228,7 +221,7 @@ impl Map {
                 }
             }
         }
-        self.doubt.store(true, Ordering::Release);
+        self.doubt();
         let worst = worst.unwrap_or_else(|| Error::bare(ErrorKind::Refused));
         if !worst.is_retriable() {
             return Err(worst);
@@ -329,10 +322,8 @@ fn address(host: &str, port: u16, asked: &Address) -> Address {
     }
 }
 
-/// Where the slot is that a call was for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Elsewhere {
-    /// For good.
     Moved(u16, Address),
     /// On its way there, and this lock has arrived.
     Ask(Address),

@@ -4,9 +4,8 @@
 --                   an empty message: the number of receivers shows whether anybody listens
 --
 -- The caller deletes the lock's key before anything else here, also where it is absent: a server
--- that is short of memory lets a script write only if it began with a removal. Before a client is
--- told, the side key is written, and every right that is needed after that has been used: nobody
--- is told of a lock that is not granted, or granted one without being told.
+-- that is short of memory lets a script write only if it began with a removal. docs/protocol.md
+-- says why the rest is in this order.
 
 -- Returns how many received it, or an error. A channel of a Cluster ends with the tag that puts it into
 -- the lock's slot: it is heard on the server that has the slot.
@@ -14,8 +13,7 @@ local function publish(channel, text)
   return redis.pcall(string.sub(channel, -1) == '}' and 'SPUBLISH' or 'PUBLISH', channel, text)
 end
 
--- Removes dead waiters at the head of the queue, `most` at most, and returns how many. When one is
--- dead, often its whole host or process is, so the others are tried with one command each.
+-- Removes dead waiters at the head of the queue, `most` at most, and returns how many.
 local function pass_over(me, most)
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', queue, 0, most - 1)) do
@@ -39,8 +37,7 @@ end
 --   "refused"              the caller may not read the queue, or may not publish: it is as it was
 local function hand_over(now, last, me)
   local SIDE_TTL, MAX_FENCE = 90000000, 9007199254740991
-  -- How many fences a waiter is granted, and how many dead waiters a script removes at most: that
-  -- many take the server 8 ms.
+  -- So many dead waiters take the server 8 ms.
   local BLOCK, MOST = 64, 4000
   if type(redis.pcall('GET', lock)) == 'table' then
     -- A Cluster is moving the slot to another server: an absent key cannot be written here, and no

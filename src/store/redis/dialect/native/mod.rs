@@ -12,13 +12,13 @@ use redis::Value;
 
 use super::guard::quarantined;
 use super::{
-    Arg, Batch, Dialect, Format, NO_WAKEUP, Packer, Script, Wakeup, Words, foreign, look, script,
+    Arg, Batch, Dialect, Format, NO_WAKEUP, Packer, Script, Wakeup, Words, foreign, script,
     unreadable, write_member,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
 use crate::error::Error;
-use crate::store::{Failure, Look, Place, Reach, Reply, Request, millis};
+use crate::store::{Failure, Place, Reach, Reply, Request, millis};
 use crate::token::HEX;
 
 /// A client that takes will give, perhaps with the last thing that it does.
@@ -36,12 +36,13 @@ static GUARDED_GIVE: Script =
 static GUARDED_EXTEND: Script =
     script!("../guard.lua", "../guarded.lua", "../lock.lua", "extend.lua").guarded();
 
-/// How one client's locks are written.
 pub(in crate::store::redis) struct Native(pub(in crate::store::redis) Format);
 
 impl Dialect for Native {
     type Request<'a> = Request<'a>;
     type Reply = Reply;
+    /// The last one reserved may be one that nobody uses yet.
+    const FENCE: usize = 2;
 
     fn format(&self) -> &Format {
         &self.0
@@ -77,19 +78,18 @@ impl Dialect for Native {
                     packer.replicated(script, 3, &args[..if may_stand { 6 } else { 4 }]);
                 }
                 Request::Extend { fence, reach, .. } => {
-                    let (mut digits, mut other) = ([0; HEX], &b""[..]);
-                    let (mode, keys, count) = match reach {
-                        Reach::Grow => (&b"grow"[..], 1, 3),
-                        Reach::Set => (&b"set"[..], 1, 3),
-                        Reach::Refresh => (&b"claim"[..], 2, 4),
+                    let fence = Arg::Number(fence);
+                    let mut call = |keys, args: &[Arg<'_>]| packer.call(script, keys, args);
+                    match reach {
+                        Reach::Grow => call(1, &[text, ttl, Arg::Text(b"grow")]),
+                        Reach::Set => call(1, &[text, ttl, Arg::Text(b"set")]),
+                        Reach::Refresh => call(2, &[text, ttl, Arg::Text(b"claim"), fence]),
                         Reach::Pass(to) => {
-                            other = to.hex(&mut digits).as_bytes();
-                            (&b"pass"[..], 2, 5)
+                            let mut hex = [0; HEX];
+                            let to = Arg::Text(to.hex(&mut hex).as_bytes());
+                            call(2, &[text, ttl, Arg::Text(b"pass"), fence, to]);
                         }
-                    };
-                    let (mode, fence) = (Arg::Text(mode), Arg::Number(fence));
-                    let args = [text, ttl, mode, fence, Arg::Text(other)];
-                    packer.call(script, keys, &args[..count]);
+                    }
                 }
                 Request::Give { fence, .. } => {
                     write_member(&mut member, mine, span, &wakeup(name).channel);
@@ -121,13 +121,16 @@ impl Dialect for Native {
             (Request::Extend { reach: Reach::Refresh, .. }, Value::Int(server @ 1..)) => {
                 Ok((Reply::Extended, server.unsigned_abs()))
             }
-            (_, Value::BulkString(text)) => match self.0.refusal(&text) {
-                Some(refusal) => {
-                    let refused = refusal.map_or_else(|error| error, |(left, _)| quarantined(left));
-                    return Err(Failure::not_done(refused));
+            (_, Value::BulkString(text)) => {
+                match self.0.guard.and_then(|guard| guard.read(&text)) {
+                    Some(refusal) => {
+                        let refused =
+                            refusal.map_or_else(|error| error, |(left, _)| quarantined(left));
+                        return Err(Failure::not_done(refused));
+                    }
+                    None => read_taken(&text).unwrap_or_else(|| Err(unreadable(&text))),
                 }
-                None => read_taken(&text).unwrap_or_else(|| Err(unreadable(&text))),
-            },
+            }
             (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
         };
         let (reply, server) = read.map_err(|error| Failure::unknown(error, sent))?;
@@ -137,21 +140,12 @@ impl Dialect for Native {
         Ok((reply, server))
     }
 
-    fn read_look(&self, value: Value) -> Result<Look, Error> {
-        // The last fence reserved may be one that nobody uses yet.
-        look::read(value, 2)
-    }
-
     fn give<'a>(give: &Request<'a>) -> Option<Request<'a>> {
         Some(*give)
     }
 
     fn given(reply: Reply) -> Reply {
         reply
-    }
-
-    fn lacks_lock(reply: &Value) -> bool {
-        matches!(reply, Value::BulkString(text) if text.starts_with(b"B "))
     }
 }
 
@@ -172,10 +166,9 @@ impl Native {
             Request::Extend { reach: Reach::Refresh | Reach::Pass(_), .. } if guarded => {
                 &GUARDED_EXTEND
             }
-            // The others grant nothing, and only prolong what the server says is the token's. On a
-            // server that lost data, this can be a lease that was given up or ran out since, which
-            // nobody extends; or the holder's own, and nobody else is granted the lock before that
-            // has ended.
+            // The others only prolong what the server says is the token's. On one that lost data, this
+            // can be a lease that was given up or ran out since, which nobody extends; or the holder's
+            // own, and nobody else is granted the lock before that has ended.
             Request::Extend { .. } => &EXTEND,
         }
     }

@@ -13,8 +13,7 @@
 --          an error        the lock is not the token's
 --
 -- Safe to send twice: a second copy finds the token's lock, whose ttl it never shortens, or its
--- place. The fence is written before the lock: when the second write fails, a number is skipped
--- and nobody holds. Another holder's value and ttl are never touched.
+-- place. The fence is written before the lock: when the second write fails, a number is skipped.
 
 local ttl, mode, member = ARGV[2], ARGV[3], ARGV[5]
 

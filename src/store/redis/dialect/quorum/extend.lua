@@ -26,7 +26,7 @@ if mode == 'pass' and holder == token then
       return 0
     end
   end
-  -- Attempt 0, so that a give of any attempt frees it.
+  -- Attempt 0, here and below, so that a give of any attempt frees it.
   last = math.max(tonumber(last), tonumber(ARGV[4]))
   redis.call('SET', side, string.format('%s %.0f 0 %s', queued, last, ARGV[5]), 'PX', 90000000)
   redis.call('SET', lock, ARGV[5], 'KEEPTTL')
@@ -35,8 +35,7 @@ elseif holder ~= (mode == 'pass' and ARGV[5] or token) then
 end
 
 if mode == 'refresh' and redis.call('PEXPIRE', side, 90000000) == 0 then
-  -- The queue may have somebody in it. Attempt 0, so that a give of any attempt frees the lock. How
-  -- many fences the holder will use is not known here: no block is longer than this.
+  -- The queue may have somebody in it, and no block is longer than this.
   local last = math.min(tonumber(ARGV[4]) + 1023, 9007199254740991)
   redis.call('SET', side, string.format('1 %.0f 0 %s', last, token), 'PX', 90000000)
 end

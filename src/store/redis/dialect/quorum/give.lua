@@ -1,6 +1,5 @@
--- Gives up a token on a node: its place in the queue, and the lock if it is the token's. A waiter
--- needs a majority, so it is handed to nobody: the first two are told that it is free. Not guarded:
--- a node that lost its data has to forget the token as well.
+-- Gives up a token on a node: its place in the queue, and the lock if it is the token's. Two waiters
+-- are told that it is free. Not guarded: a node that lost its data has to forget the token, too.
 --
 -- ARGV[2]  the attempt: a lock that a later attempt was granted stays. 0 for any attempt
 -- ARGV[3]  its member in the queue; empty where it cannot be there, or stays
@@ -36,8 +35,8 @@ if not mine or ARGV[4] ~= '1' or queued == '0' then
   return mine and 1 or 0
 end
 
--- Two are told, since one may be about to give up. A waiter that does not hear is removed, so that
--- no later script tries it again; if it lives, its next poll brings it back.
+-- Two are told, since one may be about to give up. A waiter that does not hear is removed; if it
+-- lives, its next poll brings it back.
 local MOST, told, anybody = 64, 0, true
 for _ = 1, MOST do
   local waiter = redis.pcall('ZRANGE', queue, told, told)

@@ -13,13 +13,13 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{
-    Arg, Batch, Dialect, Format, Packer, Script, Wakeup, Words, foreign, look, script, unreadable,
+    Arg, Batch, Dialect, Format, Packer, Script, Wakeup, Words, foreign, script, unreadable,
     write_member,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Look, Place, Reach, Reply, Request, millis};
+use crate::store::{Failure, Place, Reach, Reply, Request, millis};
 use crate::token::{HEX, Token};
 
 /// What comes before every vote: whether the node has one, and whose the lock is.
@@ -35,27 +35,42 @@ static EXTEND: Script = ballot!("extend.lua");
 static FILL: Script = ballot!("fill.lua");
 static GIVE: Script = script!("../lock.lua", "give.lua");
 
-/// How one client's locks are written on one node.
 pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
 
-/// One thing asked of a node. Each is safe to send twice, and safe to arrive late.
+/// One thing asked of a node, as docs/protocol.md says.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) enum Ballot<'a> {
-    /// Grant `token` the lock, with `block` fences, if it is free. `attempt` is the client's own
-    /// clock in microseconds, and larger than in any ballot before, except those numbered by a
-    /// clock too far ahead for any node.
-    Take { name: &'a [u8], token: Token, ttl: Duration, place: Place, attempt: u64, block: u32 },
-    /// Grant nobody a fence up to this one any more, if the lock is this attempt's.
-    Raise { name: &'a [u8], token: Token, attempt: u64, fence: u64 },
-    /// Make a lock that is `token`'s last for `ttl` from now on. `fence` is the fence that it is
-    /// held under.
-    Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
-    /// Store the lock for `token`, which has it on most nodes without this one, if it is free here.
-    /// `fence` is the fence that it is held under.
-    Fill { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
-    /// Forget that the lock is `token`'s, by this attempt or an earlier one; without an attempt, by
-    /// any. `leaves`: its place in the queue too. `tells`: waiters are told if that made the lock
-    /// free. `ttl` is what its takes asked for.
+    /// `attempt` is the client's own clock in microseconds, and larger than in any ballot before,
+    /// except those numbered by a clock too far ahead for any node.
+    Take {
+        name: &'a [u8],
+        token: Token,
+        ttl: Duration,
+        place: Place,
+        attempt: u64,
+        block: u32,
+    },
+    Raise {
+        name: &'a [u8],
+        token: Token,
+        attempt: u64,
+        fence: u64,
+    },
+    Extend {
+        name: &'a [u8],
+        token: Token,
+        fence: u64,
+        ttl: Duration,
+        reach: Reach,
+    },
+    Fill {
+        name: &'a [u8],
+        token: Token,
+        fence: u64,
+        ttl: Duration,
+    },
+    /// By this attempt or an earlier one; without an attempt, by any. `leaves`: its place in the queue
+    /// too. `tells`: waiters are told if that made the lock free. `ttl` is what its takes asked for.
     Give {
         name: &'a [u8],
         token: Token,
@@ -67,6 +82,16 @@ pub(in crate::store) enum Ballot<'a> {
 }
 
 impl<'a> Ballot<'a> {
+    fn parts(&self) -> (&'static Script, &'a [u8], Token) {
+        match *self {
+            Ballot::Take { name, token, .. } => (&TAKE, name, token),
+            Ballot::Raise { name, token, .. } => (&RAISE, name, token),
+            Ballot::Extend { name, token, .. } => (&EXTEND, name, token),
+            Ballot::Fill { name, token, .. } => (&FILL, name, token),
+            Ballot::Give { name, token, .. } => (&GIVE, name, token),
+        }
+    }
+
     /// The request that it stands for. A give of a token that leaves the waiters, too, gives up all
     /// that the token may have.
     pub(in crate::store) fn request(&self) -> Option<Request<'a>> {
@@ -89,11 +114,12 @@ impl<'a> Ballot<'a> {
     }
 }
 
-/// What a node said to a ballot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
     /// To a take: the lock is the attempt's there, under this fence and the rest of its block.
-    Granted { fence: u64 },
+    Granted {
+        fence: u64,
+    },
     /// To a take: it is not, and can be free by its ttl after `free_in`. Where a place was taken,
     /// `ticket` is not 0 and `rank` waiters stand before it.
     Busy {
@@ -106,14 +132,13 @@ pub(crate) enum Said {
         ours: bool,
     },
     /// To all but a give: the node lost its data, and has no vote until `left` is over.
-    Quarantined { left: Duration },
-    /// To a raise.
+    Quarantined {
+        left: Duration,
+    },
     Raised,
-    /// To an extension.
     Extended,
     /// To a fill: the lock is the token's there.
     Filled,
-    /// To a give.
     Given,
     /// To all but a take: the lock is not the token's there, or not as was said.
     NotMine,
@@ -122,6 +147,7 @@ pub(crate) enum Said {
 impl Dialect for Quorum {
     type Request<'a> = Ballot<'a>;
     type Reply = Said;
+    const FENCE: usize = 1;
 
     fn format(&self) -> &Format {
         &self.0
@@ -135,13 +161,8 @@ impl Dialect for Quorum {
         let mut packer = Packer::new(&self.0, ballots.len());
         let (mut hex, mut member) = ([0; HEX], Vec::new());
         for ballot in ballots {
-            let (Ballot::Take { name, token, .. }
-            | Ballot::Raise { name, token, .. }
-            | Ballot::Extend { name, token, .. }
-            | Ballot::Fill { name, token, .. }
-            | Ballot::Give { name, token, .. }) = *ballot;
+            let (script, name, token) = ballot.parts();
             packer.begin(name, ballot.request());
-            let script = script(ballot);
             let mine = token.hex(&mut hex).as_bytes();
             let text = Arg::Text(mine);
             let number = Arg::Number;
@@ -198,7 +219,7 @@ impl Dialect for Quorum {
     ) -> Result<(Said, u64), Failure> {
         let read = match (ballot, value) {
             (ballot, Value::ServerError(error)) => {
-                return Err(Failure::not_done(script(ballot).explain(&error)));
+                return Err(Failure::not_done(ballot.parts().0.explain(&error)));
             }
             (Ballot::Raise { .. }, Value::Int(1)) => Ok((Said::Raised, 0)),
             (Ballot::Extend { .. }, Value::Int(1)) => Ok((Said::Extended, 0)),
@@ -223,11 +244,6 @@ impl Dialect for Quorum {
         Ok((said, server))
     }
 
-    /// What one node knows. Only a majority of them says who holds the lock.
-    fn read_look(&self, value: Value) -> Result<Look, Error> {
-        look::read(value, 1)
-    }
-
     /// Without a fence the token is given up altogether. With a fence, only one attempt of it is:
     /// by now the token may have made another attempt and have a place in the queue.
     fn give<'a>(give: &Request<'a>) -> Option<Ballot<'a>> {
@@ -239,14 +255,6 @@ impl Dialect for Quorum {
     fn given(said: Said) -> Reply {
         if said == Said::Given { Reply::Given } else { Reply::NotMine }
     }
-
-    fn lacks_lock(reply: &Value) -> bool {
-        match reply {
-            Value::Int(done) => *done == 0,
-            Value::BulkString(text) => text.starts_with(b"B "),
-            _ => false,
-        }
-    }
 }
 
 impl Quorum {
@@ -254,7 +262,7 @@ impl Quorum {
         if matches!(ballot, Ballot::Give { .. }) {
             return None;
         }
-        if let Some(refusal) = self.0.refusal(text) {
+        if let Some(refusal) = self.0.guard.and_then(|guard| guard.read(text)) {
             return Some(refusal.map(|(left, server)| (Said::Quarantined { left }, server)));
         }
         if !matches!(ballot, Ballot::Take { .. }) {
@@ -277,16 +285,6 @@ impl Quorum {
             b"F" => Err(foreign(&String::from_utf8_lossy(words.rest()))),
             _ => return None,
         })
-    }
-}
-
-fn script(ballot: &Ballot<'_>) -> &'static Script {
-    match ballot {
-        Ballot::Take { .. } => &TAKE,
-        Ballot::Raise { .. } => &RAISE,
-        Ballot::Extend { .. } => &EXTEND,
-        Ballot::Fill { .. } => &FILL,
-        Ballot::Give { .. } => &GIVE,
     }
 }
 

@@ -7,8 +7,8 @@
 --          here any more; 0 if it is not, or a larger fence was granted here: then another attempt
 --          was granted the lock in between, and relies on that; after an error nothing was changed
 --
--- Safe to send twice: the second copy changes nothing. Safe to arrive late: by then the lock is not
--- the attempt's any more, or it may still be raised without harm.
+-- Safe to send twice, and to arrive late: by then the lock is not the attempt's any more, or it may
+-- still be raised without harm.
 
 local attempt, fence = ARGV[2], tonumber(ARGV[3])
 

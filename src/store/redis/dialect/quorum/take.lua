@@ -1,5 +1,5 @@
--- One node's part in taking a lock for a token: it grants, or stands the token in its queue, which
--- only says who is told that the lock is free.
+-- One node's part in taking a lock: it grants, or stands the token in its queue, which only says who
+-- is told that the lock is free.
 --
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  the attempt: the client's own clock in µs, larger each time that the client asks
@@ -15,12 +15,9 @@
 --          "F <why>"    the key is not a lease
 --          an error     this attempt was granted nothing here
 --
--- A fence is not less than the attempt, so that nodes that have seen different locks grant the same
--- one as long as clients' clocks agree.
---
 -- Safe to send twice: the second copy gets the same fence, or finds that its grant was given up, or
 -- overtaken by a later attempt of the token, and takes nothing. The fence is written before the
--- lock: when the second write fails, a number is skipped and nobody holds.
+-- lock: when the second write fails, a number is skipped.
 
 local ttl, attempt, mode, member = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local more = tonumber(ARGV[7]) - 1

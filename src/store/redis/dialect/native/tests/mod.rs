@@ -121,7 +121,7 @@ impl World {
     }
 
     pub(crate) fn initialize(&self, guard: Guard, force: bool) -> Result<(), Error> {
-        guard.read_init(self.carry(&guard.pack_init([], force)))
+        guard.read_init(self.carry(&guard.pack_init([], Some(force)))).map(drop)
     }
 
     #[track_caller]

@@ -1,6 +1,7 @@
 //! Nodes that lost their data, or may have.
 
 use super::*;
+use crate::store::redis::dialect::keys;
 
 const QUARANTINE: u64 = 600_000_000;
 
@@ -274,12 +275,11 @@ fn in_a_cluster_the_marker_lies_in_the_slot_of_the_name() {
     assert!(matches!(node.take(1, 5), Said::Quarantined { .. }));
     let keys: Vec<String> = redis::from_redis_value(node.cmd(&["KEYS", "*"])).unwrap();
     assert_eq!(keys.len(), 1);
-    let [mut lock, mut marker] = [Vec::new(), Vec::new()];
-    lock.extend_from_slice(NAME);
-    guard.write_marker(&mut marker, &lock);
+    let mut marker = Vec::new();
+    keys::write_marker(&mut marker, guard.clustered.then(|| keys::slot(NAME)));
     assert_eq!(keys[0].as_bytes(), marker);
     node.cmd(&["DEL", &keys[0]]);
     let slot = super::super::super::keys::slot(NAME);
-    guard.read_init(node.carry(&guard.pack_init([slot], false))).unwrap();
+    guard.read_init(node.carry(&guard.pack_init([slot], Some(false)))).unwrap();
     granted(node.take(1, 5));
 }

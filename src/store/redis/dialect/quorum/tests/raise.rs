@@ -1,6 +1,8 @@
 //! What a node does with a raise and with an extension.
 
 use super::*;
+use crate::store::Look;
+use crate::store::redis::dialect::look::read;
 
 #[test]
 fn a_raise_stores_the_fence_and_later_grants_are_above_it() {
@@ -94,7 +96,7 @@ fn an_extension_that_refreshes_keeps_the_fence_alive() {
 #[test]
 fn a_look_says_under_which_fence_the_holder_has_it() {
     let node = Node::new();
-    let look = || node.quorum.read_look(node.carry(&node.quorum.0.pack_look(NAME))).unwrap();
+    let look = || read(node.carry(&node.quorum.0.pack_look(NAME)), Quorum::FENCE).unwrap();
     assert_eq!(look(), Look { holder: None, last_fence: None });
     granted(node.take(1, 1000));
     node.raise(1, 1000, 5000);

@@ -68,9 +68,8 @@ impl Client {
     pub fn with_config(config: Config) -> Result<Client, Error> {
         config.check()?;
         let outbox = Arc::default();
-        let store = open_store(&config, &outbox)?;
-        let keeper = Keeper::start(store, outbox, &config)?;
-        Ok(Client { keeper: Arc::new(keeper), store: config.display_store().into() })
+        let (opened, store) = (open_store(&config, &outbox)?, config.display_store().into());
+        Ok(Client { keeper: Arc::new(Keeper::start(opened, outbox, config)?), store })
     }
 
     /// A lock on a name: any bytes, 64 KiB at most. Nothing is checked or sent before it is taken.
@@ -89,7 +88,8 @@ impl Client {
     /// Whatever is in the way, by `io_timeout`.
     pub fn ping(&self) -> Result<(), Error> {
         let core = self.keeper.core()?;
-        core.ping(Deadline::after(self.keeper.io_timeout()))
+        let deadline = Deadline::after(core.config.io_timeout);
+        core.with_store(|store| store.ping(deadline))
     }
 
     /// Declares a new deployment whose store guards against lost data (a quorum, or one with
@@ -112,7 +112,7 @@ impl Client {
     /// reached.
     pub fn initialize(&self, force: bool) -> Result<(), Error> {
         let core = self.keeper.core()?;
-        let span = self.keeper.io_timeout().saturating_mul(INITIALIZE_REQUESTS);
+        let span = core.config.io_timeout.saturating_mul(INITIALIZE_REQUESTS);
         core.store.initialize(force, Deadline::after(span))
     }
 
@@ -148,7 +148,7 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a forked child.
     pub fn close(&self) -> Result<(), Error> {
-        self.keeper.close(self.keeper.close_timeout())
+        self.keeper.close(self.keeper.config().close_timeout)
     }
 
     /// The same with another limit.

@@ -1,16 +1,13 @@
 //! One grant and what it is worth at each moment. No I/O and no clock of its own: every question
 //! is asked for a moment, so that the answers can be tested without waiting.
 
-mod beginning;
-
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::events::LossReason;
-use crate::store::{Identity, Reach};
+use crate::store::{Identity, Owed, Reach, millis};
 use crate::sync::Mutex;
 use crate::token::Token;
 
@@ -24,14 +21,9 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The ttl to ask for when this much may still be held.
-    fn ttl_within(&self, left: Duration) -> Duration {
-        whole_millis(self.ttl.min(left))
-    }
-
     /// The ttl of the first request.
     pub(crate) fn first_ttl(&self) -> Duration {
-        self.ttl_within(self.max_hold.unwrap_or(Duration::MAX))
+        whole_millis(self.ttl.min(self.max_hold.unwrap_or(self.ttl)))
     }
 }
 
@@ -39,16 +31,7 @@ impl Terms {
 pub(crate) struct Grant {
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
-    /// The keeper's number for it.
-    pub(crate) id: u64,
     pub(crate) taker: ThreadId,
-    /// The token under which another process has handed it on to us.
-    from: Option<Token>,
-    /// Nanoseconds of a `Moment`; only written with `state` locked, read without.
-    valid_until: AtomicU64,
-    /// How long before the end of validity a loss is told, in nanoseconds; less for a short
-    /// validity.
-    notice: AtomicU64,
     state: Mutex<State>,
     /// The moments under which the keeper's book has filed the grant; the book's alone.
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
@@ -56,6 +39,9 @@ pub(crate) struct Grant {
 
 struct State {
     phase: Phase,
+    valid_until: Moment,
+    /// How long before the end of validity a loss is told; less for a short validity.
+    notice: Duration,
     /// The end of what `max_hold` allows.
     hold_end: Moment,
     /// When the keeper is to act next; `NEVER` when nothing is left to do but to end.
@@ -76,13 +62,14 @@ struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Handed to us by another process: nothing may be relied on before the first extension.
-    Attached,
+    /// Nothing may be relied on before the first extension. Another process has handed it on under
+    /// this token, if any.
+    Begun(Option<Token>),
     Held,
     Over,
 }
 
-/// What the next turn under the same grant goes on with.
+/// What a turn begins with: what the one before it leaves of their grant, or what a message tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Legacy {
     until: Moment,
@@ -92,13 +79,10 @@ pub(crate) struct Legacy {
 }
 
 impl Legacy {
-    pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        self.until.since(now)
-    }
-
-    /// How far an extension that is sent now has to reach.
-    pub(crate) fn reach(&self, now: Moment) -> Reach {
-        reach(self.refreshed, now)
+    /// The lock is the token's for `span` since a moment, and for its whole ttl once it was claimed.
+    pub(crate) fn handed(since: Moment, span: Duration, claim: Moment) -> Legacy {
+        let until = since.plus(span).minus(drift(span));
+        Legacy { until, kept_until: until, next: claim, refreshed: None }
     }
 }
 
@@ -116,81 +100,123 @@ pub(crate) enum Ended {
 /// What the keeper has to do for a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// Nothing, or it is over.
     Rest,
-    Renew { ttl: Duration, reach: Reach },
+    Renew {
+        ttl: Duration,
+        reach: Reach,
+    },
     Warn,
     Lose(LossReason),
-    Forget,
 }
 
 /// A store keeps its side keys for 25 hours; once an hour is often enough.
 const REFRESH: Duration = Duration::from_secs(60 * 60);
 
 impl Grant {
-    /// The token under which it was handed on, while no extension has made it ours.
-    pub(crate) fn handed_on(&self) -> Option<Token> {
-        self.from.filter(|_| self.state.lock().phase == Phase::Attached)
-    }
-
-    /// The tokens under which the store may have a lock that was handed on and never made ours, and
-    /// until when, by the extensions that were tried. The last is the token of the process that
-    /// took it, which may still rely on it if it was never detached.
-    pub(crate) fn handed_on_as(&self, from: Token) -> [(Identity, Moment); 3] {
-        let Identity { token, fence, .. } = self.identity;
-        let until = self.state.lock().kept_until;
-        [from.detached(fence), token, from]
-            .map(|token| (Identity { token, ..self.identity.clone() }, until))
-    }
-
-    fn new(
-        identity: Identity,
-        terms: Terms,
-        id: u64,
-        phase: Phase,
-        hold_end: Moment,
-        now: Moment,
-    ) -> Grant {
+    fn new(identity: Identity, terms: Terms, phase: Phase, since: Moment) -> Grant {
         let state = State {
             phase,
-            hold_end,
+            valid_until: Moment::ZERO,
+            notice: Duration::ZERO,
+            hold_end: terms.max_hold.map_or(Moment::NEVER, |most| since.plus(most)),
             next: Moment::NEVER,
             failures: 0,
             warned: false,
             last: false,
-            refreshed: Some(now),
+            refreshed: Some(since),
             abandoned: false,
-            kept_until: now.plus(terms.ttl),
+            kept_until: since,
         };
-        Grant {
-            identity,
-            terms,
-            id,
-            taker: std::thread::current().id(),
-            from: None,
-            valid_until: AtomicU64::new(0),
-            notice: AtomicU64::new(notice_of(terms.ttl)),
-            state: Mutex::new(state),
-            filed: Mutex::new(None),
+        let (taker, filed) = (std::thread::current().id(), Mutex::new(None));
+        Grant { identity, terms, taker, state: Mutex::new(state), filed }
+    }
+
+    /// A grant whose reply was read at `now`, to a request sent at `sent`; `None` when nothing of
+    /// its validity is left by then.
+    pub(crate) fn taken(
+        identity: Identity,
+        terms: Terms,
+        sent: Moment,
+        now: Moment,
+    ) -> Option<Grant> {
+        let grant = Grant::new(identity, terms, Phase::Begun(None), sent);
+        grant.extended(sent, terms.first_ttl(), now).then_some(grant)
+    }
+
+    /// A turn under a grant that was handed over, or that had a turn before; `None` when its
+    /// validity has ended since.
+    pub(crate) fn succeeding(
+        identity: Identity,
+        terms: Terms,
+        legacy: Legacy,
+        now: Moment,
+    ) -> Option<Grant> {
+        let grant = Grant::new(identity, terms, Phase::Held, now);
+        let mut state = grant.state.lock();
+        let Legacy { until, kept_until, next, refreshed } = legacy;
+        let until = until.min(state.hold_end);
+        (state.valid_until, state.kept_until) = (until, kept_until);
+        state.notice = notice_of(terms.ttl.min(until.since(now)));
+        // The turn before may have been near its max_hold, and not renewed for that reason.
+        let due = until.minus(terms.ttl * 2 / 3).max(now);
+        state.next = if terms.renew && refreshed.is_some() { next.min(due) } else { next };
+        state.refreshed = refreshed;
+        drop(state);
+        (until > now).then_some(grant)
+    }
+
+    /// What is left of a turn that ended while the grant was not claimed, and that leaves the lock
+    /// taken: it ends with the claim. `None` when there is nothing to claim.
+    #[cfg(feature = "capi")]
+    pub(crate) fn abandoned(&self, legacy: Legacy, now: Moment) -> Option<Grant> {
+        let left = Grant::succeeding(self.identity.clone(), self.terms, legacy, now);
+        let left = left.filter(|_| legacy.refreshed.is_none())?;
+        left.state.lock().abandoned = true;
+        Some(left)
+    }
+
+    /// A grant that another process took and handed on under another token.
+    pub(crate) fn attached(identity: Identity, from: Token, terms: Terms, now: Moment) -> Grant {
+        Grant::new(identity, terms, Phase::Begun(Some(from)), now)
+    }
+
+    /// Tells it from every other grant that there is at the same time.
+    pub(crate) fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// The token under which the store has the lock: the mark of a lease that was handed on, until an
+    /// extension has made it ours.
+    pub(crate) fn stored_as(&self) -> Token {
+        let Identity { token, fence, .. } = self.identity;
+        match self.state.lock().phase {
+            Phase::Begun(Some(from)) => from.detached(fence),
+            _ => token,
         }
+    }
+
+    /// What is to be given for a lock that was handed on and never made ours: the tokens under which
+    /// the store may have it. The last is that of the process that took it, which may still rely on
+    /// it if it was never detached.
+    pub(crate) fn handed_on_as(&self) -> Option<[Owed; 3]> {
+        let Identity { token, fence, .. } = self.identity;
+        let State { phase: Phase::Begun(Some(from)), kept_until: until, .. } = *self.state.lock()
+        else {
+            return None;
+        };
+        let owed = |token| Owed { identity: Identity { token, ..self.identity.clone() }, until };
+        Some([from.detached(fence), token, from].map(owed))
     }
 
     /// It was handed over, or handed on by another process, and no claim was answered yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
         let state = self.state.lock();
-        state.refreshed.is_none() || state.phase == Phase::Attached
+        state.refreshed.is_none() || matches!(state.phase, Phase::Begun(_))
     }
 
-    /// Counts what the turn before it has left at the store.
-    pub(crate) fn keep_as_long(self, legacy: &Legacy) -> Grant {
-        let mut state = self.state.lock();
-        state.kept_until = state.kept_until.max(legacy.kept_until);
-        drop(state);
-        self
-    }
-
-    /// The instant until which the holder may rely on the lease.
-    pub(crate) fn valid_until(&self) -> Moment {
-        Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    fn valid_until(&self) -> Moment {
+        self.state.lock().valid_until
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
@@ -207,7 +233,7 @@ impl Grant {
     /// When the keeper has to say that the lease is lost if nothing has extended it: a little
     /// before validity ends, so that the program can still act on it.
     pub(crate) fn lost_at(&self) -> Moment {
-        self.valid_until().minus(self.notice())
+        self.state.lock().lost_at()
     }
 
     /// How early a renewal may be made, to travel with others that are due.
@@ -215,21 +241,18 @@ impl Grant {
         self.terms.ttl / 100
     }
 
-    fn notice(&self) -> Duration {
-        Duration::from_nanos(self.notice.load(Ordering::Relaxed))
-    }
-
     /// By when a request of the keeper that starts at `now` must be over, for a grant that is lost
     /// at `lost_at`. Half of the notice may be used up, so that many grants near their end leave
     /// time for requests. Where the grant is renewed, half of its time is kept for another try on
     /// another connection, and to warn.
     pub(crate) fn request_end(&self, lost_at: Moment, now: Moment) -> Moment {
-        let told = lost_at.plus(self.notice() / 2);
+        let notice = self.state.lock().notice;
+        let told = lost_at.plus(notice / 2);
         if !self.terms.renew {
             return told;
         }
         let half = now.plus(lost_at.since(now) / 2);
-        half.max(now.plus(self.notice() / 4)).min(told)
+        half.max(now.plus(notice / 4)).min(told)
     }
 
     /// When the keeper has to look at the grant next, except for its end.
@@ -249,34 +272,31 @@ impl Grant {
         ttl
     }
 
-    /// Until when the store may keep the lock for this grant if nobody gives it, whatever became
-    /// of a renewal that was under way.
-    pub(crate) fn kept_until(&self, now: Moment) -> Moment {
-        self.state.lock().kept_until.max(now.plus(self.terms.ttl))
+    /// The give that ends it, owed until the store cannot have the lock any more, whatever became of
+    /// a renewal that was under way.
+    pub(crate) fn owed(&self, now: Moment) -> Owed {
+        let until = self.state.lock().kept_until.max(now.plus(self.terms.ttl));
+        Owed { identity: self.identity.clone(), until }
     }
 
     /// The store made the lock ours for `ttl` on a request sent at `sent`. False, and nothing is
     /// raised, when it is too late: validity that has ended never comes back.
     pub(crate) fn extended(&self, sent: Moment, ttl: Duration, now: Moment) -> bool {
         let mut state = self.state.lock();
-        let ended = match state.phase {
-            Phase::Over => true,
-            Phase::Attached => false,
-            Phase::Held => {
-                let until = self.valid_until();
-                until != Moment::ZERO && now >= until
-            }
-        };
         state.kept_until = state.kept_until.max(now.plus(ttl));
+        let ended = match state.phase {
+            Phase::Begun(_) => false,
+            Phase::Held => now >= state.valid_until,
+            Phase::Over => true,
+        };
         let promised = sent.plus(ttl).minus(drift(ttl)).min(state.hold_end);
         // An extension never shortens, neither in the store nor here.
-        let until = promised.max(self.valid_until());
+        let until = promised.max(state.valid_until);
         if ended || now >= until {
             return false;
         }
-        state.phase = Phase::Held;
-        self.notice.store(notice_of(self.terms.ttl), Ordering::Relaxed);
-        self.valid_until.store(until.as_nanos(), Ordering::Release);
+        (state.phase, state.valid_until) = (Phase::Held, until);
+        state.notice = notice_of(self.terms.ttl);
         state.failures = 0;
         // The next one would be for less than a millisecond.
         state.last = sent.plus(ttl + Duration::from_millis(1)) > state.hold_end;
@@ -297,7 +317,7 @@ impl Grant {
     /// How far an extension that is sent now has to reach, so that what the store keeps beside the
     /// lock lives on.
     pub(crate) fn reach(&self, now: Moment) -> Reach {
-        reach(self.state.lock().refreshed, now)
+        self.state.lock().reach(now)
     }
 
     /// The side keys were refreshed by a request sent at `sent`.
@@ -324,7 +344,7 @@ impl Grant {
         let span = first.saturating_mul(1 << state.failures.min(8)).min(most);
         state.failures += 1;
         // A warning does not wait for the next try.
-        let warn = !state.warned && self.remaining(now) <= ttl / 3;
+        let warn = !state.warned && state.valid_until.since(now) <= ttl / 3;
         state.next = if warn { now } else { now.plus(pause(span)) };
     }
 
@@ -332,23 +352,19 @@ impl Grant {
     pub(crate) fn step(&self, now: Moment) -> Step {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
-            return Step::Forget;
+            return Step::Rest;
         }
-        if now >= self.lost_at() {
-            state.phase = Phase::Over;
-            if state.abandoned {
-                return Step::Forget;
-            }
+        if now >= state.lost_at() {
+            (state.phase, state.valid_until) = (Phase::Over, Moment::ZERO);
             let reason = if state.last { LossReason::MaxHold } else { LossReason::Expired };
-            self.valid_until.store(0, Ordering::Release);
-            return Step::Lose(reason);
+            return if state.abandoned { Step::Rest } else { Step::Lose(reason) };
         }
         // A healthy renewal may come a little early, to travel with others.
         let early = state.failures == 0 && !state.last;
         if now < state.next && !(early && now.plus(self.leeway()) >= state.next) {
             return Step::Rest;
         }
-        let risky = self.remaining(now) <= self.terms.ttl / 3;
+        let risky = state.valid_until.since(now) <= self.terms.ttl / 3;
         if !state.warned && risky && (state.failures > 0 || state.last) {
             state.warned = true;
             if state.last {
@@ -361,50 +377,45 @@ impl Grant {
             return Step::Rest;
         }
         Step::Renew {
-            ttl: self.terms.ttl_within(state.hold_end.since(now)),
-            reach: reach(state.refreshed, now),
+            ttl: whole_millis(self.terms.ttl.min(state.hold_end.since(now))),
+            reach: state.reach(now),
         }
     }
 
     /// Ends the turn: from now on the lease is invalid and no reply raises it.
     pub(crate) fn end(&self, now: Moment) -> Ended {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut state.phase, Phase::Over) {
-            Phase::Over => Ended::Before,
-            _ if state.abandoned => Ended::Before,
-            Phase::Attached => Ended::Stale,
-            Phase::Held => {
-                let until = Moment::from_nanos(self.valid_until.swap(0, Ordering::AcqRel));
-                if now >= until {
-                    return Ended::Stale;
-                }
-                let State { kept_until, next, refreshed, .. } = *state;
-                Ended::Valid(Legacy { until, kept_until, next, refreshed })
-            }
+        let phase = std::mem::replace(&mut state.phase, Phase::Over);
+        let until = std::mem::take(&mut state.valid_until);
+        if phase == Phase::Over || state.abandoned {
+            return Ended::Before;
         }
+        if now >= until {
+            return Ended::Stale;
+        }
+        let State { kept_until, next, refreshed, .. } = *state;
+        Ended::Valid(Legacy { until, kept_until, next, refreshed })
     }
 }
 
-fn notice_of(span: Duration) -> u64 {
-    let notice = (span / 20).min(Duration::from_millis(100));
-    u64::try_from(notice.as_nanos()).unwrap_or(u64::MAX)
+impl State {
+    fn lost_at(&self) -> Moment {
+        self.valid_until.minus(self.notice)
+    }
+
+    fn reach(&self, now: Moment) -> Reach {
+        let due = self.refreshed.is_none_or(|sent| now.since(sent) >= REFRESH);
+        if due { Reach::Refresh } else { Reach::Grow }
+    }
 }
 
-fn reach(refreshed: Option<Moment>, now: Moment) -> Reach {
-    let due = refreshed.is_none_or(|sent| now.since(sent) >= REFRESH);
-    if due { Reach::Refresh } else { Reach::Grow }
+fn notice_of(span: Duration) -> Duration {
+    (span / 20).min(Duration::from_millis(100))
 }
 
 /// Stores count whole milliseconds, and nobody may rely on more than was asked for.
 fn whole_millis(span: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
-}
-
-fn hold_end(terms: &Terms, from: Moment) -> Moment {
-    match terms.max_hold {
-        Some(most) if terms.renew => from.plus(most),
-        _ => Moment::NEVER,
-    }
+    Duration::from_millis(millis(span))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The lease: a holder's proof, and its end.
 
-mod leaving;
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,18 +42,12 @@ pub struct Lease {
 const DROP_WAIT: Duration = Duration::from_millis(50);
 /// Between two tries of a request that did not get through.
 const RETRY: Duration = Duration::from_millis(20);
+const OVER: &str = "it was over before it was released";
 
-/// A turn that has ended, in time or not, and what is to be sent for it.
 struct EndedTurn {
     in_time: bool,
     ending: Ending,
-}
-
-/// How the store answered a release.
-enum Release {
-    Done,
-    NotHeld,
-    Unknown(Error),
+    handed_on: Option<[Owed; 3]>,
 }
 
 impl Lease {
@@ -110,23 +102,17 @@ impl Lease {
     /// As for [`extend`](Lease::extend), and [`ErrorKind::BadArgument`] for a ttl that no lock
     /// could have.
     pub fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
-        self.named(self.make_valid_for(ttl))
-    }
-
-    fn make_valid_for(&self, ttl: Duration) -> Result<(), Error> {
         let core = self.keeper.core()?;
         self.check_ttl(ttl)?;
-        let deadline = Deadline::after(self.keeper.io_timeout());
+        let deadline = Deadline::after(core.config.io_timeout);
         let extended = until_answered(core, deadline, |_| {
             if self.grant.is_over() {
                 return Ok(Err(self.lost(core, LossReason::Expired)));
             }
             let now = Moment::now();
             let ttl = self.grant.ttl_from(ttl, now);
-            let (token, reach) = match self.grant.handed_on() {
-                Some(from) => (from.detached(self.fence()), Reach::Pass(self.token())),
-                None => (self.token(), self.grant.reach(now)),
-            };
+            let (token, ours) = (self.grant.stored_as(), self.token());
+            let reach = if token == ours { self.grant.reach(now) } else { Reach::Pass(ours) };
             let answer = self.send(core, token, ttl, reach, deadline)?;
             if answer.reply != Reply::Extended {
                 return Ok(Err(self.lost(core, LossReason::NotHeld)));
@@ -137,14 +123,9 @@ impl Lease {
             if !self.grant.extended(answer.sent, ttl, Moment::now()) {
                 return Ok(Err(self.lost(core, LossReason::Expired)));
             }
-            if !core.keep(&self.grant) {
-                // Closed meanwhile. The keeper has ended what it knew of, and it does not know of a
-                // lease that was attached and never extended.
-                return Ok(Err(self.closed(core)));
-            }
-            Ok(Ok(()))
+            Ok(core.keep(&self.grant))
         });
-        extended.unwrap_or_else(|unanswered| Err(unanswered.of("extension")))
+        self.named(extended.unwrap_or_else(|failure| Err(unconfirmed("extension", failure))))
     }
 
     /// Gives the lock back, waiting for the store to say so.
@@ -157,36 +138,103 @@ impl Lease {
     /// retriable, such as [`ErrorKind::Permission`]: the store refused, and the lock stays taken
     /// until its ttl has passed.
     pub fn release(self) -> Result<(), Error> {
-        self.named(self.give_back())
+        let core = self.keeper.core_even_closed()?;
+        let deadline = Deadline::after(core.config.io_timeout);
+        let over = || Err(Error::new(ErrorKind::Lost, OVER));
+        let turn = self.end_turn(core);
+        let given = turn.map_or_else(over, |turn| self.give(core, turn, deadline, true));
+        self.named(given).map_err(|error| {
+            if error.kind() == ErrorKind::Lost && core.room.is_closed() {
+                return Error::bare(ErrorKind::Closed);
+            }
+            core.metrics.released_late.add_one();
+            error
+        })
     }
 
-    fn give_back(&self) -> Result<(), Error> {
-        let core = self.keeper.core_even_closed()?;
-        let deadline = Deadline::after(self.keeper.io_timeout());
-        if let Some(from) = self.grant.handed_on() {
-            return self.ask_as_handed_on(core, from, deadline, |identity| identity.give());
+    /// Stops renewing and leaves the lock taken until its ttl runs out: "once per interval".
+    ///
+    /// Asks the store only where the lease was [handed over](crate::WaitMode::Queue) a moment ago and is
+    /// not yet claimed for its whole ttl, or was attached and never extended.
+    ///
+    /// # Errors
+    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
+    /// [`ErrorKind::Closed`]: closing the client has released it before. Others, such as
+    /// [`ErrorKind::Unknown`]: it was handed over a moment ago and the store did not confirm the
+    /// claim, so that the lock may be free when the claim window is over.
+    pub fn let_expire(self) -> Result<(), Error> {
+        let core = self.keeper.core()?;
+        let claimed = if self.grant.is_unclaimed() { self.extend() } else { Ok(()) };
+        let ended = self.end_taken(core);
+        claimed?;
+        self.named(if ended == Ended::Before { Err(over(core)) } else { Ok(()) })
+    }
+
+    /// Leaves the lock taken without asking anybody: a claim that is not made yet is the keeper's.
+    #[cfg(feature = "capi")]
+    pub(crate) fn abandon(self) {
+        let Ok(core) = self.keeper.core() else { return };
+        if let Ended::Valid(legacy) = self.end_taken(core)
+            && let Some(left) = self.grant.abandoned(legacy, Moment::now())
+        {
+            let _ = core.keep(&Arc::new(left));
         }
-        let outcome = match self.end_turn(core) {
-            None => Release::NotHeld,
-            Some(turn) => self.give(core, turn, deadline, true),
-        };
-        match outcome {
-            Release::Done => Ok(()),
-            Release::NotHeld if core.room.is_closed() => Err(Error::bare(ErrorKind::Closed)),
-            Release::NotHeld => {
-                core.metrics.released_late.add_one();
-                Err(Error::new(ErrorKind::Lost, "it was over before it was released"))
-            }
-            Release::Unknown(error) => {
-                core.metrics.released_late.add_one();
-                Err(error)
-            }
+    }
+
+    /// Stops renewing and leaves the lock taken for `after` from now, whatever its ttl was. (A renewal
+    /// that is on its way at this moment can still keep it for a whole ttl, if that is longer.)
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::BadArgument`]: no ttl can be
+    /// that long or short. Others: the store did not confirm it, and the lock runs out by the ttl
+    /// that it had: the claim window, where it was handed over a moment ago.
+    pub fn let_expire_in(self, after: Duration) -> Result<(), Error> {
+        let core = self.keeper.core()?;
+        self.check_ttl(after)?;
+        // Invalid by then: this may shorten what an earlier extension has promised.
+        self.named(self.leave(core, after, Reach::Set))
+    }
+
+    fn end_taken(&self, core: &Core) -> Ended {
+        let ended = self.end(core);
+        core.room.left_taken(&self.grant.identity);
+        ended
+    }
+
+    /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
+    fn leave(&self, core: &Core, ttl: Duration, reach: Reach) -> Result<(), Error> {
+        let token = self.grant.stored_as();
+        if self.end_taken(core) == Ended::Before {
+            return Err(over(core));
         }
+        let deadline = Deadline::after(core.config.io_timeout);
+        let left = until_answered(core, deadline, |_| {
+            let answer = self.send(core, token, ttl, reach, deadline)?;
+            let is_done = answer.reply == Reply::Extended;
+            Ok(if is_done { Ok(()) } else { Err(Error::bare(ErrorKind::Lost)) })
+        });
+        left.unwrap_or_else(|failure| Err(unconfirmed("extension", failure)))
+    }
+
+    /// Lets go of the lease without releasing the lock, for another process to go on with: see
+    /// [`Lock::attach`](crate::Lock::attach). The lock stays taken for a ttl from now, and nobody
+    /// holds it until then.
+    ///
+    /// # Errors
+    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
+    /// [`ErrorKind::Closed`]: closing the client has released it before. Others: the store did not
+    /// confirm it, perhaps nobody can attach it, and the lock runs out by the ttl that it had.
+    pub fn detach(self) -> Result<(Token, u64), Error> {
+        let core = self.keeper.core()?;
+        let (token, fence) = (self.token(), self.fence());
+        let ttl = self.grant.ttl_from(self.grant.terms.ttl, Moment::now());
+        self.leave(core, ttl, Reach::Pass(token.detached(fence)))?;
+        Ok((token, fence))
     }
 
     /// Whether its store takes such a ttl.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
-        check_ttl(ttl, self.keeper.max_ttl())
+        check_ttl(ttl, self.keeper.config().longest_ttl())
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
@@ -205,13 +253,14 @@ impl Lease {
     /// Ends the turn and begins the next one under the same grant, if there is one; `None` if it
     /// was over before.
     fn end_turn(&self, core: &Core) -> Option<EndedTurn> {
-        let (in_time, legacy) = match self.end(core) {
+        let handed_on = self.grant.handed_on_as();
+        let legacy = match self.end(core) {
             Ended::Before => return None,
-            Ended::Valid(legacy) => (true, Some(legacy)),
-            Ended::Stale => (false, None),
+            Ended::Valid(legacy) => Some(legacy),
+            Ended::Stale => None,
         };
         let ending = core.room.end_turn(&self.grant.identity, legacy, Moment::now());
-        Some(EndedTurn { in_time, ending })
+        Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
     }
 
     fn send(
@@ -222,9 +271,8 @@ impl Lease {
         reach: Reach,
         deadline: Deadline,
     ) -> Outcome {
-        let Identity { name, fence, .. } = &self.grant.identity;
-        let request = Request::Extend { name, token, fence: *fence, ttl, reach };
-        core.ask(Lane::Give(deadline.left()), request, deadline)
+        let identity = Identity { token, ..self.grant.identity.clone() };
+        core.ask(Lane::Give(deadline.left()), identity.extend(ttl, reach), deadline)
     }
 
     /// Sends what the end of a turn asks for. What was not answered is tried `again` until its time
@@ -232,12 +280,12 @@ impl Lease {
     fn give(
         &self,
         core: &Core,
-        EndedTurn { in_time, ending }: EndedTurn,
+        EndedTurn { in_time, ending, handed_on }: EndedTurn,
         deadline: Deadline,
         again: bool,
-    ) -> Release {
+    ) -> Result<(), Error> {
         let (mut take, owed_until) = match ending {
-            Ending::Passed(_) => return Release::Done,
+            Ending::Passed(_) => return Ok(()),
             Ending::Give { take, until } => (take, until),
         };
         let identity = &self.grant.identity;
@@ -246,32 +294,45 @@ impl Lease {
             false => (Deadline::at(Moment::ZERO), Lane::Give(DROP_WAIT)),
         };
         let given = until_answered(core, until, |asked_before| {
-            let answer = match take.take() {
-                None => core.ask(lane, identity.give(), deadline),
-                Some(take) => self.give_and_take(core, identity.give(), take, lane, deadline),
+            let answer = match (take.take(), &handed_on) {
+                (Some(take), _) => self.give_and_take(core, identity.give(), take, lane, deadline),
+                (None, None) => core.ask(lane, identity.give(), deadline),
+                (None, Some(all)) => {
+                    let gives = all.each_ref().map(|owed| owed.identity.give());
+                    // A give under the right token counts most, then one without an answer.
+                    let rank = |outcome: &Outcome| match outcome {
+                        Ok(answer) => 2 * u8::from(answer.reply != Reply::Given),
+                        Err(_) => 1,
+                    };
+                    let outcomes = core.run(lane, &gives, deadline).into_iter();
+                    outcomes.min_by_key(rank).unwrap_or_else(no_reply)
+                }
             }?;
             Ok(match answer.reply {
-                Reply::Given => Release::Done,
+                Reply::Given => Ok(()),
                 // Some request gave it: an earlier try of this release whose reply was lost, if it
                 // was ours to give then.
-                _ if asked_before && in_time => Release::Done,
-                _ if asked_before => Release::Unknown(Error::new(
+                _ if asked_before && in_time => Ok(()),
+                _ if asked_before => Err(Error::new(
                     ErrorKind::Unknown,
                     "the reply to the release was lost, and the lease had ended before",
                 )),
-                _ => Release::NotHeld,
+                _ => Err(Error::new(ErrorKind::Lost, OVER)),
             })
         });
         if let Some(until) = owed_until {
             // Not before: the keeper's give would make this release find nothing of its own.
             core.owe(Owed { identity: identity.clone(), until });
         }
-        given.unwrap_or_else(|unanswered| {
-            let until = self.grant.kept_until(Moment::now());
-            core.owe(Owed { identity: identity.clone(), until });
+        given.unwrap_or_else(|mut failure| {
+            let now = Moment::now();
+            match handed_on {
+                Some(all) => all.into_iter().for_each(|owed| core.leave(owed)),
+                None => drop(core.owe(self.grant.owed(now))),
+            }
             // The keeper will try again, so the outcome is unknown.
-            let is_asked = unanswered.is_asked || unanswered.error.is_retriable();
-            Release::Unknown(Unanswered { is_asked, ..unanswered }.of("release"))
+            failure.sent = failure.sent.or(failure.error.is_retriable().then_some(now));
+            Err(unconfirmed("release", failure))
         })
     }
 
@@ -300,60 +361,47 @@ impl Lease {
         given
     }
 
-    fn closed(&self, core: &Core) -> Error {
-        if let Some(turn) = self.end_turn(core) {
-            let deadline = Deadline::after(self.keeper.io_timeout());
-            self.give(core, turn, deadline, false);
-        }
-        Error::bare(ErrorKind::Closed)
-    }
-
     fn lost(&self, core: &Core, reason: LossReason) -> Error {
-        if self.end(core) != Ended::Before {
-            core.tell_lost(&self.grant, reason);
-        } else if core.room.is_closed() {
-            return Error::bare(ErrorKind::Closed);
+        if self.end(core) == Ended::Before {
+            return over(core);
         }
+        core.tell_lost(&self.grant, reason);
         Error::bare(ErrorKind::Lost)
     }
 }
 
-/// Why a request was not tried again: its time was over, or another try would be of no use.
-struct Unanswered {
-    error: Error,
-    /// Any of its tries may have been carried out.
-    is_asked: bool,
+/// Why nothing can be done with a lease that was over before.
+fn over(core: &Core) -> Error {
+    Error::bare(if core.room.is_closed() { ErrorKind::Closed } else { ErrorKind::Lost })
 }
 
-impl Unanswered {
-    fn of(self, what: &str) -> Error {
-        if !self.is_asked {
-            return self.error;
-        }
-        let detail = format!("the {what} was not confirmed ({})", self.error);
-        Error::new(ErrorKind::Unknown, detail)
+/// What it means that a request was not answered.
+fn unconfirmed(what: &str, Failure { error, sent }: Failure) -> Error {
+    if sent.is_none() {
+        return error;
     }
+    Error::new(ErrorKind::Unknown, format!("the {what} was not confirmed ({error})"))
 }
 
 /// Tries until there is an answer; each try is told whether an earlier one may have been carried
-/// out.
-fn until_answered<T>(
+/// out. A failure tells that of all of them.
+fn until_answered(
     core: &Core,
     deadline: Deadline,
-    mut attempt: impl FnMut(bool) -> Result<T, Failure>,
-) -> Result<T, Unanswered> {
-    let mut is_asked = false;
+    mut attempt: impl FnMut(bool) -> Result<Result<(), Error>, Failure>,
+) -> Result<Result<(), Error>, Failure> {
+    let mut asked = None;
     loop {
-        let Failure { error, sent } = match attempt(is_asked) {
+        let Failure { error, sent } = match attempt(asked.is_some()) {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
         if sent.is_some() {
             core.metrics.unknown.add_one();
-            is_asked = true;
         }
+        asked = asked.or(sent);
         if !error.is_retriable() || deadline.left() < RETRY {
-            return Err(Unanswered { error, is_asked });
+            return Err(Failure { error, sent: asked });
         }
         std::thread::sleep(RETRY);
     }
@@ -366,24 +414,17 @@ fn until_answered<T>(
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(core) = self.keeper.core_even_closed() else { return };
-        if let Some(from) = self.grant.handed_on() {
-            self.end(core);
-            // Not under the token itself: nothing says that its holder has let go of it.
-            let [detached, ours, _] = self.grant.handed_on_as(from);
-            return leaving::owe_all(core, [detached, ours]);
-        }
         let Some(turn) = self.end_turn(core) else { return };
-        let deadline = Deadline::after(self.keeper.io_timeout());
+        if let Some([detached, ours, _]) = turn.handed_on {
+            // Not under the token itself: nothing says that its holder has let go of it.
+            return [detached, ours].into_iter().for_each(|owed| core.leave(owed));
+        }
+        let deadline = Deadline::after(core.config.io_timeout);
         // The next waiters of this process must hear the outcome of their take.
         if turn.ending == Ending::ALONE {
-            let until = self.grant.kept_until(Moment::now());
-            let owed = Owed { identity: self.grant.identity.clone(), until };
-            core.let_go(owed, Lane::Give(DROP_WAIT), deadline);
-            return;
-        }
-        match self.give(core, turn, deadline, false) {
-            Release::Done => {}
-            Release::NotHeld | Release::Unknown(_) => core.tell_late(&self.grant.identity),
+            core.let_go(self.grant.owed(Moment::now()), Lane::Give(DROP_WAIT), deadline);
+        } else if self.give(core, turn, deadline, false).is_err() {
+            core.tell_late(&self.grant.identity);
         }
     }
 }

@@ -99,8 +99,9 @@ pub use config::{Config, URL_VARIABLE, defaults, limits, parse_duration};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 pub use lease::Lease;
-pub use lock::{Holder, Lock, LockState, WaitMode};
+pub use lock::{Lock, WaitMode};
 pub use metrics::Counters;
+pub use store::{Holder, LockState};
 pub use token::Token;
 pub use wait::Backoff;
 

@@ -23,7 +23,7 @@ fn grant(terms: Terms) -> Grant {
 fn taken(terms: Terms, sent: Moment, now: Moment) -> Option<Grant> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl: TTL };
-    Grant::taken(identity, terms, 1, sent, now)
+    Grant::taken(identity, terms, sent, now)
 }
 
 #[test]
@@ -116,7 +116,6 @@ fn c9_one_failure_ends_nothing_then_risk_then_loss_before_validity_ends() {
             Step::Warn => warned_at = Some(now),
             Step::Lose(reason) => break (now, reason),
             Step::Rest => now = grant.next().min(grant.lost_at()),
-            Step::Forget => panic!("forgotten while held"),
         }
     };
     let warned_at = warned_at.unwrap();
@@ -159,10 +158,10 @@ fn a_lease_that_is_not_renewed_expires() {
 fn an_attached_grant_is_worth_nothing_before_an_extension() {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 9, ttl: TTL };
-    let grant = Grant::attached(identity, token, terms(1000), 1, START);
-    assert_eq!((grant.remaining(START), grant.handed_on()), (Duration::ZERO, Some(token)));
+    let grant = Grant::attached(identity, token, terms(1000), START);
+    assert_eq!((grant.remaining(START), grant.stored_as()), (Duration::ZERO, token.detached(9)));
     assert!(grant.extended(at(5), ms(1000), at(6)));
-    assert_eq!((grant.valid_until(), grant.handed_on()), (at(5 + 988), None));
+    assert_eq!((grant.valid_until(), grant.stored_as()), (at(5 + 988), token));
     assert!(matches!(grant.end(at(7)), Ended::Valid(_)));
 }
 
@@ -172,13 +171,14 @@ fn c5_a_turn_ends_once() {
     assert!(matches!(grant.end(at(1)), Ended::Valid(_)));
     assert_eq!(grant.end(at(1)), Ended::Before);
     assert!(!grant.extended(at(2), ms(1000), at(2)));
-    assert_eq!(grant.step(at(2)), Step::Forget);
+    assert!(grant.is_over() && grant.step(at(2)) == Step::Rest);
 }
 
 fn handed() -> Grant {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl: ms(9000) };
-    Grant::handed(identity, terms(9000), 1, (START, ms(1000)), at(50), START).unwrap()
+    let legacy = Legacy::handed(START, ms(1000), at(50));
+    Grant::succeeding(identity, terms(9000), legacy, START).unwrap()
 }
 
 #[test]
@@ -198,8 +198,7 @@ fn what_was_handed_over_is_claimed_first_also_soon_after_the_machine_started() {
 fn what_nobody_has_any_more_is_claimed_and_no_more() {
     let left = |grant: &Grant| {
         let Ended::Valid(legacy) = grant.end(at(1)) else { panic!("it was valid") };
-        let identity = grant.identity.clone();
-        Grant::abandoned(identity, grant.terms, 2, legacy, at(1))
+        grant.abandoned(legacy, at(1))
     };
     let grant = left(&handed()).unwrap();
     assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Refresh });
@@ -208,7 +207,7 @@ fn what_nobody_has_any_more_is_claimed_and_no_more() {
 
     // Nothing is told of one that nobody could claim, and closing does not release it.
     let late = left(&handed()).unwrap();
-    assert_eq!(late.step(late.lost_at()), Step::Forget);
+    assert!(late.step(late.lost_at()) == Step::Rest && late.is_over());
     assert_eq!(left(&handed()).unwrap().end(at(2)), Ended::Before);
 
     let claimed = handed();

@@ -1,28 +1,23 @@
 //! What the keeper has to do, in the order in which it falls due.
 
 use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use crate::clock::{Deadline, Moment};
 use crate::grant::Grant;
-use crate::store::Kept;
-use crate::token::Token;
 
 /// Every live grant stands in `ends`, under the moment when its loss must be told, and in `steps`
 /// while something is to be done for it before that. The grant keeps both keys (`filed`), because
 /// its own moments move on while it stands here.
 #[derive(Default)]
 pub(super) struct Book {
-    steps: BTreeMap<(Moment, u64), Arc<Grant>>,
-    ends: BTreeMap<(Moment, u64), Arc<Grant>>,
-    closing: Option<Deadline>,
+    steps: BTreeMap<(Moment, usize), Arc<Grant>>,
+    pub(super) ends: BTreeMap<(Moment, usize), Arc<Grant>>,
+    pub(super) closing: Option<Deadline>,
     /// When the store was last found to be another one than before: its grants are lost.
     pub(super) lost_at: Moment,
 }
 
-/// How many grants are looked through at once, while nobody else has the book.
-const AT_ONCE: usize = 1000;
 impl Book {
     /// Files a grant under its moments, anew if it stands here already. Tells when something is to be
     /// done for it.
@@ -31,62 +26,33 @@ impl Book {
         if grant.is_over() {
             return Moment::NEVER;
         }
-        let (step, end) = (grant.next(), grant.lost_at());
+        let (step, end, id) = (grant.next(), grant.lost_at(), grant.id());
         *grant.filed.lock() = Some((step, end));
         if step < end {
-            self.steps.insert((step, grant.id), Arc::clone(&grant));
+            self.steps.insert((step, id), Arc::clone(&grant));
         }
-        self.ends.insert((end, grant.id), grant);
+        self.ends.insert((end, id), grant);
         step.min(end)
     }
 
     pub(super) fn remove(&mut self, grant: &Grant) {
         if let Some((step, end)) = grant.filed.lock().take() {
-            self.steps.remove(&(step, grant.id));
-            self.ends.remove(&(end, grant.id));
+            self.steps.remove(&(step, grant.id()));
+            self.ends.remove(&(end, grant.id()));
         }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    pub(super) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
-        self.ends.values()
-    }
-
-    /// Adds which of these tokens are relied on, by the grants of one part of the book. Returns the
-    /// key behind which the next part begins: in between, others may have the book. (A grant that
-    /// is extended meanwhile moves on, so none is missed.)
-    pub(super) fn held(
-        &self,
-        tokens: &[Token],
-        behind: (Moment, u64),
-        held: &mut Vec<Kept>,
-    ) -> Option<(Moment, u64)> {
-        let (now, mut last) = (Moment::now(), None);
-        for (key, grant) in self.ends.range((Excluded(behind), Unbounded)).take(AT_ONCE) {
-            last = Some(*key);
-            if tokens.contains(&grant.identity.token)
-                && let Some(span) = grant.kept_for(now)
-            {
-                held.push(Kept { identity: grant.identity.clone(), span });
-            }
-        }
-        last
     }
 
     /// The grants for which something is due, those that end first before the others. They stay
     /// filed; the caller that acts on one files it anew.
     pub(super) fn due(&self, now: Moment, most: usize) -> Vec<Arc<Grant>> {
-        let past = ..=(now, u64::MAX);
+        let past = ..=(now, usize::MAX);
         let ending = self.ends.range(past).map(|(_, grant)| grant);
         let stepping = self.steps.range(past).map(|(_, grant)| grant);
         let mut due: Vec<_> = ending.chain(stepping).take(most * 8).cloned().collect();
         if !due.is_empty() && due.len() < most {
             // A round trip is made anyway: renewals that fall due soon go along, so that many
             // leases do not cost as many round trips.
-            let soon = self.steps.range((now, u64::MAX)..).take(most);
+            let soon = self.steps.range((now, usize::MAX)..).take(most);
             let soon = soon.filter(|((at, _), grant)| now.plus(grant.leeway()) >= *at);
             due.extend(soon.map(|(_, grant)| Arc::clone(grant)));
         }
@@ -98,15 +64,10 @@ impl Book {
         }
         // Each moment is read once: it moves on when a caller extends or ends the lease meanwhile,
         // and sorting panics over an order that changes.
-        due.sort_by_cached_key(|grant| (grant.lost_at(), grant.id));
-        due.dedup_by_key(|grant| grant.id);
+        due.sort_by_cached_key(|grant| (grant.lost_at(), grant.id()));
+        due.dedup_by_key(|grant| grant.id());
         due.truncate(most);
         due
-    }
-
-    /// When the next loss must be told.
-    pub(super) fn next_end(&self) -> Moment {
-        self.ends.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment)
     }
 
     /// By when a request that starts now must be over for the sake of every grant.
@@ -124,16 +85,10 @@ impl Book {
 
     /// When something is next to be done.
     pub(super) fn next_due(&self) -> Moment {
-        let step = self.steps.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment);
-        step.min(self.next_end())
-    }
-
-    pub(super) fn close(&mut self, deadline: Deadline) {
-        self.closing = Some(self.closing.map_or(deadline, |earlier| earlier.min(deadline)));
-    }
-
-    pub(super) fn closing(&self) -> Option<Deadline> {
-        self.closing
+        let first = |filed: &BTreeMap<(Moment, usize), _>| {
+            filed.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment)
+        };
+        first(&self.steps).min(first(&self.ends))
     }
 
     /// Takes every grant out.
@@ -153,33 +108,35 @@ mod tests {
 
     const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
-    fn grant(id: u64, ttl: u64, sent: Moment) -> Arc<Grant> {
+    fn grant(ttl: u64, sent: Moment) -> Arc<Grant> {
         let token = "00112233445566778899aabbccddeeff".parse().unwrap();
         let ttl = Duration::from_millis(ttl);
         let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl };
         let terms = Terms { ttl, renew: true, max_hold: None };
-        Arc::new(Grant::taken(identity, terms, id, sent, sent).unwrap())
+        Arc::new(Grant::taken(identity, terms, sent, sent).unwrap())
     }
 
     #[test]
     fn c9_a_short_lease_is_not_behind_a_crowd_of_long_ones() {
         let mut book = Book::default();
-        for id in 0..5000 {
-            book.insert(grant(id, 30_000, START));
+        for _ in 0..5000 {
+            book.insert(grant(30_000, START));
         }
         let later = START.plus(Duration::from_millis(11_000));
-        book.insert(grant(5000, 300, later));
+        let short = grant(300, later);
+        book.insert(Arc::clone(&short));
         let now = later.plus(Duration::from_millis(150));
         let due = book.due(now, 128);
-        assert_eq!((due.len(), due[0].id), (128, 5000));
+        assert!(due.len() == 128 && Arc::ptr_eq(&due[0], &short));
         // And not before that.
         let due = book.due(later.plus(Duration::from_millis(50)), 128);
-        assert!(due.iter().all(|grant| grant.id != 5000));
+        assert!(due.iter().all(|grant| !Arc::ptr_eq(grant, &short)));
     }
+
     #[test]
     fn c9_leases_that_end_or_are_extended_meanwhile_do_not_upset_the_order() {
         let mut book = Book::default();
-        let grants: Vec<_> = (0..500).map(|id| grant(id, 30_000, START)).collect();
+        let grants: Vec<_> = (0..500).map(|_| grant(30_000, START)).collect();
         for grant in &grants {
             book.insert(Arc::clone(grant));
         }

@@ -9,7 +9,6 @@ mod core;
 mod rounds;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use self::core::Core;
@@ -30,15 +29,13 @@ pub(crate) struct Keeper {
 struct Inside {
     core: Arc<Core>,
     thread: Mutex<Option<Thread>>,
-    close_timeout: Duration,
-    last_id: AtomicU64,
 }
 
 impl Keeper {
     pub(crate) fn start(
         store: Box<dyn Store>,
         outbox: Arc<Outbox>,
-        config: &Config,
+        config: Config,
     ) -> Result<Keeper, Error> {
         let core = Arc::new(Core::new(store, outbox, config));
         let thread = Thread::start(c"leasehold", {
@@ -48,12 +45,7 @@ impl Keeper {
         let thread = thread.map_err(|error| {
             Error::new(ErrorKind::Exhausted, format!("the keeper's thread: {error}"))
         })?;
-        let inside = Inside {
-            core,
-            thread: Mutex::new(Some(thread)),
-            close_timeout: config.close_timeout,
-            last_id: AtomicU64::new(0),
-        };
+        let inside = Inside { core, thread: Mutex::new(Some(thread)) };
         Ok(Keeper { inside: Owned::new(inside) })
     }
 
@@ -76,22 +68,8 @@ impl Keeper {
         self.inside.birth.is_here()
     }
 
-    pub(crate) fn io_timeout(&self) -> Duration {
-        self.inside.core.io_timeout
-    }
-
-    /// The longest ttl that a lock may have.
-    pub(crate) fn max_ttl(&self) -> Duration {
-        self.inside.core.max_ttl
-    }
-
-    /// What stands before every name in the store.
-    pub(crate) fn prefix(&self) -> &[u8] {
-        &self.inside.core.prefix
-    }
-
-    pub(crate) fn next_id(&self) -> u64 {
-        self.inside.last_id.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn config(&self) -> &Config {
+        &self.inside.core.config
     }
 
     /// Closes in order: waiters are woken, every lease becomes invalid and is released until the
@@ -110,16 +88,12 @@ impl Keeper {
         }
         Ok(())
     }
-
-    pub(crate) fn close_timeout(&self) -> Duration {
-        self.inside.close_timeout
-    }
 }
 
 impl Drop for Inside {
     /// Nobody can ask for anything any more. The thread finishes what is owed, bounded by the
     /// close timeout, and is not waited for: dropping a client does no I/O.
     fn drop(&mut self) {
-        self.core.shut(Deadline::after(self.close_timeout));
+        self.core.shut(Deadline::after(self.core.config.close_timeout));
     }
 }

@@ -1,5 +1,6 @@
 //! The keeper's thread: what it does, round by round.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::events::{EventKind, LossReason};
 use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
 use crate::store::outbox::{Concern, READ_AFTER};
-use crate::store::{Kept, Lane, Outcome, Owed, Reach, Reply, Request};
+use crate::store::{Kept, Lane, Reach, Reply};
 use crate::sync::MutexGuard;
 use crate::token::Token;
 
@@ -27,15 +28,8 @@ pub(super) fn run(core: &Core) {
     let rounds = std::panic::AssertUnwindSafe(|| rounds(core));
     if std::panic::catch_unwind(rounds).is_err() {
         let now = Moment::now();
-        core.room.close();
-        if let Some(listener) = core.store.listener() {
-            listener.close();
-        }
-        let grants = {
-            let mut book = core.book.lock();
-            book.close(Deadline::at(now));
-            book.clear()
-        };
+        core.shut(Deadline::at(now));
+        let grants = core.book.lock().clear();
         for grant in grants.iter().filter(|grant| grant.end(now) != Ended::Before) {
             core.metrics.lost.add_one();
             core.raise(&grant.identity, EventKind::Lost(LossReason::NotRenewed));
@@ -59,7 +53,7 @@ fn rounds(core: &Core) {
         let due = {
             let mut book = core.book.lock();
             loop {
-                if let Some(deadline) = book.closing() {
+                if let Some(deadline) = book.closing {
                     let grants = book.clear();
                     drop(book);
                     close(core, grants, deadline);
@@ -101,7 +95,7 @@ fn sleep<'a>(
     // leases looks again soon after the machine woke. And a program that drops one lease after the
     // other need not wake this thread each time.
     let before = std::mem::replace(noted, core.outbox.noted());
-    let longest = match book.is_empty() {
+    let longest = match book.ends.is_empty() {
         _ if *noted != before => READ_AFTER,
         true => Duration::from_secs(3600),
         false => Duration::from_secs(1),
@@ -120,7 +114,7 @@ fn sleep<'a>(
 fn deadline(core: &Core) -> Deadline {
     let now = Moment::now();
     let latest = core.book.lock().request_end(now);
-    Deadline::at(latest.min(now.plus(core.io_timeout)).max(now.plus(LEAST)))
+    Deadline::at(latest.min(now.plus(core.config.io_timeout)).max(now.plus(LEAST)))
 }
 
 /// Renews, warns and tells losses, and files the grants that live on anew.
@@ -136,7 +130,7 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
             }
             Step::Lose(reason) => core.tell_lost(&grant, reason),
             Step::Warn => core.tell(&grant.identity, EventKind::AtRisk),
-            Step::Rest | Step::Forget => {}
+            Step::Rest => {}
         }
         rest.push(grant);
     }
@@ -145,19 +139,9 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
         return;
     }
     // The ends of what is being renewed still stand in the book, and bound the deadline.
-    let outcomes = {
-        let requests: Vec<_> = renewals
-            .iter()
-            .map(|(grant, ttl, reach)| Request::Extend {
-                name: &grant.identity.name,
-                token: grant.identity.token,
-                fence: grant.identity.fence,
-                ttl: *ttl,
-                reach: *reach,
-            })
-            .collect();
-        core.store.run(Lane::Keeper, &requests, deadline(core))
-    };
+    let requests = renewals.iter().map(|(grant, ttl, reach)| grant.identity.extend(*ttl, *reach));
+    let requests: Vec<_> = requests.collect();
+    let outcomes = core.store.run(Lane::Keeper, &requests, deadline(core));
     let now = Moment::now();
     let failures = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
     if let Some(first) = failures.clone().next() {
@@ -166,49 +150,24 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
         log::warn!("{count} of {all} renewals failed; the first: {}", first.error);
     }
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
-        renewed(core, grant, *ttl, *reach, outcome, now, jitter);
+        match outcome {
+            Ok(answer) if answer.reply == Reply::Extended => {
+                if *reach == Reach::Refresh {
+                    grant.refreshed(answer.sent);
+                }
+                if grant.extended(answer.sent, *ttl, now) {
+                    core.metrics.renewed.add_one();
+                }
+            }
+            Ok(_) => core.not_held(grant, now),
+            Err(failure) => {
+                let name = grant.identity.name.escape_ascii();
+                log::debug!("renewing the lease on '{name}': {}", failure.error);
+                grant.renewal_failed(now, |span| jitter.around(span));
+            }
+        }
     }
     refile(core, renewals.into_iter().map(|(grant, ..)| grant));
-}
-
-fn renewed(
-    core: &Core,
-    grant: &Grant,
-    ttl: Duration,
-    reach: Reach,
-    outcome: Outcome,
-    now: Moment,
-    jitter: &mut Jitter,
-) {
-    match outcome {
-        Ok(answer) if answer.reply == Reply::Extended => {
-            if reach == Reach::Refresh {
-                grant.refreshed(answer.sent);
-            }
-            if grant.extended(answer.sent, ttl, now) {
-                core.metrics.renewed.add_one();
-            }
-        }
-        Ok(answer) if answer.reply == Reply::NotMine => {
-            if grant.end(now) != Ended::Before {
-                core.tell_lost(grant, LossReason::NotHeld);
-            } else {
-                core.end_turns(&grant.identity, now);
-            }
-        }
-        Ok(answer) => {
-            log::error!("the store answered {:?} to a renewal", answer.reply);
-            grant.renewal_failed(now, |span| jitter.around(span));
-        }
-        Err(failure) => {
-            log::debug!(
-                "renewing the lease on '{}': {}",
-                grant.identity.name.escape_ascii(),
-                failure.error
-            );
-            grant.renewal_failed(now, |span| jitter.around(span));
-        }
-    }
 }
 
 /// The place where they were kept is gone.
@@ -217,15 +176,9 @@ fn lose_all(core: &Core) {
     let grants: Vec<_> = {
         let mut book = core.book.lock();
         book.lost_at = now;
-        book.grants().cloned().collect()
+        book.ends.values().cloned().collect()
     };
-    for grant in &grants {
-        if grant.end(now) != Ended::Before {
-            core.tell_lost(grant, LossReason::NotHeld);
-        } else {
-            core.end_turns(&grant.identity, now);
-        }
-    }
+    grants.iter().for_each(|grant| core.not_held(grant, now));
     refile(core, grants);
 }
 
@@ -239,11 +192,14 @@ fn refile(core: &Core, grants: impl IntoIterator<Item = Arc<Grant>>) {
 
 /// Which of these tokens are relied on.
 fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
-    let (mut held, mut behind) = (Vec::new(), Some((Moment::ZERO, 0)));
-    while let Some(last) = behind {
-        behind = core.book.lock().held(tokens, last, &mut held);
-    }
-    held
+    let tokens: HashSet<_> = tokens.iter().collect();
+    let is_asked = |grant: &&Arc<Grant>| tokens.contains(&grant.identity.token);
+    let grants: Vec<_> = core.book.lock().ends.values().filter(is_asked).cloned().collect();
+    let now = Moment::now();
+    let kept = |grant: &Arc<Grant>| {
+        Some(Kept { identity: grant.identity.clone(), span: grant.kept_for(now)? })
+    };
+    grants.iter().filter_map(kept).collect()
 }
 
 /// Sends the gives that are due, and tells what became of those that nobody waits for. False if there
@@ -270,13 +226,11 @@ fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     outbox.close(now);
     for grant in &grants {
         if grant.end(now) != Ended::Before {
-            let until = grant.kept_until(now);
-            let owed = Owed { identity: grant.identity.clone(), until };
-            outbox.owe(owed, Concern::Doubt, now);
+            outbox.owe(grant.owed(now), Concern::Doubt, now);
         }
     }
     loop {
-        let until = deadline.min(Deadline::after(core.io_timeout));
+        let until = deadline.min(Deadline::after(core.config.io_timeout));
         core.store.tend(Moment::NEVER, &|_| Vec::new(), until);
         let has_paid = pay(core, until);
         let is_over = deadline.has_passed();

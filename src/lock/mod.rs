@@ -15,8 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
-use crate::store::Identity;
-pub use crate::store::{Holder, LockState};
+use crate::store::{Identity, LockState};
 use crate::token::Token;
 use crate::wait::Check;
 
@@ -45,11 +44,6 @@ use crate::wait::Check;
 pub struct Lock {
     keeper: Arc<Keeper>,
     name: Arc<[u8]>,
-    options: Options,
-}
-
-#[derive(Clone, Copy)]
-struct Options {
     ttl: Duration,
     wait: Option<Duration>,
     /// None: the client's.
@@ -62,33 +56,34 @@ struct Options {
 
 impl Lock {
     pub(crate) fn new(keeper: Arc<Keeper>, name: &[u8]) -> Lock {
-        let options = Options {
-            ttl: defaults::TTL.min(keeper.max_ttl()),
+        Lock {
+            name: Arc::from(name),
+            ttl: defaults::TTL.min(keeper.config().longest_ttl()),
+            keeper,
             wait: Some(defaults::WAIT),
             io_timeout: None,
             renew: None,
             max_hold: Some(defaults::MAX_HOLD),
             wait_mode: WaitMode::Auto,
-        };
-        Lock { keeper, name: Arc::from(name), options }
+        }
     }
 
     /// How soon the lock is free after its holder died: 30 s by default, from 3 ms to 24 h, or to
     /// [`max_ttl`](crate::Config::max_ttl). It does not end a lease that is renewed.
     pub fn ttl(mut self, ttl: Duration) -> Lock {
-        self.options.ttl = ttl;
+        self.ttl = ttl;
         self
     }
 
     /// How long [`acquire`](Lock::acquire) waits: 60 s by default; zero tries once.
     pub fn wait(mut self, wait: Duration) -> Lock {
-        self.options.wait = Some(wait);
+        self.wait = Some(wait);
         self
     }
 
     /// Makes [`acquire`](Lock::acquire) wait without limit.
     pub fn wait_forever(mut self) -> Lock {
-        self.options.wait = None;
+        self.wait = None;
         self
     }
 
@@ -98,32 +93,32 @@ impl Lock {
     /// sets 50 ms here has an answer by then, or an error, which is no answer. Leases are renewed
     /// and released by the client's.
     pub fn io_timeout(mut self, most: Duration) -> Lock {
-        self.options.io_timeout = Some(most);
+        self.io_timeout = Some(most);
         self
     }
 
     /// Whether leases are renewed in the background. By default they are where the ttl is at
     /// least 100 ms; without renewal the ttl is the limit.
     pub fn renew(mut self, renew: bool) -> Lock {
-        self.options.renew = Some(renew);
+        self.renew = Some(renew);
         self
     }
 
     /// How long a living holder may keep a renewed lease: 1 h by default.
     pub fn max_hold(mut self, most: Duration) -> Lock {
-        self.options.max_hold = Some(most);
+        self.max_hold = Some(most);
         self
     }
 
     /// Lets a living holder keep a renewed lease without limit.
     pub fn no_max_hold(mut self) -> Lock {
-        self.options.max_hold = None;
+        self.max_hold = None;
         self
     }
 
     /// How a wait goes: in a fair queue where the store has one, by default.
     pub fn wait_mode(mut self, mode: WaitMode) -> Lock {
-        self.options.wait_mode = mode;
+        self.wait_mode = mode;
         self
     }
 
@@ -154,7 +149,7 @@ impl Lock {
     /// client is closed meanwhile; others as for [`try_acquire`](Lock::try_acquire). Once the
     /// store has answered this client, a wait outlasts an outage of it.
     pub fn acquire(&self) -> Result<Lease, Error> {
-        self.acquire_within(self.options.wait, None)
+        self.acquire_within(self.wait, None)
     }
 
     /// The same with a limit of its own.
@@ -182,7 +177,7 @@ impl Lock {
         // It may fork. The child that returns from it goes no further into the wait, where threads
         // that it does not have may hold what it would ask for.
         let mut stop = || stop() || !self.keeper.is_here();
-        self.acquire_within(self.options.wait, Some(Check::new(&mut stop)))
+        self.acquire_within(self.wait, Some(Check::new(&mut stop)))
     }
 
     /// Goes on with a lease that another process took and let go of with [`Lease::detach`]: a web
@@ -202,7 +197,7 @@ impl Lock {
         }
         let (ours, ttl) = (Token::random()?, terms.first_ttl());
         let identity = Identity { name: Arc::clone(&self.name), token: ours, fence, ttl };
-        let grant = Grant::attached(identity, token, terms, self.keeper.next_id(), Moment::now());
+        let grant = Grant::attached(identity, token, terms, Moment::now());
         Ok(Lease::new(Arc::clone(&self.keeper), Arc::new(grant)))
     }
 
@@ -213,8 +208,8 @@ impl Lock {
     pub fn inspect(&self) -> Result<LockState, Error> {
         let core = self.keeper.core()?;
         self.check_name()?;
-        let deadline = Deadline::after(self.keeper.io_timeout());
-        self.named(core.look(&self.name, deadline))
+        let deadline = Deadline::after(core.config.io_timeout);
+        self.named(core.with_store(|store| store.look(&self.name, deadline)))
     }
 
     fn acquire_within(
@@ -231,20 +226,20 @@ impl Lock {
     }
 
     pub(crate) fn check_name(&self) -> Result<(), Error> {
-        check_name(self.keeper.prefix(), &self.name)
+        check_name(&self.keeper.config().prefix, &self.name)
     }
 
     /// How long a request for the lock may take.
     fn patience(&self) -> Duration {
-        self.options.io_timeout.unwrap_or(self.keeper.io_timeout())
+        self.io_timeout.unwrap_or(self.keeper.config().io_timeout)
     }
 
     /// Everything that can be refused before anything is sent.
     fn check(&self) -> Result<Terms, Error> {
         self.keeper.core()?;
-        let Options { ttl, io_timeout, renew, max_hold, wait_mode, .. } = self.options;
+        let Lock { ttl, io_timeout, renew, max_hold, wait_mode, .. } = *self;
         self.check_name()?;
-        let max_ttl = self.keeper.max_ttl();
+        let max_ttl = self.keeper.config().longest_ttl();
         check_ttl(ttl, max_ttl)?;
         wait_mode.backoff().check()?;
         io_timeout.map_or(Ok(()), check_io_timeout)?;
@@ -273,7 +268,7 @@ impl std::fmt::Debug for Lock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lock")
             .field("name", &self.name.escape_ascii().to_string())
-            .field("ttl", &self.options.ttl)
+            .field("ttl", &self.ttl)
             .finish_non_exhaustive()
     }
 }

@@ -180,6 +180,11 @@ impl Identity {
         let Identity { name, token, fence, ttl } = self;
         Request::Give { name, token: *token, fence: *fence, ttl: *ttl }
     }
+
+    pub(crate) fn extend(&self, ttl: Duration, reach: Reach) -> Request<'_> {
+        let Identity { name, token, fence, .. } = self;
+        Request::Extend { name, token: *token, fence: *fence, ttl, reach }
+    }
 }
 
 /// A grant that is relied on, and for how long the store must keep it.

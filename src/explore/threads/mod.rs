@@ -148,7 +148,7 @@ impl Client {
         }
         link.flaw = scenario.flaw;
         let inbox = link.inbox();
-        let keeper = Arc::new(Keeper::start(Box::new(link), Arc::default(), &config).unwrap());
+        let keeper = Arc::new(Keeper::start(Box::new(link), Arc::default(), config).unwrap());
         inbox.belongs_to(&keeper);
         Arc::new(Client { keeper, inbox, served, closing: AtomicBool::new(false) })
     }

@@ -369,21 +369,20 @@ fn a_link_that_is_made_while_the_file_is_opened_is_noticed() {
 fn a_grant_that_comes_late_to_a_keeper_that_has_lost_the_file_is_lost() {
     let ground = Ground::new();
     let config = Config::new(StoreConfig::Sqlite(ground.path()));
-    let keeper = Keeper::start(Box::new(ground.store()), Arc::default(), &config).unwrap();
+    let keeper = Keeper::start(Box::new(ground.store()), Arc::default(), config).unwrap();
     let (core, terms) = (keeper.core().unwrap(), Terms { ttl: TTL, renew: true, max_hold: None });
     let grant = |sent| {
         let name = b"name".as_slice().into();
         let identity = Identity { name, token: token(), fence: 1, ttl: TTL };
-        let id = keeper.next_id();
-        Arc::new(Grant::taken(identity, terms, id, sent, Moment::now()).unwrap())
+        Arc::new(Grant::taken(identity, terms, sent, Moment::now()).unwrap())
     };
     let (known, late) = (grant(Moment::now()), grant(Moment::now()));
-    assert!(core.keep(&known) && !known.is_over());
+    assert!(core.keep(&known).is_ok() && !known.is_over());
     fs::remove_file(ground.folder.path().join("locks.db-wal")).unwrap();
     while !known.is_over() {
         thread::sleep(Duration::from_millis(1));
     }
-    assert!(core.keep(&late) && late.is_over());
+    assert!(core.keep(&late).is_ok() && late.is_over());
     let next = grant(Moment::now());
-    assert!(core.keep(&next) && !next.is_over());
+    assert!(core.keep(&next).is_ok() && !next.is_over());
 }

@@ -97,16 +97,18 @@ impl<T> Drop for Owned<T> {
 
 /// Remembers the process that first used a library which keeps hidden state of the process. A
 /// forked child inherits that state, and must not use the library, not even anew.
-pub(crate) struct OneProcess(OnceBox<Birth>);
+pub(crate) struct OneProcess(AtomicU64);
 
 impl OneProcess {
     pub(crate) const fn new() -> OneProcess {
-        OneProcess(OnceBox::new())
+        OneProcess(AtomicU64::new(0))
     }
 
     /// True in the process that asks first, false in all that descend from it by forking.
     pub(crate) fn is_this(&self) -> bool {
-        self.0.get_or_init(|| Box::new(Birth::here())).is_here()
+        let Birth(here) = Birth::here();
+        let first = self.0.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
+        first.is_ok() || first == Err(here)
     }
 }
 

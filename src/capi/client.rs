@@ -88,7 +88,9 @@ pub unsafe extern "C" fn leasehold_client_open_config(
 ) -> leasehold_status {
     boundary::open(error, "client", client, || {
         let config = table::get(config)?;
-        let opened = leasehold_client::new(config.settings.lock().read()?)?;
+        // Without the mutex: opening takes its time, and may log, which may call a setter.
+        let settings = config.settings.lock().read()?;
+        let opened = leasehold_client::new(settings)?;
         config.settings.lock().sealed = true;
         Ok(opened)
     })

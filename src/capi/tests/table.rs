@@ -1,4 +1,4 @@
-//! The bits of handles, and slots that are used again.
+//! The bits of handles, and the table that they lead to.
 
 use crate::capi::boundary::leasehold_error;
 use crate::capi::failure::{Failure, LEASEHOLD_ERR_HANDLE};

@@ -54,12 +54,15 @@ fn threads_have_their_turns_in_the_order_of_coming_without_a_command() {
         let mut watch = server.watch();
         held.release().unwrap();
         let turns: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
-        // The holder's release, a claim, and the release of the last of them. A claim that is not
-        // answered before the turn passes on is made again.
         let mut sent = watch.client_commands();
         // The line may have stood for a second by then, and have looked.
         sent.retain(|command| !is_look(command) && !command.starts_with("SCRIPT"));
-        assert!((2..=5).contains(&sent.len()), "{sent:?}");
+        let (claims, gives): (Vec<_>, Vec<_>) =
+            sent.into_iter().partition(|command| command.contains("\"claim\""));
+        // The holder's release, and that of the last of them.
+        assert_eq!(gives.len(), 2, "{gives:?}");
+        // A claim that is not answered before the turn passes on is made again.
+        assert!(claims.len() <= turns.len(), "{claims:?}");
         assert_in_order(&turns);
         let fences: Vec<_> = turns.iter().map(|turn| turn.fence - turns[0].fence).collect();
         assert_eq!(fences, (0..8).collect::<Vec<_>>(), "of one block");

@@ -405,7 +405,7 @@ impl State {
 
     fn reach(&self, now: Moment) -> Reach {
         let due = self.refreshed.is_none_or(|sent| now.since(sent) >= REFRESH);
-        if due { Reach::Refresh } else { Reach::Grow }
+        if due { Reach::Claim } else { Reach::Grow }
     }
 }
 

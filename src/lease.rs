@@ -117,7 +117,7 @@ impl Lease {
             if answer.reply != Reply::Extended {
                 return Ok(Err(self.lost(core, LossReason::NotHeld)));
             }
-            if reach == Reach::Refresh {
+            if reach == Reach::Claim {
                 self.grant.refreshed(answer.sent);
             }
             if !self.grant.extended(answer.sent, ttl, Moment::now()) {

@@ -99,7 +99,7 @@ fn side_keys_are_refreshed_once_an_hour() {
     let grant = grant(terms(24 * 3_600_000));
     assert_eq!(
         grant.step(at(8 * 3_600_000)),
-        Step::Renew { ttl: ms(24 * 3_600_000), reach: Reach::Refresh }
+        Step::Renew { ttl: ms(24 * 3_600_000), reach: Reach::Claim }
     );
     grant.refreshed(at(8 * 3_600_000));
     assert!(matches!(grant.step(at(8 * 3_600_001)), Step::Renew { reach: Reach::Grow, .. }));
@@ -186,8 +186,8 @@ fn what_was_handed_over_is_claimed_first_also_soon_after_the_machine_started() {
     let grant = handed();
     assert!(grant.is_unclaimed());
     assert!(!grant.is_older_than(Moment::ZERO) && grant.is_older_than(at(1)));
-    assert_eq!(grant.reach(at(1)), Reach::Refresh);
-    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Refresh });
+    assert_eq!(grant.reach(at(1)), Reach::Claim);
+    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Claim });
     grant.refreshed(at(50));
     assert!(!grant.is_unclaimed());
     assert_eq!(grant.reach(at(51)), Reach::Grow);
@@ -201,7 +201,7 @@ fn what_nobody_has_any_more_is_claimed_and_no_more() {
         grant.abandoned(legacy, at(1))
     };
     let grant = left(&handed()).unwrap();
-    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Refresh });
+    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Claim });
     grant.refreshed(at(50));
     assert!(grant.is_over() && !grant.extended(at(50), ms(9000), at(51)));
 

@@ -152,7 +152,7 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
         match outcome {
             Ok(answer) if answer.reply == Reply::Extended => {
-                if *reach == Reach::Refresh {
+                if *reach == Reach::Claim {
                     grant.refreshed(answer.sent);
                 }
                 if grant.extended(answer.sent, *ttl, now) {

@@ -182,7 +182,7 @@ impl<'a> Call<'a, '_> {
         let request = grant.identity.extend(ttl, reach);
         match self.core.ask(Lane::Give(deadline.left()), request, deadline) {
             Ok(answer) if answer.reply == Reply::Extended => {
-                if reach == Reach::Refresh {
+                if reach == Reach::Claim {
                     grant.refreshed(answer.sent);
                 }
                 grant.extended(answer.sent, ttl, Moment::now())

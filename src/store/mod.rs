@@ -233,8 +233,9 @@ pub(crate) enum Reach {
     /// The lock's ttl, never making it shorter: an extension that was delayed on its way can then
     /// not cut a validity that a later one has promised.
     Grow,
-    /// The same, and what the store keeps beside the lock as well.
-    Refresh,
+    /// The same, and what the store keeps beside the lock as well: how a lock is claimed that was
+    /// handed over, and what is done once in an hour.
+    Claim,
     /// The same as grow, and the lock becomes this token's, under just the fence of the request; or it
     /// is already.
     Pass(Token),
@@ -247,7 +248,7 @@ impl Reach {
     pub(crate) fn holder(self, token: Token) -> Token {
         match self {
             Reach::Pass(to) => to,
-            Reach::Grow | Reach::Refresh | Reach::Set => token,
+            Reach::Grow | Reach::Claim | Reach::Set => token,
         }
     }
 }

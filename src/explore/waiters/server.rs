@@ -119,7 +119,7 @@ impl Server {
                 return (Reply::Busy { free_in, ticket: 0, rank: 0, ours: false }, 0, Vec::new());
             }
             Op::Claim { token, first, ttl } => {
-                Request::Extend { name, token, fence: first, ttl, reach: Reach::Refresh }
+                Request::Extend { name, token, fence: first, ttl, reach: Reach::Claim }
             }
         };
         let wakeup = ModelWakeup { channel: Some(channel), is_open };

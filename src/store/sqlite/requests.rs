@@ -107,7 +107,7 @@ impl Tables<'_> {
     fn extend(&self, ttl: Duration, reach: Reach, fence: u64) -> rusqlite::Result<Reply> {
         let to = match reach {
             Reach::Pass(to) => Some(to.to_string()),
-            Reach::Grow | Reach::Refresh | Reach::Set => None,
+            Reach::Grow | Reach::Claim | Reach::Set => None,
         };
         let fence = i64::try_from(fence).unwrap_or(i64::MAX);
         let (now, expiry) = (self.after(Duration::ZERO), self.after(ttl));

@@ -90,7 +90,7 @@ fn c4_a_loser_touches_nothing() {
     let before = row();
     ticket(store.try_take(b"name", bob));
     ticket(store.join(b"name", bob, 0));
-    for reach in [Reach::Grow, Reach::Refresh, Reach::Set] {
+    for reach in [Reach::Grow, Reach::Claim, Reach::Set] {
         assert_eq!(store.extend(b"name", bob, TTL * 2, reach), Reply::NotMine);
     }
     assert_eq!(store.give(b"name", bob, held), Reply::NotMine);
@@ -264,7 +264,7 @@ fn unused_rows_are_swept_and_held_ones_are_not() {
         meddler.query_row("SELECT count(*) FROM waiter", [], |row| row.get(0)).unwrap();
     assert_eq!(waiters, 0);
     // An extension counts as use.
-    assert_eq!(store.extend(b"held", held, TTL, Reach::Refresh), Reply::Extended);
+    assert_eq!(store.extend(b"held", held, TTL, Reach::Claim), Reply::Extended);
     let used: i64 = meddler
         .query_row("SELECT used FROM lease WHERE name = cast('held' AS BLOB)", [], |row| row.get(0))
         .unwrap();

@@ -83,7 +83,7 @@ impl Dialect for Native {
                     match reach {
                         Reach::Grow => call(1, &[text, ttl, Arg::Text(b"grow")]),
                         Reach::Set => call(1, &[text, ttl, Arg::Text(b"set")]),
-                        Reach::Refresh => call(2, &[text, ttl, Arg::Text(b"claim"), fence]),
+                        Reach::Claim => call(2, &[text, ttl, Arg::Text(b"claim"), fence]),
                         Reach::Pass(to) => {
                             let mut hex = [0; HEX];
                             let to = Arg::Text(to.hex(&mut hex).as_bytes());
@@ -118,7 +118,7 @@ impl Dialect for Native {
                 Ok((Reply::NotMine, 0))
             }
             (Request::Extend { .. }, Value::Int(1)) => Ok((Reply::Extended, 0)),
-            (Request::Extend { reach: Reach::Refresh, .. }, Value::Int(server @ 1..)) => {
+            (Request::Extend { reach: Reach::Claim, .. }, Value::Int(server @ 1..)) => {
                 Ok((Reply::Extended, server.unsigned_abs()))
             }
             (_, Value::BulkString(text)) => {
@@ -163,7 +163,7 @@ impl Native {
             Request::Give { .. } if guarded => &GUARDED_GIVE,
             Request::Give { .. } => &GIVE,
             // A server that lost data may know of a lock that was passed on since.
-            Request::Extend { reach: Reach::Refresh | Reach::Pass(_), .. } if guarded => {
+            Request::Extend { reach: Reach::Claim | Reach::Pass(_), .. } if guarded => {
                 &GUARDED_EXTEND
             }
             // The others only prolong what the server says is the token's. On one that lost data, this

@@ -219,11 +219,11 @@ impl ModelServer {
         };
         let last = self.side.as_ref().map_or(0, |side| side.last);
         let other = |(to, first)| to != token || !(first..=last).contains(&fence);
-        if reach == Reach::Refresh && grant.is_some_and(other) {
+        if reach == Reach::Claim && grant.is_some_and(other) {
             return Reply::NotMine;
         }
         held.until = if reach == Reach::Set { until } else { held.until.max(until) };
-        if reach == Reach::Refresh && grant.is_none() {
+        if reach == Reach::Claim && grant.is_none() {
             let last = self.side.as_ref().map_or(0, |side| side.last).max(fence + 1023);
             self.side = Some(Side { last, grant: Some((token, fence)), queued: true });
         }

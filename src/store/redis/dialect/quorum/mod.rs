@@ -189,7 +189,8 @@ impl Dialect for Quorum {
                     let (mode, to): (&[u8], &[u8]) = match reach {
                         Reach::Pass(to) => (b"pass", to.hex(&mut other).as_bytes()),
                         Reach::Grow => (b"grow", b""),
-                        Reach::Refresh => (b"refresh", b""),
+                        // Not "claim", which the guard lets through: a node that lost data has no vote.
+                        Reach::Claim => (b"refresh", b""),
                         Reach::Set => (b"set", b""),
                     };
                     let (ttl, mode) = (number(millis(ttl)), Arg::Text(mode));

@@ -237,7 +237,7 @@ impl ModelNode {
                 self.lock = Some(Held { token: Some(token), until: now + micros(ttl) });
             }
             Reach::Grow => self.grow(now, ttl),
-            Reach::Refresh => {
+            Reach::Claim => {
                 let last = (fence + 1023).min(MAX_FENCE);
                 let lost = || Side { queued: true, last, grant: Some((0, token)) };
                 self.side.get_or_insert_with(lost);

@@ -84,7 +84,7 @@ fn a_server_that_comes_back_with_an_older_file_grants_confirms_and_hands_over_no
     }
     // Who holds it and relies on it may go on: nobody else is granted it.
     let (token, ttl) = (token(1), TTL);
-    for reach in [Reach::Grow, Reach::Refresh] {
+    for reach in [Reach::Grow, Reach::Claim] {
         let extend = Request::Extend { name, token, fence: first, ttl, reach };
         assert_eq!(world.ask(extend, 1), Reply::Extended);
     }

@@ -171,7 +171,7 @@ impl World {
 
     #[track_caller]
     pub(crate) fn claim(&self, client: u32, fence: u64) -> Reply {
-        let (name, token, reach) = (NAME, token(client), Reach::Refresh);
+        let (name, token, reach) = (NAME, token(client), Reach::Claim);
         self.ask(Request::Extend { name, token, fence, ttl: TTL, reach }, client)
     }
 

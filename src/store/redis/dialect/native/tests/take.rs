@@ -100,7 +100,7 @@ fn a_claim_says_the_servers_time() {
     let (fence, _) = granted(reply);
     assert_eq!(fence, now, "of a name that is new");
     let claim =
-        Request::Extend { name: NAME, token: token(1), fence, ttl: TTL, reach: Reach::Refresh };
+        Request::Extend { name: NAME, token: token(1), fence, ttl: TTL, reach: Reach::Claim };
     let (_, later) = world.try_ask(claim, open(&channel(1))).unwrap();
     assert!(later > now && later < now + 60_000_000);
 }

@@ -99,7 +99,7 @@ impl Walk {
             6 => {
                 let fence = first + self.below(2);
                 let ttl = TTLS[self.below(3) as usize];
-                Request::Extend { name, token, fence, ttl, reach: Reach::Refresh }
+                Request::Extend { name, token, fence, ttl, reach: Reach::Claim }
             }
             7 => {
                 let token = if self.below(2) == 0 { token } else { passed };

@@ -15,7 +15,7 @@ impl Node {
             take(2, Place::Join(0), 6),
             Ballot::Raise { name, token: token(1), attempt: 5, fence: 9 },
             Ballot::Extend { name, token: token(1), fence: 5, ttl: TTL, reach: Reach::Grow },
-            Ballot::Extend { name, token: token(1), fence: 5, ttl: TTL, reach: Reach::Refresh },
+            Ballot::Extend { name, token: token(1), fence: 5, ttl: TTL, reach: Reach::Claim },
             Ballot::Fill { name, token: token(1), fence: 5, ttl: TTL },
         ];
         let before = (self.holder(), self.side(), self.queue());

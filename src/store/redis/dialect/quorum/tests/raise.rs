@@ -82,11 +82,11 @@ fn an_extension_that_refreshes_keeps_the_fence_alive() {
     node.cmd(&["PEXPIRE", SIDE, "50000"]);
     assert_eq!(node.extend(1, fence, TTL, Reach::Grow), Said::Extended);
     assert!(node.number(&["PTTL", SIDE]) <= 50_000);
-    assert_eq!(node.extend(1, fence, TTL, Reach::Refresh), Said::Extended);
+    assert_eq!(node.extend(1, fence, TTL, Reach::Claim), Said::Extended);
     assert!(node.number(&["PTTL", SIDE]) > 24 * 3_600_000);
     // A side key that was lost comes back, with what the holder relies on.
     node.cmd(&["DEL", SIDE]);
-    assert_eq!(node.extend(1, 7000, TTL, Reach::Refresh), Said::Extended);
+    assert_eq!(node.extend(1, 7000, TTL, Reach::Claim), Said::Extended);
     assert_eq!(node.side(), Some((true, 8023, 0, 1)));
     assert_eq!(node.give(1, Some(1000)), Said::Given);
     assert_eq!(granted(node.take(2, 1001)), 8024);

@@ -28,7 +28,7 @@ fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
             attempt += 1;
             granted(plain.try_ask(take(3, Place::Try, attempt), wakeup.clone()).unwrap().0);
             assert_eq!(plain.raise(3, attempt, attempt + 5), Said::Raised);
-            assert_eq!(plain.extend(3, attempt, TTL, Reach::Refresh), Said::Extended);
+            assert_eq!(plain.extend(3, attempt, TTL, Reach::Claim), Said::Extended);
             let given = plain.try_ask(give(3, Some(attempt)), wakeup.clone()).unwrap().0;
             assert_eq!((given, node.holder()), (Said::Given, None));
             assert_eq!(plain.fill(3, attempt + 5), Said::Filled);

@@ -181,7 +181,7 @@ impl Walk {
             }
             7 => {
                 let pass = Reach::Pass(token);
-                let reach = [Reach::Grow, Reach::Refresh, Reach::Set, pass][self.below(4) as usize];
+                let reach = [Reach::Grow, Reach::Claim, Reach::Set, pass][self.below(4) as usize];
                 Ballot::Extend { name, token: token_known, fence: self.fence, ttl, reach }
             }
             // Mostly of a lease under the last fence, else under one that others have passed.

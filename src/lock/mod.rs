@@ -1,6 +1,6 @@
 //! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
 
-mod attempt;
+mod call;
 mod wait_mode;
 mod waiting;
 

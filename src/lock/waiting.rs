@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{Call, LAST_CHANCE, Policy};
+use super::call::{Call, LAST_CHANCE, Policy};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};

@@ -4,9 +4,9 @@
 //! after every fault: making it costs nothing and cannot fail, and a caller that gets an empty one
 //! dials on its own thread, by its own deadline, and sees its own typed error.
 //!
-//! Seats that are not in use lie in r2d2, or, in a forked child, in a plain list: r2d2 and its
-//! executor sleep on parking_lot while they set up (see `sync`), and a child that was forked at this
-//! moment would sleep for ever.
+//! Seats that are not in use lie in r2d2. In a forked child they lie in a plain list: the parent may
+//! have forked while a thread slept in r2d2, on parking_lot's table of sleeping threads, and the
+//! child would sleep there for ever (see `sync`).
 
 use std::convert::Infallible;
 use std::panic::catch_unwind;
@@ -133,7 +133,8 @@ impl Pool {
                 break;
             }
         }
-        // The seat that was used last is the next to be used.
+        // In the reverse order, so that r2d2, which lends the seat that was put back last, lends
+        // next the seat that was in use last.
         while lent.pop().is_some() {}
     }
 
@@ -151,7 +152,7 @@ fn reserved(mut seat: TurnstileGuard<'_, Option<Box<Wire>>>) -> Lent<'_> {
     Lent { wire: seat.take(), home: Home::Reserved(seat) }
 }
 
-/// The thread with which r2d2 makes the slots of its pools: one for all pools of a client, started
+/// The thread with which r2d2 makes the seats of its pools: one for all pools of a client, started
 /// with the first of them.
 #[derive(Default)]
 struct Executor(Mutex<Option<Sleeper>>);
@@ -167,7 +168,7 @@ struct Sleeper {
 }
 
 impl Executor {
-    fn build<M>(&self, slots: M, size: u32) -> Result<r2d2::Pool<M>, Error>
+    fn build<M>(&self, seats: M, size: u32) -> Result<r2d2::Pool<M>, Error>
     where
         M: ManageConnection,
     {
@@ -180,7 +181,7 @@ impl Executor {
             .idle_timeout(None)
             .max_lifetime(None)
             .thread_pool(Arc::clone(&sleeper.thread))
-            .build(slots);
+            .build(seats);
         sleeper.sleep();
         built.map_err(|error| failed(&error.to_string()))
     }

@@ -87,7 +87,7 @@ pub(super) struct Listener {
     read: ReadNotice,
     /// Of the thread that listens.
     subscriptions: Turnstile<Vec<Subscription>>,
-    /// Whether there ever was one.
+    /// Whether there ever was a subscription.
     known: AtomicBool,
     /// A server has no channels that belong to slots: one channel is for all names.
     is_plain: AtomicBool,
@@ -214,7 +214,7 @@ impl Listener {
     ) -> Moment {
         let mut wake = Moment::NEVER;
         subscriptions.retain_mut(|subscription| {
-            // What servers repeat is not dated by the clock of the one that repeats it.
+            // Servers pass messages on to one another, and this one's clock did not date them.
             let dated = self.endpoints.is_one() || subscription.is_sharded;
             let server = if dated { subscription.wire.server } else { NO_SERVER };
             let by = Teller { server, since: subscription.opened };
@@ -262,7 +262,7 @@ impl Listener {
         Ok(())
     }
 
-    /// The same; an error where one has ended since the last call, or there is none.
+    /// The same; an error where a subscription has ended since the last call, or there is none.
     fn take_all_in(&self, subscriptions: &mut Vec<Subscription>) -> Result<(), Error> {
         self.take_in(subscriptions)?;
         if let Some(error) = self.state.lock().ended.take() {

@@ -60,7 +60,7 @@ struct Known {
 
 #[derive(Default)]
 struct Asking {
-    /// Servers that told it longest ago, or never, come first.
+    /// Servers that told the map longest ago, or never, come first.
     order: VecDeque<Address>,
     asked: Moment,
 }
@@ -214,7 +214,7 @@ impl Map {
                 }
                 Err(error) => {
                     asking.order.rotate_left(1);
-                    // An error that will not pass says most.
+                    // An error that does not pass by itself says most about the cause.
                     if worst.as_ref().is_none_or(|worst| worst.is_retriable()) {
                         worst = Some(error);
                     }
@@ -280,9 +280,10 @@ impl Map {
             }
         }
         let announced = ranges.into_iter().flat_map(|(.., addresses)| addresses).collect();
+        // What these hold would count as a use below.
         drop(masters);
         known.owners = owners;
-        // Servers that have no slot any more, and that nobody waits for.
+        // A server that has no slot any more stays while somebody uses it or a reply is unread.
         let Known { owners, nodes, .. } = &mut *known;
         nodes.retain(|key, node| {
             owners.contains(key)

@@ -203,13 +203,17 @@ impl Lease {
 
     /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
     fn leave(&self, core: &Core, ttl: Duration, reach: Reach) -> Result<(), Error> {
-        let token = self.grant.stored_as();
+        let stored = Identity { token: self.grant.stored_as(), ..self.grant.identity.clone() };
+        // The token alone is enough to end a lease that was handed on; only the mark passes it on.
+        let handed_on = self.grant.handed_on_as().filter(|_| reach == Reach::Set);
+        let all = handed_on.map_or(vec![stored], |all| all.map(|owed| owed.identity).into());
+        let requests: Vec<_> = all.iter().map(|identity| identity.extend(ttl, reach)).collect();
         if self.end_taken(core) == Ended::Before {
             return Err(over(core));
         }
         let deadline = Deadline::after(core.config.io_timeout);
         let left = until_answered(core, deadline, |_| {
-            let answer = self.send(core, token, ttl, reach, deadline)?;
+            let answer = best(core, Lane::Give(deadline.left()), &requests, deadline)?;
             let is_done = answer.reply == Reply::Extended;
             Ok(if is_done { Ok(()) } else { Err(Error::bare(ErrorKind::Lost)) })
         });
@@ -299,13 +303,7 @@ impl Lease {
                 (None, None) => core.ask(lane, identity.give(), deadline),
                 (None, Some(all)) => {
                     let gives = all.each_ref().map(|owed| owed.identity.give());
-                    // A give under the right token counts most, then one without an answer.
-                    let rank = |outcome: &Outcome| match outcome {
-                        Ok(answer) => 2 * u8::from(answer.reply != Reply::Given),
-                        Err(_) => 1,
-                    };
-                    let outcomes = core.run(lane, &gives, deadline).into_iter();
-                    outcomes.min_by_key(rank).unwrap_or_else(no_reply)
+                    best(core, lane, &gives, deadline)
                 }
             }?;
             Ok(match answer.reply {
@@ -368,6 +366,17 @@ impl Lease {
         core.tell_lost(&self.grant, reason);
         Error::bare(ErrorKind::Lost)
     }
+}
+
+/// Asks the same under several tokens. What was done under the right one counts most, then that
+/// there was no answer.
+fn best(core: &Core, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Outcome {
+    let rank = |outcome: &Outcome| match outcome {
+        Ok(answer) => 2 * u8::from(answer.reply == Reply::NotMine),
+        Err(_) => 1,
+    };
+    let outcomes = core.run(lane, requests, deadline).into_iter();
+    outcomes.min_by_key(rank).unwrap_or_else(no_reply)
 }
 
 /// Why nothing can be done with a lease that was over before.

@@ -15,6 +15,7 @@ on_each_store!(
     c5_an_attached_lease_can_be_released_at_once,
     c5_a_wrong_token_extends_and_releases_nothing,
     c1_attaching_what_nobody_detached_takes_nothing_from_its_holder,
+    a_token_is_enough_to_say_for_how_long_the_lock_stays_taken,
     c1_of_several_that_attach_one_lease_only_one_becomes_valid,
     c2_a_fence_that_was_made_up_attaches_nothing,
     an_attached_lease_is_handed_on_and_left_like_any_other,
@@ -115,6 +116,16 @@ fn c1_attaching_what_nobody_detached_takes_nothing_from_its_holder(store: &Store
     two.close().unwrap();
     held.extend().unwrap();
     assert!(held.is_valid());
+    held.release().unwrap();
+}
+
+fn a_token_is_enough_to_say_for_how_long_the_lock_stays_taken(store: &Store) {
+    let client = store.client();
+    let lock = client.lock("n").ttl(secs(60)).renew(false);
+    let held = lock.acquire().unwrap();
+    let attached = lock.attach(held.token(), held.fence()).unwrap();
+    attached.let_expire_in(secs(20)).unwrap();
+    assert!(holder(&client, "n").unwrap().ttl <= secs(20));
     held.release().unwrap();
 }
 

@@ -157,5 +157,6 @@ fn file_path(body: &str) -> Result<Option<PathBuf>, Error> {
     if path.contains(&0) {
         return Err(bad("a path cannot hold a NUL"));
     }
-    Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(path))).filter(|path| !path.as_os_str().is_empty()))
+    Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(path)))
+        .filter(|path| !path.as_os_str().is_empty()))
 }

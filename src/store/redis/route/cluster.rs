@@ -77,6 +77,8 @@ impl Cluster {
                 }
             }
         }
+        // In the order of the batch: all of them at one server are sent without a copy.
+        onward.sort_unstable();
         onward
     }
 
@@ -252,3 +254,6 @@ impl Endpoints for SlotEndpoints {
         Some(slot_behind(&self.prefix, name))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,7 +97,7 @@ impl<'a> Batch<'a> {
     /// The scripts that its calls need, and those that follow them.
     pub(in crate::store::redis) fn scripts(&self) -> impl Iterator<Item = &'static Script> {
         let scripts = self.calls.iter().filter_map(|call| call.script);
-        scripts.flat_map(|script| [Some(script), script.follower]).flatten()
+        scripts.flat_map(|script| std::iter::successors(Some(script), |one| one.follower))
     }
 
     pub(in crate::store::redis) fn loads(&self) -> Batch<'static> {

@@ -1,7 +1,8 @@
 -- Asks the guard, behind guard.lua, whose "Q ..." and "T ..." are replies of the script then.
 --
--- A claim is confirmed whatever the guard says: it is sent only for a lease that is valid, so nobody
--- else was granted the lock meanwhile.
+-- A claim is confirmed whatever the guard says, or fails to say: it is sent only for a lease that is
+-- valid, so nobody else was granted the lock meanwhile. It begins the quarantine as a take does.
+-- (Other scripts have a number there, or a mode of their own.)
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its side key
--- KEYS[3]  its queue
+-- KEYS[3]  its queue, where the script is given it; else nil, or the guard's marker
 -- ARGV[1]  the token
 
 local lock, side, queue, token = KEYS[1], KEYS[2], KEYS[3], ARGV[1]

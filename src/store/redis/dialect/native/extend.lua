@@ -1,4 +1,4 @@
--- Sets the ttl of a lock that is the token's, claims it, or passes it on to another token: from the
+-- Behind lock.lua. Sets the ttl of a lock that is the token's, claims it, or passes it on to another token: from the
 -- holder's to the mark of a detached lease, and from the mark to that of the client that attaches it.
 --
 -- KEYS     to grow or set the lock alone: this must work while a Cluster moves the slot; else the
@@ -45,10 +45,12 @@ if is_claim or is_pass and holder == token then
     -- With the side key it is lost how long the block is: no block is longer than this.
     noted = string.format('1 %.0f %s %s', math.max(last, used + 1023), fence, token)
   end
+  if not is_pass then
+    -- First: a server that is short of memory lets a script SET only behind another write.
+    redis.call('PEXPIRE', side, 90000000)
+  end
   if noted then
     redis.call('SET', side, noted, 'PX', 90000000)
-  else
-    redis.call('PEXPIRE', side, 90000000)
   end
   if is_pass then
     redis.call('SET', lock, other, 'KEEPTTL')

@@ -21,9 +21,10 @@ use crate::error::Error;
 use crate::store::{Failure, Place, Reach, Reply, Request, millis};
 use crate::token::HEX;
 
-/// A client that takes will give, perhaps with the last thing that it does.
+/// A client that takes will give, perhaps with the last thing that it does, and may have to claim
+/// what it is handed, in a short time.
 static TAKE: Script = script!("../lock.lua", "hand_over.lua", "take.lua").leading(&GIVE);
-static GIVE: Script = script!("../lock.lua", "hand_over.lua", "give.lua");
+static GIVE: Script = script!("../lock.lua", "hand_over.lua", "give.lua").leading(&EXTEND);
 static EXTEND: Script = script!("../lock.lua", "extend.lua");
 /// Where the server is guarded.
 static GUARDED_TAKE: Script =
@@ -32,7 +33,8 @@ static GUARDED_TAKE: Script =
         .leading(&GUARDED_GIVE);
 static GUARDED_GIVE: Script =
     script!("../guard.lua", "../lock.lua", "hand_over.lua", "guarded_give.lua", "give.lua")
-        .guarded();
+        .guarded()
+        .leading(&GUARDED_EXTEND);
 static GUARDED_EXTEND: Script =
     script!("../guard.lua", "../guarded.lua", "../lock.lua", "extend.lua").guarded();
 

@@ -195,3 +195,19 @@ fn a_take_under_pressure_serves_who_stands_first() {
     wakeup.heard_grant();
     assert_eq!((world.holder(), world.queue()), (Some(3), vec![]));
 }
+
+#[test]
+fn a_lease_is_claimed_under_pressure_though_its_side_key_is_lost() {
+    let world = World::new();
+    let (fence, _) = granted(world.try_take(1));
+    world.server.config_set("maxmemory", "1mb");
+    for side in ["kept", "lost"] {
+        if side == "lost" {
+            world.cmd(&["DEL", SIDE]);
+        }
+        world.cmd(&["PEXPIRE", "n", "1000"]);
+        assert_eq!(world.claim(1, fence), Reply::Extended, "{side}");
+        assert!(world.number(&["PTTL", "n"]) > 1000, "{side}");
+        assert!(world.side().is_some());
+    }
+}

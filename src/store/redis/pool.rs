@@ -141,10 +141,15 @@ impl Pool {
     /// Lends a seat that has a connection and is not in use, if there is one.
     pub(super) fn lend_open(&self) -> Option<Lent<'_>> {
         let giver = self.giver.enter_now().map(reserved);
-        // All at once, since the pool would lend an empty one again.
-        let mut idle: Vec<_> = giver.into_iter().chain(self.idle_callers()).collect();
-        let open = idle.iter().position(|lent| lent.wire.is_some())?;
-        Some(idle.swap_remove(open))
+        // Kept until one is found, since the pool would lend them again.
+        let mut empty = Vec::new();
+        giver.into_iter().chain(self.idle_callers()).find_map(|lent| {
+            if lent.wire.is_some() {
+                return Some(lent);
+            }
+            empty.push(lent);
+            None
+        })
     }
 }
 
@@ -198,7 +203,7 @@ impl Executor {
                 .build()
         };
         // It panics where no thread can be had.
-        let thread = catch_unwind(|| without_signals(start));
+        let thread = without_signals(|| catch_unwind(start));
         let thread = Arc::new(thread.map_err(|_| failed("no thread can be started"))?);
         let (wake, woken) = channel();
         let started = Sleeper { thread, wake, woken: Arc::new(Mutex::new(woken)) };
@@ -280,6 +285,42 @@ mod tests {
         for pool in pools.iter().chain([&build()]) {
             let slots: Vec<_> = (0..3).map(|_| *pool.try_get().unwrap()).collect();
             assert_eq!(slots, [first; 3]);
+        }
+    }
+
+    #[test]
+    fn lending_an_open_seat_leaves_the_others_in_their_order() {
+        use crate::store::ServerId;
+        for giver_is_open in [false, true] {
+            let pool = Pools::new(8).make().unwrap();
+            let wire = || {
+                let (ours, _) =
+                    socket2::Socket::pair(socket2::Domain::UNIX, socket2::Type::STREAM, None)
+                        .unwrap();
+                Some(Box::new(Wire::new(ours, ServerId::default())))
+            };
+            let lend =
+                |lane| pool.lend(lane, Deadline::after(std::time::Duration::from_secs(1))).unwrap();
+            {
+                let mut all: Vec<_> = (0..8).map(|_| lend(Lane::Caller)).collect();
+                if giver_is_open {
+                    lend(Lane::Give(std::time::Duration::from_secs(1))).wire = wire();
+                }
+                // Given back last, so lent first.
+                all[5..].iter_mut().for_each(|lent| lent.wire = wire());
+                all.into_iter().for_each(drop);
+            }
+            let shown = || {
+                let all: Vec<_> = (0..8).map(|_| lend(Lane::Caller)).collect();
+                let open: Vec<_> = all.iter().map(|lent| lent.wire.is_some()).collect();
+                all.into_iter().rev().for_each(drop);
+                open
+            };
+            let before = shown();
+            let kept = pool.lend_open();
+            assert!(kept.is_some() && pool.lend_open().is_some(), "two at the same time");
+            drop(kept);
+            assert_eq!(shown(), before);
         }
     }
 }

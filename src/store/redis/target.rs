@@ -22,6 +22,11 @@ pub(super) trait Target: Send + Sync {
         false
     }
 
+    /// Whether it is a server of a Cluster, which may pass its slots on.
+    fn has_slots(&self) -> bool {
+        false
+    }
+
     /// Whether a new connection would lead where this one does, as far as is known.
     fn is_current(&self, _wire: &Wire) -> bool {
         true
@@ -61,6 +66,10 @@ impl Target for Fixed {
             let what = format!("{address}, a server that the Cluster names: {}", error.detail());
             Error::new(error.kind(), what)
         })
+    }
+
+    fn has_slots(&self) -> bool {
+        self.doubt.is_some()
     }
 
     fn doubt(&self, _wire: &Wire) {

@@ -136,6 +136,12 @@ impl Listener {
         self.known.load(Ordering::Acquire)
     }
 
+    /// Whether the server that tells of this name is left alone for a while.
+    pub(super) fn are_resting(&self, name: &[u8]) -> bool {
+        let endpoint = self.endpoints.endpoint(name);
+        endpoint.is_ok_and(|endpoint| self.state.lock().rests(endpoint.key).is_some())
+    }
+
     fn open_at(
         &self,
         Endpoint { key, target }: Endpoint,

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// With so much that came while a channel was waited for, it has to be heard before more is read.
-const MOST_UNHEARD: usize = 1000;
+const MOST_UNHEARD: usize = 100;
 
 impl Listener {
     pub(super) fn channel_of(&self, slot: u16) -> Vec<u8> {

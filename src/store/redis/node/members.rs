@@ -109,11 +109,13 @@ impl Listener for Members {
                 break;
             }
             let by = deadline.min(Deadline::after(self.node_timeout));
-            match self.listener.open(&name_at(node.member, name), by) {
+            let name_there = name_at(node.member, name);
+            let is_resting = self.listener.are_resting(&name_there);
+            match self.listener.open(&name_there, by) {
                 Ok(_) => {}
                 Err(error) if error.is_retriable() => {
                     // The listener repeats an earlier error for a while.
-                    if node.is_ready() {
+                    if !is_resting {
                         node.is_unwell();
                     }
                     failed.get_or_insert(error);
@@ -139,5 +141,41 @@ impl Listener for Members {
 
     fn close(&self) {
         self.listener.close();
+    }
+}
+
+#[cfg(all(test, kit))]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use kit::Server;
+
+    #[test]
+    fn a_repeated_refusal_to_listen_says_nothing_against_a_node_that_answers() {
+        let servers: Vec<_> = (0..3).map(|_| Server::builder().unix().start()).collect();
+        let config = Config::from_url(&servers[0].unix_url()).unwrap();
+        let of = |server: &Server| match Config::from_url(&server.unix_url()).unwrap().store {
+            StoreConfig::Redis(redis) => *redis,
+            _ => panic!(),
+        };
+        let redis: Vec<_> = servers.iter().map(of).collect();
+        let members = Members::new(&redis, &config).unwrap();
+        let soon = || Deadline::after(Duration::from_secs(5));
+        members.nodes.iter().for_each(|node| node.ping(soon()).unwrap());
+        for redis in &redis {
+            let Servers::One(crate::config::Address::Unix(path)) = &redis.servers else { panic!() };
+            std::fs::remove_file(path).unwrap();
+        }
+        // One of these is a new try, and the others tell the same again.
+        let mut unwell = 0;
+        for _ in 0..4 {
+            members.open(b"n", soon()).unwrap_err();
+            unwell += usize::from(!members.nodes.iter().all(Node::is_ready));
+            // The connections that are open go on.
+            members.nodes.iter().for_each(|node| node.try_again(soon()));
+            assert!(members.nodes.iter().all(Node::is_ready));
+        }
+        // On a machine that stood still, there may be another new try.
+        assert!((1..=2).contains(&unwell), "{unwell}");
     }
 }

@@ -279,7 +279,10 @@ impl Peer {
                     self.outbox.heard(token, wire.unread.on, lacks);
                 }
                 Subject::Give(id, identity) => {
-                    let answer = plain(self.without_refusal(answer), || self.target.doubt(wire));
+                    let mut answer = self.without_refusal(answer);
+                    if self.target.has_slots() {
+                        answer = plain(answer, || self.target.doubt(wire));
+                    }
                     let outcome = self.gives.read(&identity.give(), answer);
                     self.outbox.answered(id, Some(wire.unread.on), &outcome);
                 }

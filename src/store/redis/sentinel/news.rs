@@ -52,9 +52,11 @@ impl News {
             Some(asked) => now.since(asked) < ANSWER,
             None if now.since(self.alive) < QUIET => true,
             None => {
+                let is_sent =
+                    self.wire.send(PING, Deadline::after(Duration::from_millis(5))).is_ok();
                 // Not `now`: this process may have been stopped since.
                 self.asked = Some(Moment::now());
-                self.wire.send(PING, Deadline::after(Duration::from_millis(5))).is_ok()
+                is_sent
             }
         }
     }

@@ -23,8 +23,9 @@ use crate::store::{Identity, Kept, Lane, Reach, Request};
 use crate::sync::Mutex;
 use crate::token::Token;
 
-/// Before each try. Losers are gone in a moment.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Before the first try, and twice as long before each further one. Losers are gone in a moment; a
+/// node where somebody else stays would be asked in vain.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long a lease is tried. After that, the next extension notices it again.
 const SPAN: Duration = Duration::from_secs(1);
 /// At once.
@@ -36,6 +37,7 @@ pub(super) struct Mends(Mutex<HashMap<Token, Mend>>);
 struct Mend {
     /// When it is tried next; never where every node has it by now, and while it is tried.
     next: Moment,
+    pause: Duration,
     /// When it is forgotten.
     until: Moment,
     is_tried: bool,
@@ -50,7 +52,8 @@ impl Mends {
     pub(super) fn note(&self, token: Token) {
         self.0.lock().entry(token).or_insert_with(|| {
             let (now, (is_tried, is_given, told)) = (Moment::now(), Default::default());
-            Mend { next: now.plus(PAUSE), until: now.plus(SPAN), is_tried, is_given, told }
+            let (next, pause, until) = (now.plus(PAUSE), PAUSE, now.plus(SPAN));
+            Mend { next, pause, until, is_tried, is_given, told }
         });
     }
 
@@ -91,7 +94,8 @@ impl Mends {
             // A request that gives it up may have been sent before, and come to its end later.
             mend.until = now.plus(SPAN);
         } else {
-            mend.next = now.plus(PAUSE);
+            mend.pause *= 2;
+            mend.next = now.plus(mend.pause);
         }
         Vec::new()
     }

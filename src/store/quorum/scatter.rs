@@ -49,11 +49,8 @@ impl Scatter<'_> {
         let (ready, others) = involved.into_iter().partition(|at| self.nodes[*at].is_ready());
 
         let mut asked: Vec<Hearing<'_>> = Vec::with_capacity(sheets.len());
-        // Mostly the first ones have answered by the time that the last one was asked.
-        let first_look = self.deadline.min(Deadline::after(FIRST_LOOK));
-        let at_once = Deadline::at(Moment::ZERO);
-        let orders: [(Vec<_>, _); 2] = [(ready, first_look), (others, at_once)];
-        for (order, until) in orders {
+        let orders: [(Vec<_>, _); 2] = [(ready, FIRST_LOOK), (others, Duration::ZERO)];
+        for (order, span) in orders {
             // Nodes that had trouble before are asked where nothing is decided without them, and
             // where no caller waits.
             if self.is_over(questions) && self.lane != Lane::Keeper {
@@ -69,8 +66,9 @@ impl Scatter<'_> {
                 }
             }
             asked.sort_by_key(|(at, ..)| self.nodes[*at].pace());
-            self.hear(until, questions, &mut asked);
+            self.hear(self.deadline.min(Deadline::after(span)), questions, &mut asked);
         }
+        let at_once = Deadline::at(Moment::ZERO);
         while !(asked.is_empty() || self.is_over(questions) || self.deadline.has_passed()) {
             wait_for(asked.iter().map(|(.., begun)| begun), self.deadline.moment());
             self.hear(at_once, questions, &mut asked);

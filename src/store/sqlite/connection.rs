@@ -93,8 +93,9 @@ impl Connection {
             Ok((connection, sent))
         });
         let (connection, sent) = begun.map_err(Failure::not_done)?;
+        let _undo = Undo(&connection);
         let path = &self.files.path;
-        let done = match work(&connection, sent) {
+        match work(&connection, sent) {
             Err(cause) => Err(Failure::not_done(cause.explain(path))),
             Ok(value) => match step(&connection, "COMMIT") {
                 // Nothing counts if the keeper may have seen meanwhile that the file was lost: it
@@ -109,12 +110,7 @@ impl Connection {
                     Err(Failure { error, sent: (!is_undone).then_some(sent) })
                 }
             },
-        };
-        if !connection.is_autocommit() {
-            // If it fails, the transaction is rolled back before the next one begins.
-            let _ = connection.execute_batch("ROLLBACK");
         }
-        done
     }
 
     /// Does `work` again while the file is locked, until the deadline.
@@ -144,6 +140,18 @@ impl Connection {
     #[cfg(test)]
     pub(super) fn with(&self, work: impl FnOnce(&rusqlite::Connection)) {
         work(&self.inner.enter(Deadline::after(Duration::from_secs(60))).unwrap());
+    }
+}
+
+/// Ends a transaction that was not committed, after a panic too: others would wait for its lock.
+struct Undo<'a>(&'a rusqlite::Connection);
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_autocommit() {
+            // If it fails, the transaction is rolled back before the next one begins.
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
     }
 }
 

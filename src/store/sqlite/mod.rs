@@ -23,7 +23,7 @@ use crate::fork::OneProcess;
 use crate::store::{
     Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
 };
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;
 use connection::Cause;
 use open::Opened;
@@ -40,6 +40,8 @@ const WATCH_EVERY: Duration = Duration::from_millis(250);
 pub(crate) struct SqliteStore {
     /// `None` until a request opens the file that is there now.
     current: Mutex<Option<Arc<Opened>>>,
+    /// One thread opens a file that was lost: hundreds would leave the program no descriptors.
+    opening: Turnstile<()>,
     /// Nobody watches any more: a late request, such as to give back a lock, opens the file for
     /// itself.
     closed: AtomicBool,
@@ -62,12 +64,17 @@ impl SqliteStore {
         let name = std::path::absolute(path).map_err(|error| open::failed(path, &error))?;
         let opened = open::open(&name, true, Deadline::after(config.io_timeout))?;
         let (current, closed) = (Mutex::new(Some(opened)), AtomicBool::new(false));
-        Ok(SqliteStore { current, closed, name, prefix: config.prefix.clone(), boot })
+        let opening = Turnstile::default();
+        Ok(SqliteStore { current, opening, closed, name, prefix: config.prefix.clone(), boot })
     }
 
     /// The file that was opened, or that is there now if the keeper has ended every lease of that
     /// one. Only `make` makes one.
     fn opened(&self, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
+        if let Some(opened) = self.current.lock().clone() {
+            return Ok(opened);
+        }
+        let _only = self.opening.enter(deadline).ok_or_else(|| connection::late(&self.name))?;
         if let Some(opened) = self.current.lock().clone() {
             return Ok(opened);
         }

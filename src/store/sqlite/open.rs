@@ -222,6 +222,8 @@ fn connect(path: &Path, synchronous: &str) -> Result<rusqlite::Connection, Cause
         return Err(about(path, ErrorKind::ReadOnly, "this process may not write to it").into());
     }
     connection.busy_timeout(Duration::ZERO)?;
+    // More than there are different statements, of which none is to be compiled anew.
+    connection.set_prepared_statement_cache_capacity(32);
     // Until the file is known to be ours, and to be what it was, closing must not write to it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Otherwise plans depend on the bound values, and each new value compiles anew.

@@ -187,7 +187,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
         let object = table::get(lease)?;
         let after = span("ttl", after_ms)?;
         // Before the lease is taken out: one that is dropped here would be released.
-        object.share()?.check_ttl(after)?;
+        object.place.lock().as_deref().map_or(Ok(()), |lease| lease.check_ttl(after))?;
         Ok(object.end()?.let_expire_in(after)?)
     })
 }

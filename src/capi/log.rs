@@ -85,6 +85,9 @@ pub unsafe extern "C" fn leasehold_log_set(
             pause();
         }
         let function = receiver.map_or(std::ptr::null_mut(), |receiver| receiver as *mut ());
+        // A child that is forked between these finds no function, never the former one with what is
+        // meant for this one.
+        FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
         USER_DATA.store(user_data, Ordering::SeqCst);
         FUNCTION.store(function, Ordering::SeqCst);
         log::set_max_level(receiver.map_or(LevelFilter::Off, |_| filter));

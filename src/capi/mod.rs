@@ -1,8 +1,8 @@
-//! The C interface: one file for each type that `include/leasehold.h` declares.
+//! The C interface: about one file for each type that `include/leasehold.h` declares.
 //!
 //! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, limits and error
-//! kinds), but for `Lease::abandon`, which garbage collectors need. It knows nothing of
-//! stores, grants or the keeper. The comments on its functions are the header's, and so the manual
+//! kinds), but for `Lease::abandon`, which garbage collectors need, and the checks of a name and a
+//! ttl. It knows nothing of stores, grants or the keeper. The comments on its functions are the header's, and so the manual
 //! of C programmers.
 //!
 //! - A body runs in [`boundary`], which turns errors, misuse and panics into a status.

@@ -173,11 +173,16 @@ static void child(void *with)
     atomic_long heard = 0;
     CHECK_INT(0, leasehold_handle_count());
     misuse(busy);
-    EXPECT(LEASEHOLD_OK, leasehold_log_set(hear, &heard, LEASEHOLD_LOG_WARN, &problem));
     if (!busy->on_file) {
         leasehold_client *client = open_client(busy->url);
         leasehold_lock *lock = make_lock(client, "child's own");
-        leasehold_lease *lease = take(lock), *second;
+        leasehold_lease *lease, *second;
+        /* Told to the parent's function with what it was set with, or to none. */
+        EXPECT(LEASEHOLD_OK, leasehold_lock_attach(lock, TOKEN, 32, 1, &lease, &problem));
+        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+        leasehold_lease_free(lease);
+        EXPECT(LEASEHOLD_OK, leasehold_log_set(hear, &heard, LEASEHOLD_LOG_WARN, &problem));
+        lease = take(lock);
         CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, 10000));
         EXPECT(LEASEHOLD_TIMEOUT,
                leasehold_lock_acquire_within(lock, 2, go_on, NULL, &second, &problem));
@@ -189,6 +194,7 @@ static void child(void *with)
         leasehold_lock_free(lock);
         leasehold_client_free(client);
     }
+    EXPECT(LEASEHOLD_OK, leasehold_log_set(hear, &heard, LEASEHOLD_LOG_WARN, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, &problem));
     misuse(busy);
     CHECK_INT(0, leasehold_handle_count());

@@ -113,7 +113,9 @@ impl Lease {
             let ttl = self.grant.ttl_from(ttl, now);
             let (token, ours) = (self.grant.stored_as(), self.token());
             let reach = if token == ours { self.grant.reach(now) } else { Reach::Pass(ours) };
-            let answer = self.send(core, token, ttl, reach, deadline)?;
+            let stored = Identity { token, ..self.grant.identity.clone() };
+            let (lane, request) = (Lane::Give(deadline.left()), stored.extend(ttl, reach));
+            let answer = core.ask(lane, request, deadline)?;
             if answer.reply != Reply::Extended {
                 return Ok(Err(self.lost(core, LossReason::NotHeld)));
             }
@@ -197,7 +199,9 @@ impl Lease {
 
     fn end_taken(&self, core: &Core) -> Ended {
         let ended = self.end(core);
-        core.room.left_taken(&self.grant.identity);
+        if ended != Ended::Before {
+            core.room.left_taken(&self.grant.identity);
+        }
         ended
     }
 
@@ -265,18 +269,6 @@ impl Lease {
         };
         let ending = core.room.end_turn(&self.grant.identity, legacy, Moment::now());
         Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
-    }
-
-    fn send(
-        &self,
-        core: &Core,
-        token: Token,
-        ttl: Duration,
-        reach: Reach,
-        deadline: Deadline,
-    ) -> Outcome {
-        let identity = Identity { token, ..self.grant.identity.clone() };
-        core.ask(Lane::Give(deadline.left()), identity.extend(ttl, reach), deadline)
     }
 
     /// Sends what the end of a turn asks for. What was not answered is tried `again` until its time

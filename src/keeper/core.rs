@@ -24,7 +24,7 @@ pub(crate) struct Core {
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
     pub(crate) room: Room,
-    /// The store has answered a take of this client at least once.
+    /// The store has answered a take of this client at least once, if only by "not now".
     pub(crate) answered: AtomicBool,
     pub(super) outbox: Arc<Outbox>,
     pub(super) book: Mutex<Book>,
@@ -72,7 +72,7 @@ impl Core {
             return Ok(());
         }
         if grant.end(now) != Ended::Before {
-            self.leave(grant.owed(now));
+            self.leave_by(grant.owed(now), Deadline::after(self.config.io_timeout));
         }
         Err(Error::bare(ErrorKind::Closed))
     }
@@ -141,7 +141,7 @@ impl Core {
                 self.tell_late(&owed.identity);
             }
             // The client was closed meanwhile and nobody reads any more. A give may be sent twice.
-            None if self.outbox.is_over() => self.leave(owed),
+            None if self.outbox.is_over() => self.leave_by(owed, deadline),
             None => {}
         }
     }
@@ -174,12 +174,15 @@ impl Core {
     /// Leaves a give to the keeper, or, when that has ended with its client, to this thread: waiters
     /// would be held up.
     pub(crate) fn leave(&self, owed: Owed) {
+        self.leave_by(owed, Deadline::after(LEAVE_WAIT));
+    }
+
+    fn leave_by(&self, owed: Owed, deadline: Deadline) {
         let identity = owed.identity.clone();
         if self.owe(owed) {
             return;
         }
-        let deadline = Deadline::after(LEAVE_WAIT);
-        let left = self.store.ask(Lane::Give(LEAVE_WAIT), identity.give(), deadline);
+        let left = self.store.ask(Lane::Give(deadline.left()), identity.give(), deadline);
         if let Err(failure) = left {
             log::debug!("giving what a closed client left: {}", failure.error);
         }

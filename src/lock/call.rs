@@ -54,6 +54,8 @@ pub(super) struct Call<'a, 'c> {
     /// The token stands in the store, at the latest until then: among the waiters, or as a holder
     /// that came too late.
     pub(super) stands: Option<Moment>,
+    /// The store has answered this call.
+    is_answered: bool,
     /// What is wrong with the store, as far as the tries since its last answer tell.
     trouble: Option<Error>,
 }
@@ -87,6 +89,7 @@ impl<'a> Call<'a, '_> {
             is_sent: false,
             round_trip: Duration::ZERO,
             stands: None,
+            is_answered: false,
             trouble: None,
         })
     }
@@ -230,14 +233,14 @@ impl<'a> Call<'a, '_> {
         let no_time = had < self.lock.patience()
             && by.has_passed()
             && matches!(error.kind(), NoAnswer | NoQuorum | Unknown | Unavailable);
-        if !no_time || (self.trouble.is_none() && !self.knows_store()) {
+        if !no_time || (self.trouble.is_none() && !self.is_answered) {
             self.trouble = Some(error.clone());
         }
     }
 
     pub(super) fn was_answered(&mut self) {
         self.core.answered.store(true, Ordering::Relaxed);
-        self.trouble = None;
+        (self.is_answered, self.trouble) = (true, None);
     }
 
     /// By when a request must be answered that is sent at `now`. A wait that is shorter than a first

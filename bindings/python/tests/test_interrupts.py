@@ -157,13 +157,15 @@ def test_ctrl_c_with_a_server_that_sleeps_ends_by_the_io_timeout(
     own_server: Server, name: str, until: Until
 ) -> None:
     command = script(WAITER, own_server.url + "?io_timeout=1s", name, "acquire")
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        wait_for_the_wait(child)
-        own_server.fall_asleep()
-        time.sleep(0.1)
-        assert interrupt(child) < 5
-    finally:
-        child.kill()
-        child.wait()
-        own_server.wake_up()
+    # Held, else the child would take turn after turn, and wait for none.
+    with leasehold.connect(own_server.url) as holder, holder.lock(name, ttl=60):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            wait_for_the_wait(child)
+            own_server.fall_asleep()
+            time.sleep(0.1)
+            assert interrupt(child) < 5
+        finally:
+            child.kill()
+            child.wait()
+            own_server.wake_up()

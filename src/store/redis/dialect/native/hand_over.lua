@@ -1,4 +1,5 @@
--- Hands a free lock to the first living waiter. Behind lock.lua, in front of take.lua and give.lua.
+-- Hands a free lock to the first living waiter. Behind lock.lua, in front of take.lua and give.lua,
+-- and not reached in their everyday cases.
 --
 -- A client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>", or
 --                   an empty message: the number of receivers shows whether anybody listens

@@ -23,18 +23,32 @@ use crate::token::HEX;
 
 /// A client that takes will give, perhaps with the last thing that it does, and may have to claim
 /// what it is handed, in a short time.
-static TAKE: Script = script!("../lock.lua", "hand_over.lua", "take.lua").leading(&GIVE);
-static GIVE: Script = script!("../lock.lua", "hand_over.lua", "give.lua").leading(&EXTEND);
+static TAKE: Script =
+    script!("../lock.lua", "quick_take.lua", "hand_over.lua", "take.lua").leading(&GIVE);
+static GIVE: Script =
+    script!("../lock.lua", "quick_give.lua", "hand_over.lua", "give.lua").leading(&EXTEND);
 static EXTEND: Script = script!("../lock.lua", "extend.lua");
 /// Where the server is guarded.
-static GUARDED_TAKE: Script =
-    script!("../guard.lua", "../guarded.lua", "../lock.lua", "hand_over.lua", "take.lua")
-        .guarded()
-        .leading(&GUARDED_GIVE);
-static GUARDED_GIVE: Script =
-    script!("../guard.lua", "../lock.lua", "hand_over.lua", "guarded_give.lua", "give.lua")
-        .guarded()
-        .leading(&GUARDED_EXTEND);
+static GUARDED_TAKE: Script = script!(
+    "../guard.lua",
+    "../guarded.lua",
+    "../lock.lua",
+    "quick_take.lua",
+    "hand_over.lua",
+    "take.lua"
+)
+.guarded()
+.leading(&GUARDED_GIVE);
+static GUARDED_GIVE: Script = script!(
+    "../guard.lua",
+    "../lock.lua",
+    "quick_give.lua",
+    "hand_over.lua",
+    "guarded_give.lua",
+    "give.lua"
+)
+.guarded()
+.leading(&GUARDED_EXTEND);
 static GUARDED_EXTEND: Script =
     script!("../guard.lua", "../guarded.lua", "../lock.lua", "extend.lua").guarded();
 

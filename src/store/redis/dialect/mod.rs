@@ -146,9 +146,11 @@ impl<'a> Words<'a> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        // `parse` would take a sign, too.
-        let digits = self.word().filter(|word| word.iter().all(u8::is_ascii_digit))?;
-        std::str::from_utf8(digits).ok()?.parse().ok()
+        // `parse` would take a sign, too, and look at each byte twice.
+        self.word().filter(|word| !word.is_empty())?.iter().try_fold(0, |number: u64, byte| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        })
     }
 
     fn rest(self) -> &'a [u8] {

@@ -92,7 +92,7 @@ impl Core {
         self.with_store(|store| {
             let mut owed = Vec::new();
             if !store.sends_owed() {
-                owed = self.outbox.in_front(requests, None, None);
+                owed = self.outbox.in_front(requests.iter().copied(), None, None);
             }
             if owed.is_empty() {
                 return store.run(lane, requests, deadline);

@@ -137,9 +137,9 @@ impl Outbox {
     }
 
     /// The gives that go in front of these requests, or of a look at this name, on a connection.
-    pub(crate) fn in_front(
+    pub(crate) fn in_front<'a>(
         &self,
-        requests: &[Request<'_>],
+        requests: impl IntoIterator<Item = Request<'a>>,
         look: Option<&[u8]>,
         on: Option<ConnectionId>,
     ) -> Vec<Again> {
@@ -149,7 +149,7 @@ impl Outbox {
         let mut list = self.list.lock();
         let (now, mut again) = (Moment::now(), Vec::new());
         for request in requests {
-            match *request {
+            match request {
                 Request::Take { name, .. } => again.extend(list.repeat(name, on)),
                 Request::Give { name, token, fence, ttl } => {
                     let is_overtaken = |one: &&mut Unread| one.token == token && Some(one.on) != on;

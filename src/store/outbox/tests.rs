@@ -36,7 +36,7 @@ fn dropped(outbox: &Outbox, name: &str, nth: u128) -> u64 {
 fn in_front(outbox: &Outbox, name: &str, on: ConnectionId) -> Vec<Again> {
     let (name, ttl, place) = (name.as_bytes(), TTL, Place::Try);
     let take = Request::Take { name, token: token(99), ttl, place, block: 1 };
-    outbox.in_front(&[take], None, Some(on))
+    outbox.in_front([take], None, Some(on))
 }
 
 fn late(outbox: &Outbox) -> Vec<bool> {
@@ -54,7 +54,7 @@ fn a_take_repeats_the_gives_of_its_name_unless_they_are_before_it_anyway() {
     let other = in_front(&outbox, "a", TWO);
     assert_eq!(other.len(), 2);
     assert!(in_front(&outbox, "a", TWO).is_empty(), "they are on this one now");
-    assert_eq!(outbox.in_front(&[], Some(b"b"), Some(ONE)).len(), 1, "for a look, too");
+    assert_eq!(outbox.in_front([], Some(b"b"), Some(ONE)).len(), 1, "for a look, too");
     // What is answered, though nothing was proved by it, stands in front of no other take.
     let doubt = other.iter().find(|one| one.id != give).unwrap().id;
     outbox.answered(doubt, Some(ONE), &said(Reply::NotMine));
@@ -127,7 +127,7 @@ fn a_take_that_its_give_has_overtaken_is_given_up_when_it_was_answered() {
     for on in [ONE, TWO] {
         outbox.asked(token(1), ONE);
         let give = owed("a", 1, 7);
-        assert!(outbox.in_front(&[give.identity.give()], None, Some(on)).is_empty());
+        assert!(outbox.in_front([give.identity.give()], None, Some(on)).is_empty());
         assert!(outbox.take_due(Moment::now(), 10).is_empty());
         outbox.heard(token(1), ONE, true);
         let due = outbox.take_due(Moment::now(), 10);

@@ -177,8 +177,8 @@ impl Peer {
         if self.outbox.is_empty() {
             return Vec::new();
         }
-        let requests: Vec<_> = batch.calls.iter().filter_map(|call| call.request).collect();
-        self.outbox.in_front(&requests, batch.look, Some(wire.unread.on))
+        let requests = batch.calls.iter().filter_map(|call| call.request);
+        self.outbox.in_front(requests, batch.look, Some(wire.unread.on))
     }
 
     fn behind<'a>(

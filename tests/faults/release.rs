@@ -2,20 +2,12 @@
 
 use std::time::Duration;
 
+use kit::scripts::{EXTEND, GIVE};
 use kit::*;
 use leasehold::{Client, ErrorKind, Lease};
 use redis::Value;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const EXTEND: &str = concat!(
-    include_str!("../../src/store/redis/dialect/lock.lua"),
-    include_str!("../../src/store/redis/dialect/native/extend.lua"),
-);
-const GIVE: &str = concat!(
-    include_str!("../../src/store/redis/dialect/lock.lua"),
-    include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
-    include_str!("../../src/store/redis/dialect/native/give.lua"),
-);
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)

@@ -7,21 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kit::scripts::{GIVE, TAKE};
 use kit::*;
 use leasehold::{Backoff, Client, ErrorKind, Lease, WaitMode};
 use redis::Value;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const TAKE: &str = concat!(
-    include_str!("../../src/store/redis/dialect/lock.lua"),
-    include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
-    include_str!("../../src/store/redis/dialect/native/take.lua"),
-);
-const GIVE: &str = concat!(
-    include_str!("../../src/store/redis/dialect/lock.lua"),
-    include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
-    include_str!("../../src/store/redis/dialect/native/give.lua"),
-);
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)

@@ -7,15 +7,10 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::stores::{LIMIT, STALL, holder, ms, open, secs};
+use kit::scripts::GIVE;
 use kit::{Child, Link, Mode, Proxy, Server, Stopwatch, child, eventually, unless_starved};
 use leasehold::{Client, Lease};
 use redis::Value;
-
-const GIVE: &str = concat!(
-    include_str!("../../src/store/redis/dialect/lock.lua"),
-    include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
-    include_str!("../../src/store/redis/dialect/native/give.lua"),
-);
 
 /// What a request that gives has in it.
 fn give() -> Vec<u8> {

@@ -3,15 +3,10 @@
 use std::time::Instant;
 
 use crate::stores::{LIMIT, STALL, ms, open, secs};
+use kit::scripts::GIVE;
 use kit::{End, Mode, Proxy, Server, Stopwatch, eventually, unless_starved};
 use leasehold::{Client, Event, EventKind, Events, Lease, LossReason};
 use redis::Value;
-
-const GIVE: &str = concat!(
-    include_str!("../../src/store/redis/dialect/lock.lua"),
-    include_str!("../../src/store/redis/dialect/native/hand_over.lua"),
-    include_str!("../../src/store/redis/dialect/native/give.lua"),
-);
 
 /// What a request that gives has in it.
 fn give() -> Vec<u8> {

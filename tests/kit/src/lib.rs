@@ -17,6 +17,7 @@ mod namespace;
 mod process;
 pub mod program;
 mod proxy;
+pub mod scripts;
 mod sentinel;
 mod server;
 pub mod socket;

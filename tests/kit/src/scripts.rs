@@ -1,0 +1,24 @@
+//! Scripts, put together as in `src/store/redis/dialect/native/mod.rs`: by their digests, tests see
+//! what a request does.
+
+/// Takes a lock.
+pub const TAKE: &str = concat!(
+    include_str!("../../../src/store/redis/dialect/lock.lua"),
+    include_str!("../../../src/store/redis/dialect/native/quick_take.lua"),
+    include_str!("../../../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../../../src/store/redis/dialect/native/take.lua"),
+);
+
+/// Gives a lock.
+pub const GIVE: &str = concat!(
+    include_str!("../../../src/store/redis/dialect/lock.lua"),
+    include_str!("../../../src/store/redis/dialect/native/quick_give.lua"),
+    include_str!("../../../src/store/redis/dialect/native/hand_over.lua"),
+    include_str!("../../../src/store/redis/dialect/native/give.lua"),
+);
+
+/// Extends, claims or passes a lock on.
+pub const EXTEND: &str = concat!(
+    include_str!("../../../src/store/redis/dialect/lock.lua"),
+    include_str!("../../../src/store/redis/dialect/native/extend.lua"),
+);

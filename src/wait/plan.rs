@@ -35,7 +35,7 @@ pub(crate) struct Ask {
     pub(crate) ttl: Duration,
     pub(crate) ticket: u64,
     pub(crate) block: u32,
-    /// To be given in the same write, before it: another token had the place.
+    /// Owed before it is asked, so that it goes in front: another token had the place.
     pub(crate) give: Option<Owe>,
 }
 

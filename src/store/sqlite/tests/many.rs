@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
+use crate::store::sqlite::Cause;
 
 const CONTENDERS: usize = 8;
 const TURNS: usize = 12;
@@ -138,4 +139,63 @@ fn contend(path: &Path) {
     for fence in fences {
         println!("fence {fence}");
     }
+}
+
+/// Hundreds of threads that each opened it would leave the program no descriptors.
+#[test]
+fn c1_one_thread_opens_a_file_that_was_lost() {
+    const THREADS: usize = 100;
+    let ground = Ground::new();
+    let store = ground.store();
+    std::fs::remove_file(ground.path()).unwrap();
+    store.watch(&|| ());
+    let (barrier, is_over) = (std::sync::Barrier::new(THREADS), AtomicBool::new(false));
+    let open_files = || {
+        let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let target = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok();
+        links
+            .filter_map(target)
+            .filter(|path| path.starts_with(ground.path().parent().unwrap()))
+            .count()
+    };
+    let ask = |at: usize| {
+        barrier.wait();
+        store.join(format!("name{at}").as_bytes(), token(), 0)
+    };
+    let peak = thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut peak = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                peak = peak.max(open_files());
+            }
+            peak
+        });
+        let threads: Vec<_> = (0..THREADS)
+            .map(|at| {
+                scope.spawn({
+                    let ask = &ask;
+                    move || ask(at)
+                })
+            })
+            .collect();
+        for one in threads {
+            assert!(matches!(one.join().unwrap(), Reply::Granted { .. }));
+        }
+        is_over.store(true, Ordering::SeqCst);
+        watch.join().unwrap()
+    });
+    assert!(peak < THREADS / 2, "{peak} descriptors");
+}
+
+#[test]
+fn a_panic_leaves_no_transaction_that_others_would_wait_for() {
+    let ground = Ground::new();
+    let (one, other) = (ground.store(), ground.store());
+    let opened = one.opened(false, Deadline::after(PATIENCE)).unwrap();
+    let work = || {
+        let panics = |_: &rusqlite::Connection, _| -> Result<(), Cause> { panic!("on purpose") };
+        drop(opened.quick.change(Deadline::after(PATIENCE), panics));
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+    assert!(matches!(other.join(b"n", token(), 0), Reply::Granted { .. }));
 }

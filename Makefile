@@ -4,7 +4,7 @@
 #   make                               builds libleasehold.so and libleasehold.a in target/c
 #   make install PREFIX=/usr/local     also LIBDIR, INCLUDEDIR, PKGCONFIGDIR, CMAKEDIR and DESTDIR
 #   make uninstall                     with the same folders: takes away what install put there
-#   make clean
+#   make clean                         takes away target/c; `cargo clean` what others use too
 #   make header                        writes include/leasehold.h anew from the comments in src/capi
 #
 # FEATURES=sqlite,tls is what the library knows beyond plain Redis; without them it is smaller.
@@ -23,7 +23,9 @@ OBJCOPY ?= objcopy
 INSTALL ?= install
 
 BUILD := target/c
-CARGO_DIR = $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR)/leasehold-c,$(BUILD)/cargo)
+# One folder for all builds of the checkout, as cargo has it. The wheel is built with the same command
+# as the library below: the second of the two compiles nothing of it.
+CARGO_DIR = $(or $(CARGO_TARGET_DIR),target)
 CARGO_OUT = $(CARGO_DIR)$(CARGO_BUILD_TARGET:%=/%)/release
 
 in_manifest = $(shell sed -n 's/^$(1) = "\(.*\)"$$/\1/p' Cargo.toml)
@@ -44,15 +46,16 @@ $(BUILD)/$(SHARED): Makefile Cargo.toml Cargo.lock $(BUILD)/features build.rs $(
 	@$(need_rust)
 	$(CARGO) rustc --locked --release --lib --no-default-features --features "capi,$(FEATURES)" \
 		--target-dir "$(CARGO_DIR)" --crate-type cdylib,staticlib -- \
-		--print native-static-libs="$(CARGO_DIR)/native-static-libs"
+		--print native-static-libs="$(CARGO_OUT)/native-static-libs"
+	cp "$(CARGO_OUT)/$(LINK)" $(BUILD)/$(LINK).new
+	cp "$(CARGO_OUT)/native-static-libs" $(BUILD)/native-static-libs
 	$(LD) -r -o $(BUILD)/leasehold.o --whole-archive "$(CARGO_OUT)/$(STATIC)"
 	$(OBJCOPY) --wildcard --keep-global-symbol='leasehold_*' --strip-debug \
 		--remove-section=.llvmbc --remove-section=.llvmcmd $(BUILD)/leasehold.o
 	rm -f $(BUILD)/$(STATIC)
 	$(AR) rcs $(BUILD)/$(STATIC) $(BUILD)/leasehold.o
 	rm $(BUILD)/leasehold.o
-	cp "$(CARGO_DIR)/native-static-libs" $(BUILD)/native-static-libs
-	cp "$(CARGO_OUT)/$(LINK)" $@
+	mv $(BUILD)/$(LINK).new $@
 
 $(BUILD)/features: FORCE
 	@mkdir -p $(BUILD)
@@ -120,7 +123,7 @@ header:
 	LEASEHOLD_REWRITE=1 $(CARGO) test --quiet --features capi --test languages abi:
 
 clean:
-	rm -rf $(BUILD) "$(CARGO_DIR)"
+	rm -rf $(BUILD)
 
 FORCE:
 .PHONY: all install uninstall header clean FORCE

@@ -14,7 +14,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Errors", &["error"]),
     ("Setting up a client", &["config"]),
     ("Clients", &["client", "counter"]),
-    ("Locks", &["lock", "wait_mode", "interrupt_fn", "forever"]),
+    ("Locks", &["lock", "turn", "wait_mode", "interrupt_fn", "forever"]),
     ("Leases", &["lease"]),
     ("Events", &["events", "event", "loss"]),
     ("The log", &["log"]),
@@ -128,7 +128,8 @@ fn declared(declaration: &str) -> Option<(Kind, &str)> {
     if let Some(rest) = declaration.strip_prefix("#define ") {
         return Some((Kind::Constant, &rest[..word(rest)]));
     }
-    if let Some(rest) = declaration.strip_prefix("typedef struct ") {
+    let named = |rest: &&str| !rest.starts_with('{');
+    if let Some(rest) = declaration.strip_prefix("typedef struct ").filter(named) {
         return Some((Kind::Handle, &rest[..word(rest)]));
     }
     if let Some(rest) = declaration.strip_prefix("typedef ") {

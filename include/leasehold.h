@@ -35,12 +35,13 @@
  * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
  *
- * Handles. All types are incomplete: what a program holds are handles, which look like pointers and
- * are never followed. The program frees each of them with the function that its type names, also
- * when what it stands for is over or closed, in any order; freeing NULL does nothing. A handle that
- * is NULL, was freed, is of another type or was made up is LEASEHOLD_ERR_HANDLE, or 0, false or an
- * empty string where a function returns no status, and no more than that happens. (Handles are not
- * memory: a tool that looks for leaks does not see them, but leasehold_handle_count() counts them.)
+ * Handles. Types are incomplete, but for leasehold_turn: what a program holds are handles, which
+ * look like pointers and are never followed. The program frees each of them with the function that
+ * its type names, also when what it stands for is over or closed, in any order; freeing NULL does
+ * nothing. A handle that is NULL, was freed, is of another type or was made up is
+ * LEASEHOLD_ERR_HANDLE, or 0, false or an empty string where a function returns no status, and no
+ * more than that happens. (Handles are not memory: a tool that looks for leaks does not see them,
+ * but leasehold_handle_count() counts them.)
  *
  * Outputs come before the error. They are written on success only, and must not be NULL.
  *
@@ -466,6 +467,15 @@ typedef int32_t leasehold_wait_mode;
  */
 typedef int (*leasehold_interrupt_fn)(void *user_data);
 
+/**
+ * What leasehold_lock_take() took: a lease, to be ended by leasehold_lease_end() or freed as any
+ * other, and its fence, as leasehold_lease_fence() says it.
+ */
+typedef struct {
+  leasehold_lease *lease;
+  uint64_t fence;
+} leasehold_turn;
+
 /** As a time in milliseconds, says that there is no limit. */
 #define LEASEHOLD_FOREVER INT64_MAX
 /**
@@ -605,6 +615,23 @@ leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
                                                void *user_data,
                                                leasehold_lease **lease,
                                                leasehold_error **error);
+
+/**
+ * The same as leasehold_lock_acquire_unless(), with all that most turns need in one call. With
+ * leasehold_lease_end() a turn is two calls, which counts where calls cost more than in C. Any
+ * thread.
+ *
+ *     leasehold_turn turn;
+ *     if (leasehold_lock_take(lock, NULL, NULL, &turn, &error) == LEASEHOLD_OK) {
+ *         charge(order, turn.fence);
+ *         leasehold_lease_end(turn.lease, false, NULL);
+ *     }
+ */
+leasehold_status leasehold_lock_take(leasehold_lock *lock,
+                                     leasehold_interrupt_fn interrupt,
+                                     void *user_data,
+                                     leasehold_turn *turn,
+                                     leasehold_error **error);
 
 /**
  * Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
@@ -760,6 +787,27 @@ leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
  * runs out by the ttl that it had. Any thread.
  */
 leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error **error);
+
+/**
+ * Gives the lock back and frees the lease in one call. With `wait`, it returns what
+ * leasehold_lease_release() would. Without, it waits for the store only where the lease cannot be
+ * relied on any more, and then says the same.
+ *
+ * Where the lease can be relied on, LEASEHOLD_OK says that without waiting: the lease was valid to
+ * the end, and other clients find the lock free a moment later. What the store's answer could add
+ * is that the key was deleted by hand, or lost with the store's data, since the last renewal:
+ * LEASEHOLD_EVENT_RELEASED_LATE tells of that, and of an answer that does not come. (On a quorum,
+ * on an SQLite file, and where it ends the turns of a process in which others wait, it waits all the
+ * same. A program that exits right after it may leave the lock to its ttl, but not where it has
+ * closed the client.)
+ *
+ * The handle is freed whatever it returns (but for LEASEHOLD_ERR_FORKED). So in a log function that
+ * is called during an extension of this lease, LEASEHOLD_ERR_BAD_ARGUMENT does not say that the lease
+ * goes on: it is released when the extension returns. Any thread.
+ */
+leasehold_status leasehold_lease_end(leasehold_lease *lease,
+                                     bool wait,
+                                     leasehold_error **error);
 
 /**
  * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a

@@ -58,7 +58,7 @@ impl Moment {
 pub(crate) struct Deadline(Moment);
 
 impl Deadline {
-    pub(crate) fn at(moment: Moment) -> Deadline {
+    pub(crate) const fn at(moment: Moment) -> Deadline {
         Deadline(moment)
     }
 

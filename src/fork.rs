@@ -107,7 +107,10 @@ impl OneProcess {
     /// True in the process that asks first, false in all that descend from it by forking.
     pub(crate) fn is_this(&self) -> bool {
         let Birth(here) = Birth::here();
-        let first = self.0.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
+        let first = match self.0.load(Ordering::Relaxed) {
+            0 => self.0.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed),
+            first => Err(first),
+        };
         first.is_ok() || first == Err(here)
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Grant {
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
     pub(crate) taker: ThreadId,
+    /// The turn began then, or a little later.
+    pub(crate) since: Moment,
     state: Mutex<State>,
     /// The moments under which the keeper's book has filed the grant; the book's alone.
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
@@ -110,7 +112,7 @@ pub(crate) enum Step {
     Lose(LossReason),
 }
 
-/// A store keeps its side keys for 25 hours; once an hour is often enough.
+/// A store keeps its side keys for 25 hours or more; once an hour is often enough.
 const REFRESH: Duration = Duration::from_secs(60 * 60);
 
 impl Grant {
@@ -129,7 +131,7 @@ impl Grant {
             kept_until: since,
         };
         let (taker, filed) = (std::thread::current().id(), Mutex::new(None));
-        Grant { identity, terms, taker, state: Mutex::new(state), filed }
+        Grant { identity, terms, taker, since, state: Mutex::new(state), filed }
     }
 
     /// A grant whose reply was read at `now`, to a request sent at `sent`; `None` when nothing of

@@ -114,7 +114,7 @@ impl Lease {
             let (token, ours) = (self.grant.stored_as(), self.token());
             let reach = if token == ours { self.grant.reach(now) } else { Reach::Pass(ours) };
             let stored = Identity { token, ..self.grant.identity.clone() };
-            let (lane, request) = (Lane::Give(deadline.left()), stored.extend(ttl, reach));
+            let (lane, request) = (Lane::Give(deadline), stored.extend(ttl, reach));
             let answer = core.ask(lane, request, deadline)?;
             if answer.reply != Reply::Extended {
                 return Ok(Err(self.lost(core, LossReason::NotHeld)));
@@ -141,9 +141,10 @@ impl Lease {
     /// until its ttl has passed.
     pub fn release(self) -> Result<(), Error> {
         let core = self.keeper.core_even_closed()?;
-        let deadline = Deadline::after(core.config.io_timeout);
+        let now = Moment::now();
+        let deadline = Deadline::at(now.plus(core.config.io_timeout));
         let over = || Err(Error::new(ErrorKind::Lost, OVER));
-        let turn = self.end_turn(core);
+        let turn = self.end_turn(core, now);
         let given = turn.map_or_else(over, |turn| self.give(core, turn, deadline, true));
         self.named(given).map_err(|error| {
             if error.kind() == ErrorKind::Lost && core.room.is_closed() {
@@ -198,7 +199,7 @@ impl Lease {
     }
 
     fn end_taken(&self, core: &Core) -> Ended {
-        let ended = self.end(core);
+        let ended = self.end(core, Moment::now());
         if ended != Ended::Before {
             core.room.left_taken(&self.grant.identity);
         }
@@ -217,7 +218,7 @@ impl Lease {
         }
         let deadline = Deadline::after(core.config.io_timeout);
         let left = until_answered(core, deadline, |_| {
-            let answer = best(core, Lane::Give(deadline.left()), &requests, deadline)?;
+            let answer = best(core, Lane::Give(deadline), &requests, deadline)?;
             let is_done = answer.reply == Reply::Extended;
             Ok(if is_done { Ok(()) } else { Err(Error::bare(ErrorKind::Lost)) })
         });
@@ -250,8 +251,8 @@ impl Lease {
     }
 
     /// Ends the turn: invalid before anything is sent, and no event about it from now on.
-    fn end(&self, core: &Core) -> Ended {
-        let ended = self.grant.end(Moment::now());
+    fn end(&self, core: &Core, now: Moment) -> Ended {
+        let ended = self.grant.end(now);
         if ended != Ended::Before {
             core.forget(&self.grant);
         }
@@ -260,14 +261,14 @@ impl Lease {
 
     /// Ends the turn and begins the next one under the same grant, if there is one; `None` if it
     /// was over before.
-    fn end_turn(&self, core: &Core) -> Option<EndedTurn> {
+    fn end_turn(&self, core: &Core, now: Moment) -> Option<EndedTurn> {
         let handed_on = self.grant.handed_on_as();
-        let legacy = match self.end(core) {
+        let legacy = match self.end(core, now) {
             Ended::Before => return None,
             Ended::Valid(legacy) => Some(legacy),
             Ended::Stale => None,
         };
-        let ending = core.room.end_turn(&self.grant.identity, legacy, Moment::now());
+        let ending = core.room.end_turn(&self.grant.identity, legacy, now);
         Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
     }
 
@@ -286,8 +287,8 @@ impl Lease {
         };
         let identity = &self.grant.identity;
         let (until, lane) = match again {
-            true => (deadline, Lane::Give(deadline.left())),
-            false => (Deadline::at(Moment::ZERO), Lane::Give(DROP_WAIT)),
+            true => (deadline, Lane::Give(deadline)),
+            false => (Deadline::at(Moment::ZERO), Lane::Give(Deadline::after(DROP_WAIT))),
         };
         let given = until_answered(core, until, |asked_before| {
             let answer = match (take.take(), &handed_on) {
@@ -352,7 +353,7 @@ impl Lease {
     }
 
     fn lost(&self, core: &Core, reason: LossReason) -> Error {
-        if self.end(core) == Ended::Before {
+        if self.end(core, Moment::now()) == Ended::Before {
             return over(core);
         }
         core.tell_lost(&self.grant, reason);
@@ -415,15 +416,17 @@ fn until_answered(
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(core) = self.keeper.core_even_closed() else { return };
-        let Some(turn) = self.end_turn(core) else { return };
+        let now = Moment::now();
+        let Some(turn) = self.end_turn(core, now) else { return };
         if let Some([detached, ours, _]) = turn.handed_on {
             // Not under the token itself: nothing says that its holder has let go of it.
             return [detached, ours].into_iter().for_each(|owed| core.leave(owed));
         }
-        let deadline = Deadline::after(core.config.io_timeout);
+        let [until, deadline] =
+            [DROP_WAIT, core.config.io_timeout].map(|span| Deadline::at(now.plus(span)));
         // The next waiters of this process must hear the outcome of their take.
         if turn.ending == Ending::ALONE {
-            core.let_go(self.grant.owed(Moment::now()), Lane::Give(DROP_WAIT), deadline);
+            core.let_go(self.grant.owed(now), Lane::Give(until), deadline);
         } else if self.give(core, turn, deadline, false).is_err() {
             core.tell_late(&self.grant.identity);
         }

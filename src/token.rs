@@ -26,8 +26,8 @@ pub struct Token([u8; 16]);
 pub(crate) const HEX: usize = 32;
 
 impl Token {
-    /// A new one from the operating system's random bits. Not buffered: a buffer would be
-    /// inherited by a forked child, and two processes would draw the same token.
+    /// A new one from the operating system's random bits. Not buffered: a forked child would inherit
+    /// the buffer, and so would two machines that are restored from one image, and draw the same token.
     pub(crate) fn random() -> Result<Token, Error> {
         let mut bits = [0; 16];
         getrandom::fill(&mut bits)

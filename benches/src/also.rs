@@ -20,13 +20,19 @@ pub(crate) struct Also {
     command: String,
 }
 
+impl Also {
+    pub(crate) fn new(name: &str, command: String) -> Also {
+        Also { name: name.to_owned(), command }
+    }
+}
+
 impl FromStr for Also {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Also, Self::Err> {
         match text.split_once('=') {
             Some((name, command)) if !name.is_empty() && !command.trim().is_empty() => {
-                Ok(Also { name: name.to_owned(), command: command.to_owned() })
+                Ok(Also::new(name, command.to_owned()))
             }
             _ => Err("it is a name, =, and a command"),
         }

@@ -14,9 +14,16 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn connect(server: &Server) -> io::Result<Bare> {
-        let socket = server.bare_connection();
+        Bare::over(server.bare_connection())
+    }
+
+    pub(crate) fn over(socket: TcpStream) -> io::Result<Bare> {
         socket.set_nodelay(true)?;
         Ok(Bare { socket, buffer: vec![0; 4096], filled: 0 })
+    }
+
+    pub(crate) fn ping(&mut self) -> io::Result<()> {
+        self.exchange(b"*1\r\n$4\r\nPING\r\n").map(drop)
     }
 
     /// Sends bytes that are a command and returns the bytes of its reply.

@@ -5,6 +5,8 @@
 
 mod also;
 mod bare;
+mod beside;
+mod byhand;
 mod contended;
 mod cores;
 mod cycle;
@@ -14,19 +16,21 @@ mod limit;
 mod measure;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod steps;
 mod table;
 mod turns;
+mod waiters;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 use also::Also;
+use beside::Beside;
 use groups::Group;
 use measure::Outcome;
 use table::Table;
+use waiters::Where;
 
 /// What a lock of Leasehold costs, beside what it has to cost
 ///
@@ -45,6 +49,9 @@ struct Cli {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    /// Count instead: instructions, allocations and commands of a cycle, by tests/steps, with valgrind
+    #[arg(long)]
+    count: bool,
     /// What cargo adds.
     #[arg(long, global = true, hide = true)]
     bench: bool,
@@ -52,8 +59,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum What {
-    /// A cycle of taking and giving back, beside the bare limit: a socket, prepared bytes, the same
-    /// scripts; and on an SQLite file, beside two bare durable transactions. The default
+    /// A cycle of taking and giving back, beside what people write by hand in C and beside the bytes of
+    /// our own cycle, both on a bare socket; and on an SQLite file, beside two bare durable
+    /// transactions. The default
+    ///
+    /// raw2 is SET NX PX and a script that deletes the key if the token is still there; raw2f takes
+    /// the lock in a script that counts a fence with INCR. They are there where a C compiler is.
     Cycle {
         /// Time a program's cycles in turn with ours: a name, and a shell command
         ///
@@ -62,6 +73,8 @@ enum What {
         /// with one line: the nanoseconds of each cycle.
         #[arg(long, value_name = "NAME=PROGRAM")]
         also: Vec<Also>,
+        #[command(flatten)]
+        others: Others,
     },
     /// The same with Sentinels, on a Cluster of three masters, and on quorums, also with a node
     /// stopped; and with Sentinels, how soon after an election a waiter has the lock
@@ -69,8 +82,11 @@ enum What {
         /// Some of them only
         #[arg(value_enum)]
         groups: Vec<Group>,
+        #[command(flatten)]
+        others: Others,
     },
-    /// Handing one lock over among clients that wait for it, and among the threads of one client
+    /// Handing one lock over among clients that wait for it, each a process, beside PINGs in the same
+    /// rhythm; and among the threads of one client
     Contended {
         /// How many wait
         #[arg(value_name = "N", default_values_t = [2, 8, 32],
@@ -79,6 +95,10 @@ enum What {
         /// How many clients they share; each has one of its own otherwise
         #[arg(long, value_name = "N")]
         clients: Option<u32>,
+        /// For how long each holds the lock; several with commas between
+        #[arg(long, value_name = "DURATION", value_delimiter = ',', default_value = "1ms",
+            value_parser = leasehold::parse_duration)]
+        hold: Vec<Duration>,
     },
     /// Holding many leases: how many are lost, what memory one takes, what the keeper does
     Leases {
@@ -89,13 +109,24 @@ enum What {
             value_parser = leasehold::parse_duration)]
         ttl: Duration,
     },
-    /// Nothing but cycles on a server, for a tool that counts what a process does: tests/steps
+    /// What `contended` starts for each client
     #[command(hide = true)]
-    Steps(steps::Args),
+    Waiters(waiters::Args),
+}
+
+#[derive(clap::Args)]
+struct Others {
+    /// Time Leasehold from other languages, and other libraries, in turn with ours; several with
+    /// commas between. What is asked for is built first
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    beside: Vec<Beside>,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.count {
+        return count();
+    }
     match measure(&cli) {
         Ok(tables) if cli.json => println!("{:#}", table::json(&tables)),
         Ok(tables) => tables.iter().for_each(|table| println!("{}", table.text())),
@@ -107,14 +138,35 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn count() -> ExitCode {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/steps");
+    match Command::new(program).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {program}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
     let time = Duration::from_secs(cli.seconds);
     match &cli.what {
-        None => cycle::measure(&[], time),
-        Some(What::Cycle { also }) => cycle::measure(also, time),
-        Some(What::Groups { groups }) => groups::measure(groups, time),
-        Some(What::Contended { waiters, clients }) => contended::measure(waiters, *clients, time),
+        None => cycle::measure(&[], &[], time),
+        Some(What::Cycle { also, others }) => {
+            let built: Outcome<Vec<_>> = others.beside.iter().map(|one| one.program()).collect();
+            cycle::measure(also, &built?, time)
+        }
+        Some(What::Groups { groups, others }) => groups::measure(groups, &others.beside, time),
+        Some(What::Contended { waiters, clients, hold }) => {
+            let (clients, place) = (*clients, Where::Process);
+            contended::measure(&contended::Options { waiters, clients, holds: hold, place }, time)
+        }
+        Some(What::Waiters(args)) => {
+            waiters::serve(args, std::io::stdin().lock(), std::io::stdout().lock())?;
+            Ok(Vec::new())
+        }
         Some(What::Leases { count, ttl }) => Ok(vec![leases::measure(*count, *ttl, time)?]),
-        Some(What::Steps(args)) => steps::run(args).map(|()| Vec::new()),
     }
 }

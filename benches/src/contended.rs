@@ -1,23 +1,22 @@
 //! Many who want one lock: how long it takes from hand to hand, at what cost, and in which order.
 //!
-//! Each waiter loops: ask for the lock, hold it, give it back, think. Waiters with clients of their
-//! own have no more in common than processes have. Handing over is from the release call of one
-//! holder to the return of the next one's call, and counts only where the next one waited already.
-//! Its unit is the idle round trip: a PING from core to core, before and after each slice of time,
-//! while nobody does anything else.
+//! Each client is a process, and its waiters are threads. Handing over is from the release call of
+//! one holder to the return of the next one's call, and counts only where the next one waited
+//! already. In turn with it the same processes send PINGs in the same rhythm, with nothing else to
+//! do: that part of a hand-over's time is the machine's. Another unit is the idle round trip: a PING
+//! from core to core, before and after each slice of time, while nobody does anything else.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kit::Server;
-use leasehold::{Client, Lock};
-use nix::sys::prctl::set_timerslack;
 
 use crate::bare::Bare;
 use crate::cores::{Cores, Place};
 use crate::measure::{Outcome, nanos, quantile};
 use crate::table::Table;
-use crate::turns::{Slice, Turn, Went};
+use crate::turns::{Slice, Went};
+use crate::waiters::{Args, Plan, Waiters, Where, now};
 
 /// Noise spreads over these rounds, and a figure is the median of them.
 const ROUNDS: u32 = 5;
@@ -25,62 +24,85 @@ const ROUNDS: u32 = 5;
 const TURNS: u32 = 24;
 const TURNS_OF_MANY: u32 = 3;
 const MANY: u32 = 100;
-const HOLD: Duration = Duration::from_millis(1);
-/// On average; from a half of it to one and a half.
-const THINK: Duration = Duration::from_millis(3);
+const LONG: Duration = Duration::from_millis(10);
 /// The threads of one client that do nothing but hand a lock over among themselves.
-const INSIDE: [u32; 2] = [2, 8];
+const INSIDE: [u32; 3] = [2, 3, 8];
 /// They need less time than others, by this.
 const INSIDE_PART: u32 = 10;
-/// What a client sends to stay connected.
-const BESIDE: [&str; 5] = ["PING", "SUBSCRIBE", "UNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE"];
+/// What clients send to have a lock; what else they send keeps them connected.
+const ASKING: [&str; 2] = ["evalsha", "eval"];
+const BESIDE: [&str; 10] = [
+    "script|load",
+    "script",
+    "ping",
+    "info",
+    "hello",
+    "client|",
+    "auth",
+    "subscribe",
+    "ssubscribe",
+    "unsubscribe",
+];
 
-pub(crate) fn measure(
-    waiters: &[u32],
-    clients: Option<u32>,
-    time: Duration,
-) -> Outcome<Vec<Table>> {
+pub(crate) struct Options<'a> {
+    pub(crate) waiters: &'a [u32],
+    pub(crate) clients: Option<u32>,
+    pub(crate) holds: &'a [Duration],
+    pub(crate) place: Where,
+}
+
+pub(crate) fn measure(options: &Options, time: Duration) -> Outcome<Vec<Table>> {
     let server = Server::start();
     let cores = Cores::choose()?;
     let mut rows = Vec::new();
-    for count in waiters {
-        let clients = clients.map_or(*count, |clients| clients.clamp(2, *count));
-        rows.push(Row::new(&server, *count, clients, HOLD)?);
+    for count in options.waiters {
+        let clients = options.clients.map_or(*count, |clients| clients.clamp(2, *count));
+        for hold in options.holds {
+            rows.push(Row::new(&server, *count, clients, *hold, options.place)?);
+        }
     }
+    let across = rows.len();
     for threads in INSIDE {
         // Between threads no core has to be woken unless they have two.
         cores.pin_self()?;
-        rows.push(Row::new(&server, threads, 1, Duration::ZERO)?);
+        rows.push(Row::new(&server, threads, 1, Duration::ZERO, options.place)?);
         cores.let_self_go()?;
     }
     let mut idle = Idle::new(&server, &cores)?;
     let mut rtt = idle.look()?;
     for _ in 0..ROUNDS {
         for row in &mut rows {
-            let turns = row.slice(&server, &cores, time / ROUNDS, rtt)?;
+            let before = Calls::of(&server);
+            let slice = row.slice(&server, &cores, time / ROUNDS, rtt)?;
+            row.count(&slice, Calls::of(&server).since(before));
+            let mut pings = row.pings(time / ROUNDS, rtt)?;
             rtt = idle.look()?;
-            row.note(&turns, rtt);
+            row.note(&slice, rtt, &mut pings);
         }
     }
-    for row in &mut rows {
-        let mut watch = server.watch();
-        let turns = row.slice(&server, &cores, time / ROUNDS, rtt)?;
-        let beside = |line: &String| BESIDE.iter().any(|name| line.starts_with(name));
-        let sent = watch.client_commands();
-        row.commands = sent.iter().filter(|line| !beside(line)).count() as f64;
-        row.crossed = turns.crossed() as f64;
-        row.granted = turns.granted() as f64;
-    }
-    let (across, inside) = rows.split_at(waiters.len());
+    let (across, inside) = rows.split_at(across);
     Ok(vec![between_clients(across), inside_a_client(inside)])
 }
 
 fn between_clients(rows: &[Row]) -> Table {
-    let mut table =
-        Table::new("waiters with own clients", rows.iter().map(|row| row.waiters.to_string()));
-    table.row("hand-over, p50, round trips", rows.iter().map(|row| row.middle(|one| one.p50_rtt)));
-    table.row("hand-over, p99, round trips", rows.iter().map(|row| row.middle(|one| one.p99_rtt)));
-    table.row("commands an acquisition", rows.iter().map(|row| Some(row.commands / row.crossed)));
+    let mut table = Table::new("waiters, each client a process", rows.iter().map(Row::title));
+    let mut row = |name: &str, figure: fn(&Sample) -> Option<f64>| {
+        table.row(name, rows.iter().map(|row| row.middle(figure)));
+    };
+    row("hand-over, p50, µs", |one| one.p50);
+    row("  PING in that rhythm, p50, µs", |one| one.ping_p50);
+    row("  over PING's p50", |one| Some(one.p50? / one.ping_p50?));
+    row("hand-over, p99, µs", |one| one.p99);
+    row("  PING in that rhythm, p99, µs", |one| one.ping_p99);
+    row("  over PING's p99", |one| Some(one.p99? / one.ping_p99?));
+    row("an idle round trip, µs", |one| Some(one.rtt));
+    row("hand-over, p50, round trips", |one| Some(one.p50? / one.rtt));
+    row("hand-over, p99, round trips", |one| Some(one.p99? / one.rtt));
+    let calls = |calls: fn(&Calls) -> u64| {
+        rows.iter().map(move |row| Some(calls(&row.calls) as f64 / row.crossed as f64))
+    };
+    table.row("commands an acquisition", calls(|calls| calls.asking));
+    table.row("  called inside scripts", calls(|calls| calls.inside));
     table.row("most turns over fewest", rows.iter().map(|row| row.middle(|one| one.fairness)));
     table.row("p99 of the wait over a round", rows.iter().map(|row| row.middle(|one| one.wait)));
     let most = |row: &Row, overtaken: fn(&Sample) -> u32| {
@@ -92,34 +114,38 @@ fn between_clients(rows: &[Row]) -> Table {
 }
 
 fn inside_a_client(rows: &[Row]) -> Table {
-    let columns = rows.iter().map(|row| row.waiters.to_string());
-    let mut table = Table::new("threads of one client, held for no time", columns);
-    table.row("hand-over, p50, µs", rows.iter().map(|row| row.middle(|one| one.inside_us)));
-    table.row("  of a turn passed on", rows.iter().map(|row| row.middle(|one| one.passed_us)));
+    let mut table =
+        Table::new("threads of one client, held for no time", rows.iter().map(Row::title));
+    table.row("hand-over, p50, µs", rows.iter().map(|row| row.middle(|one| one.inside)));
+    table.row("  of a turn passed on", rows.iter().map(|row| row.middle(|one| one.passed_on)));
     table.row("turns passed on, %", rows.iter().map(|row| row.middle(|one| one.passed)));
-    table.row("commands a grant", rows.iter().map(|row| Some(row.commands / row.granted)));
+    let calls = |row: &Row, turns: u64| Some(row.calls.asking as f64 / turns as f64);
+    table.row("commands a turn", rows.iter().map(|row| calls(row, row.turns)));
+    table.row("commands a grant", rows.iter().map(|row| calls(row, row.granted)));
     table
 }
 
 /// Waiters for one lock, and what was measured of them.
 struct Row {
     waiters: u32,
-    /// In the order of the clients; a client's threads have the same.
-    locks: Vec<(usize, Lock)>,
+    clients: Vec<Waiters>,
     hold: Duration,
-    think: Duration,
     samples: Vec<Sample>,
-    commands: f64,
-    crossed: f64,
-    granted: f64,
+    calls: Calls,
+    turns: u64,
+    crossed: u64,
+    granted: u64,
 }
 
-/// One slice; what it does not tell is `None`.
+/// One slice, in microseconds; what it does not tell is `None`.
 struct Sample {
-    p50_rtt: Option<f64>,
-    p99_rtt: Option<f64>,
-    inside_us: Option<f64>,
-    passed_us: Option<f64>,
+    rtt: f64,
+    p50: Option<f64>,
+    p99: Option<f64>,
+    ping_p50: Option<f64>,
+    ping_p99: Option<f64>,
+    inside: Option<f64>,
+    passed_on: Option<f64>,
     passed: Option<f64>,
     fairness: Option<f64>,
     wait: Option<f64>,
@@ -127,22 +153,30 @@ struct Sample {
 }
 
 impl Row {
-    fn new(server: &Server, waiters: u32, clients: u32, hold: Duration) -> Outcome<Row> {
-        let name = format!("bench:{waiters}:{clients}");
-        let clients: Result<Vec<_>, _> =
-            (0..clients).map(|_| Client::open(&server.url())).collect();
-        let clients = clients?;
-        let of_client = |waiter: u32| waiter as usize % clients.len();
-        let mut locks = Vec::new();
-        for waiter in 0..waiters {
-            let client = &clients[of_client(waiter)];
-            // With the connection and the scripts there, a slice has nothing to do first.
-            client.lock(&name).acquire()?.release()?;
-            locks.push((of_client(waiter), client.lock(&name)));
+    fn new(
+        server: &Server,
+        waiters: u32,
+        clients: u32,
+        hold: Duration,
+        place: Where,
+    ) -> Outcome<Row> {
+        let (url, name) = (server.url(), format!("bench:{waiters}:{clients}:{}", hold.as_micros()));
+        let args = |client| {
+            let (url, name, hold) = (url.clone(), name.clone(), nanos(hold));
+            Args { url, name, client, clients, waiters, hold }
+        };
+        let clients: Outcome<_> =
+            (0..clients).map(|client| Waiters::start(&args(client), place)).collect();
+        let (clients, samples, calls) = (clients?, Vec::new(), Calls::default());
+        Ok(Row { waiters, clients, hold, samples, calls, turns: 0, crossed: 0, granted: 0 })
+    }
+
+    fn title(&self) -> String {
+        match (self.is_inside(), self.waiters as usize > self.clients.len()) {
+            (true, _) => self.waiters.to_string(),
+            (false, false) => format!("{}, {:?}", self.waiters, self.hold),
+            (false, true) => format!("{}/{}, {:?}", self.waiters, self.clients.len(), self.hold),
         }
-        let think = if hold.is_zero() { hold } else { THINK };
-        let (samples, [commands, crossed, granted]) = (Vec::new(), [0.0; 3]);
-        Ok(Row { waiters, locks, hold, think, samples, commands, crossed, granted })
     }
 
     fn is_inside(&self) -> bool {
@@ -150,94 +184,84 @@ impl Row {
     }
 
     /// Lets all waiters work for `time`, or longer, so that everybody has turns enough.
-    fn slice(&self, server: &Server, cores: &Cores, time: Duration, rtt: f64) -> Outcome<Slice> {
+    fn slice(
+        &mut self,
+        server: &Server,
+        cores: &Cores,
+        time: Duration,
+        rtt: f64,
+    ) -> Outcome<Slice> {
         if self.is_inside() {
-            cores.pin_self()?;
             cores.pin(&[server], Place::CoreEach)?;
         } else {
-            cores.let_self_go()?;
             cores.let_go(&[server])?;
         }
-        let turn = self.hold + Duration::from_nanos(2 * rtt as u64);
-        let turns = if self.waiters > MANY { TURNS_OF_MANY } else { TURNS };
-        let length = if self.is_inside() {
-            time / INSIDE_PART
-        } else {
-            time.max(turn * turns * self.waiters)
-        };
-        let epoch = Instant::now();
-        // Threads have to be there when they are to begin; the last one begins a round later.
-        let start = Duration::from_millis(20) + Duration::from_micros(100) * self.waiters;
-        let full = start + turn * self.waiters;
-        let stop = full + length;
-        let turns = thread::scope(|scope| {
-            let mut workers = Vec::new();
-            for (number, (client, lock)) in (0..).zip(&self.locks) {
-                let begin = epoch + start + turn * number;
-                let who = (*client, number as usize);
-                let work = move || self.work(who, lock, epoch, begin, epoch + stop);
-                // A thousand threads fit everywhere.
-                let small = thread::Builder::new().stack_size(256 * 1024);
-                workers.push(small.spawn_scoped(scope, work)?);
-            }
-            let mut turns = Vec::new();
-            for worker in workers {
-                turns.extend(worker.join().map_err(|_| "a waiter has panicked")??);
-            }
-            Ok::<_, Box<dyn std::error::Error>>(turns)
-        });
-        cores.let_self_go()?;
-        Slice::new(turns?, nanos(full), nanos(stop))
-    }
-
-    fn work(
-        &self,
-        who: (usize, usize),
-        lock: &Lock,
-        epoch: Instant,
-        begin: Instant,
-        stop: Instant,
-    ) -> Result<Vec<Turn>, leasehold::Error> {
-        // Holding for a millisecond shall not be a matter of when the kernel likes to wake us.
-        let _ = set_timerslack(1);
-        let (mut turns, mut chance) = (Vec::new(), who.1 as u64 * 2 + 1);
-        thread::sleep(begin.saturating_duration_since(Instant::now()));
-        loop {
-            let called = Instant::now();
-            if called >= stop {
-                return Ok(turns);
-            }
-            let lease = lock.acquire()?;
-            let granted = Instant::now();
-            sleep(self.hold);
-            let (fence, released) = (lease.fence(), Instant::now());
-            lease.release()?;
-            let [called, granted, released] =
-                [called, granted, released].map(|moment| nanos(moment - epoch));
-            turns.push(Turn { who, fence, called, granted, released });
-            // Enough chance that waiters do not fall into step (xorshift).
-            chance ^= chance << 13;
-            chance ^= chance >> 7;
-            chance ^= chance << 17;
-            sleep(self.think / 2 + self.think * (chance % 1000) as u32 / 1000);
+        let plan = self.begin(false, time, rtt)?;
+        let mut turns = Vec::new();
+        for client in &mut self.clients {
+            turns.extend(client.turns()?);
         }
+        Slice::new(turns, plan.start + plan.step * u64::from(self.waiters), plan.stop)
     }
 
-    fn note(&mut self, slice: &Slice, rtt: f64) {
+    /// The same for PINGs in the rhythm of the turns.
+    fn pings(&mut self, time: Duration, rtt: f64) -> Outcome<Vec<u64>> {
+        let mut pings = Vec::new();
+        if !self.is_inside() {
+            self.begin(true, time, rtt)?;
+            for client in &mut self.clients {
+                pings.extend(client.pings()?);
+            }
+        }
+        Ok(pings)
+    }
+
+    fn begin(&mut self, pings: bool, time: Duration, rtt: f64) -> Outcome<Plan> {
+        let step = nanos(self.hold) + 2 * rtt as u64;
+        let many = self.waiters > MANY || self.hold > LONG;
+        let turns = if many { TURNS_OF_MANY } else { TURNS };
+        let length = if self.is_inside() {
+            nanos(time / INSIDE_PART)
+        } else {
+            nanos(time).max(step * u64::from(turns * self.waiters))
+        };
+        // Threads have to be there when they are to begin; the last one begins a round later.
+        let start = now()? + nanos(Duration::from_millis(20)) + 100_000 * u64::from(self.waiters);
+        let plan =
+            Plan { pings, start, step, stop: start + step * u64::from(self.waiters) + length };
+        for client in &mut self.clients {
+            client.begin(plan)?;
+        }
+        Ok(plan)
+    }
+
+    fn count(&mut self, slice: &Slice, calls: Calls) {
+        self.calls = Calls {
+            asking: self.calls.asking + calls.asking,
+            inside: self.calls.inside + calls.inside,
+        };
+        self.turns += slice.count() as u64;
+        self.crossed += slice.crossed() as u64;
+        self.granted += slice.granted() as u64;
+    }
+
+    fn note(&mut self, slice: &Slice, rtt: f64, pings: &mut [u64]) {
         let mut across = slice.handovers(|went| went == Went::Across);
         let mut inside = slice.handovers(|went| went != Went::Across);
         let mut passed = slice.handovers(|went| went == Went::Passed);
         let mut all = slice.handovers(|_| true);
-        let in_rtt = |nanos: u64| nanos as f64 / rtt;
         let in_us = |nanos: u64| nanos as f64 / 1e3;
         // What it takes when everybody has one turn.
         let hold = quantile(&mut slice.holds(), 0.5).unwrap_or(0);
         let round = |handover: u64| f64::from(self.waiters) * (hold + handover) as f64;
         self.samples.push(Sample {
-            p50_rtt: quantile(&mut across, 0.5).map(in_rtt),
-            p99_rtt: quantile(&mut across, 0.99).map(in_rtt),
-            inside_us: quantile(&mut inside, 0.5).map(in_us),
-            passed_us: quantile(&mut passed, 0.5).map(in_us),
+            rtt: rtt / 1e3,
+            p50: quantile(&mut across, 0.5).map(in_us),
+            p99: quantile(&mut across, 0.99).map(in_us),
+            ping_p50: quantile(pings, 0.5).map(in_us),
+            ping_p99: quantile(pings, 0.99).map(in_us),
+            inside: quantile(&mut inside, 0.5).map(in_us),
+            passed_on: quantile(&mut passed, 0.5).map(in_us),
             passed: Some(100.0 * (1.0 - slice.granted() as f64 / slice.count().max(1) as f64)),
             fairness: slice.fairness(self.waiters as usize),
             wait: quantile(&mut slice.waits(), 0.99)
@@ -255,9 +279,36 @@ impl Row {
     }
 }
 
-fn sleep(span: Duration) {
-    if !span.is_zero() {
-        thread::sleep(span);
+/// How many commands a server has run.
+#[derive(Clone, Copy, Default)]
+struct Calls {
+    /// That clients sent to have a lock.
+    asking: u64,
+    /// That scripts called.
+    inside: u64,
+}
+
+impl Calls {
+    fn of(server: &Server) -> Calls {
+        let mut calls = Calls::default();
+        for line in server.info("commandstats").lines() {
+            let Some((name, rest)) =
+                line.strip_prefix("cmdstat_").and_then(|line| line.split_once(":calls="))
+            else {
+                continue;
+            };
+            let count = rest.split(',').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+            if ASKING.contains(&name) {
+                calls.asking += count;
+            } else if !BESIDE.iter().any(|beside| name.starts_with(beside)) {
+                calls.inside += count;
+            }
+        }
+        calls
+    }
+
+    fn since(self, before: Calls) -> Calls {
+        Calls { asking: self.asking - before.asking, inside: self.inside - before.inside }
     }
 }
 
@@ -287,7 +338,7 @@ impl Idle<'_> {
         for number in 0..UNCOUNTED + COUNTED {
             thread::sleep(PAUSE);
             let begun = Instant::now();
-            self.bare.exchange(b"*1\r\n$4\r\nPING\r\n")?;
+            self.bare.ping()?;
             if number >= UNCOUNTED {
                 self.latest.push(nanos(begun.elapsed()));
             }

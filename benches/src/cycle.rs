@@ -1,4 +1,5 @@
-//! A cycle of taking a lock and giving it back, against the bare limit.
+//! A cycle of taking a lock and giving it back, beside what people write by hand, and beside the
+//! bytes of our own cycle replayed on a bare socket.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use kit::Server;
 use leasehold::{Client, Lock};
 
 use crate::also::{Also, Program};
+use crate::byhand;
 use crate::cores::{Cores, Place};
 use crate::limit::{Limit, take};
 use crate::measure::{Loop, Outcome, interleave, part, whole};
@@ -17,9 +19,11 @@ pub(crate) const NAMES: [&str; 2] = ["bench", "bench:bare"];
 /// Over how many cycles commands are counted.
 const COUNTED: usize = 100;
 
-pub(crate) fn measure(also: &[Also], time: Duration) -> Outcome<Vec<Table>> {
+/// `also` on both stores; `beside` on Redis.
+pub(crate) fn measure(also: &[Also], beside: &[Also], time: Duration) -> Outcome<Vec<Table>> {
     let server = Server::start();
-    let redis = against_limit("redis", &server.url(), &[&server], NAMES, also, time)?;
+    let all = [also, beside].concat();
+    let redis = against_limit("redis", &server.url(), &[&server], NAMES, &all, time)?;
     #[cfg(not(feature = "sqlite"))]
     return Ok(vec![redis]);
     #[cfg(feature = "sqlite")]
@@ -50,9 +54,15 @@ pub(crate) fn against_limit(
     let client = Client::open(url)?;
     let [lock, bare] = names.map(|name| client.lock(name));
     let limit = RefCell::new(Limit::new(&bare, servers)?);
-    let programs: Outcome<Vec<_>> =
-        also.iter().map(|also| Program::start(also, url, "bench:also")).collect();
-    let mut programs = programs?;
+    let by_hand = byhand::programs(servers.len());
+    let urls = servers.iter().map(|server| server.url()).collect::<Vec<_>>().join(",");
+    let mut programs = Vec::new();
+    for program in &by_hand {
+        programs.push(Program::start(program, &urls, names[1])?);
+    }
+    for program in also {
+        programs.push(Program::start(program, url, "bench:also")?);
+    }
     let mut columns = Vec::new();
     for place in cores.places() {
         cores.pin(servers, *place)?;
@@ -73,24 +83,47 @@ pub(crate) fn against_limit(
     let ratio = |at: usize, base: usize| {
         columns.iter().map(move |medians| Some(medians[at] / medians[base]))
     };
-    table.row("one round trip (PING), µs", column(0));
-    table.row("the bare limit of a take, µs", column(1));
-    table.row("our take, µs", column(2));
-    table.row("  over the limit", ratio(2, 1));
-    table.row("the bare limit of a cycle, µs", column(3));
-    table.row("our cycle, µs", column(4));
-    table.row("  over the limit", ratio(4, 3));
-    table.row("release not waited for, µs", column(5));
-    table.row("  over the limit", ratio(5, 3));
-    for (at, also) in (6..).zip(also) {
-        table.row(&format!("the cycle of {}, µs", also.name), column(at));
-        table.row("  over the limit", ratio(at, 3));
-        table.row("  over our cycle", ratio(at, 4));
+    table.row("one round trip (PING), µs", column(PING));
+    table.row("a take's bytes replayed, µs", column(BARE_TAKE));
+    table.row("our take, µs", column(TAKE));
+    table.row("  over its bytes", ratio(TAKE, BARE_TAKE));
+    // The last one does most of what ours does, and is what everything is compared with.
+    let base =
+        by_hand.len().checked_sub(1).map(|last| (OTHERS + last, by_hand[last].name.as_str()));
+    let over_base = |table: &mut Table, at: usize| {
+        if let Some((base, name)) = base {
+            table.row(&format!("  over {name}"), ratio(at, base));
+        }
+    };
+    for (at, program) in (OTHERS..).zip(&by_hand) {
+        table.row(&format!("by hand: {}, µs", program.name), column(at));
+    }
+    table.row("our bytes replayed, µs", column(BARE));
+    over_base(&mut table, BARE);
+    table.row("our cycle, µs", column(CYCLE));
+    over_base(&mut table, CYCLE);
+    table.row("  over its bytes", ratio(CYCLE, BARE));
+    table.row("release not waited for, µs", column(DEFERRED));
+    over_base(&mut table, DEFERRED);
+    for (at, program) in (OTHERS + by_hand.len()..).zip(also) {
+        table.row(&format!("the cycle of {}, µs", program.name), column(at));
+        over_base(&mut table, at);
+        table.row("  over our cycle", ratio(at, CYCLE));
     }
     table.row("commands a server and cycle", columns.iter().map(|_| Some(waited)));
     table.row("  release not waited for", columns.iter().map(|_| Some(deferred)));
     Ok(table)
 }
+
+/// Where the medians stand.
+const PING: usize = 0;
+const BARE_TAKE: usize = 1;
+const TAKE: usize = 2;
+const BARE: usize = 3;
+const CYCLE: usize = 4;
+const DEFERRED: usize = 5;
+/// From here on: by hand, and then other programs.
+const OTHERS: usize = 6;
 
 fn medians(
     lock: &Lock,

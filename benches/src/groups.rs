@@ -6,6 +6,8 @@ use clap::ValueEnum;
 use kit::{Cluster, SentinelGroup, Server};
 use leasehold::{Client, Lock};
 
+use crate::also::Also;
+use crate::beside::Beside;
 use crate::cores::{Cores, Place};
 use crate::cycle::{NAMES, against_limit, cycle};
 use crate::limit::take;
@@ -24,17 +26,24 @@ pub(crate) enum Group {
     Failover,
 }
 
-pub(crate) fn measure(groups: &[Group], time: Duration) -> Outcome<Vec<Table>> {
+/// Others stand beside ours where they know the group.
+pub(crate) fn measure(groups: &[Group], beside: &[Beside], time: Duration) -> Outcome<Vec<Table>> {
     let groups = if groups.is_empty() { Group::value_variants() } else { groups };
-    groups.iter().map(|group| group.measure(time)).collect()
+    let built: Outcome<Vec<_>> = beside.iter().map(|one| Ok((*one, one.program()?))).collect();
+    let built = built?;
+    let that = |knows: fn(Beside) -> bool| -> Vec<Also> {
+        built.iter().filter(|one| knows(one.0)).map(|one| one.1.clone()).collect()
+    };
+    let [one_store, quorum] = [Beside::knows_groups, Beside::knows_quorums].map(that);
+    groups.iter().map(|group| group.measure(&one_store, &quorum, time)).collect()
 }
 
 impl Group {
-    fn measure(self, time: Duration) -> Outcome<Table> {
+    fn measure(self, also: &[Also], quorum: &[Also], time: Duration) -> Outcome<Table> {
         match self {
             Group::Sentinel => {
                 let group = SentinelGroup::start();
-                against_limit("sentinel", &group.url(), &[group.master()], NAMES, &[], time)
+                against_limit("sentinel", &group.url(), &[group.master()], NAMES, also, time)
             }
             Group::Cluster => {
                 let cluster = Cluster::start();
@@ -42,10 +51,10 @@ impl Group {
                 let is_there = |name: &String| cluster.node_of_key(name) == node;
                 let bare = (0..).map(|number| format!("{}:{number}", NAMES[1])).find(is_there);
                 let names = [NAMES[0], bare.as_deref().unwrap_or_default()];
-                against_limit("cluster", &cluster.url(), &[cluster.server(node)], names, &[], time)
+                against_limit("cluster", &cluster.url(), &[cluster.server(node)], names, also, time)
             }
-            Group::Quorum3 => Quorum::start(3)?.against_limit("quorum of three", time),
-            Group::Quorum5 => Quorum::start(5)?.against_limit("quorum of five", time),
+            Group::Quorum3 => Quorum::start(3)?.against_limit("quorum of three", quorum, time),
+            Group::Quorum5 => Quorum::start(5)?.against_limit("quorum of five", quorum, time),
             Group::OneDead => Quorum::start(5)?.with_one_dead(time),
             Group::Failover => failover(),
         }
@@ -70,8 +79,8 @@ impl Quorum {
         self.servers.iter().collect()
     }
 
-    fn against_limit(&self, title: &str, time: Duration) -> Outcome<Table> {
-        against_limit(title, &self.url, &self.servers(), NAMES, &[], time)
+    fn against_limit(&self, title: &str, also: &[Also], time: Duration) -> Outcome<Table> {
+        against_limit(title, &self.url, &self.servers(), NAMES, also, time)
     }
 
     fn with_one_dead(&self, time: Duration) -> Outcome<Table> {

@@ -7,6 +7,10 @@
 mod also;
 #[path = "../src/bare.rs"]
 mod bare;
+#[path = "../src/beside.rs"]
+mod beside;
+#[path = "../src/byhand.rs"]
+mod byhand;
 #[path = "../src/contended.rs"]
 mod contended;
 #[path = "../src/cores.rs"]
@@ -24,12 +28,12 @@ mod measure;
 #[cfg(feature = "sqlite")]
 #[path = "../src/sqlite.rs"]
 mod sqlite;
-#[path = "../src/steps.rs"]
-mod steps;
 #[path = "../src/table.rs"]
 mod table;
 #[path = "../src/turns.rs"]
 mod turns;
+#[path = "../src/waiters.rs"]
+mod waiters;
 
 use std::time::Duration;
 
@@ -49,7 +53,7 @@ fn check(table: &Table, row: &str, makes_sense: impl Fn(f64) -> bool) {
 }
 
 fn check_cycle(table: &Table) {
-    for row in ["the bare limit of a take, µs", "our take, µs", "our cycle, µs", "  over the limit"]
+    for row in ["a take's bytes replayed, µs", "our take, µs", "by hand: raw2, µs", "our cycle, µs"]
     {
         check(table, row, |figure| figure > 0.0);
     }
@@ -60,18 +64,19 @@ fn check_cycle(table: &Table) {
 #[test]
 fn a_cycle_is_two_commands() {
     let echo = "x=sh -c 'while read -r n; do printf \"%${n}s\\n\" | sed \"s/ /2500 /g\"; done'";
-    let tables = cycle::measure(&[echo.parse().unwrap()], MOMENT).unwrap();
+    let tables = cycle::measure(&[echo.parse().unwrap()], &[], MOMENT).unwrap();
     check_cycle(&tables[0]);
     check(&tables[0], "commands a server and cycle", |commands| (2.0..2.1).contains(&commands));
     check(&tables[0], "  release not waited for", |commands| (2.0..2.1).contains(&commands));
     check(&tables[0], "the cycle of x, µs", |figure| figure == 2.5);
+    check(&tables[0], "  over raw2f", |ratio| ratio > 0.0);
     #[cfg(feature = "sqlite")]
     assert!(tables[1].figure("our cycle, µs", 0).unwrap() > 0.0);
 }
 
 #[test]
 fn groups_are_measured_against_as_many_bare_sockets() {
-    let tables = groups::measure(&[Group::Cluster, Group::Quorum3], MOMENT).unwrap();
+    let tables = groups::measure(&[Group::Cluster, Group::Quorum3], &[], MOMENT).unwrap();
     tables.iter().for_each(check_cycle);
 }
 
@@ -79,17 +84,22 @@ fn groups_are_measured_against_as_many_bare_sockets() {
 fn a_quorum_is_measured_with_one_server_stopped() {
     // A node has 100 ms to answer in.
     kit::unless_starved(std::time::Duration::from_millis(40), || {
-        let tables = groups::measure(&[Group::OneDead], MOMENT).unwrap();
+        let tables = groups::measure(&[Group::OneDead], &[], MOMENT).unwrap();
         check(&tables[0], "our take with one dead, µs", |figure| figure > 0.0);
     });
 }
 
 #[test]
 fn hand_overs_are_measured_between_clients_and_between_threads() {
-    let tables = contended::measure(&[2, 4], None, MOMENT * 4).unwrap();
+    let place = waiters::Where::Thread;
+    let holds = [Duration::from_millis(1)];
+    let options = contended::Options { waiters: &[2, 4], clients: None, holds: &holds, place };
+    let tables = contended::measure(&options, MOMENT * 4).unwrap();
     for (row, least) in [
         ("hand-over, p50, round trips", 0.0),
+        ("  over PING's p99", 0.0),
         ("commands an acquisition", 1.0),
+        ("  called inside scripts", 5.0),
         ("p99 of the wait over a round", 0.0),
     ] {
         for column in 0..2 {

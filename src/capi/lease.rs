@@ -4,14 +4,16 @@ use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
+
 use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, millis, span};
 use super::failure::{Failure, bad, leasehold_status};
 use super::log;
 use super::table;
-use crate::Lease;
 use crate::error::{Error, ErrorKind};
 use crate::sync::Mutex;
+use crate::{Lease, Token};
 
 /// One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
 /// the background unless that was switched off. Free it with leasehold_lease_free(), which releases
@@ -19,20 +21,23 @@ use crate::sync::Mutex;
 pub struct leasehold_lease {
     /// Ending a lease takes it out of here. Calls that talk to the store share it meanwhile.
     place: Mutex<Option<Arc<Lease>>>,
-    fence: u64,
-    token: CBytes,
-    name: CBytes,
+    pub(super) fence: u64,
+    token: Token,
+    /// The token's digits, written when they are first asked for.
+    digits: OnceBox<CBytes>,
+    name: Arc<CBytes>,
 }
 
 /// Between two looks whether the calls that share a lease have returned.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl leasehold_lease {
-    pub(super) fn new(lease: Lease) -> leasehold_lease {
+    pub(super) fn new(lease: Lease, name: &Arc<CBytes>) -> leasehold_lease {
         leasehold_lease {
             fence: lease.fence(),
-            token: CBytes::new(lease.token().to_string()),
-            name: CBytes::new(lease.name()),
+            token: lease.token(),
+            digits: OnceBox::new(),
+            name: Arc::clone(name),
             place: Mutex::new(Some(Arc::new(lease))),
         }
     }
@@ -48,6 +53,12 @@ impl leasehold_lease {
 
     fn share(&self) -> Result<Arc<Lease>, Failure> {
         self.place.lock().clone().ok_or_else(|| self.over())
+    }
+
+    /// For a lease that is freed: what has ended before is not worth an error.
+    fn end_if_held(&self) -> Option<Lease> {
+        let is_held = self.place.lock().is_some();
+        is_held.then(|| self.end().ok()).flatten()
     }
 
     /// Takes the lease out, and waits until no other call shares it.
@@ -83,7 +94,9 @@ pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) ->
 /// release the lock. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_token(lease: *const leasehold_lease) -> *const c_char {
-    boundary::string(lease, std::ptr::null_mut(), |lease| &lease.token)
+    boundary::string(lease, std::ptr::null_mut(), |lease| {
+        lease.digits.get_or_init(|| Box::new(CBytes::new(lease.token.to_string())))
+    })
 }
 
 /// The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
@@ -208,6 +221,36 @@ pub unsafe extern "C" fn leasehold_lease_detach(
     boundary::call(error, || Ok(table::get(lease)?.end()?.detach().map(drop)?))
 }
 
+/// Gives the lock back and frees the lease in one call. With `wait`, it returns what
+/// leasehold_lease_release() would. Without, it waits for the store only where the lease cannot be
+/// relied on any more, and then says the same.
+///
+/// Where the lease can be relied on, LEASEHOLD_OK says that without waiting: the lease was valid to
+/// the end, and other clients find the lock free a moment later. What the store's answer could add
+/// is that the key was deleted by hand, or lost with the store's data, since the last renewal:
+/// LEASEHOLD_EVENT_RELEASED_LATE tells of that, and of an answer that does not come. (On a quorum,
+/// on an SQLite file, and where it ends the turns of a process in which others wait, it waits all the
+/// same. A program that exits right after it may leave the lock to its ttl, but not where it has
+/// closed the client.)
+///
+/// The handle is freed whatever it returns (but for LEASEHOLD_ERR_FORKED). So in a log function that
+/// is called during an extension of this lease, LEASEHOLD_ERR_BAD_ARGUMENT does not say that the lease
+/// goes on: it is released when the extension returns. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lease_end(
+    lease: *mut leasehold_lease,
+    wait: bool,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        let lease = table::take(lease)?.end()?;
+        if wait || !lease.is_valid() {
+            lease.release()?;
+        }
+        Ok(())
+    })
+}
+
 /// Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
 /// connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
 /// not do is done in the background. (It waits for an extension that is under way in another
@@ -215,7 +258,7 @@ pub unsafe extern "C" fn leasehold_lease_detach(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
     // Where ending it is refused, the last call that uses it drops it.
-    boundary::free(lease, |lease| drop(lease.end()));
+    boundary::free(lease, |lease| drop(lease.end_if_held()));
 }
 
 /// Frees a lease that nobody can end any more, such as one that a garbage collector found. It is
@@ -223,5 +266,5 @@ pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
 /// for the store. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_abandon(lease: *mut leasehold_lease) {
-    boundary::free(lease, |lease| drop(lease.end().map(Lease::abandon)));
+    boundary::free(lease, |lease| lease.end_if_held().into_iter().for_each(Lease::abandon));
 }

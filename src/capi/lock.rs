@@ -1,6 +1,7 @@
 //! A lock: a name, options, and the ways to take it.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::boundary::{self, leasehold_error};
@@ -17,7 +18,8 @@ use crate::{Backoff, ErrorKind, Lock, WaitMode};
 /// use it at once, and any number of leases can come from it. Free it with leasehold_lock_free().
 pub struct leasehold_lock {
     settings: Mutex<Settings<Options>>,
-    name: CBytes,
+    /// Its leases say it too.
+    name: Arc<CBytes>,
     freed: AtomicBool,
 }
 
@@ -47,7 +49,7 @@ struct Options {
 
 impl leasehold_lock {
     pub(super) fn new(lock: Lock) -> leasehold_lock {
-        let name = CBytes::new(lock.name());
+        let name = Arc::new(CBytes::new(lock.name()));
         let options = Options { lock, wait_mode: WaitMode::Auto, attempts: None, backoff: None };
         let settings = Mutex::new(Settings::new(options));
         leasehold_lock { settings, name, freed: AtomicBool::new(false) }
@@ -87,7 +89,7 @@ fn acquire(
     // call ends.
     let stop = || interrupt.is_some_and(|ask| unsafe { ask(user_data) != 0 });
     match lock.acquire_unless(|| freed() || stop()) {
-        Ok(lease) => Ok(leasehold_lease::new(lease)),
+        Ok(lease) => Ok(leasehold_lease::new(lease, &object.name)),
         Err(error) if error.kind() == ErrorKind::Interrupted && freed() => {
             Err(Failure::new(LEASEHOLD_ERR_CLOSED, "the lock was freed during the call"))
         }
@@ -255,8 +257,10 @@ pub unsafe extern "C" fn leasehold_lock_try_acquire(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::open(error, "lease", lease, || {
-        let taken = table::get(lock)?.read()?.try_acquire()?;
-        taken.map(leasehold_lease::new).ok_or_else(|| Failure::new(LEASEHOLD_BUSY, ""))
+        let lock = table::get(lock)?;
+        let taken = lock.read()?.try_acquire()?;
+        let busy = || Failure::new(LEASEHOLD_BUSY, "");
+        Ok(leasehold_lease::new(taken.ok_or_else(busy)?, &lock.name))
     })
 }
 
@@ -314,6 +318,41 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
     boundary::open(error, "lease", lease, || acquire(lock, Some(wait_ms), interrupt, user_data))
 }
 
+/// What leasehold_lock_take() took: a lease, to be ended by leasehold_lease_end() or freed as any
+/// other, and its fence, as leasehold_lease_fence() says it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct leasehold_turn {
+    pub(super) lease: *mut leasehold_lease,
+    pub(super) fence: u64,
+}
+
+/// The same as leasehold_lock_acquire_unless(), with all that most turns need in one call. With
+/// leasehold_lease_end() a turn is two calls, which counts where calls cost more than in C. Any
+/// thread.
+///
+/// ```c
+///     leasehold_turn turn;
+///     if (leasehold_lock_take(lock, NULL, NULL, &turn, &error) == LEASEHOLD_OK) {
+///         charge(order, turn.fence);
+///         leasehold_lease_end(turn.lease, false, NULL);
+///     }
+/// ```
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_take(
+    lock: *mut leasehold_lock,
+    interrupt: leasehold_interrupt_fn,
+    user_data: *mut c_void,
+    turn: *mut leasehold_turn,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::output(error, "turn", turn, || {
+        let lease = acquire(lock, None, interrupt, user_data)?;
+        let fence = lease.fence;
+        Ok(leasehold_turn { lease: table::open(lease)?, fence })
+    })
+}
+
 /// Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
 /// web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
 /// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
@@ -333,7 +372,7 @@ pub unsafe extern "C" fn leasehold_lock_attach(
     boundary::open(error, "lease", lease, || {
         let lock = table::get(lock)?;
         let token = text("token", token, token_length)?.parse()?;
-        Ok(leasehold_lease::new(lock.read()?.attach(token, fence)?))
+        Ok(leasehold_lease::new(lock.read()?.attach(token, fence)?, &lock.name))
     })
 }
 

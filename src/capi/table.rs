@@ -12,7 +12,9 @@
 //! wrong one.
 
 use std::any::{Any, type_name};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -46,7 +48,28 @@ struct Table {
     /// The number of the next object. Beside the mutex, for children. It cannot run out.
     next: AtomicU64,
     /// By their handles.
-    objects: Mutex<BTreeMap<usize, Arc<dyn Any + Send + Sync>>>,
+    objects: Mutex<Objects>,
+}
+
+type Objects = HashMap<usize, Arc<dyn Any + Send + Sync>, BuildHasherDefault<Spread>>;
+
+/// Hashes a handle by its bytes, the highest one last. The map looks first at the lowest bits of a
+/// hash, and those of a handle are as far apart as the numbers that are in use: with 1 in 4096 of them
+/// left, all others freed, nearly all would be looked for in the same few places. The highest bits of
+/// the product are spread, whichever numbers are in use.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write_usize(&mut self, handle: usize) {
+        self.0 = (handle as u64).swap_bytes();
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Table {
@@ -55,7 +78,7 @@ impl Table {
             process: OneProcess::new(),
             first,
             next: AtomicU64::new(first),
-            objects: Mutex::new(BTreeMap::new()),
+            objects: Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())),
         }
     }
 }
@@ -82,18 +105,22 @@ fn current() -> &'static Table {
     }
 }
 
+pub(super) fn handle_of(number: u64) -> usize {
+    (number.wrapping_mul(SPREAD) << 1 | 1) as usize
+}
+
 /// Hands an object out to C.
 pub(super) fn open<T: Handled>(object: T) -> Result<*mut T, Failure> {
     panic_point();
     let table = current();
     let number = table.next.fetch_add(1, Ordering::Relaxed).wrapping_add(origin());
-    let handle = (number.wrapping_mul(SPREAD) << 1 | 1) as usize;
+    let handle = handle_of(number);
     table.objects.lock().insert(handle, Arc::new(object));
     Ok(std::ptr::without_provenance_mut(handle))
 }
 
-/// The object that a handle stands for, shared with calls that use or free it meanwhile.
-pub(super) fn get<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
+/// The table that a handle can be in.
+fn table_of<T: Handled>(handle: *const T) -> Result<&'static Table, Failure> {
     panic_point();
     if handle.is_null() {
         return Err(wrong::<T>("is NULL"));
@@ -107,20 +134,27 @@ pub(super) fn get<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
     if number < table.first {
         return Err(Error::bare(ErrorKind::Forked).into());
     }
-    let object = table.objects.lock().get(&handle.addr()).cloned();
+    Ok(table)
+}
+
+/// The object that a handle stands for, shared with calls that use or free it meanwhile.
+pub(super) fn get<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
+    let object = table_of(handle)?.objects.lock().get(&handle.addr()).cloned();
     object.and_then(|object| object.downcast::<T>().ok()).ok_or_else(unknown::<T>)
 }
 
 /// Takes the object out of the table: its handle is wrong from now on.
 pub(super) fn take<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
-    let object = get(handle)?;
-    let mut objects = current().objects.lock();
-    objects.remove(&handle.addr()).ok_or_else(unknown::<T>)?;
+    let mut objects = table_of(handle)?.objects.lock();
+    let object = match objects.entry(handle.addr()) {
+        Entry::Occupied(object) if object.get().is::<T>() => Some(object.remove()),
+        _ => None,
+    };
     if objects.is_empty() {
         // A program that has freed everything finds that nothing is left, not even the table.
-        *objects = BTreeMap::new();
+        *objects = Objects::default();
     }
-    Ok(object)
+    object.and_then(|object| object.downcast::<T>().ok()).ok_or_else(unknown::<T>)
 }
 
 fn unknown<T: Handled>() -> Failure {

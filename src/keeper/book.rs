@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
 use crate::grant::Grant;
@@ -16,6 +17,9 @@ pub(super) struct Book {
     pub(super) closing: Option<Deadline>,
     /// When the store was last found to be another one than before: its grants are lost.
     pub(super) lost_at: Moment,
+    /// Of the grants that were filed since that was last asked, the shortest time from the beginning
+    /// of one until something is to be done for it.
+    pub(super) brief: Option<Duration>,
 }
 
 impl Book {
@@ -31,8 +35,11 @@ impl Book {
         if step < end {
             self.steps.insert((step, id), Arc::clone(&grant));
         }
+        let (due, since) = (step.min(end), grant.since);
         self.ends.insert((end, id), grant);
-        step.min(end)
+        let brief = due.since(since);
+        self.brief = Some(self.brief.map_or(brief, |briefest| briefest.min(brief)));
+        due
     }
 
     pub(super) fn remove(&mut self, grant: &Grant) {
@@ -100,8 +107,6 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::grant::Terms;
     use crate::store::Identity;
@@ -131,6 +136,18 @@ mod tests {
         // And not before that.
         let due = book.due(later.plus(Duration::from_millis(50)), 128);
         assert!(due.iter().all(|grant| !Arc::ptr_eq(grant, &short)));
+    }
+
+    #[test]
+    fn it_tells_once_how_soon_grants_like_the_last_ones_fall_due() {
+        let mut book = Book::default();
+        for (ttl, sent) in [(30_000, START), (300, START.plus(Duration::from_secs(9)))] {
+            let grant = grant(ttl, sent);
+            book.insert(Arc::clone(&grant));
+            book.remove(&grant);
+        }
+        assert_eq!(book.brief.take(), Some(Duration::from_millis(100)));
+        assert_eq!((book.brief, book.next_due()), (None, Moment::NEVER));
     }
 
     #[test]

@@ -107,6 +107,9 @@ impl Core {
     }
 
     pub(crate) fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
+        if self.store.sends_owed() || self.outbox.is_empty() {
+            return self.with_store(|store| store.ask(lane, request, deadline));
+        }
         self.run(lane, &[request], deadline).pop().unwrap_or_else(no_reply)
     }
 
@@ -182,7 +185,7 @@ impl Core {
         if self.owe(owed) {
             return;
         }
-        let left = self.store.ask(Lane::Give(deadline.left()), identity.give(), deadline);
+        let left = self.store.ask(Lane::Give(deadline), identity.give(), deadline);
         if let Err(failure) = left {
             log::debug!("giving what a closed client left: {}", failure.error);
         }

@@ -1,8 +1,8 @@
 //! The keeper: one thread a client, which renews grants and finishes what calls left undone.
 //!
 //! It never holds its book while it talks to the store, and is woken only for something that
-//! falls due sooner than it would have looked: an uncontended cycle of taking and releasing does
-//! not wake it.
+//! falls due sooner than it would have looked. Where leases come and go it looks so often by itself
+//! that no cycle of taking and releasing has to wake it.
 
 mod book;
 mod core;

@@ -21,6 +21,11 @@ const PIPELINE: usize = 128;
 /// However near the next end is, a request gets this long to be answered; cutting it shorter
 /// would only make the connection unusable.
 const LEAST: Duration = Duration::from_millis(5);
+/// The thread does not come back sooner than this only because a grant like the last ones may come.
+const NAP: Duration = Duration::from_millis(10);
+
+/// So long it sleeps at most while there are leases, or new ones come now and then.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 pub(super) fn run(core: &Core) {
     // The program's logger may panic here. Going on without a keeper would grant leases that nobody
@@ -87,20 +92,23 @@ fn rounds(core: &Core) {
 
 fn sleep<'a>(
     core: &Core,
-    book: MutexGuard<'a, Book>,
+    mut book: MutexGuard<'a, Book>,
     now: Moment,
     (watch_every, noted): (Option<Duration>, &mut u64),
 ) -> MutexGuard<'a, Book> {
     // This sleep stands still while the machine is suspended, and leases do not: a client with
-    // leases looks again soon after the machine woke. And a program that drops one lease after the
-    // other need not wake this thread each time.
+    // leases looks again soon after the machine woke. And a program that takes one lease after the
+    // other need not wake this thread each time: it looks before anything can be due for a grant like
+    // those that came since it last looked, and sleeps for long when none has come.
+    let nap =
+        book.brief.take().map_or(Duration::MAX, |brief| NAP.max(brief / 4 * 3).min(LONGEST_NAP));
     let before = std::mem::replace(noted, core.outbox.noted());
     let longest = match book.ends.is_empty() {
         _ if *noted != before => READ_AFTER,
         true => Duration::from_secs(3600),
-        false => Duration::from_secs(1),
+        false => LONGEST_NAP,
     };
-    let longest = longest.min(watch_every.unwrap_or(longest));
+    let longest = longest.min(nap).min(watch_every.unwrap_or(longest));
     let until = book.next_due().min(now.plus(longest));
     core.asleep_until.store(until.as_nanos(), Ordering::SeqCst);
     let until = until.min(core.due());

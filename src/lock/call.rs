@@ -183,7 +183,7 @@ impl<'a> Call<'a, '_> {
         }
         let deadline = Deadline::after(self.core.config.io_timeout.min(left));
         let request = grant.identity.extend(ttl, reach);
-        match self.core.ask(Lane::Give(deadline.left()), request, deadline) {
+        match self.core.ask(Lane::Give(deadline), request, deadline) {
             Ok(answer) if answer.reply == Reply::Extended => {
                 if reach == Reach::Claim {
                     grant.refreshed(answer.sent);

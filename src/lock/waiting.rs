@@ -64,7 +64,7 @@ impl Call<'_, '_> {
             self.join()?;
         }
         loop {
-            let now = Moment::now();
+            let now = self.now();
             let (next, legacy) = match &self.waiter {
                 Some(waiter) => waiter.next(now),
                 None if now < self.wake => (Next::Sleep(self.wake), None),
@@ -105,6 +105,11 @@ impl Call<'_, '_> {
                 Next::Sleep(wake) => self.sleep(wake),
             }
         }
+    }
+
+    /// A call that has done nothing yet began just now.
+    fn now(&self) -> Moment {
+        if self.tries == 0 && self.waiter.is_none() { self.start } else { Moment::now() }
     }
 
     /// Whether others wait already, or can be told at once, so that a try before would be in vain.
@@ -176,8 +181,8 @@ impl Call<'_, '_> {
     /// One request for the lock.
     fn ask(&mut self, ask: &Ask) -> Result<Option<Lease>, Error> {
         self.open()?;
+        let (name, core, now) = (&self.lock.name, self.core, self.now());
         self.tries = self.tries.saturating_add(1);
-        let (name, core, now) = (&self.lock.name, self.core, Moment::now());
         let by = self.answer_by(now);
         let stands = match self.policy {
             Policy::Spin { leaves_place } => {

@@ -159,9 +159,9 @@ pub(crate) struct Abilities {
 pub(crate) enum Lane {
     /// One of the pool, waited for until the deadline.
     Caller,
-    /// One of the pool if one is idle, else the connection reserved for giving, waited for no
-    /// longer than this: releases go through when every other connection is busy.
-    Give(Duration),
+    /// One of the pool if one is idle, else the connection reserved for giving, waited for until
+    /// then at the most: releases go through when every other connection is busy.
+    Give(Deadline),
     /// The keeper's own.
     Keeper,
 }

@@ -213,6 +213,10 @@ impl LocalQueue {
         let (token, ttl) = (ask.token, ask.ttl);
         let until = sent.map_or(now, |sent| sent.plus(ttl));
         if self.place_of(token).is_none() {
+            if let Some(held) = self.held_by(token) {
+                // A message granted it meanwhile, and the take may still come after the give.
+                held.place.suspect = held.place.suspect.max(until);
+            }
             return self.stray(token, ttl, until);
         }
         let (Some(place), Some(head)) = (&mut self.place, self.waiters.front_mut()) else {

@@ -57,6 +57,7 @@ static void misuse(struct inherited all)
     leasehold_client *client = UNTOUCHED;
     leasehold_lock *lock = UNTOUCHED;
     leasehold_lease *lease = UNTOUCHED;
+    leasehold_turn turn = {UNTOUCHED, 0};
     leasehold_lock_state *state = UNTOUCHED;
     leasehold_events *events = UNTOUCHED;
     leasehold_event *event = UNTOUCHED;
@@ -97,6 +98,8 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_lock_acquire(all.lock, &lease, &problem));
     EXPECT(forked, leasehold_lock_acquire_unless(all.lock, NULL, NULL, &lease, &problem));
     EXPECT(forked, leasehold_lock_acquire_within(all.lock, 0, NULL, NULL, &lease, &problem));
+    EXPECT(forked, leasehold_lock_take(all.lock, NULL, NULL, &turn, &problem));
+    CHECK(turn.lease == UNTOUCHED);
     EXPECT(forked, leasehold_lock_attach(all.lock, TOKEN, 32, 1, &lease, &problem));
     EXPECT(forked, leasehold_lock_inspect(all.lock, &state, &problem));
 
@@ -114,6 +117,7 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_lease_extend(all.lease, &problem));
     EXPECT(forked, leasehold_lease_extend_for_ms(all.lease, 1000, &problem));
     EXPECT(forked, leasehold_lease_release(all.lease, &problem));
+    EXPECT(forked, leasehold_lease_end(all.lease, false, &problem));
     EXPECT(forked, leasehold_lease_let_expire(all.lease, &problem));
     EXPECT(forked, leasehold_lease_let_expire_in_ms(all.lease, 1000, &problem));
     EXPECT(forked, leasehold_lease_detach(all.lease, &problem));

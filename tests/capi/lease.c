@@ -43,6 +43,75 @@ static void a_lease_tells_its_fence_token_and_name_until_it_is_freed(struct stor
     leasehold_lease_free(lease);
 }
 
+static void a_turn_is_two_calls(struct store *store)
+{
+    leasehold_client *client = open_client(store->url), *other = open_client(store->url);
+    leasehold_lock *lock = make_lock(client, "n");
+    size_t handles = leasehold_handle_count();
+    uint64_t before = 0;
+    for (int waits = 0; waits <= 1; waits++) {
+        leasehold_turn turn;
+        EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
+        CHECK(turn.fence > before && leasehold_lease_is_valid(turn.lease));
+        CHECK_INT(turn.fence, leasehold_lease_fence(turn.lease));
+        CHECK_INT(turn.fence, holder_fence(other, "n"));
+        EXPECT(LEASEHOLD_OK, leasehold_lease_end(turn.lease, waits, &problem));
+        CHECK_INT(handles, leasehold_handle_count());
+        EXPECT(LEASEHOLD_ERR_HANDLE, leasehold_lease_end(turn.lease, waits, &problem));
+        EVENTUALLY(!is_held(other, "n"));
+        before = turn.fence;
+    }
+    CHECK_INT(0, count(client, LEASEHOLD_COUNTER_RELEASED_LATE));
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+    leasehold_client_free(other);
+}
+
+static void c3_the_end_of_a_turn_says_what_is_known_then(struct store *store)
+{
+    leasehold_client *client = open_client(store->url);
+    leasehold_lock *lock = make_lock(client, "n");
+    leasehold_turn turn;
+    for (int waits = 0; waits <= 1; waits++) {
+        /* Over by the clock alone: the store is asked. */
+        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, 300));
+        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_renew(lock, false));
+        EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
+        EVENTUALLY(!leasehold_lease_is_valid(turn.lease) && !is_held(client, "n"));
+        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_end(turn.lease, waits, &problem));
+        CHECK_CONTAINS("'n'", said);
+        /* Ended by another call. */
+        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, 20000));
+        EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
+        EXPECT(LEASEHOLD_OK, leasehold_lease_release(turn.lease, &problem));
+        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_end(turn.lease, waits, &problem));
+    }
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+}
+
+/* The store knows nothing of the lock any more, though the lease may still be relied on. */
+static void a_key_that_was_deleted_is_told_by_the_answer_or_by_an_event(struct store *store)
+{
+    leasehold_client *client = open_client(store->url);
+    leasehold_lock *lock = make_lock(client, "n");
+    leasehold_events *events = subscribe(client);
+    leasehold_turn turn;
+    EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
+    server_ask(store->server, "FLUSHALL");
+    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_end(turn.lease, true, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
+    server_ask(store->server, "FLUSHALL");
+    EXPECT(LEASEHOLD_OK, leasehold_lease_end(turn.lease, false, &problem));
+    leasehold_event *event = next_event(events);
+    CHECK_INT(LEASEHOLD_EVENT_RELEASED_LATE, leasehold_event_kind(event));
+    CHECK_INT(turn.fence, leasehold_event_fence(event));
+    leasehold_event_free(event);
+    leasehold_events_free(events);
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+}
+
 static void c9_a_lease_is_renewed_until_it_is_released(struct store *store)
 {
     leasehold_client *client = open_client(store->url), *other = open_client(store->url);
@@ -341,6 +410,9 @@ int main(int argc, char **argv)
     runner_start(argc, argv);
     ON_EACH_STORE_IN_TIME(c3_a_lease_says_how_long_it_may_be_relied_on);
     ON_EACH_STORE(a_lease_tells_its_fence_token_and_name_until_it_is_freed);
+    ON_EACH_STORE(a_turn_is_two_calls);
+    ON_EACH_STORE_IN_TIME(c3_the_end_of_a_turn_says_what_is_known_then);
+    ON_REDIS(a_key_that_was_deleted_is_told_by_the_answer_or_by_an_event);
     ON_EACH_STORE_IN_TIME(c9_a_lease_is_renewed_until_it_is_released);
     ON_EACH_STORE_IN_TIME(without_renewal_the_ttl_is_the_limit);
     ON_EACH_STORE_IN_TIME(an_extension_counts_from_now_and_never_makes_a_lease_shorter);

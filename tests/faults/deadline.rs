@@ -208,7 +208,8 @@ fn c7_a_pool_that_is_used_up() {
         let client = Client::open(&url).unwrap();
         let lease = client.lock("held").try_acquire().unwrap().unwrap();
         // Only takes get no answer.
-        proxy.set_only(b"$3\r\ntry\r\n", Mode::SwallowReplies);
+        let take = redis::Script::new(kit::scripts::TAKE);
+        proxy.set_only(take.get_hash().as_bytes(), Mode::SwallowReplies);
         let before = proxy.request_bytes();
         let kinds: Vec<_> = std::thread::scope(|scope| {
             let call = || {

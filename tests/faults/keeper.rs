@@ -219,7 +219,7 @@ fn c9_renewal_goes_on_while_every_connection_of_the_pool_waits() {
         let lease = take(&client, "lock", ms(900));
         client.lock("warm-up").try_acquire().unwrap().unwrap().release().unwrap();
         // Only takes get no answer.
-        proxy.set_only(b"$3\r\ntry\r\n", Mode::SwallowReplies);
+        proxy.set_only(&mark(scripts::TAKE), Mode::SwallowReplies);
         std::thread::scope(|scope| {
             let stuck = scope.spawn(|| client.lock("other").try_acquire().map(drop));
             let before = proxy.request_bytes();

@@ -262,6 +262,7 @@ fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
     let largest = Arc::new(AtomicUsize::new(0));
     std::thread::spawn({
         let largest = Arc::clone(&largest);
+        let taken = mark(TAKE);
         move || {
             for (index, mut stream) in listener.incoming().map_while(Result::ok).enumerate() {
                 let mut request = vec![0; 1 << 20];
@@ -273,7 +274,8 @@ fn c6_what_a_long_outage_leaves_to_give_does_not_pile_up_in_every_try() {
                 if index == 0 {
                     // It has answered once, so that a wait outlasts the outage.
                     let _ = stream.write_all(b"$15\r\nB 60000 1 0 0 0\r\n");
-                } else if request[..count].windows(3).any(|part| part == b"try") {
+                } else if request[..count].windows(taken.len()).any(|part| part == taken.as_bytes())
+                {
                     largest.fetch_max(count, Ordering::SeqCst);
                 }
             }

@@ -190,7 +190,9 @@ fn connections_are_not_more_than_those_of_the_pool_and_the_reserved_ones() {
             });
         }
     });
-    assert!(proxy.accepted() <= 5, "{}", proxy.accepted());
+    eventually(LIMIT, || proxy.open() <= 5);
+    // On a busy machine connecting may take longer than a dropped lease waits for it.
+    assert!(proxy.accepted() <= 10, "{}", proxy.accepted());
     assert_eq!(client.counters().busy, 0);
 }
 
@@ -250,16 +252,23 @@ fn sleeps() -> u64 {
 /// Alone in its process, so that the keeper is its own.
 fn dropper(args: &[String]) {
     let client = open(&args[0]);
-    drop(take(&client, "n"));
+    let lock = client.lock("n").ttl(ms(600));
+    let end = |lease: Lease| match args[1].as_str() {
+        "drop" => drop(lease),
+        _ => lease.release().unwrap(),
+    };
+    end(lock.acquire().unwrap());
     let (start, before) = (Instant::now(), sleeps());
     let mut cycles = 0;
     while start.elapsed() < secs(1) {
-        drop(take(&client, "n"));
+        end(lock.acquire().unwrap());
+        // The keeper is not kept from looking between two leases.
+        std::thread::sleep(ms(1));
         cycles += 1;
     }
     let slept = sleeps() - before;
     child::say(&format!("{cycles} {slept} {}", start.elapsed().as_millis()));
-    // It comes back twice after the last one, and then no more.
+    // It comes back two or three times after the last one, and then no more.
     std::thread::sleep(ms(500));
     let before = sleeps();
     std::thread::sleep(secs(1));
@@ -268,16 +277,19 @@ fn dropper(args: &[String]) {
 
 #[test]
 fn the_keeper_comes_now_and_then_and_sleeps_when_all_is_done() {
-    unless_starved(STALL, || {
-        let server = Server::start();
-        let mut dropper = Child::start("dropper", &[&server.url()]);
-        let line = dropper.line(LIMIT);
-        let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
-        let [cycles, slept, millis] = numbers[..] else { panic!("{line}") };
-        assert!(slept <= millis / 50 + 5, "{slept} times in {cycles} cycles, {millis} ms");
-        assert_eq!(dropper.line(LIMIT), "0");
-        assert!(dropper.wait(LIMIT).success());
-    });
+    // A renewal of these leases would be due after 200 ms.
+    for (ending, often) in [("drop", 50), ("release", 150)] {
+        unless_starved(STALL, || {
+            let server = Server::start();
+            let mut dropper = Child::start("dropper", &[&server.url(), ending]);
+            let line = dropper.line(LIMIT);
+            let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+            let [cycles, slept, millis] = numbers[..] else { panic!("{line}") };
+            assert!(slept <= millis / often + 4, "{slept} times in {cycles} cycles, {millis} ms");
+            assert_eq!(dropper.line(LIMIT), "0");
+            assert!(dropper.wait(LIMIT).success());
+        });
+    }
 }
 
 pub(crate) const ROLES: kit::child::Roles = &[("leaver", leaver), ("dropper", dropper)];

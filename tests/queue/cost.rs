@@ -75,7 +75,7 @@ fn a_turn_that_is_given_back_at_once_costs_two_commands_and_no_claim() {
                 .map(|client| in_line(scope, client.lock(NAME).wait(LIMIT), ms(0)))
                 .collect();
             let joined = watch.client_commands();
-            let joins = joined.iter().filter(|command| command.contains("\"join\"")).count();
+            let joins = joined.iter().filter(|command| command.contains("\"join ")).count();
             assert_eq!(joins, waiters.len());
             held.release().unwrap();
             judge(waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect());

@@ -85,7 +85,7 @@ fn locks_of_other_terms_pass_no_turns() {
         held.release().unwrap();
         let turns: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
         let sent = watch.client_commands();
-        let asked = sent.iter().filter(|command| command.contains("\"join\"")).count();
+        let asked = sent.iter().filter(|command| command.contains("\"join ")).count();
         assert!(asked >= 4, "{sent:?}");
         assert_in_order(&turns);
     });

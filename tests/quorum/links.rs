@@ -1,5 +1,7 @@
 //! Nodes of a quorum that are reached badly, and nodes that refuse.
 
+use std::time::Duration;
+
 use crate::stores::{LIMIT, Quorum, STALL, ms, open, secs};
 use kit::{End, Mode, Server, Stopwatch, eventually, unless_starved};
 use leasehold::{Client, Config, ErrorKind, Lease};
@@ -47,6 +49,41 @@ fn nobody_waits_for_a_slow_minority_which_has_the_locks_all_the_same() {
             quorum.warm_up(&client);
             quorum.eventually_free("n");
             assert_eq!(client.counters().unknown, 0);
+        }
+    });
+}
+
+/// Nor until the next time that all of them are waited for. What a take costs more than one on nodes
+/// of the same machine that are all fast shows it, however busy the machine is.
+#[test]
+fn a_slow_minority_is_soon_not_even_waited_for_a_little() {
+    const LEARNT: usize = 140;
+    let took = |client: &Client| {
+        let watch = Stopwatch::start();
+        let lease = taken(client, "n");
+        let took = watch.elapsed();
+        lease.release().unwrap();
+        took
+    };
+    unless_starved(STALL, || {
+        let fast = Quorum::builder(3).with_proxies().start();
+        let mut quorum = Quorum::builder(3).with_proxies().start();
+        let (brisk, client) = (fast.client(), quorum.client());
+        fast.warm_up(&brisk);
+        for slow in 0..3 {
+            quorum.warm_up(&client);
+            turns(&client, "n", LEARNT);
+            quorum.proxies[slow].set(Mode::DelayReplies(ms(20)));
+            for when in ["soon", "later"] {
+                // How much longer, in microseconds.
+                let micros = |took: Duration| i64::try_from(took.as_micros()).unwrap();
+                let mut more: Vec<_> =
+                    (0..61).map(|_| micros(took(&client)) - micros(took(&brisk))).collect();
+                more.sort_unstable();
+                assert!(more[30] < 1_000, "node {slow}, {when}: {more:?}");
+                turns(&client, "n", LEARNT);
+            }
+            quorum.proxies[slow].set(Mode::Pass);
         }
     });
 }

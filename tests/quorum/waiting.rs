@@ -278,6 +278,8 @@ fn c10_a_waiter_hears_of_it_when_an_attempt_that_had_most_nodes_is_given_up() {
         client.lock("warm-up").wait(LIMIT).acquire().unwrap().release().unwrap();
     }
     quorum.eventually_free("warm-up");
+    // A reply to this that is not read yet would be swallowed, and its connection given up.
+    std::thread::sleep(ms(500));
     quorum.nodes[0].kill();
     quorum.proxies[2].set(Mode::SwallowReplies);
     std::thread::scope(|scope| {

@@ -124,6 +124,9 @@ fn c1_nobody_is_told_of_a_lock_that_a_migration_keeps_from_being_handed_over() {
     let cluster = Cluster::start();
     let (holder, waiter) = (open(&cluster.url()), open(&cluster.url()));
     let [here, there] = places(&cluster);
+    // Fences that are ahead of the clock: the lock is deleted before it is handed over.
+    let side = format!("0 {0} {0} {1:032x}", 1u64 << 52, 7);
+    cluster.server(here).cmd(&["SET", &format!("leasehold:{{{NAME}}}"), &side, "PX", "600000"]);
     let held = holder.lock(NAME).acquire().unwrap();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -139,6 +142,47 @@ fn c1_nobody_is_told_of_a_lock_that_a_migration_keeps_from_being_handed_over() {
         std::thread::sleep(ms(300));
         assert!(!waits.is_finished());
         assert_eq!(waiter.counters().granted, 0);
+        migration.move_keys();
+        migration.finish();
+        waits.join().unwrap();
+    });
+    assert_eq!((waiter.counters().lost, waiter.counters().granted), (0, 1));
+}
+
+#[test]
+fn a_lock_is_looked_at_while_its_release_waits_for_a_migration() {
+    let cluster = Cluster::start();
+    let client = open(&cluster.url());
+    let [_, there] = places(&cluster);
+    let held = client.lock(NAME).acquire().unwrap();
+    let migration = cluster.begin_migration(cluster.slot_of(NAME), there);
+    drop(held);
+    assert!(client.lock(NAME).inspect().unwrap().holder.is_some());
+    migration.move_keys();
+    migration.finish();
+    let other = open(&cluster.url());
+    eventually(LIMIT, || other.lock(NAME).inspect().unwrap().holder.is_none());
+}
+
+/// The lock is not deleted in between, so that nothing keeps it from being set.
+#[test]
+fn c1_a_lock_that_is_handed_over_amid_a_migration_is_the_waiters() {
+    let cluster = Cluster::start();
+    let (holder, waiter) = (open(&cluster.url()), open(&cluster.url()));
+    let [here, there] = places(&cluster);
+    let held = holder.lock(NAME).acquire().unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let lease = patient(&waiter).acquire().unwrap();
+            // Longer than a hand-over lasts that is not confirmed.
+            std::thread::sleep(ms(1200));
+            assert!(lease.is_valid());
+            lease.release().unwrap();
+        });
+        eventually(LIMIT, || queued(&cluster, here) == 1);
+        let migration = cluster.begin_migration(cluster.slot_of(NAME), there);
+        held.release().unwrap();
+        eventually(LIMIT, || waiter.counters().granted == 1);
         migration.move_keys();
         migration.finish();
         waits.join().unwrap();

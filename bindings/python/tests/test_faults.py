@@ -46,16 +46,41 @@ def test_a_server_that_sleeps(own_server: Server, name: str, until: Until) -> No
     client.close()
 
 
-def test_a_block_ends_with_an_error_when_the_server_sleeps(own_server: Server, name: str) -> None:
+def test_a_block_ends_at_once_when_the_server_sleeps_and_the_lease_is_valid(
+    own_server: Server, name: str
+) -> None:
     client = leasehold.connect(own_server.url, io_timeout=0.3)
+    events = client.events()
+    try:
+        with client.lock(name, ttl=30) as lease:
+            own_server.fall_asleep()
+            start = time.monotonic()
+        assert time.monotonic() - start < 0.25
+        event = events.next(wait=20)
+        assert event is not None
+        assert (event.kind, event.fence) == (EventKind.RELEASED_LATE, lease.fence)
+    finally:
+        own_server.wake_up()
+    with leasehold.connect(own_server.url) as later:
+        later.lock(name).acquire(wait=20).release()
+    client.close()
+
+
+def test_a_block_ends_with_an_error_when_the_server_sleeps_and_the_lease_is_over(
+    own_server: Server, name: str, until: Until
+) -> None:
+    client = leasehold.connect(own_server.url, io_timeout=0.3)
+    lock = client.lock(name, ttl=0.2, wait=20, renew=False)
     try:
         with pytest.raises((leasehold.LeaseLost, leasehold.Unknown)):
-            with client.lock(name, ttl=30):
+            with lock as lease:
                 own_server.fall_asleep()
+                until(lambda: not lease.valid)
         with pytest.raises(ZeroDivisionError):  # which is more important
             own_server.wake_up()
-            with client.lock(name, ttl=30, wait=20):
+            with lock as lease:
                 own_server.fall_asleep()
+                until(lambda: not lease.valid)
                 1 / 0
     finally:
         own_server.wake_up()

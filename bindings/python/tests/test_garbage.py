@@ -1,14 +1,16 @@
 """What is lost to garbage collection stops being renewed and is not released."""
 
 import gc
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, List
+from typing import Any, Generator, List
 
 import pytest
 from conftest import Until
 from server import Server
 
 import leasehold
+from leasehold._rooms import Room
 
 
 def test_a_lost_lease_runs_out_by_its_ttl(
@@ -61,11 +63,49 @@ def test_a_lease_keeps_its_client_open(url: str, name: str) -> None:
     lease.release()
 
 
-def test_a_with_block_keeps_its_lease(url: str, other: leasehold.Client, name: str) -> None:
+def test_a_room_that_an_interrupt_left_empty_goes_quietly() -> None:
+    Room.__new__(Room).__del__()
+
+
+def test_a_with_block_keeps_its_lease(
+    url: str, other: leasehold.Client, name: str, until: Until
+) -> None:
     with leasehold.connect(url).lock(name):
         gc.collect()
         assert other.lock(name).try_acquire() is None
-    assert not other.lock(name).inspect().held
+    until(lambda: not other.lock(name).inspect().held)
+
+
+def test_a_block_that_another_thread_ends_leaves_its_lease_to_the_ttl(
+    url: str, other: leasehold.Client, name: str
+) -> None:
+    client = leasehold.connect(url)
+
+    def block() -> Generator[None, None, None]:
+        with client.lock(name, ttl=1):
+            yield
+
+    entered, ended, over = block(), threading.Event(), threading.Event()
+
+    def enter() -> None:
+        next(entered)
+        ended.set()
+        over.wait()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    try:
+        assert ended.wait(20)
+        with pytest.raises(RuntimeError):  # That thread is not in the block.
+            entered.close()
+        assert other.lock(name).inspect().held
+        del entered
+        # The thread in which it began lives on.
+        other.lock(name).acquire(wait=20).release()
+    finally:
+        over.set()
+        thread.join()
+    client.close()
 
 
 @pytest.mark.parametrize("times", [1000])

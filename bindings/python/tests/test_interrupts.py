@@ -128,6 +128,36 @@ def test_what_a_signal_handler_raises_comes_through(
         signal.signal(signal.SIGALRM, before)
 
 
+def test_a_block_that_a_signal_cuts_off_holds_its_lock_for_the_ttl_at_most(
+    redis_client: leasehold.Client, name: str, until: Until
+) -> None:
+    class Alarm(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    names = [f"{name}:{number}" for number in range(1000)]
+    before = signal.signal(signal.SIGALRM, ring)
+    cut_off = 0
+    try:
+        for each in names:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.random() * 0.0004 + 1e-6)
+                with redis_client.lock(each, ttl=0.3):
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                cut_off += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert cut_off
+    held = [each for each in names if redis_client.lock(each).inspect().held]
+    print(f"{cut_off} were cut off, {len(held)} were held right after, ", end="")
+    until(lambda: not any(redis_client.lock(each).inspect().held for each in held))
+
+
 def test_a_handler_that_raises_nothing_lets_the_wait_go_on(
     server: Server, redis_client: leasehold.Client, name: str
 ) -> None:

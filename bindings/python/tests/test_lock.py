@@ -5,6 +5,7 @@ import gc
 import math
 import pickle
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,7 +16,7 @@ from conftest import Until
 from server import Server
 
 import leasehold
-from leasehold import _abi
+from leasehold import _abi, _lock
 
 
 def test_a_lock_is_held_by_one(
@@ -72,19 +73,95 @@ def test_a_block_that_ends_its_lease_itself(client: leasehold.Client, name: str)
         lease.let_expire(after=0.01)
 
 
-def test_a_lost_lease_ends_the_block_with_an_error(server: Server, name: str) -> None:
+def test_a_lost_lease_ends_the_block_with_an_error(
+    server: Server, name: str, until: Until
+) -> None:
     with leasehold.connect(server.url) as client:
-        lock = client.lock(name)
+        lock = client.lock(name, ttl=0.6)
+
+        def lose(lease: leasehold.Lease) -> None:
+            server.call("DEL", name)
+            until(lambda: not lease.valid)
+
         with pytest.raises(leasehold.LeaseLost):
-            with lock:
-                server.call("DEL", name)
+            with lock as lease:
+                lose(lease)
         with pytest.raises(ZeroDivisionError):  # which is more important
-            with lock:
-                server.call("DEL", name)
+            with lock as lease:
+                lose(lease)
                 1 / 0
         with pytest.raises(leasehold.LeaseLost):
-            with lock.acquire():
+            with lock.acquire() as lease:
+                lose(lease)
+
+
+def test_two_threads_that_are_the_first_in_a_lock_find_their_own_leases(
+    client: leasehold.Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, both, made = client.lock(name), threading.Barrier(2, timeout=20), _lock._Held
+
+    def slow() -> _lock._Held:
+        both.wait()
+        return made()
+
+    monkeypatch.setattr(_lock, "_Held", slow)
+
+    def turn() -> int:
+        with lock as lease:
+            time.sleep(0.05)
+            return lease.fence
+
+    with ThreadPoolExecutor() as pool:
+        turns = [pool.submit(turn) for _ in range(2)]
+        assert len({each.result() for each in turns}) == 2
+
+
+def test_what_a_block_raises_comes_before_a_lease_that_another_thread_ends(
+    client: leasehold.Client, name: str
+) -> None:
+    class EndedBetween(List[Any]):
+        """There when it is looked for, gone when it is taken."""
+
+        def __getitem__(self, place: Any) -> Any:
+            raise IndexError
+
+    for in_block in [True, False]:
+        with pytest.raises(ZeroDivisionError):
+            with client.lock(name) if in_block else client.lock(name).acquire() as lease:
+                lease._rooms = EndedBetween(lease._rooms)
+                1 / 0
+        with pytest.raises(leasehold.LeaseLost):
+            with client.lock(name) as lease:
+                lease._rooms = EndedBetween(lease._rooms)
+
+
+def test_a_key_that_was_deleted_is_told_by_release_or_by_an_event(
+    server: Server, name: str
+) -> None:
+    with leasehold.connect(server.url) as client:
+        events, lock = client.events(), client.lock(name)
+        for in_block in [True, False]:
+            with lock if in_block else lock.acquire() as lease:
                 server.call("DEL", name)
+            event = events.next(wait=20)
+            assert event is not None and event.fence == lease.fence
+            assert event.kind is leasehold.EventKind.RELEASED_LATE
+        with pytest.raises(leasehold.LeaseLost):
+            with lock as lease:
+                server.call("DEL", name)
+                lease.release()
+        assert client.counters().released_late == 3
+
+
+def test_a_block_leaves_the_lock_free(
+    client: leasehold.Client, other: leasehold.Client, name: str, until: Until
+) -> None:
+    for _ in range(50):
+        with client.lock(name):
+            pass
+        with client.lock(name).acquire(wait=0):  # for this client, at once
+            pass
+    until(lambda: not other.lock(name).inspect().held)
 
 
 def test_waiting_ends_with_a_timeout(
@@ -149,6 +226,8 @@ def test_extending(client: leasehold.Client, name: str) -> None:
 def test_a_lease_without_renewal_ends(client: leasehold.Client, name: str, until: Until) -> None:
     lease = client.lock(name, ttl=0.05, renew=False).acquire()
     until(lambda: not lease.valid)
+    # The store has it a little longer.
+    until(lambda: not client.lock(name).inspect().held)
     with pytest.raises(leasehold.LeaseLost):
         lease.release()
 
@@ -244,8 +323,9 @@ def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     lock: Any = client.lock
     options: Any
     for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}, {"wait_mode": ""}]:
-        with pytest.raises(leasehold.BadArgument):
+        with pytest.raises(leasehold.BadArgument) as refused:
             lock("x", **options)
+        assert refused.value.__context__ is None  # Nothing else is printed before it.
     wrong = [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}]
     spin = {"wait_mode": "spin", "attempts": 0}
     not_spin = [{"attempts": 2}, {"backoff": leasehold.Backoff(), "wait_mode": "queue"}]

@@ -35,12 +35,13 @@
  * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
  *
- * Handles. All types are incomplete: what a program holds are handles, which look like pointers and
- * are never followed. The program frees each of them with the function that its type names, also
- * when what it stands for is over or closed, in any order; freeing NULL does nothing. A handle that
- * is NULL, was freed, is of another type or was made up is LEASEHOLD_ERR_HANDLE, or 0, false or an
- * empty string where a function returns no status, and no more than that happens. (Handles are not
- * memory: a tool that looks for leaks does not see them, but leasehold_handle_count() counts them.)
+ * Handles. Types are incomplete, but for leasehold_turn: what a program holds are handles, which
+ * look like pointers and are never followed. The program frees each of them with the function that
+ * its type names, also when what it stands for is over or closed, in any order; freeing NULL does
+ * nothing. A handle that is NULL, was freed, is of another type or was made up is
+ * LEASEHOLD_ERR_HANDLE, or 0, false or an empty string where a function returns no status, and no
+ * more than that happens. (Handles are not memory: a tool that looks for leaks does not see them,
+ * but leasehold_handle_count() counts them.)
  *
  * Outputs come before the error. They are written on success only, and must not be NULL.
  *

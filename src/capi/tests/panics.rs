@@ -207,6 +207,8 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_lock_acquire, (other), null_mut() => free!(leasehold_lease_free)),
         call!(leasehold_lock_acquire_unless, (other, None, null_mut()), null_mut()
             => free!(leasehold_lease_free)),
+        call!(leasehold_lock_take, (other, None, null_mut()), leasehold_turn { lease: null_mut(), fence: 0 }
+            => |turn: leasehold_turn| unsafe { leasehold_lease_free(turn.lease) }),
         call!(leasehold_lock_acquire_within, (other, 20_000, None, null_mut()), null_mut()
             => free!(leasehold_lease_free)),
         call!(leasehold_lock_attach, (other, start(token), token.len(), 7), null_mut()

@@ -1,5 +1,7 @@
 //! The bits of handles, and the table that they lead to.
 
+use std::hash::{BuildHasher, BuildHasherDefault};
+
 use crate::capi::boundary::leasehold_error;
 use crate::capi::failure::{Failure, LEASEHOLD_ERR_HANDLE};
 use crate::capi::lock::leasehold_lock;
@@ -45,4 +47,14 @@ fn c11_what_a_call_uses_outlives_its_handle() {
     let object = get(handle).ok().unwrap();
     drop(take(handle));
     assert_eq!(std::sync::Arc::strong_count(&object), 1);
+}
+
+#[test]
+fn handles_are_found_in_different_places_however_far_apart_their_numbers_are() {
+    let hashes = BuildHasherDefault::<Spread>::default();
+    for stride in (0..32).map(|shift| 1_u64 << shift) {
+        let places: std::collections::HashSet<u64> =
+            (1..=64).map(|n| hashes.hash_one(handle_of(n * stride)) & 127).collect();
+        assert!(places.len() >= 24, "{} places of 128 at a stride of {stride}", places.len());
+    }
 }

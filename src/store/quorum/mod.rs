@@ -34,6 +34,9 @@ const SPREAD: Duration = Duration::from_millis(2);
 /// The keeper tries a node that had trouble no longer than this: renewals wait meanwhile.
 const LONGEST_TRIAL: Duration = Duration::from_millis(100);
 
+/// At the latest after so many scatters it is looked anew which nodes answer first.
+const LEARNS_EVERY: u64 = 256;
+
 /// A node takes no number that is further ahead of its own clock, in microseconds.
 const MOST_AHEAD: u64 = 3_600_000_000;
 
@@ -43,6 +46,8 @@ pub(crate) struct QuorumStore {
     /// As many as each node has connections for callers.
     entrance: Permits,
     last_attempt: AtomicU64,
+    /// Since one of the fastest nodes became slow.
+    scatters: AtomicU64,
     /// A node had trouble, and it is time to see whether that is over.
     tries: AtomicBool,
     mends: Mends,
@@ -52,8 +57,8 @@ impl QuorumStore {
     pub(crate) fn new(members: &[RedisConfig], config: &Config) -> Result<QuorumStore, Error> {
         let members = Members::new(members, config)?;
         let (node_timeout, entrance) = (config.node_timeout(), Permits::new(config.pool));
-        let (last_attempt, tries, mends) = Default::default();
-        Ok(QuorumStore { members, node_timeout, entrance, last_attempt, tries, mends })
+        let (last_attempt, scatters, tries, mends) = Default::default();
+        Ok(QuorumStore { members, node_timeout, entrance, last_attempt, scatters, tries, mends })
     }
 
     fn nodes(&self) -> &[Node] {
@@ -74,7 +79,10 @@ impl QuorumStore {
 
     fn scatter(&self, lane: Lane, deadline: Deadline) -> Scatter<'_> {
         let (nodes, deadline) = (self.nodes(), self.by(deadline));
-        Scatter { nodes, lane, deadline, is_patient: false }
+        let is_time = self.scatters.fetch_add(1, Ordering::Relaxed).is_multiple_of(LEARNS_EVERY);
+        let is_unknown = |node: &Node| node.pace() == 0 && !node.is_blocking;
+        let learns = is_time || nodes.iter().any(is_unknown);
+        Scatter { nodes, lane, deadline, is_patient: false, scatters: &self.scatters, learns }
     }
 
     /// Gives up attempts that failed, wherever they may have been granted something, and waits for
@@ -93,9 +101,9 @@ impl QuorumStore {
                 let said = sheet.requests().into_iter().zip(said).filter(|(_, said)| said.is_err());
                 node.owe(&said.map(|(request, _)| request).collect::<Vec<_>>());
             }
-            if node.kept_until(true) > Moment::now() {
-                let untold = questions.iter().filter_map(|one| one.untold(at, lane));
-                node.owe(&untold.collect::<Vec<_>>());
+            let untold: Vec<_> = questions.iter().filter_map(|one| one.untold(at, lane)).collect();
+            if !untold.is_empty() && node.kept_until(true) > Moment::now() {
+                node.owe(&untold);
             }
         }
     }

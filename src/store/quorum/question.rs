@@ -38,7 +38,7 @@ impl<'r> Question<'r> {
             Request::Take { ttl, .. } => State::Attempt(Round::new(nodes, sent, ttl)),
             Request::Extend { .. } | Request::Give { .. } => State::Tally(Tally::new(nodes, sent)),
         };
-        let (votes, raise, leftover) = Default::default();
+        let (votes, (raise, leftover)) = (Vec::with_capacity(nodes), Default::default());
         Question { request, attempt, state, nodes, sent, votes, raise, leftover }
     }
 

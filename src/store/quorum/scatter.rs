@@ -1,19 +1,23 @@
 //! Asking all nodes at once: one scatter and one gather.
 //!
-//! No node is waited for that is not needed: the nodes that answered fastest last time are heard
-//! first, and as soon as everything is decided the other replies are left to later users of those
-//! connections.
+//! No node is waited for that is not needed: the nodes that answer fastest are read first, and as soon
+//! as everything is decided the other replies are left to later users of those connections. Now and
+//! then, and where one of these is slow, all of them are waited for at once, which costs more calls
+//! of the system and shows which are the fastest.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::question::Question;
 use crate::clock::{Deadline, Moment};
-use crate::store::redis::node::{Asked, Ballot, Node, Said, wait_for};
-use crate::store::{Failure, Lane};
+use crate::store::Lane;
+use crate::store::redis::node::{Asked, Ballot, Node, Sheet, wait_for};
 
 /// How long one node is waited for before the others are looked at as well: longer than a server
 /// takes that is not far away, and short enough for one that has just died to cost next to nothing.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
+
+const AT_ONCE: Deadline = Deadline::at(Moment::ZERO);
 
 pub(super) struct Scatter<'a> {
     pub(super) nodes: &'a [Node],
@@ -22,10 +26,38 @@ pub(super) struct Scatter<'a> {
     pub(super) deadline: Deadline,
     /// All of them are waited for.
     pub(super) is_patient: bool,
+    /// How many there were. The next one learns where this is 0.
+    pub(super) scatters: &'a AtomicU64,
+    /// Who answers first is not known well enough.
+    pub(super) learns: bool,
 }
 
-/// A node that was asked, and the places of the questions that it was asked.
-type Hearing<'s> = (usize, &'s [usize], Asked<'s>);
+/// What some nodes are asked, and the places of the questions that they are asked.
+struct Letter<'r> {
+    /// The first of these nodes.
+    first: usize,
+    places: Vec<usize>,
+    sheet: Sheet<'r>,
+}
+
+/// When a node is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Usual,
+    /// After the usual ones, since asking it waits for the answer.
+    Blocking,
+    /// It had trouble before: it is asked where nothing is decided without it, and where no caller
+    /// waits.
+    Unwell,
+}
+
+/// A node that is to be asked; and asked, until it is heard.
+struct Hearing<'s> {
+    at: usize,
+    letter: &'s Letter<'s>,
+    turn: Turn,
+    asked: Option<Asked<'s>>,
+}
 
 impl Scatter<'_> {
     /// Asks each node, and tells the questions what it said until all of them are settled.
@@ -34,81 +66,155 @@ impl Scatter<'_> {
         questions: &mut [Question<'r>],
         ballot: impl Fn(&mut Question<'r>, usize) -> Option<Ballot<'r>>,
     ) {
-        let sheet = |(at, node): (usize, &Node)| {
-            let asked = questions.iter_mut().enumerate();
-            let asked = asked.filter_map(|(place, question)| Some((place, ballot(question, at)?)));
-            let (places, ballots): (Vec<_>, Vec<_>) = asked.unzip();
-            (places, node.pack(ballots))
+        let begun = Moment::now();
+        let (letters, told) = self.pack(questions, ballot);
+        let hearing = |(at, letter): (usize, usize)| {
+            let node = &self.nodes[at];
+            let turn = match (node.is_ready(), node.is_blocking) {
+                (false, _) => Turn::Unwell,
+                (true, true) => Turn::Blocking,
+                (true, false) => Turn::Usual,
+            };
+            Hearing { at, letter: &letters[letter], turn, asked: None }
         };
-        let sheets: Vec<_> = self.nodes.iter().enumerate().map(sheet).collect();
-        // Always in the same order: two threads that wait for each other's connections would wait
-        // in vain.
-        let mut involved: Vec<_> =
-            (0..sheets.len()).filter(|at| !sheets[*at].0.is_empty()).collect();
-        involved.sort_by_key(|at| self.nodes[*at].is_blocking);
-        let (ready, others) = involved.into_iter().partition(|at| self.nodes[*at].is_ready());
-
-        let mut asked: Vec<Hearing<'_>> = Vec::with_capacity(sheets.len());
-        let orders: [(Vec<_>, _); 2] = [(ready, FIRST_LOOK), (others, Duration::ZERO)];
-        for (order, span) in orders {
-            // Nodes that had trouble before are asked where nothing is decided without them, and
-            // where no caller waits.
-            if self.is_over(questions) && self.lane != Lane::Keeper {
+        let mut hearings: Vec<_> = told.into_iter().map(hearing).collect();
+        let mut took = None;
+        for turn in [Turn::Usual, Turn::Blocking, Turn::Unwell] {
+            if turn != Turn::Blocking && self.is_over(questions) && self.lane != Lane::Keeper {
                 break;
             }
-            for at in order {
-                let (places, sheet) = &sheets[at];
-                match self.nodes[at].ask(self.lane, sheet, self.deadline) {
-                    Ok(begun) => asked.push((at, places, begun)),
+            if turn == Turn::Unwell {
+                // Always in the same order: two threads that wait for each other's connections would
+                // wait in vain.
+                hearings.sort_by_key(|one| (self.nodes[one.at].is_blocking, one.at));
+            }
+            for one in hearings.iter_mut().filter(|one| one.turn == turn) {
+                let Letter { places, sheet, .. } = one.letter;
+                match self.nodes[one.at].ask(self.lane, sheet, self.deadline) {
+                    Ok(asked) => one.asked = Some(asked),
                     Err(failure) => {
-                        tell(questions, (at, places), vec![Err(failure); places.len()]);
+                        let vote = || Some(Err(failure.clone()));
+                        places.iter().for_each(|place| questions[*place].heard(one.at, vote()));
                     }
                 }
             }
-            asked.sort_by_key(|(at, ..)| self.nodes[*at].pace());
-            self.hear(self.deadline.min(Deadline::after(span)), questions, &mut asked);
+            match turn {
+                Turn::Usual if self.learns => {
+                    let until = self.deadline.min(Deadline::after(FIRST_LOOK));
+                    took = self.learn((begun, until), questions, &mut hearings);
+                }
+                Turn::Usual => {}
+                Turn::Blocking if !self.learns => self.look(questions, &mut hearings),
+                Turn::Blocking | Turn::Unwell => {
+                    _ = self.hear((AT_ONCE, None), questions, &mut hearings);
+                }
+            }
         }
-        let at_once = Deadline::at(Moment::ZERO);
-        while !(asked.is_empty() || self.is_over(questions) || self.deadline.has_passed()) {
-            wait_for(asked.iter().map(|(.., begun)| begun), self.deadline.moment());
-            self.hear(at_once, questions, &mut asked);
-        }
+        took = self.learn((begun, self.deadline), questions, &mut hearings).or(took);
         let is_late = self.deadline.has_passed();
-        for (at, places, begun) in asked {
+        for Hearing { at, letter, asked, .. } in hearings {
             // What was said decides nothing any more, but a give that failed is still to be made.
-            tell(questions, (at, places), begun.leave(is_late));
+            if let Some(asked) = asked {
+                // Longer than those that were heard, and so after them in the next look.
+                let longer = took.map(|took| took + Duration::from_micros(1));
+                longer.into_iter().for_each(|took| self.nodes[at].note_pace(took));
+                let mut said = asked.leave(is_late).into_iter();
+                letter.places.iter().for_each(|place| questions[*place].heard(at, said.next()));
+            }
         }
     }
 
-    /// Tells the questions what came, waiting for each node in turn.
-    fn hear<'s>(
+    /// Tells the questions what comes from the nodes that are mostly the fastest.
+    fn look(&self, questions: &mut [Question<'_>], hearings: &mut [Hearing<'_>]) {
+        // Other threads note paces meanwhile.
+        hearings.sort_by_cached_key(|one| self.nodes[one.at].pace());
+        let begun = Moment::now();
+        let until = self.deadline.min(Deadline::at(begun.plus(FIRST_LOOK)));
+        let usual = Duration::from_micros(self.hear((until, None), questions, hearings));
+        // One of them has become slow: without this each call would wait for it until it is time to
+        // learn again. Where all are waited for, slow ones are no surprise.
+        if !self.is_patient && Moment::now().since(begun) / 2 > usual {
+            self.scatters.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the questions what comes from any node, and notes how long that took. Returns how long
+    /// the last to come took, if one was waited for.
+    fn learn(
         &self,
-        until: Deadline,
+        (begun, until): (Moment, Deadline),
         questions: &mut [Question<'_>],
-        asked: &mut Vec<Hearing<'s>>,
-    ) {
-        for (at, places, mut begun) in std::mem::take(asked) {
-            if self.is_over(questions) || !begun.is_answered(until) {
-                asked.push((at, places, begun));
-            } else {
-                tell(questions, (at, places), begun.finish());
+        hearings: &mut [Hearing<'_>],
+    ) -> Option<Duration> {
+        let is_asked = |one: &Hearing<'_>| one.asked.is_some();
+        let mut took = None;
+        while hearings.iter().any(is_asked) && !(self.is_over(questions) || until.has_passed()) {
+            let asked = hearings.iter().filter_map(|one| one.asked.as_ref());
+            wait_for(asked, until.moment());
+            took = Some(Moment::now().since(begun));
+            _ = self.hear((AT_ONCE, took), questions, hearings);
+        }
+        took
+    }
+
+    /// What is to be told, and to which nodes. It is packed once for nodes that are told the same.
+    fn pack<'r>(
+        &self,
+        questions: &mut [Question<'r>],
+        ballot: impl Fn(&mut Question<'r>, usize) -> Option<Ballot<'r>>,
+    ) -> (Vec<Letter<'r>>, Vec<(usize, usize)>) {
+        let mut letters = Vec::<Letter<'r>>::new();
+        let (mut told, mut asked) = (Vec::with_capacity(self.nodes.len()), Vec::new());
+        for (at, node) in self.nodes.iter().enumerate() {
+            asked.clear();
+            let ask = |(place, question)| Some((place, ballot(question, at)?));
+            asked.extend(questions.iter_mut().enumerate().filter_map(ask));
+            if asked.is_empty() {
+                continue;
+            }
+            let is_same = |letter: &Letter<'r>| {
+                let places = letter.places.iter().copied();
+                places.zip(letter.sheet.ballots.iter().copied()).eq(asked.iter().copied())
+                    && node.packs_as(&self.nodes[letter.first], &letter.sheet.ballots)
+            };
+            let letter = letters.iter().position(is_same).unwrap_or_else(|| {
+                let (places, ballots) = asked.iter().copied().unzip();
+                letters.push(Letter { first: at, places, sheet: node.pack(ballots) });
+                letters.len() - 1
+            });
+            told.push((at, letter));
+        }
+        (letters, told)
+    }
+
+    /// Tells the questions what came, waiting for each node in turn. They took as long as `took`,
+    /// where that is known. Returns how long the slowest of them usually takes, in microseconds.
+    fn hear(
+        &self,
+        (until, took): (Deadline, Option<Duration>),
+        questions: &mut [Question<'_>],
+        hearings: &mut [Hearing<'_>],
+    ) -> u64 {
+        let mut usual = 0;
+        for Hearing { at, letter, asked, .. } in hearings {
+            if self.is_over(questions) {
+                break;
+            }
+            if let Some(asked) = asked.take_if(|asked| asked.is_answered(until)) {
+                usual = usual.max(self.nodes[*at].pace());
+                took.into_iter().for_each(|took| self.nodes[*at].note_pace(took));
+                let mut places = letter.places.iter();
+                asked.finish(|said| {
+                    if let Some(place) = places.next() {
+                        questions[*place].heard(*at, Some(said));
+                    }
+                });
             }
         }
+        usual
     }
 
     fn is_over(&self, questions: &[Question<'_>]) -> bool {
         !self.is_patient && questions.iter().all(Question::is_settled)
-    }
-}
-
-/// `None` for what a node has not said.
-fn tell(
-    questions: &mut [Question<'_>],
-    (node, places): (usize, &[usize]),
-    said: Vec<Result<Said, Failure>>,
-) {
-    let mut said = said.into_iter();
-    for place in places {
-        questions[*place].heard(node, said.next());
     }
 }

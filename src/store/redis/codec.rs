@@ -47,7 +47,7 @@ impl<D: Dialect> Codec<D> {
         carried: Carried,
     ) -> Result<Answer<D::Reply>, Failure> {
         let Heard { value, sent, by, copies } = carried?;
-        let (reply, server) = self.dialect.read(request, (value, copies.as_ref()), sent)?;
+        let (reply, server) = self.dialect.read(request, (value, copies.as_deref()), sent)?;
         Ok(Answer { reply, sent, server, by })
     }
 }
@@ -100,7 +100,7 @@ impl<D: Dialect> Deployment<D> {
         batch: &Batch<'_>,
         deadline: Deadline,
     ) -> impl Iterator<Item = Result<Value, Error>> + use<D> {
-        let carried = self.route.carry(Lane::Caller, batch, deadline);
+        let carried = self.route.carry_all(Lane::Caller, batch, deadline);
         carried.into_iter().map(|carried| Ok(carried.map_err(|failure| failure.error)?.value))
     }
 }

@@ -55,15 +55,21 @@ impl Progress {
     }
 }
 
-pub(super) fn value(reply: &[u8]) -> Result<Value, Error> {
-    match (line(reply, 0)?, reply) {
-        (Some(line), [b':', ..]) => Ok(Value::Int(number(&line[1..])?)),
-        (Some([b'$', first, ..]), _) if *first != b'-' => {
-            let start = reply.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            Ok(Value::BulkString(reply[start..reply.len() - 2].to_vec()))
+/// An everyday reply, a number or a short text, that has come whole and has nothing behind it.
+pub(super) fn lone(bytes: &[u8]) -> Option<Value> {
+    match bytes {
+        [b':', digits @ .., b'\r', b'\n'] => integer(digits).map(Value::Int),
+        [b'$', b'1'..=b'9', b'0'..=b'9', b'\r', b'\n', text @ .., b'\r', b'\n'] => {
+            let length = usize::from(bytes[1] - b'0') * 10 + usize::from(bytes[2] - b'0');
+            (length == text.len()).then(|| Value::BulkString(text.to_vec()))
         }
-        _ => redis::parse_redis_value(reply).map_err(|error| fault::reply(&error)),
+        _ => None,
     }
+}
+
+pub(super) fn value(reply: &[u8]) -> Result<Value, Error> {
+    let unusual = || redis::parse_redis_value(reply).map_err(|error| fault::reply(&error));
+    lone(reply).map_or_else(unusual, Ok)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -108,8 +114,11 @@ fn line(bytes: &[u8], looked: usize) -> Result<Option<&[u8]>, Error> {
 }
 
 fn number(digits: &[u8]) -> Result<i64, Error> {
-    let text = std::str::from_utf8(digits).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| unreadable(digits))
+    integer(digits).ok_or_else(|| unreadable(digits))
+}
+
+fn integer(digits: &[u8]) -> Option<i64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn size(digits: &[u8]) -> Result<usize, Error> {
@@ -171,6 +180,12 @@ mod tests {
     fn each_reply_says_what_the_crate_reads_in_it() {
         for reply in REPLIES {
             assert_eq!(value(reply).unwrap(), redis::parse_redis_value(reply).unwrap());
+            let is_lone = matches!(reply, [b':', ..] | [b'$', _, b'0', ..]);
+            assert_eq!(lone(reply), is_lone.then(|| value(reply).unwrap()));
+            for more in ["x", "\r\n", ":1\r\n", "$20\r\nG 1795182559483864 1\r\n"] {
+                assert_eq!(lone(&[reply, more.as_bytes()].concat()), None);
+            }
+            assert_eq!(lone(&reply[..reply.len() - 1]), None);
         }
     }
 

@@ -31,7 +31,7 @@ use self::dialect::native::Native;
 pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, notice};
 use self::pool::Pools;
-use self::route::Carried;
+use self::route::{Carried, unanswered};
 use self::way::Way;
 use super::outbox::Outbox;
 use super::{Abilities, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store};
@@ -68,23 +68,39 @@ impl RedisStore {
         let read = notice::reader(&config.prefix);
         let listener = listener::Listener::new(endpoints, config.io_timeout, read)?;
         let (prefix, claim_window) = (config.prefix.clone(), config.claim_window);
-        let dialect = Native(Format { prefix, claim_window, guard, copies });
+        let dialect = Native(Format { prefix, claim_window, guard, copies, ..Format::default() });
         let codec = Codec { dialect, listener: Arc::new(listener), member: None };
         Ok(RedisStore { deployment: way.deploy(&pools, codec, outbox)? })
     }
 
-    fn carry(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Carried> {
+    fn carry(
+        &self,
+        lane: Lane,
+        requests: &[Request<'_>],
+        carried: &mut [Carried],
+        deadline: Deadline,
+    ) {
         let Deployment { codec, route } = &self.deployment;
-        route.carry(lane, &codec.pack(requests), deadline)
+        let batch = codec.pack(requests);
+        route.carry(lane, &batch, carried, deadline);
+        codec.dialect.format().drafts.keep(batch);
     }
 
-    /// Sends a give again until it has passed over all waiters that are gone.
-    fn finish(&self, give: &Request<'_>, carried: &Carried, lane: Lane, deadline: Deadline) {
-        let mut unfinished = is_unfinished(carried) && matches!(give, Request::Give { .. });
+    /// What an answer means. A give is sent again until it has passed over all waiters that are gone.
+    fn read(
+        &self,
+        lane: Lane,
+        request: &Request<'_>,
+        carried: Carried,
+        deadline: Deadline,
+    ) -> Outcome {
+        let mut unfinished = is_unfinished(&carried) && matches!(request, Request::Give { .. });
         while unfinished && !deadline.has_passed() {
-            let requests = std::slice::from_ref(give);
-            unfinished = self.carry(lane, requests, deadline).iter().any(is_unfinished);
+            let mut again = [unanswered()];
+            self.carry(lane, std::slice::from_ref(request), &mut again, deadline);
+            unfinished = again.iter().any(is_unfinished);
         }
+        self.deployment.codec.read(request, carried)
     }
 }
 
@@ -94,16 +110,25 @@ fn is_unfinished(carried: &Carried) -> bool {
 
 impl Store for RedisStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let carried = self.carry(lane, requests, deadline);
-        for (request, carried) in requests.iter().zip(&carried) {
-            self.finish(request, carried, lane, deadline);
-        }
+        let mut carried = vec![unanswered(); requests.len()];
+        self.carry(lane, requests, &mut carried, deadline);
         let both = requests.iter().zip(carried);
-        both.map(|(request, carried)| self.deployment.codec.read(request, carried)).collect()
+        both.map(|(request, carried)| self.read(lane, request, carried, deadline)).collect()
+    }
+
+    fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
+        let mut carried = [unanswered()];
+        self.carry(lane, &[request], &mut carried, deadline);
+        let [carried] = carried;
+        self.read(lane, &request, carried, deadline)
     }
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
-        self.deployment.route.let_go(owed, lane, deadline).err().map(Err)
+        let Deployment { codec, route } = &self.deployment;
+        let give = codec.pack(&[owed.identity.give()]);
+        let sent = route.let_go(owed, &give, lane, deadline);
+        codec.dialect.format().drafts.keep(give);
+        sent.err().map(Err)
     }
 
     fn sends_owed(&self) -> bool {

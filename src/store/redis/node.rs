@@ -30,7 +30,8 @@ pub(in crate::store) struct Node {
     /// lock here, as it turned out after others had decided.
     pub(in crate::store) outbox: Arc<Outbox>,
     rest: Mutex<Rest>,
-    /// How long it took to answer last, in microseconds: fast nodes are heard first.
+    /// How long it took to answer when that was looked at last, in microseconds, or 0 where it never
+    /// was: fast nodes are heard first.
     pace: AtomicU64,
     /// Until when it may keep a lock that it was asked for, in nanoseconds.
     locked_until: AtomicU64,
@@ -39,6 +40,8 @@ pub(in crate::store) struct Node {
     /// It is a Cluster, of which several servers may have to be asked: asking it waits for the
     /// answer.
     pub(in crate::store) is_blocking: bool,
+    /// How many replicas a grant is waited for there.
+    replicas: u32,
 }
 
 /// After a failure a node is left alone for a while, unless it is needed.
@@ -62,9 +65,14 @@ const SOON: Duration = Duration::from_millis(100);
 const FIRST_REST: Duration = Duration::from_millis(50);
 const MOST_DOUBLINGS: u32 = 5;
 
+/// Ballots for one node, or for several that are told the same.
 pub(in crate::store) struct Sheet<'a> {
-    ballots: Vec<Ballot<'a>>,
+    pub(in crate::store) ballots: Vec<Ballot<'a>>,
     batch: Batch<'a>,
+}
+
+fn joins(ballots: &[Ballot<'_>]) -> bool {
+    ballots.iter().any(|ballot| matches!(ballot, Ballot::Take { place: Place::Join(_), .. }))
 }
 
 impl<'a> Sheet<'a> {
@@ -77,7 +85,6 @@ pub(in crate::store) struct Asked<'a> {
     node: &'a Node,
     sheet: &'a Sheet<'a>,
     pending: Pending<'a>,
-    begun: Moment,
 }
 
 impl Node {
@@ -85,8 +92,22 @@ impl Node {
         self.rest.lock().times == 0 && !self.deployment.route.is_silent()
     }
 
+    /// How long it is to be waited for once it was asked: a Cluster has answered by then.
     pub(in crate::store) fn pace(&self) -> u64 {
-        self.pace.load(Ordering::Relaxed)
+        if self.is_blocking { 0 } else { self.pace.load(Ordering::Relaxed) }
+    }
+
+    /// Whether these ballots for it are packed like those for another node.
+    pub(in crate::store) fn packs_as(&self, other: &Node, ballots: &[Ballot<'_>]) -> bool {
+        // In a Cluster the marker has a slot, and whether a node is heard is not the same for all.
+        !(self.is_blocking || other.is_blocking || joins(ballots))
+            && self.replicas == other.replicas
+    }
+
+    /// It took as long as that to answer, or longer.
+    pub(in crate::store) fn note_pace(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.pace.store(took.max(1), Ordering::Relaxed);
     }
 
     pub(in crate::store) fn pack<'a>(&self, ballots: Vec<Ballot<'a>>) -> Sheet<'a> {
@@ -138,8 +159,7 @@ impl Node {
             Ballot::Raise { .. } | Ballot::Give { .. } => None,
         });
         keep(&self.locked_until, ttl.max());
-        let joins = |ballot| matches!(ballot, &Ballot::Take { place: Place::Join(_), .. });
-        keep(&self.queued_until, ballots.iter().any(joins).then_some(PLACES_KEPT));
+        keep(&self.queued_until, joins(ballots).then_some(PLACES_KEPT));
     }
 
     /// Until when it may keep a lock, or, where a token is given up altogether, a place in a queue.
@@ -170,9 +190,8 @@ impl Node {
         sheet: &'a Sheet<'a>,
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
-        let begun = Moment::now();
         let pending = self.deployment.route.start(lane, &sheet.batch, deadline)?;
-        Ok(Asked { node: self, sheet, pending, begun })
+        Ok(Asked { node: self, sheet, pending })
     }
 
     fn is_well(&self) {
@@ -180,7 +199,7 @@ impl Node {
     }
 
     fn is_unwell(&self) {
-        self.pace.store(u64::MAX, Ordering::Relaxed);
+        self.note_pace(Duration::MAX);
         let mut rest = self.rest.lock();
         rest.until = Moment::now().plus(FIRST_REST * (1 << rest.times.min(MOST_DOUBLINGS)));
         rest.times = rest.times.saturating_add(1);
@@ -213,13 +232,13 @@ impl Node {
         }
         let gives: Vec<_> = due.iter().map(|one| one.identity.give()).collect();
         let sheet = self.pack(gives.iter().filter_map(Quorum::give).collect());
-        let said = match self.ask(Lane::Keeper, &sheet, deadline) {
-            Ok(asked) => asked.finish(),
-            Err(failure) => vec![Err(failure); due.len()],
-        };
         let (sent, server, by) = Default::default();
         let given = |said| Answer { reply: Quorum::given(said), sent, server, by };
-        let outcomes: Vec<_> = said.into_iter().map(|said| said.map(given)).collect();
+        let mut outcomes = Vec::with_capacity(due.len());
+        match self.ask(Lane::Keeper, &sheet, deadline) {
+            Ok(asked) => asked.finish(|said| outcomes.push(said.map(given))),
+            Err(failure) => outcomes.resize(due.len(), Err(failure)),
+        }
         self.outbox.tried(&due, &outcomes);
     }
 
@@ -278,25 +297,30 @@ impl Asked<'_> {
         self.pending.is_answered(until)
     }
 
-    pub(in crate::store) fn finish(self) -> Vec<Result<Said, Failure>> {
-        let carried = self.pending.finish();
-        let took = Moment::now().since(self.begun).as_micros();
-        self.node.pace.store(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
-        said(self.node, self.sheet, carried)
+    /// Tells in order what it said to each ballot.
+    pub(in crate::store) fn finish(self, mut tell: impl FnMut(Result<Said, Failure>)) {
+        let Asked { node, sheet, pending } = self;
+        let mut ballots = sheet.ballots.iter();
+        pending.finish(&mut |carried| {
+            if let Some(ballot) = ballots.next() {
+                tell(said(node, ballot, carried));
+            }
+        });
     }
 
     /// Does not wait any longer, which took too long if `late`. Returns what is known already.
     pub(in crate::store) fn leave(self, late: bool) -> Vec<Result<Said, Failure>> {
+        let Asked { node, sheet, pending } = self;
         if late {
-            self.node.pace.store(u64::MAX, Ordering::Relaxed);
+            node.note_pace(Duration::MAX);
         }
-        said(self.node, self.sheet, self.pending.leave())
+        let both = sheet.ballots.iter().zip(pending.leave());
+        both.map(|(ballot, carried)| said(node, ballot, carried)).collect()
     }
 }
 
-fn said(node: &Node, sheet: &Sheet<'_>, carried: Vec<Carried>) -> Vec<Result<Said, Failure>> {
-    let both = sheet.ballots.iter().zip(carried);
-    both.map(|(ballot, carried)| Ok(node.deployment.codec.read(ballot, carried)?.reply)).collect()
+fn said(node: &Node, ballot: &Ballot<'_>, carried: Carried) -> Result<Said, Failure> {
+    Ok(node.deployment.codec.read(ballot, carried)?.reply)
 }
 
 /// Until one of them has something to say, or the moment has come.

@@ -4,9 +4,10 @@
 //! after every fault: making it costs nothing and cannot fail, and a caller that gets an empty one
 //! dials on its own thread, by its own deadline, and sees its own typed error.
 //!
-//! Seats that are not in use lie in r2d2. In a forked child they lie in a plain list: the parent may
-//! have forked while a thread slept in r2d2, on parking_lot's table of sleeping threads, and the
-//! child would sleep there for ever (see `sync`).
+//! Seats that are not in use lie in r2d2, but for the one that was put back last, which is lent next:
+//! asking r2d2 each time would cost as much as packing a request. In a forked child they lie in a plain
+//! list: the parent may have forked while a thread slept in r2d2, on parking_lot's table of sleeping
+//! threads, and the child would sleep there for ever (see `sync`).
 
 use std::convert::Infallible;
 use std::panic::catch_unwind;
@@ -40,9 +41,11 @@ pub(super) struct Pool {
 
 enum Idle {
     // The thread sleeps for as long as the executor is there.
-    Pool { seats: r2d2::Pool<Seats>, _executor: Arc<Executor> },
+    Pool { last: Mutex<Option<Seat>>, seats: r2d2::Pool<Seats>, _executor: Arc<Executor> },
     List(Mutex<Vec<Option<Box<Wire>>>>),
 }
+
+type Seat = PooledConnection<Seats>;
 
 /// A seat in use, with its connection; dropping it puts both back.
 pub(super) struct Lent<'a> {
@@ -52,7 +55,7 @@ pub(super) struct Lent<'a> {
 
 /// A caller's seat is put back before the next caller is let in.
 enum Home<'a> {
-    Pool { seat: PooledConnection<Seats>, _permit: Permit<'a> },
+    Pool { last: &'a Mutex<Option<Seat>>, seat: Option<Seat>, _permit: Permit<'a> },
     List { list: &'a Mutex<Vec<Option<Box<Wire>>>>, _permit: Permit<'a> },
     Reserved(TurnstileGuard<'a, Option<Box<Wire>>>),
 }
@@ -61,7 +64,14 @@ impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let wire = self.wire.take();
         match &mut self.home {
-            Home::Pool { seat, .. } => **seat = wire,
+            Home::Pool { last, seat, .. } => {
+                if let Some(seat) = seat {
+                    **seat = wire;
+                }
+                std::mem::swap(&mut *last.lock(), seat);
+                // The one that was put back before goes to r2d2 with this, and before the next caller
+                // is let in.
+            }
             Home::List { list, .. } => list.lock().push(wire),
             Home::Reserved(seat) => **seat = wire,
         }
@@ -77,7 +87,8 @@ impl Pools {
         static R2D2_USED_IN: OneProcess = OneProcess::new();
         let Pools { size, executor } = self;
         let idle = if R2D2_USED_IN.is_this() {
-            Idle::Pool { seats: executor.build(Seats, *size)?, _executor: Arc::clone(executor) }
+            let (last, seats) = (Mutex::default(), executor.build(Seats, *size)?);
+            Idle::Pool { last, seats, _executor: Arc::clone(executor) }
         } else {
             Idle::List(Mutex::new((0..*size).map(|_| None).collect()))
         };
@@ -90,9 +101,11 @@ impl Pool {
     fn take<'a>(&'a self, permit: Option<Permit<'a>>) -> Option<Lent<'a>> {
         let permit = permit?;
         match &self.idle {
-            Idle::Pool { seats, .. } => {
-                let mut seat = seats.try_get()?;
-                Some(Lent { wire: seat.take(), home: Home::Pool { seat, _permit: permit } })
+            Idle::Pool { last, seats, .. } => {
+                let kept = last.lock().take();
+                let mut seat = kept.or_else(|| seats.try_get())?;
+                let wire = seat.take();
+                Some(Lent { wire, home: Home::Pool { last, seat: Some(seat), _permit: permit } })
             }
             Idle::List(list) => {
                 let wire = list.lock().pop()?;
@@ -133,8 +146,7 @@ impl Pool {
                 break;
             }
         }
-        // In the reverse order, so that r2d2, which lends the seat that was put back last, lends
-        // next the seat that was in use last.
+        // In the reverse order: the seat that was put back last is lent next.
         while lent.pop().is_some() {}
     }
 
@@ -290,6 +302,7 @@ mod tests {
 
     #[test]
     fn lending_an_open_seat_leaves_the_others_in_their_order() {
+        use crate::clock::Moment;
         use crate::store::ServerId;
         for giver_is_open in [false, true] {
             let pool = Pools::new(8).make().unwrap();
@@ -304,7 +317,7 @@ mod tests {
             {
                 let mut all: Vec<_> = (0..8).map(|_| lend(Lane::Caller)).collect();
                 if giver_is_open {
-                    lend(Lane::Give(std::time::Duration::from_secs(1))).wire = wire();
+                    lend(Lane::Give(Deadline::at(Moment::NEVER))).wire = wire();
                 }
                 // Given back last, so lent first.
                 all[5..].iter_mut().for_each(|lent| lent.wire = wire());

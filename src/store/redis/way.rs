@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::codec::{Codec, Deployment};
 use super::dial::{Dialer, Greeting};
+use super::dialect::Dialect;
 use super::dialect::guard::Guard;
-use super::dialect::{Dialect, Format};
 use super::listener::{Endpoints, OneEndpoint};
 use super::pool::Pools;
 use super::route::cluster::{Cluster, SlotEndpoints};
@@ -64,13 +64,13 @@ impl Way {
     ) -> Result<Deployment<D>, Error> {
         let codec = Arc::new(codec);
         let gives = (Arc::clone(&codec) as Arc<dyn Gives>, Arc::clone(outbox));
-        let Format { prefix, guard, .. } = codec.dialect.format();
+        let guard = codec.dialect.format().guard;
         let route: Box<dyn Route> = match self {
             Way::One(target) => {
                 let word = guard.and_then(Guard::pack_begin);
                 Box::new(Single::new(Arc::clone(target), pools, gives, word)?)
             }
-            Way::Cluster(map) => Box::new(Cluster::new(Arc::clone(map), prefix, gives.0, gives.1)),
+            Way::Cluster(map) => Box::new(Cluster::new(Arc::clone(map), gives.0, gives.1)),
         };
         Ok(Deployment { codec, route })
     }

@@ -26,7 +26,6 @@ pub(super) struct Wire {
     inbox: Vec<u8>,
     filled: usize,
     first: Progress,
-    used: Moment,
     pub(super) server: ServerId,
     /// Where that was asked.
     pub(super) run: Option<RunId>,
@@ -49,6 +48,7 @@ impl Wire {
             socket: Socket {
                 inner: socket,
                 deadline: Deadline::at(Moment::ZERO),
+                used: Moment::now(),
                 receive: Duration::ZERO,
                 send: Duration::ZERO,
             },
@@ -57,7 +57,6 @@ impl Wire {
             inbox: vec![0; INBOX],
             filled: 0,
             first: Progress::default(),
-            used: Moment::now(),
             server,
             run: None,
             is_demoted: false,
@@ -84,11 +83,17 @@ impl Wire {
     pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Value, Error> {
         self.socket.deadline = deadline;
         loop {
+            if self.filled == 0 {
+                self.read()?;
+            }
+            if let Some(value) = frame::lone(&self.inbox[..self.filled]) {
+                (self.first, self.filled) = (Progress::default(), 0);
+                return Ok(value);
+            }
             if let Some(length) = self.first.length(&self.inbox[..self.filled])? {
                 let value = frame::value(&self.inbox[..length])?;
                 self.first = Progress::default();
                 self.forget(length);
-                self.used = Moment::now();
                 return Ok(value);
             }
             self.read()?;
@@ -209,8 +214,8 @@ impl Wire {
 
     /// Whether the server has closed the connection, or sent something that nobody asked for,
     /// while it lay unused.
-    pub(super) fn is_stale(&mut self) -> bool {
-        if Moment::now().since(self.used) < FRESH {
+    pub(super) fn is_stale(&mut self, now: Moment) -> bool {
+        if now.since(self.socket.used) < FRESH {
             return false;
         }
         match self.peek() {
@@ -254,6 +259,8 @@ fn send(stream: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)>
 pub(super) struct Socket {
     inner: socket2::Socket,
     pub(super) deadline: Deadline,
+    /// When it last brought or took bytes.
+    used: Moment,
     /// The timeouts that the kernel has for it now; zero for none yet.
     receive: Duration,
     send: Duration,
@@ -269,12 +276,14 @@ const LEAST: Duration = Duration::from_millis(1);
 fn step(
     socket: &socket2::Socket,
     deadline: Deadline,
+    used: &mut Moment,
     armed: &mut Duration,
     arm: fn(&socket2::Socket, Option<Duration>) -> io::Result<()>,
     mut once: impl FnMut(&socket2::Socket) -> io::Result<usize>,
 ) -> io::Result<usize> {
     loop {
-        let left = deadline.left();
+        let now = Moment::now();
+        let left = deadline.moment().since(now);
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -287,25 +296,30 @@ fn step(
         match once(socket) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => *armed = Duration::ZERO,
-            done => return done,
+            done => {
+                if matches!(done, Ok(1..)) {
+                    *used = now;
+                }
+                return done;
+            }
         }
     }
 }
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Socket { inner, deadline, receive, .. } = self;
+        let Socket { inner, deadline, used, receive, .. } = self;
         let arm = socket2::Socket::set_read_timeout;
-        step(inner, *deadline, receive, arm, |mut socket| socket.read(buffer))
+        step(inner, *deadline, used, receive, arm, |mut socket| socket.read(buffer))
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let Socket { inner, deadline, send, .. } = self;
+        let Socket { inner, deadline, used, send, .. } = self;
         let arm = socket2::Socket::set_write_timeout;
         // Without the signal: not every program that has this library in it ignores SIGPIPE.
-        step(inner, *deadline, send, arm, |socket| {
+        step(inner, *deadline, used, send, arm, |socket| {
             socket.send_with_flags(buffer, libc::MSG_NOSIGNAL)
         })
     }

@@ -157,7 +157,7 @@ impl SqliteStore {
 impl Store for SqliteStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
         let patience = match lane {
-            Lane::Give(longest) => Deadline::after(longest).min(deadline),
+            Lane::Give(until) => until.min(deadline),
             Lane::Caller | Lane::Keeper => deadline,
         };
         let make = requests.iter().any(|request| matches!(request, Request::Take { .. }));

@@ -108,3 +108,18 @@ fn a_place_is_asked_about_as_often_as_the_slow_check_says() {
     }
     assert!(now > NOW.plus(SLOWEST / 2));
 }
+
+#[test]
+fn a_take_that_failed_after_a_message_granted_its_token_may_still_come_behind_the_give() {
+    let (mut queue, token) = standing(Duration::from_secs(60));
+    let poll = wake(&mut queue, NOW);
+    let now = poll.plus(LOOK);
+    let ask = Ask { token, ttl: Duration::from_secs(60), ticket: 1, block: 1, give: None };
+    queue.handed(token, (5, 64), Some(now), Duration::from_secs(1), now);
+    queue.failed(&ask, Some(now), now);
+    let Next::Turn(turn) = queue.next(1, now) else { panic!("it has no turn") };
+    let Ending::Give { until, .. } = queue.end_turn(token, turn.fence, true, now) else {
+        panic!("there is nobody to pass it on to")
+    };
+    assert_eq!(until, Some(now.plus(ask.ttl)));
+}

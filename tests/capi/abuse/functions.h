@@ -57,6 +57,8 @@
              (HANDLE, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                    \
     FUNCTION(STATUS, lock_acquire_within, LOCK, LEASE, NO,                                         \
              (HANDLE, MS, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                \
+    FUNCTION(STATUS, lock_take, LOCK, LEASE, NO,                                                   \
+             (HANDLE, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                    \
     FUNCTION(STATUS, lock_attach, LOCK, LEASE, TOKEN, (HANDLE, BYTES, FENCE, OUTPUT, ERROR_OUT))   \
     FUNCTION(STATUS, lock_inspect, LOCK, LOCK_STATE, NO, (HANDLE, OUTPUT, ERROR_OUT))              \
     FUNCTION(NOTHING, lock_free, LOCK, NONE, NO, (HANDLE))                                         \
@@ -73,6 +75,7 @@
     FUNCTION(NUMBER, lease_is_valid, LEASE, NONE, NO, (HANDLE))                                    \
     FUNCTION(STATUS, lease_extend, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                           \
     FUNCTION(STATUS, lease_extend_for_ms, LEASE, NONE, NO, (HANDLE, MS, ERROR_OUT))                \
+    FUNCTION(STATUS, lease_end, LEASE, NONE, NO, (HANDLE, COUNT, ERROR_OUT))                       \
     FUNCTION(STATUS, lease_release, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                          \
     FUNCTION(STATUS, lease_let_expire, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                       \
     FUNCTION(STATUS, lease_let_expire_in_ms, LEASE, NONE, NO, (HANDLE, MS, ERROR_OUT))             \

@@ -202,11 +202,12 @@ static void after_log(struct thread *thread, struct call *call)
 
 static void run(struct thread *thread, const struct function *function, void *handle, bool wrong)
 {
-    uint64_t output = 0xa5a5a5a5a5a5a5a5;
-    const uint64_t before = output;
+    /* Room for the largest, whose first member is a handle. */
+    uint64_t output[2] = {0xa5a5a5a5a5a5a5a5};
+    const uint64_t before = output[0];
     leasehold_error *error = (leasehold_error *)&error;
     struct chance *chance = &thread->chance;
-    struct call call = {.handle = handle, .user_data = thread, .text = "", .output = &output};
+    struct call call = {.handle = handle, .user_data = thread, .text = "", .output = output};
     const bool logs = takes(function, "LOG");
     bool refused;
 
@@ -259,6 +260,7 @@ static const struct {
     {"lock_try_acquire", 150},      {"lock_acquire", 30},           {"lock_acquire_within", 30},
     {"lock_acquire_unless", 30},    {"lock_attach", 20},            {"lock_inspect", 10},
     {"lock_free", 10},              {"lease_extend", 30},           {"lease_extend_for_ms", 30},
+    {"lock_take", 30},              {"lease_end", 30},
     {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
     {"lease_detach", 10},           {"lease_free", 30},             {"lease_abandon", 10},
     {"events_next", 60},

@@ -3,16 +3,17 @@
 
 /// Takes a lock.
 pub const TAKE: &str = concat!(
-    include_str!("../../../src/store/redis/dialect/lock.lua"),
     include_str!("../../../src/store/redis/dialect/native/quick_take.lua"),
+    include_str!("../../../src/store/redis/dialect/native/quick_join.lua"),
+    include_str!("../../../src/store/redis/dialect/lock.lua"),
     include_str!("../../../src/store/redis/dialect/native/hand_over.lua"),
     include_str!("../../../src/store/redis/dialect/native/take.lua"),
 );
 
 /// Gives a lock.
 pub const GIVE: &str = concat!(
-    include_str!("../../../src/store/redis/dialect/lock.lua"),
     include_str!("../../../src/store/redis/dialect/native/quick_give.lua"),
+    include_str!("../../../src/store/redis/dialect/native/quick_hand_over.lua"),
     include_str!("../../../src/store/redis/dialect/native/hand_over.lua"),
     include_str!("../../../src/store/redis/dialect/native/give.lua"),
 );

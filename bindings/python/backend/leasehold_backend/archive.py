@@ -21,6 +21,7 @@ _RUST = ["Cargo.toml", "Cargo.lock", "build.rs", "README.md", "CHANGELOG.md", "L
 _RUST += ["build/*", "src/**/*", "include/*"]
 # Cargo reads the manifest of each member of the workspace, though it builds none of these.
 _RUST += ["benches/Cargo.toml", "benches/src/*", "benches/tests/*"]
+_RUST += ["benches/steps/Cargo.toml", "benches/steps/src/*"]
 _RUST += ["tests/kit/Cargo.toml", "tests/kit/src/**/*"]
 
 

@@ -14,8 +14,6 @@ from . import elf, metadata, places
 #: Names a folder that has libleasehold.so and leasehold already: nothing is built then.
 PREBUILT = "LEASEHOLD_PREBUILT"
 
-_FEATURES = "sqlite,tls"
-
 
 class Built(NamedTuple):
     """What a wheel carries."""
@@ -42,29 +40,36 @@ def build(scratch: Path) -> Built:
     check_platform()
     cargo = find_cargo()
     check_compiler()
-    library = ["--lib", "--features", f"capi,{_FEATURES}", "--crate-type", "cdylib"]
-    command = ["--bin", "leasehold", "--features", f"cli,{_FEATURES}"]
+    # Word for word what the Makefile says for the library, and `cargo install` for the command: what
+    # they have compiled is not compiled again.
+    target = os.environ.get("CARGO_TARGET_DIR") or "target"
+    library = ["--lib", "--no-default-features", "--features", "capi,sqlite,tls"]
+    library += ["--crate-type", "cdylib,staticlib", "--"]
+    library += ["--print", f"native-static-libs={target}/release/native-static-libs"]
+    command = ["--bin", "leasehold", "--features", "cli,tls"]
     return Built(
-        _rustc(cargo, library, "libleasehold.so", scratch),
-        _rustc(cargo, command, "leasehold", scratch),
+        _rustc(cargo, library, target, "libleasehold.so", scratch),
+        _rustc(cargo, command, target, "leasehold", scratch),
     )
 
 
-def _rustc(cargo: str, what: List[str], file: str, scratch: Path) -> Path:
-    common = ["--locked", "--release", "--no-default-features", "--message-format=short"]
-    command = [cargo, "rustc", *common, *what, "--", "-Cstrip=symbols"]
+def _rustc(cargo: str, what: List[str], target: str, file: str, scratch: Path) -> Path:
+    command = [cargo, "rustc", "--locked", "--release", "--message-format=short"]
+    command += ["--target-dir", target, *what]
     print("+", *command, flush=True)
-    # As the Makefile of the library has it: beside what others build, not in its place.
     environment: Dict[str, str] = dict(os.environ)
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or places.rust() / "target") / "python"
-    environment["CARGO_TARGET_DIR"] = str(target)
     environment.pop("CARGO_BUILD_TARGET", None)
     if subprocess.run(command, cwd=places.rust(), env=environment).returncode != 0:
         give_up(
             "Cargo failed; what it said stands above. It needs the network for crates that it has "
             "not got yet"
         )
-    return Path(shutil.copy(target / "release" / file, scratch))
+    built = Path(shutil.copy(places.rust() / target / "release" / file, scratch))
+    # It comes with the C compiler. Without it the wheel is larger.
+    strip = shutil.which("strip")
+    if strip is not None:
+        subprocess.run([strip, built], check=False)
+    return built
 
 
 def check_platform() -> None:

@@ -4,7 +4,7 @@ Handles and pointers to room for a result are `c_void_p`: it takes addresses, `b
 and passing an address costs the least. Everything in here is as in the header, which explains it.
 """
 
-from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32
+from ctypes import CFUNCTYPE, Structure, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p
 from typing import Any, Callable, Dict
 
@@ -26,6 +26,15 @@ def _function(result: Any, name: str, *arguments: Any) -> Callable[..., Any]:
     declared["leasehold_" + name] = function
     return function
 
+
+class Turn(Structure):
+    """leasehold_turn."""
+
+    _fields_ = [("lease", c_void_p), ("fence", c_uint64)]
+
+
+#: Makes of an address or a handle what ctypes passes on: nothing is left to convert in a call.
+argument: Callable[[Any], Any] = c_void_p.from_param
 
 # Status
 status_name = _function(c_char_p, "status_name", c_int32)
@@ -83,6 +92,9 @@ lock_acquire_unless = _function(
 lock_acquire_within = _function(
     c_int32, "lock_acquire_within", c_void_p, c_int64, INTERRUPT, c_void_p, c_void_p, c_void_p
 )
+lock_take = _function(
+    c_int32, "lock_take", c_void_p, INTERRUPT, c_void_p, c_void_p, c_void_p
+)
 lock_attach = _function(
     c_int32, "lock_attach", c_void_p, c_char_p, c_size_t, c_uint64, c_void_p, c_void_p
 )
@@ -97,6 +109,7 @@ lock_state_fence = _function(c_uint64, "lock_state_fence", c_void_p)
 lock_state_last_fence = _function(c_uint64, "lock_state_last_fence", c_void_p)
 lock_state_free = _function(None, "lock_state_free", c_void_p)
 
+
 # Leases
 lease_fence = _function(c_uint64, "lease_fence", c_void_p)
 lease_token = _function(c_char_p, "lease_token", c_void_p)
@@ -106,11 +119,18 @@ lease_is_valid = _function(c_bool, "lease_is_valid", c_void_p)
 lease_extend = _function(c_int32, "lease_extend", c_void_p, c_void_p)
 lease_extend_for_ms = _function(c_int32, "lease_extend_for_ms", c_void_p, c_int64, c_void_p)
 lease_release = _function(c_int32, "lease_release", c_void_p, c_void_p)
+lease_end = _function(c_int32, "lease_end", c_void_p, c_bool, c_void_p)
 lease_let_expire = _function(c_int32, "lease_let_expire", c_void_p, c_void_p)
 lease_let_expire_in_ms = _function(c_int32, "lease_let_expire_in_ms", c_void_p, c_int64, c_void_p)
 lease_detach = _function(c_int32, "lease_detach", c_void_p, c_void_p)
 lease_free = _function(None, "lease_free", c_void_p)
 lease_abandon = _function(None, "lease_abandon", c_void_p)
+
+# The two calls of an everyday turn once more, for arguments that are converted already: that takes
+# longer than the rest of a call.
+prepared_take: Callable[..., Any] = _library["leasehold_lock_take"]
+prepared_end: Callable[..., Any] = _library["leasehold_lease_end"]
+WAIT, DO_NOT_WAIT = (c_bool.from_param(wait) for wait in (True, False))
 
 # Events
 event_kind = _function(c_int32, "event_kind", c_void_p)

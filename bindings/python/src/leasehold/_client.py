@@ -12,7 +12,7 @@ from ._errors import OK, bad_argument, failure
 from ._events import Events
 from ._handles import ConfigHandle, EventsHandle, LockHandle
 from ._lock import WAIT_MODES, Backoff, Lock, WaitMode
-from ._names import Name, encode_name
+from ._names import Name, decode_name, encode_name
 from ._time import Seconds, milliseconds
 from ._watcher import Watcher
 
@@ -110,19 +110,20 @@ class Client:
 
         Values out of range are refused when the lock is taken.
         """
-        text = encode_name(name)
-        options = (text, ttl, wait, io_timeout, attempts, renew, max_hold, wait_mode, backoff)
-        handle = self._locks.get(options)
-        if handle is None:
-            handle = self._make_lock(*options)
-            if len(self._locks) >= _MOST_LOCKS:
-                self._locks.clear()
-            self._locks[options] = handle
-        return Lock(self, handle, text)
+        options = (name, ttl, wait, io_timeout, attempts, renew, max_hold, wait_mode, backoff)
+        try:
+            return Lock(self, self._locks[options])
+        except (KeyError, TypeError):  # Options that have no hash are refused below.
+            pass
+        handle = self._make_lock(*options)
+        if len(self._locks) >= _MOST_LOCKS:
+            self._locks.clear()
+        self._locks[options] = handle
+        return Lock(self, handle)
 
     def _make_lock(
         self,
-        name: bytes,
+        name: Name,
         ttl: Optional[Seconds],
         wait: Optional[Seconds],
         io_timeout: Optional[Seconds],
@@ -132,10 +133,11 @@ class Client:
         wait_mode: Optional[WaitMode],
         backoff: Optional[Backoff],
     ) -> LockHandle:
-        handle, error = LockHandle(), c_void_p()
-        status = _abi.client_lock(self._handle, name, len(name), byref(handle), byref(error))
+        handle, error, text = LockHandle(), c_void_p(), encode_name(name)
+        status = _abi.client_lock(self._handle, text, len(text), byref(handle), byref(error))
         if status != OK:
             raise failure(status, error)
+        handle.name, handle.argument = decode_name(text), _abi.argument(handle.value)
         if ttl is not None:
             _check(_abi.lock_set_ttl_ms(handle, milliseconds("ttl", ttl)))
         if wait is not None:
@@ -223,9 +225,10 @@ class Client:
     ) -> None:
         self.close()
 
-    # The names of modules may be gone when the interpreter ends, default values are not. A client
-    # that nobody has any more has no leases that anybody has: nothing is to be released, so there
-    # is nothing to wait for. At the end of the interpreter, the end of the process does it all.
+    # The names of modules may be gone when the interpreter ends, default values are not. It closes in
+    # no time, which releases nothing: the garbage collector may come here before it comes to a lease
+    # of the same cycle, and that one has to be left to its ttl. What the end of a `with` block could
+    # not send yet is left to the ttl, too. The end of the process does it all.
     def __del__(
         self,
         finalizing: Callable[[], bool] = sys.is_finalizing,

@@ -28,7 +28,12 @@ class ConfigHandle(c_void_p):
 
 
 class LockHandle(c_void_p):
-    __slots__ = ()
+    __slots__ = ("name", "argument")
+
+    name: str
+    #: The handle, as an argument.
+    argument: Any
+
     __del__ = _finaliser(_abi.lock_free)
 
 

@@ -17,7 +17,8 @@ class SignalWatch:
     one. A plain function as a callback would lose a KeyboardInterrupt: it is raised there, before
     any `try` of the function, and ctypes prints and forgets what leaves a callback. A generator
     that has been started goes on where it stopped, inside of its `try`. So the callback is the
-    `send` of a generator.
+    `send` of a generator. It costs ten times what asking it costs, so it is used again: one for a
+    room (see `_rooms.py`), since the handler of a signal may wait for a lock itself.
     """
 
     __slots__ = ("caught", "function")
@@ -40,24 +41,6 @@ def _answers(caught: List[BaseException]) -> Generator[int, object, None]:
     except BaseException as raised:
         caught.append(raised)
     yield 1
-
-
-# A watch costs ten times what asking it costs, so they are used again. The handler of a signal may
-# wait for a lock itself, so one for the whole thread would not do.
-_spare: List[SignalWatch] = []
-
-
-def watch_signals() -> SignalWatch:
-    """A watch for one wait, in the main thread."""
-    try:
-        return _spare.pop()
-    except IndexError:
-        return SignalWatch()
-
-
-def give_back(watch: SignalWatch) -> None:
-    """For the next wait; it must have caught nothing."""
-    _spare.append(watch)
 
 
 class Flag:

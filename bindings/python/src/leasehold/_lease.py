@@ -3,15 +3,17 @@
 import logging
 from ctypes import byref, c_void_p
 from types import TracebackType
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Type
 
-from . import _abi, _errors, _rooms
+from . import _abi, _errors
 from ._errors import OK, Error, LeaseLost, failure
+from ._handles import LockHandle
 from ._rooms import Room
 from ._time import Seconds, milliseconds
 
 if TYPE_CHECKING:
     from ._client import Client
+    from ._lock import Lock
 
 _log = logging.getLogger("leasehold")
 
@@ -30,6 +32,17 @@ class Lease:
     it in a ``with`` statement. One that is dropped instead stops being renewed and is *not*
     released: the lock is free when the ttl has passed.
 
+    The end of a ``with`` block gives the lock back without waiting for the store's answer where the
+    lease can be relied on up to then: the lease was valid to the end. This client finds the lock
+    free at once, another one a moment later. On a quorum and an SQLite file it waits all the same,
+    and where it ends the turns of a process in which others wait. A program that exits right after
+    it may leave the lock to its ttl, but not where it closed the client. Where the lease cannot be
+    relied on any more, the block waits for the answer and ends with `LeaseLost` if the lock was not
+    ours to the end. What the answer alone could tell is that the key was deleted by hand, or lost
+    with the store's data, since the last renewal; then, and if no answer comes, `Client.events()`
+    has an event of the kind ``RELEASED_LATE``, and `Client.counters()` counts it. A block that has
+    to know calls `release()` as its last step.
+
     >>> with lock.acquire() as lease:
     ...     lease.valid
     True
@@ -37,31 +50,34 @@ class Lease:
     False
     """
 
-    __slots__ = ("fence", "_lock_name", "_handle", "_room", "_over", "_client", "__weakref__")
+    __slots__ = ("fence", "_client", "_lock_handle", "_handle", "_rooms", "__weakref__")
 
     #: Larger than that of every turn on the name before it. Give it to the resource with each
     #: write, and let the resource refuse a smaller one.
     fence: int
 
-    def __init__(self, client: "Client", lock_name: str, room: Room) -> None:
-        handle = room.cell.value
-        self._client = client  # A client that nobody has any more is closed.
-        self._lock_name = lock_name
-        self._handle = handle
-        self._room: List[Room] = [room]
-        self._over = False
-        self.fence = _abi.lease_fence(handle)
+    # Kept open. The lock itself is not kept: it has the lease of a `with` statement, in a place of
+    # the thread, where the garbage collector would not see the cycle.
+    _client: "Client"
+    _lock_handle: LockHandle
+    _handle: int
+    # Its room, and nothing from the end of the lease on. Of several threads that end it, one gets
+    # the room.
+    _rooms: List[Room]
+
+    def __init__(self) -> None:
+        raise TypeError("a lease comes from a lock")
 
     @property
     def name(self) -> str:
         """The name of the lock."""
-        return self._lock_name
+        return self._lock_handle.name
 
     @property
     def token(self) -> str:
         """What marks the grant in the store: 32 hexadecimal digits. A program that has it can
         release the lock. Not to be had any more when the lease is over."""
-        if self._over:
+        if not self._rooms:
             raise self._ended()
         return str(_abi.lease_token(self._handle).decode())
 
@@ -69,12 +85,12 @@ class Lease:
     def remaining(self) -> float:
         """For how many seconds the lease may still be relied on, without asking anybody; 0 when
         it is over or lost."""
-        return 0.0 if self._over else _abi.lease_remaining_ms(self._handle) / 1000
+        return _abi.lease_remaining_ms(self._handle) / 1000 if self._rooms else 0.0
 
     @property
     def valid(self) -> bool:
         """Whether the lease may be relied on at this moment, without asking anybody."""
-        return not self._over and bool(_abi.lease_is_valid(self._handle))
+        return bool(self._rooms and _abi.lease_is_valid(self._handle))
 
     def extend(self, ttl: Optional[Seconds] = None) -> None:
         """Makes the lease valid for its ttl, or for another one, from now on. Renewed leases do
@@ -83,7 +99,7 @@ class Lease:
         Raises `LeaseLost` when it was not ours any more. After any other error, the store has not
         confirmed it, and the lease is valid for as long as it was.
         """
-        if self._over:
+        if not self._rooms:
             raise self._ended()
         error = c_void_p()
         if ttl is None:
@@ -99,14 +115,7 @@ class Lease:
         Raises `LeaseLost` when it was lost before, or ended before; `Unknown` when the store did
         not confirm it: then it is given back in the background, or by its ttl.
         """
-        if self._over:
-            raise self._ended()
-        try:
-            error = c_void_p()
-            status = _abi.lease_release(self._handle, byref(error))
-        finally:
-            self._end()
-        self._check(status, error)
+        self._give(_abi.WAIT, False)
 
     def let_expire(self, after: Optional[Seconds] = None) -> None:
         """Ends the lease without giving the lock back: it stays taken until its ttl runs out, or
@@ -120,7 +129,7 @@ class Lease:
         >>> lock.try_acquire() is None
         True
         """
-        if self._over:
+        if not self._rooms:
             raise self._ended()
         error = c_void_p()
         if after is None:
@@ -136,7 +145,7 @@ class Lease:
         """Ends the lease here for another process to go on with it: see `Lock.attach()`. The lock
         stays taken for a ttl from now, and nobody holds it until then. When the store did not
         confirm it, perhaps nobody can attach it."""
-        if self._over:
+        if not self._rooms:
             raise self._ended()
         handed = Handover(self.token, self.fence)
         error = c_void_p()
@@ -147,43 +156,65 @@ class Lease:
 
     def _check(self, status: int, error: c_void_p) -> None:
         if status == _errors.BadHandle.status:  # Another thread was faster to end it.
+            _abi.error_free(error)
             raise self._ended()
         if status != OK:
             raise failure(status, error)
 
     def _ended(self) -> Error:
-        name = self._lock_name
         return _errors.error(
-            LeaseLost.status, f"the lease on {name!r} was ended before: released, left to expire, or detached"
+            LeaseLost.status,
+            f"the lease on {self.name!r} was ended before: released, left to expire, or detached",
         )
+
+    def _give(self, wait: Any, raised: bool) -> None:
+        """Gives the lock back. With `DO_NOT_WAIT`, only a lease that cannot be relied on any more waits
+        for the store's answer. What a block has raised comes before what we could say."""
+        rooms = self._rooms
+        try:
+            room = rooms[0]  # For as long as the call takes.
+            rooms.pop()
+            status = _abi.prepared_end(_abi.argument(self._handle), wait, room.error_at)
+        except IndexError:  # Another thread was faster to end it.
+            if not raised:
+                raise self._ended() from None
+            return self._warn(self._ended())
+        except BaseException:
+            # A Ctrl-C. The handle may be freed already, which does no harm.
+            _abi.lease_free(self._handle)
+            raise
+        if status == OK:
+            room.home.append(room)
+            return
+        try:
+            self._check(status, room.error)
+        except Error as error:
+            if not raised:
+                raise
+            self._warn(error)
+
+    def _warn(self, error: Error) -> None:
+        _log.warning("the lock %r was not released: %s", self.name, error)
 
     def _end(self) -> None:
         """Frees the handle, if that was not done; that releases what is still held, after a
         Ctrl-C in the midst of a call. Of several threads that get here, one returns the room."""
-        if not self._room:
+        if not self._rooms:
             return
-        self._over = True
         _abi.lease_free(self._handle)
         try:
-            room = self._room.pop()
+            room = self._rooms.pop()
         except IndexError:
             return
-        room.cell.value = None
-        _rooms.give_back(room)
+        room.home.append(room)
 
     def _leave(self, raised: bool) -> None:
-        """The end of a ``with`` block. What it raised comes before what we could say."""
-        if self._over:
-            return
-        try:
-            self.release()
-        except Error as error:
-            if not raised:
-                raise
-            _log.warning("the lock %r was not released: %s", self._lock_name, error)
+        """The end of a block, if the block has not ended the lease itself."""
+        if self._rooms:
+            self._give(_abi.DO_NOT_WAIT, raised)
 
     def __enter__(self) -> "Lease":
-        if self._over:
+        if not self._rooms:
             raise self._ended()
         return self
 
@@ -196,7 +227,8 @@ class Lease:
         try:
             self._leave(kind is not None)
         finally:
-            self._end()  # A Ctrl-C may have come before it was released.
+            if self._rooms:
+                self._end()  # A Ctrl-C came before it was released.
 
     def __reduce__(self) -> str:
         raise TypeError(
@@ -205,4 +237,18 @@ class Lease:
 
     def __repr__(self) -> str:
         state = "valid" if self.valid else "over"
-        return f"<leasehold.Lease {self._lock_name!r}, fence {self.fence}, {state}>"
+        return f"<leasehold.Lease {self.name!r}, fence {self.fence}, {state}>"
+
+
+new = object.__new__
+
+
+def begun(lock: "Lock", room: Room) -> Lease:
+    """The lease that C has written into a room, with its fence."""
+    # Not by calling the class, which takes as long as all the rest.
+    lease: Lease = new(Lease)
+    turn = room.turn
+    lease.fence, lease._handle = turn.fence, turn.lease
+    lease._client, lease._lock_handle = lock._client, lock._handle
+    lease._rooms = [room]
+    return lease

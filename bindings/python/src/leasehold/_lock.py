@@ -4,15 +4,15 @@ import threading
 from ctypes import byref, c_void_p
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, Literal, NamedTuple, Optional, Type, TypeVar, get_args
+from typing import TYPE_CHECKING, Callable, List, Literal, NamedTuple, Optional, Type, TypeVar
+from typing import get_args
 
 from . import _abi, _errors, _interrupts, _rooms
 from ._errors import BUSY, OK, WouldDeadlock, failure
 from ._events import Event
 from ._handles import LockHandle, LockStateHandle
 from ._interrupts import NOTHING, Flag
-from ._lease import Lease
-from ._names import decode_name
+from ._lease import Lease, begun, new
 from ._rooms import Room
 from ._time import Seconds, milliseconds
 
@@ -54,7 +54,8 @@ class LockState(NamedTuple):
 
 
 class _Held(threading.local):
-    """The lease of a ``with`` statement, for each thread."""
+    """The lease of a ``with`` statement on one lock, for each thread. It goes when the lock goes:
+    an end that a Ctrl-C has skipped leaves a lease of which nobody knows, and the ttl frees it."""
 
     lease: Optional[Lease] = None
 
@@ -75,22 +76,24 @@ class Lock:
     True
 
     A ``with`` statement keeps its lease for the thread, an ``async with`` for the task. It ends
-    with `LeaseLost` if the lease was lost meanwhile, unless the block has raised something.
+    with `LeaseLost` if the lease was lost meanwhile, unless the block has raised something. It does
+    not wait for the store's answer where the lease can be relied on to the end: see `Lease`.
     """
 
-    __slots__ = ("_client", "_handle", "_held", "_name", "_tasks", "__weakref__")
+    __slots__ = ("_client", "_handle", "_held", "_tasks", "__weakref__")
 
-    def __init__(self, client: "Client", handle: LockHandle, name: bytes) -> None:
+    def __init__(self, client: "Client", handle: LockHandle) -> None:
         self._client = client
         self._handle = handle
-        self._name = decode_name(name)
-        self._held: Optional[_Held] = None
+        # Nothing before it is needed, and one from then on. Appending is a single step for other
+        # threads, so two that come first together find the same one.
+        self._held: List[_Held] = []
         self._tasks: Optional["TaskLeases"] = None
 
     @property
     def name(self) -> str:
         """The name. Bytes that are no UTF-8 are in it as lone surrogates."""
-        return self._name
+        return self._handle.name
 
     def try_acquire(self) -> Optional[Lease]:
         """Takes the lock if it is free, without waiting; None when somebody else has it.
@@ -103,22 +106,7 @@ class Lock:
         ...     print(other_client.lock(lock.name).try_acquire())
         None
         """
-        room = _rooms.take()
-        try:
-            status = _abi.lock_try_acquire(self._handle, room.address, room.error_address)
-            if status == OK:
-                return Lease(self._client, self._name, room)
-        except BaseException:
-            _undo(room)
-            del room  # See _failed().
-            raise
-        if status == BUSY:
-            _rooms.give_back(room)
-            return None
-        try:
-            raise _failed(status, room, self._name)
-        finally:
-            del room
+        return self._ask(_abi.lock_try_acquire)
 
     def acquire(self, wait: Optional[Seconds] = None) -> Lease:
         """Takes the lock, waiting for it as long as `wait` says, or the lock where it is None;
@@ -134,37 +122,75 @@ class Lock:
         ...         print("still taken")
         still taken
         """
-        return self._acquire(wait)
+        return self._take() if wait is None else self._acquire(wait)
 
-    def _acquire(self, wait: Optional[Seconds], flag: Optional[Flag] = None) -> Lease:
-        wait_ms = None if wait is None else milliseconds("wait", wait)
-        room = _rooms.take()
-        watch = None
+    def _take(self) -> Lease:
+        """The everyday way: waits for as long as the lock says. `_rooms.take()` and `begun()` stand
+        in here once more, since each call of a function takes as long as what it does."""
+        home = _rooms.in_main if get_ident() == _interrupts.main_thread else _rooms.elsewhere
         try:
-            if flag is not None:
-                interrupt, asked = Flag.function, flag.address
-            elif get_ident() == _interrupts.main_thread:
-                watch = _interrupts.watch_signals()
-                interrupt, asked = watch.function, None
-            else:
-                interrupt, asked = NOTHING, None
-            places = (room.address, room.error_address)
-            if wait_ms is None:
-                status = _abi.lock_acquire_unless(self._handle, interrupt, asked, *places)
-            else:
-                status = _abi.lock_acquire_within(self._handle, wait_ms, interrupt, asked, *places)
-            if watch is not None:
-                if watch.caught:
-                    raise watch.caught.pop()
-                _interrupts.give_back(watch)
+            room = home.pop()
+        except IndexError:
+            room = _rooms.take()
+        try:
+            status = _abi.prepared_take(
+                self._handle.argument, room.interrupt, None, room.turn_at, room.error_at
+            )
+            if room.caught:
+                raise room.caught.pop()
             if status == OK:
-                return Lease(self._client, self._name, room)
+                lease: Lease = new(Lease)
+                turn = room.turn
+                lease.fence, lease._handle = turn.fence, turn.lease
+                lease._client, lease._lock_handle = self._client, self._handle
+                lease._rooms = [room]
+                return lease
         except BaseException:
-            _undo(room)
+            # After a Ctrl-C, nobody will ever see the lease that may have come.
+            room.release()
             del room  # See _failed().
             raise
         try:
-            raise _failed(status, room, self._name)
+            raise _failed(status, room, self.name)
+        finally:
+            del room
+
+    def _acquire(self, wait: Optional[Seconds], flag: Optional[Flag] = None) -> Lease:
+        within = () if wait is None else (milliseconds("wait", wait),)
+        function = _abi.lock_acquire_within if within else _abi.lock_acquire_unless
+        lease = self._ask(function, *within, flag=flag, waits=True)
+        assert lease is not None, "a wait that finds the lock taken is a timeout"
+        return lease
+
+    def _ask(
+        self,
+        function: Callable[..., int],
+        *arguments: object,
+        waits: bool = False,
+        flag: Optional[Flag] = None,
+    ) -> Optional[Lease]:
+        """The other ways; None where the lock is busy."""
+        room = _rooms.take()
+        try:
+            if flag is not None:
+                arguments += (Flag.function, flag.address)
+            elif waits:
+                arguments += (room.watch.function if room.watch else NOTHING, None)
+            status = function(self._handle, *arguments, room.turn_at, room.error_at)
+            if room.caught:
+                raise room.caught.pop()
+            if status == OK:
+                room.turn.fence = _abi.lease_fence(room.turn.lease)
+                return begun(self, room)
+        except BaseException:
+            room.release()
+            del room
+            raise
+        if status == BUSY:
+            room.home.append(room)
+            return None
+        try:
+            raise _failed(status, room, self.name)
         finally:
             del room
 
@@ -181,21 +207,9 @@ class Lock:
         if not isinstance(token, str) or not isinstance(fence, int):
             raise TypeError("what goes on is a token, a str, and a fence, an int")
         text = token.encode()
-        room = _rooms.take()
-        try:
-            status = _abi.lock_attach(
-                self._handle, text, len(text), fence, room.address, room.error_address
-            )
-            if status == OK:
-                return Lease(self._client, self._name, room)
-        except BaseException:
-            _undo(room)
-            del room  # See _failed().
-            raise
-        try:
-            raise _failed(status, room, self._name)
-        finally:
-            del room
+        lease = self._ask(_abi.lock_attach, text, len(text), fence)
+        assert lease is not None, "nobody is asked"
+        return lease
 
     def inspect(self) -> LockState:
         """Looks who has the lock, without touching it.
@@ -228,23 +242,23 @@ class Lock:
         """
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called when the lease is lost")
-        self._client._watcher.add(self._name, callback)
+        self._client._watcher.add(self.name, callback)
         return callback
 
     def __enter__(self) -> Lease:
-        held = self._held
-        if held is None:
-            held = self._held = _Held()
+        if not self._held:
+            self._held.append(_Held())
+        held = self._held[0]
         # In a forked child, what the parent's thread held is nothing.
-        elif held.lease is not None and not self._client._forked:
-            raise nested(self._name, "this thread")
+        if held.lease is not None and not self._client._forked:
+            raise nested(self.name, "this thread")
         try:
-            held.lease = self._acquire(None)
-            return held.lease
+            lease = held.lease = self._take()
+            return lease
         except BaseException:
-            lease, held.lease = held.lease, None
-            if lease is not None:
-                lease._end()
+            left, held.lease = held.lease, None
+            if left is not None:
+                left._end()
             raise
 
     def __exit__(
@@ -253,15 +267,16 @@ class Lock:
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        held = self._held
-        if held is None or held.lease is None:
-            raise RuntimeError(f"this thread is not in a with statement on lock {self._name!r}")
-        lease = held.lease
+        lease = self._held[0].lease if self._held else None
+        if lease is None:
+            raise RuntimeError(f"this thread is not in a with statement on lock {self.name!r}")
         try:
-            lease._leave(kind is not None)
+            if lease._rooms:
+                lease._give(_abi.DO_NOT_WAIT, kind is not None)
         finally:
-            held.lease = None
-            lease._end()  # A Ctrl-C may have come before it was released.
+            self._held[0].lease = None
+            if lease._rooms:
+                lease._end()  # A Ctrl-C came before it was released.
 
     async def __aenter__(self) -> Lease:
         if self._tasks is None:
@@ -278,27 +293,21 @@ class Lock:
         trace: Optional[TracebackType],
     ) -> None:
         if self._tasks is None:
-            raise RuntimeError(f"no task is in an async with on lock {self._name!r}")
+            raise RuntimeError(f"no task is in an async with on lock {self.name!r}")
         await self._tasks.leave(self, kind is not None)
 
     def __reduce__(self) -> str:
         raise TypeError("a lock stays in its process; connect there, and make one of this name")
 
     def __repr__(self) -> str:
-        return f"<leasehold.Lock {self._name!r} in {self._client.store}>"
-
-
-def _undo(room: Room) -> None:
-    """After a Ctrl-C: nobody will ever see the lease that may have come."""
-    room.release()
-    _rooms.give_back(room)
+        return f"<leasehold.Lock {self.name!r} in {self._client.store}>"
 
 
 def _failed(status: int, room: Room, name: str) -> _errors.Error:
     """The exception; the room is for the next lease. The caller lets go of it: who keeps the
     exception keeps the frames that it came through, and the room has to go with its lease."""
     error = failure(status, room.error, name)
-    _rooms.give_back(room)
+    room.home.append(room)
     return error
 
 

@@ -1,9 +1,10 @@
 //! Calls of scripts, packed to be sent in one write.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::Format;
-use super::keys::{Keys, slot, write_marker};
+use super::keys::{slot, with_keys, write_marker};
 use super::script::Script;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Request, millis};
@@ -12,18 +13,33 @@ use crate::store::{Request, millis};
 pub(in crate::store::redis) struct Batch<'a> {
     pub(in crate::store::redis) bytes: Vec<u8>,
     pub(in crate::store::redis) calls: Vec<Call<'a>>,
+    /// Of the only call, where the next one of its kind may begin with the same bytes.
+    pub(super) head: Option<Head>,
     /// Where the run id of the server is written to which they are sent.
-    runs: Vec<usize>,
+    pub(super) runs: Vec<usize>,
     /// It is for a server that has to be told so before each call.
     pub(in crate::store::redis) is_asking: bool,
     /// The name that all of it looks at.
     pub(in crate::store::redis) look: Option<&'a [u8]>,
 }
 
+/// What the bytes of a batch begin with.
+pub(super) struct Head {
+    pub(super) script: &'static Script,
+    pub(super) keys: usize,
+    /// How many arguments the call has.
+    pub(super) args: usize,
+    /// Where the lock's key stands.
+    pub(super) lock: Range<usize>,
+    pub(super) end: usize,
+}
+
 #[derive(Clone, Copy)]
 pub(super) enum Arg<'a> {
     Text(&'a [u8]),
     Number(u64),
+    /// With a space between any two.
+    Words(&'a [Arg<'a>]),
 }
 
 #[derive(Clone)]
@@ -46,48 +62,58 @@ const RUN: usize = size_of::<RunId>();
 impl<'a> Batch<'a> {
     /// A command that is no call of a script.
     pub(in crate::store::redis) fn command(mut self, words: &[&str]) -> Batch<'a> {
-        let start = self.bytes.len();
         head(&mut self.bytes, b'*', words.len());
         words.iter().for_each(|word| bulk(&mut self.bytes, word.as_bytes()));
-        self.end(start, None, None);
+        self.close(None, None, &[]);
         self
     }
 
-    /// Packs a call straight into the bytes: a command of the `redis` crate would be copied.
-    /// `guarding` is what guard.lua is told besides the run id: its key, and the longest ttl.
-    pub(super) fn push(
+    /// Packs a call straight into the bytes, up to its arguments: a command of the `redis` crate would
+    /// be copied. `guarding` is what guard.lua is told besides the run id: its key, and the longest
+    /// ttl. A key may come in parts. Tells where the first one stands.
+    pub(super) fn open<const PARTS: usize>(
         &mut self,
         script: &'static Script,
-        request: Option<Request<'a>>,
-        keys: &[&[u8]],
+        keys: &[[&[u8]; PARTS]],
         guarding: Option<(&[u8], u64)>,
-        args: &[Arg<'_>],
-    ) {
-        let start = self.bytes.len();
+        args: usize,
+    ) -> Range<usize> {
         let more = usize::from(guarding.is_some());
-        head(&mut self.bytes, b'*', 3 + keys.len() + args.len() + 3 * more);
-        bulk(&mut self.bytes, b"EVALSHA");
+        // Room for everyday names, so that packing them copies nothing twice.
+        self.bytes.reserve(320);
+        head(&mut self.bytes, b'*', 3 + keys.len() + args + 3 * more);
+        self.bytes.extend_from_slice(b"$7\r\nEVALSHA\r\n");
         bulk(&mut self.bytes, script.digest().as_bytes());
         number(&mut self.bytes, (keys.len() + more) as u64);
-        keys.iter().for_each(|key| bulk(&mut self.bytes, key));
+        let mut first = 0..0;
+        for key in keys {
+            let length = key.iter().map(|part| part.len()).sum();
+            head(&mut self.bytes, b'$', length);
+            if first.is_empty() {
+                first = self.bytes.len()..self.bytes.len() + length;
+            }
+            key.iter().for_each(|part| self.bytes.extend_from_slice(part));
+            self.bytes.extend_from_slice(b"\r\n");
+        }
         if let Some((marker, longest)) = guarding {
             bulk(&mut self.bytes, marker);
             bulk(&mut self.bytes, &[b'?'; RUN]);
             self.runs.push(self.bytes.len() - b"\r\n".len() - RUN);
             number(&mut self.bytes, longest);
         }
-        for arg in args {
-            match *arg {
-                Arg::Text(text) => bulk(&mut self.bytes, text),
-                Arg::Number(value) => number(&mut self.bytes, value),
-            }
-        }
-        self.end(start, Some(script), request);
+        first
     }
 
-    fn end(&mut self, start: usize, script: Option<&'static Script>, of: Option<Request<'a>>) {
+    pub(super) fn close(
+        &mut self,
+        script: Option<&'static Script>,
+        request: Option<Request<'a>>,
+        args: &[Arg<'_>],
+    ) {
+        args.iter().for_each(|arg| arg.pack(&mut self.bytes));
+        let start = self.calls.last().map_or(0, |call| call.end);
         let end = self.bytes.len();
-        self.calls.push(Call { script, request: of, start, end, is_awaited: false });
+        self.calls.push(Call { script, request, start, end, is_awaited: false });
     }
 
     pub(in crate::store::redis) fn replies(&self) -> usize {
@@ -182,35 +208,44 @@ impl<'a> Batch<'a> {
 
 pub(super) struct Packer<'f, 'a> {
     format: &'f Format,
-    keys: Keys,
-    marker: Vec<u8>,
+    /// There will be one call.
+    is_lone: bool,
+    name: &'a [u8],
     request: Option<Request<'a>>,
     pub(super) batch: Batch<'a>,
 }
 
 impl<'f, 'a> Packer<'f, 'a> {
     pub(super) fn new(format: &'f Format, calls: usize) -> Packer<'f, 'a> {
-        // Room for everyday names, so that packing them copies nothing twice.
-        let (bytes, calls) = (Vec::with_capacity(calls * 320), Vec::with_capacity(calls));
-        let batch = Batch { bytes, calls, ..Batch::default() };
-        Packer { format, keys: Keys::new(), marker: Vec::new(), request: None, batch }
+        Packer { format, is_lone: calls == 1, name: b"", request: None, batch: Batch::default() }
     }
 
-    pub(super) fn begin(&mut self, name: &[u8], request: Option<Request<'a>>) {
-        self.request = request;
-        self.keys.write(&self.format.prefix, name);
-        if let Some(guard) = self.format.guard {
-            write_marker(&mut self.marker, guard.clustered.then(|| slot(&self.keys.lock)));
-        }
+    pub(super) fn begin(&mut self, name: &'a [u8], request: Option<Request<'a>>) {
+        (self.name, self.request) = (name, request);
     }
 
     /// A call with the first keys of the name: lock, side key, queue.
     pub(super) fn call(&mut self, script: &'static Script, keys: usize, args: &[Arg<'_>]) {
-        let Keys { lock, side, queue } = &self.keys;
-        let all: [&[u8]; 3] = [lock, side, queue];
-        let guard = self.format.guard.filter(|_| script.is_guarded);
-        let guarding = guard.map(|guard| (&self.marker[..], millis(guard.max_ttl)));
-        self.batch.push(script, self.request, &all[..keys], guarding, args);
+        let Packer { format, is_lone, name, request, .. } = *self;
+        let Format { prefix, guard, drafts, .. } = format;
+        let guard = guard.filter(|_| script.is_guarded);
+        let may_be_draft = is_lone && guard.is_none();
+        if may_be_draft {
+            self.batch = drafts.take(script, (keys, args.len()), (prefix, name));
+        }
+        if self.batch.head.is_none() {
+            let lock = with_keys(prefix, name, |all| {
+                let mut marker = Vec::new();
+                let guarding = guard.map(|guard| {
+                    write_marker(&mut marker, guard.clustered.then(|| slot(all[0][0])));
+                    (&marker[..], millis(guard.max_ttl))
+                });
+                self.batch.open(script, &all[..keys], guarding, args.len())
+            });
+            let (args, end) = (args.len(), self.batch.bytes.len());
+            self.batch.head = may_be_draft.then_some(Head { script, keys, args, lock, end });
+        }
+        self.batch.close(Some(script), request, args);
     }
 
     /// The same, followed by WAIT where replicas are waited for.
@@ -228,20 +263,59 @@ impl<'f, 'a> Packer<'f, 'a> {
     }
 }
 
+impl Arg<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Arg::Text(text) => text.len(),
+            Arg::Number(number) => number.checked_ilog10().unwrap_or(0) as usize + 1,
+            Arg::Words(words) => {
+                words.iter().map(Arg::len).sum::<usize>() + words.len().saturating_sub(1)
+            }
+        }
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        match *self {
+            Arg::Text(text) => bytes.extend_from_slice(text),
+            Arg::Number(number) => {
+                bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            }
+            Arg::Words(words) => {
+                for (index, word) in words.iter().enumerate() {
+                    bytes.extend_from_slice(&b" "[..index.min(1)]);
+                    word.write(bytes);
+                }
+            }
+        }
+    }
+
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        head(bytes, b'$', self.len());
+        self.write(bytes);
+        bytes.extend_from_slice(b"\r\n");
+    }
+}
+
 fn head(bytes: &mut Vec<u8>, sign: u8, count: usize) {
-    bytes.push(sign);
-    bytes.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
-    bytes.extend_from_slice(b"\r\n");
+    // Everyday counts have two digits at most.
+    let [tens, ones] = [count / 10 % 10, count % 10].map(|digit| b'0' + digit as u8);
+    match count {
+        0..10 => bytes.extend_from_slice(&[sign, ones, b'\r', b'\n']),
+        10..100 => bytes.extend_from_slice(&[sign, tens, ones, b'\r', b'\n']),
+        _ => {
+            bytes.push(sign);
+            bytes.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 fn bulk(bytes: &mut Vec<u8>, text: &[u8]) {
-    head(bytes, b'$', text.len());
-    bytes.extend_from_slice(text);
-    bytes.extend_from_slice(b"\r\n");
+    Arg::Text(text).pack(bytes);
 }
 
 fn number(bytes: &mut Vec<u8>, value: u64) {
-    bulk(bytes, itoa::Buffer::new().format(value).as_bytes());
+    Arg::Number(value).pack(bytes);
 }
 
 fn split_bulk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -258,14 +332,27 @@ mod tests {
     static SCRIPT: Script = Script::new("return 1");
     static GUARDED: Script = Script::new("return 2").guarded();
 
+    fn push<const PARTS: usize>(
+        batch: &mut Batch<'_>,
+        script: &'static Script,
+        keys: &[[&[u8]; PARTS]],
+        guarding: Option<(&[u8], u64)>,
+        args: &[Arg<'_>],
+    ) {
+        batch.open(script, keys, guarding, args.len());
+        batch.close(Some(script), None, args);
+    }
+
     #[test]
     fn calls_are_packed_as_the_crate_packs_them() {
         let mut batch = Batch::default();
-        let args = [Arg::Text(b""), Arg::Number(30_000)];
-        batch.push(&SCRIPT, None, &[b"key", b"\0{}"], None, &args);
-        batch.push(&SCRIPT, None, &[b"other"], None, &[]);
+        let words = [Arg::Number(0), Arg::Text(b"x"), Arg::Number(u64::MAX)];
+        let args = [Arg::Text(b""), Arg::Number(30_000), Arg::Words(&words), Arg::Words(&[])];
+        push(&mut batch, &SCRIPT, &[[b"ke", b"y"], [b"\0{}", b""]], None, &args);
+        push(&mut batch, &SCRIPT, &[[b"other"]], None, &[]);
         let mut first = redis::cmd("EVALSHA");
         first.arg(SCRIPT.digest()).arg(2).arg(&b"key"[..]).arg(&b"\0{}"[..]).arg("").arg(30000);
+        first.arg(format!("0 x {}", u64::MAX)).arg("");
         let mut second = redis::cmd("EVALSHA");
         second.arg(SCRIPT.digest()).arg(1).arg("other");
         let both = [first.get_packed_command(), second.get_packed_command()].concat();
@@ -282,14 +369,14 @@ mod tests {
     fn a_guarded_call_tells_the_run_of_whichever_server_it_goes_to() {
         let plain = || {
             let mut plain = Batch::default();
-            plain.push(&SCRIPT, None, &[b"plain"], None, &[]);
+            push(&mut plain, &SCRIPT, &[[b"plain"]], None, &[]);
             plain
         };
         let mut batch = Batch::default();
         let guarding = Some((&b"mark"[..], 60_000));
-        batch.push(&GUARDED, None, &[b"key"], guarding, &[Arg::Text(b"x")]);
-        batch.push(&SCRIPT, None, &[b"longer than the first"], None, &[]);
-        batch.push(&GUARDED, None, &[b"other"], guarding, &[]);
+        push(&mut batch, &GUARDED, &[[b"key"]], guarding, &[Arg::Text(b"x")]);
+        push(&mut batch, &SCRIPT, &[[b"longer than the first"]], None, &[]);
+        push(&mut batch, &GUARDED, &[[b"other"]], guarding, &[]);
         let refused = batch.for_run(None).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Protocol);
         for run in [[b'a'; 40], [b'b'; 40]] {

@@ -61,7 +61,8 @@ impl Guard {
         let (mut batch, mut marker) = (Batch::default(), Vec::new());
         let mut push = |slot| {
             write_marker(&mut marker, slot);
-            batch.push(script, None, &[], Some((&marker, millis(self.max_ttl))), args);
+            batch.open::<0>(script, &[], Some((&marker, millis(self.max_ttl))), args.len());
+            batch.close(Some(script), None, args);
         };
         match self.clustered {
             true => slots.into_iter().for_each(|slot| push(Some(slot))),

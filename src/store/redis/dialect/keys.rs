@@ -10,46 +10,24 @@ pub(in crate::store::redis) const SLOTS: u16 = 16384;
 /// Up to this one, there is a number in each slot.
 const LAST_NUMBER: u32 = 109_757;
 
-/// The keys of one name, in buffers that serve for one name after the other.
-pub(super) struct Keys {
-    pub(super) lock: Vec<u8>,
-    pub(super) side: Vec<u8>,
-    pub(super) queue: Vec<u8>,
-}
-
-impl Keys {
-    pub(super) fn new() -> Keys {
-        // Room for the keys of an everyday name.
-        let [lock, side, queue] = [(); 3].map(|()| Vec::with_capacity(96));
-        Keys { lock, side, queue }
-    }
-
-    pub(super) fn write(&mut self, prefix: &[u8], name: &[u8]) {
-        self.lock.clear();
-        self.lock.extend_from_slice(prefix);
-        self.lock.extend_from_slice(name);
-        self.side.clear();
-        self.side.extend_from_slice(b"leasehold:");
-        self.queue.clear();
-        self.queue.extend_from_slice(b"leasehold:queue:");
-        let number;
-        let (tag, is_all) = match hash_tag(&self.lock) {
-            Some(tag) => (tag, false),
-            None if !self.lock.contains(&b'}') => (&self.lock[..], true),
-            None => {
-                number = number_in_slot(slot(&self.lock));
-                (number.as_bytes(), false)
-            }
-        };
-        for key in [&mut self.side, &mut self.queue] {
-            key.push(b'{');
-            key.extend_from_slice(tag);
-            key.push(b'}');
-            if !is_all {
-                key.extend_from_slice(&self.lock);
-            }
+/// The keys of one name, each in parts: the lock's, the side key and the queue.
+pub(super) fn with_keys<T>(
+    prefix: &[u8],
+    name: &[u8],
+    with: impl FnOnce([[&[u8]; 4]; 3]) -> T,
+) -> T {
+    let number;
+    let lock = &*[prefix, name].concat();
+    let (tag, rest) = match hash_tag(lock) {
+        Some(tag) => (tag, lock),
+        None if !lock.contains(&b'}') => (lock, &[][..]),
+        None => {
+            number = number_in_slot(slot(lock));
+            (number.as_bytes(), lock)
         }
-    }
+    };
+    let beside = |begin| [begin, tag, b"}", rest];
+    with([[lock, b"", b"", b""], beside(b"leasehold:{"), beside(b"leasehold:queue:{")])
 }
 
 /// What a Cluster hashes instead of the whole key: what stands between the first `{` and the next
@@ -109,10 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn keys(name: &[u8]) -> [Vec<u8>; 3] {
-        let mut keys = Keys::new();
-        keys.write(b"", b"another one");
-        keys.write(b"", name);
-        [keys.lock, keys.side, keys.queue]
+        with_keys(b"", name, |keys| keys.map(|key| key.concat()))
     }
 
     #[test]
@@ -135,9 +110,8 @@ mod tests {
 
     #[test]
     fn a_prefix_is_a_part_of_the_name() {
-        let mut keys = Keys::new();
-        keys.write(b"blue:", b"n");
-        assert_eq!((&keys.lock[..], &keys.side[..]), (&b"blue:n"[..], &b"leasehold:{blue:n}"[..]));
+        let [lock, side, _] = with_keys(b"blue:", b"n", |keys| keys.map(|key| key.concat()));
+        assert_eq!((&lock[..], &side[..]), (&b"blue:n"[..], &b"leasehold:{blue:n}"[..]));
     }
 
     #[test]

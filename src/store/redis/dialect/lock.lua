@@ -1,5 +1,5 @@
--- In front of every script about a name: its keys, which docs/protocol.md describes, and what the
--- lock holds; a table where it is of another type.
+-- In front of scripts about a name, and behind quick_take.lua: its keys, which docs/protocol.md
+-- describes, and what the lock holds; a table where it is of another type.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its side key

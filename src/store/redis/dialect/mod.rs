@@ -2,6 +2,7 @@
 //! topology.
 
 mod batch;
+mod draft;
 pub(super) mod fault;
 pub(super) mod guard;
 pub(super) mod keys;
@@ -17,13 +18,14 @@ use std::time::Duration;
 use redis::Value;
 
 use self::batch::{Arg, Packer};
-pub(super) use self::batch::{Batch, RunId};
+pub(super) use self::batch::{Batch, Call, RunId};
+use self::draft::Drafts;
 use self::guard::Guard;
 pub(super) use self::script::Script;
 use self::script::script;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Failure, Reply, Request, millis};
+use crate::store::{Failure, Reply, Request};
 
 pub(super) trait Dialect: Send + Sync + 'static {
     type Request<'a>;
@@ -59,6 +61,8 @@ pub(super) fn lacks_lock(reply: &Value) -> bool {
     match reply {
         Value::Int(done) => *done == 0,
         Value::BulkString(text) => text.starts_with(b"B "),
+        // Of a take that joined a queue; that of a look begins otherwise.
+        Value::Array(parts) => matches!(parts[..], [Value::Int(_), ..]),
         _ => false,
     }
 }
@@ -70,6 +74,7 @@ pub(super) struct Format {
     pub(super) guard: Option<Guard>,
     /// What grants, and what a grant rests on, is followed by WAIT.
     pub(super) copies: Option<Copies>,
+    pub(super) drafts: Drafts,
 }
 
 impl Format {
@@ -123,17 +128,6 @@ impl Copies {
     }
 }
 
-/// A token's member in a queue. Empty where the client has no channel, and so no place.
-fn write_member(member: &mut Vec<u8>, token: &[u8], span: Duration, channel: &[u8]) {
-    member.clear();
-    if !channel.is_empty() {
-        let mut digits = itoa::Buffer::new();
-        let span = digits.format(millis(span)).as_bytes();
-        let parts = [token, b" ", span, b" ", channel];
-        parts.iter().for_each(|part| member.extend_from_slice(part));
-    }
-}
-
 /// The words of a text, which spaces stand between.
 struct Words<'a>(Option<&'a [u8]>);
 
@@ -146,10 +140,10 @@ impl<'a> Words<'a> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        // `parse` would take a sign, too, and look at each byte twice.
-        self.word().filter(|word| !word.is_empty())?.iter().try_fold(0, |number: u64, byte| {
-            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-            number.checked_mul(10)?.checked_add(digit)
+        // So many digits fit. `parse` would take a sign, too.
+        let word = self.word().filter(|word| (1..=19).contains(&word.len()))?;
+        word.iter().try_fold(0, |number, byte| {
+            Some(number * 10 + byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?)
         })
     }
 

@@ -16,7 +16,7 @@ pub(super) use script;
 pub(in crate::store::redis) struct Script {
     pub(in crate::store::redis) source: &'static str,
     digest: OnceBox<String>,
-    /// It begins with guard.lua.
+    /// It is given the guard's key and arguments.
     pub(super) is_guarded: bool,
     /// Loaded along with it: needed later, when it may be too late to hear that it is missing.
     pub(in crate::store::redis) follower: Option<&'static Script>,

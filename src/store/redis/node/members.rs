@@ -58,6 +58,7 @@ impl Members {
                 locked_until,
                 queued_until,
                 is_blocking,
+                replicas: redis.replicas,
             })
         };
         let nodes = ways.into_iter().zip(members).zip(0..).map(node);

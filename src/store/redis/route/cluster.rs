@@ -13,7 +13,7 @@ use super::super::listener::{Endpoint, Endpoints};
 use super::peer::plain;
 use super::single::Pending;
 use super::slots::{Elsewhere, Map, Node, elsewhere};
-use super::{Carried, Gives, Heard, Route};
+use super::{Carried, Gives, Heard, Route, unanswered};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::Outbox;
@@ -27,18 +27,16 @@ const GLIMPSE: Duration = Duration::from_millis(2);
 pub(in crate::store::redis) struct Cluster {
     map: Arc<Map>,
     outbox: Arc<Outbox>,
-    prefix: Vec<u8>,
 }
 
 impl Cluster {
     pub(in crate::store::redis) fn new(
         map: Arc<Map>,
-        prefix: &[u8],
         gives: Arc<dyn Gives>,
         outbox: Arc<Outbox>,
     ) -> Cluster {
         map.tell(gives, Arc::clone(&outbox));
-        Cluster { map, outbox, prefix: prefix.to_vec() }
+        Cluster { map, outbox }
     }
 
     /// Sends calls to the servers that have their slots. Returns those that are to be sent on.
@@ -68,7 +66,7 @@ impl Cluster {
         match parts.first_key_value() {
             // The everyday case, without a copy.
             Some((_, (node, calls))) if calls.len() == batch.calls.len() => {
-                sort(node, calls, node.single.carry(lane, batch, deadline));
+                sort(node, calls, node.single.carry_all(lane, batch, deadline));
             }
             _ => {
                 let parts: Vec<_> = parts.into_values().collect();
@@ -115,7 +113,8 @@ impl Cluster {
             },
             Some(Elsewhere::Ask(to)) => {
                 let asked = self.map.at(to).map(|node| {
-                    node.single.carry(lane, &batch.asking(call), deadline).pop().unwrap_or(answer)
+                    let asking = batch.asking(call);
+                    node.single.carry_all(lane, &asking, deadline).pop().unwrap_or(answer)
                 });
                 let asked = asked.unwrap_or_else(|error| Err(Failure::not_done(error)));
                 (self.plain(asked), false)
@@ -161,7 +160,7 @@ fn scatter(
             let until = if is_last { deadline } else { deadline.min(Deadline::after(GLIMPSE)) };
             // After the deadline, this still reads what has come in time.
             if let Some(pending) = pending.take_if(|one| one.is_answered(until) || is_last) {
-                *answers = pending.finish();
+                pending.finish(&mut |carried| answers.push(carried));
             }
         }
     }
@@ -169,27 +168,24 @@ fn scatter(
 }
 
 impl Route for Cluster {
-    fn carry(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried> {
-        let not_done = |error| vec![Err(Failure::not_done(error)); batch.calls.len()];
+    fn carry(&self, lane: Lane, batch: &Batch<'_>, carried: &mut [Carried], deadline: Deadline) {
         if let Err(error) = self.map.freshen(deadline) {
-            return not_done(error);
+            return carried.fill(Err(Failure::not_done(error)));
         }
-        let mut carried = not_done(Error::bare(ErrorKind::NoAnswer));
         let mut open: Vec<usize> = (0..batch.calls.len()).collect();
         for _ in 0..HOPS {
-            open = self.round(lane, batch, open, &mut carried, deadline);
+            open = self.round(lane, batch, open, carried, deadline);
             if open.is_empty() || deadline.has_passed() {
                 break;
             }
         }
         for call in open {
-            let answer = carried[call].clone();
+            let answer = std::mem::replace(&mut carried[call], unanswered());
             carried[call] = self.plain(answer).and_then(|_| {
                 let what = "its own release waits for a slot that moves to another server";
                 Err(Failure::not_done(Error::new(ErrorKind::Unavailable, what)))
             });
         }
-        carried
     }
 
     /// Where it goes is known only from the answers, so they are here when it returns.
@@ -199,13 +195,18 @@ impl Route for Cluster {
         batch: &'a Batch<'a>,
         deadline: Deadline,
     ) -> Result<Pending<'a>, Failure> {
-        Ok(Pending::Answered(self.carry(lane, batch, deadline)))
+        Ok(Pending::Answered(self.carry_all(lane, batch, deadline)))
     }
 
-    fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
-        let slot = slot_behind(&self.prefix, &owed.identity.name);
-        let node = self.map.owner(slot).map_err(Failure::not_done)?;
-        node.single.let_go(owed, lane, deadline)
+    fn let_go(
+        &self,
+        owed: &Owed,
+        give: &Batch<'_>,
+        lane: Lane,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let node = self.map.owner(slot(give.key(0))).map_err(Failure::not_done)?;
+        node.single.let_go(owed, give, lane, deadline)
     }
 
     fn read_unread(&self, before: Moment) {

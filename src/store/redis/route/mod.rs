@@ -10,7 +10,7 @@ use redis::Value;
 use self::single::Pending;
 use super::dialect::Batch;
 use crate::clock::{Deadline, Moment};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Lane, Outcome, Owed, Request, ServerId};
 
 /// How gives that nobody waits for are written, and what their replies mean.
@@ -29,12 +29,23 @@ pub(super) struct Heard {
     pub(super) sent: Moment,
     pub(super) by: ServerId,
     /// What it said to the WAIT behind it, where there is one.
-    pub(super) copies: Option<Value>,
+    pub(super) copies: Option<Box<Value>>,
+}
+
+/// What stands in the place of an answer until there is one.
+pub(super) fn unanswered() -> Carried {
+    Err(Failure::not_done(Error::bare(ErrorKind::NoAnswer)))
 }
 
 pub(super) trait Route: Send + Sync {
-    /// Sends a batch and reads a reply to each of its calls.
-    fn carry(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried>;
+    /// Sends a batch and reads the reply to each of its calls into its place.
+    fn carry(&self, lane: Lane, batch: &Batch<'_>, carried: &mut [Carried], deadline: Deadline);
+
+    fn carry_all(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried> {
+        let mut carried = vec![unanswered(); batch.calls.len()];
+        self.carry(lane, batch, &mut carried, deadline);
+        carried
+    }
 
     /// Sends a batch and does not wait for the replies, so that others can be asked meanwhile.
     fn start<'a>(
@@ -44,9 +55,15 @@ pub(super) trait Route: Send + Sync {
         deadline: Deadline,
     ) -> Result<Pending<'a>, Failure>;
 
-    /// Sends a give and leaves its reply to the next user of that connection: the outbox hears of
-    /// it.
-    fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure>;
+    /// Sends a give, which is this batch, and leaves its reply to the next user of that connection:
+    /// the outbox hears of it.
+    fn let_go(
+        &self,
+        owed: &Owed,
+        give: &Batch<'_>,
+        lane: Lane,
+        deadline: Deadline,
+    ) -> Result<(), Failure>;
 
     /// Reads what has come of the replies that idle connections owe to what was sent before.
     fn read_unread(&self, before: Moment);

@@ -10,7 +10,7 @@ use super::{Carried, Gives, Heard};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Again, Outbox};
-use crate::store::redis::dialect::{Batch, RunId, Script, guard, lacks_lock};
+use crate::store::redis::dialect::{Batch, Call, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
 use crate::store::redis::pool::Lent;
 use crate::store::redis::sentinel::NEWS_EVERY;
@@ -48,7 +48,7 @@ impl<'a> Letter<'a> {
     pub(super) fn new(batch: &'a Batch<'a>, lane: Lane, deadline: Deadline) -> Letter<'a> {
         // Making a connection is a part of waiting for one.
         let connect_by = match lane {
-            Lane::Give(patience) => deadline.min(Deadline::after(patience)),
+            Lane::Give(until) => deadline.min(until),
             Lane::Caller | Lane::Keeper => deadline,
         };
         Letter { batch, most: usize::MAX, connect_by, deadline, is_scattered: false }
@@ -61,11 +61,12 @@ impl Peer {
         &self,
         lent: &'a mut Lent<'_>,
         letter: &Letter<'_>,
+        now: Moment,
     ) -> Result<(&'a mut Wire, bool), Error> {
         while let Some(wire) = &mut lent.wire {
             if wire.is_demoted || !self.target.is_trusted(wire) {
                 self.discard(lent, &moved());
-            } else if wire.is_stale() {
+            } else if wire.is_stale(now) {
                 let gone = "the server has closed the connection";
                 self.discard(lent, &Error::new(ErrorKind::Refused, gone));
             } else if wire.unread.len() > letter.most {
@@ -125,28 +126,35 @@ impl Peer {
     pub(super) fn send(&self, lent: &mut Lent<'_>, letter: &Letter<'_>) -> Result<Moment, Failure> {
         let Letter { batch, deadline, .. } = *letter;
         loop {
-            if deadline.has_passed() {
+            let mut sent = Moment::now();
+            if sent >= deadline.moment() {
                 let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
                 return Err(Failure::not_done(late));
             }
-            let (wire, is_new) = self.ready(lent, letter).map_err(Failure::not_done)?;
+            let (wire, is_new) = self.ready(lent, letter, sent).map_err(Failure::not_done)?;
             if is_new {
                 // Behind it may be a server that was started again.
                 self.known_scripts.lock().clear();
+                // Connecting has taken time of which the validity is not to lose any.
+                sent = Moment::now();
             }
             let lacks = letter.is_scattered && self.lacks_scripts(batch);
-            let loads = if lacks { batch.loads() } else { Batch::default() };
+            let loads = lacks.then(|| batch.loads());
             let again = self.again(batch, wire);
-            let bytes = self.behind(&loads, &again, batch, wire).map_err(Failure::not_done)?;
-            let (sent, before) = (Moment::now(), wire.unread.len());
+            let bytes =
+                self.behind(loads.as_ref(), &again, batch, wire).map_err(Failure::not_done)?;
+            let (before, when) = (wire.unread.len(), (sent, deadline));
             // A user that may not load them may still call them; else the calls say what is wrong.
-            let mut owing: Vec<_> = loads.calls.iter().map(|_| Subject::Nothing).collect();
+            for _ in loads.iter().flat_map(|loads| &loads.calls) {
+                wire.unread.push(Subject::Nothing, when);
+            }
             for Again { id, identity } in again {
                 // What comes before ASKING and the call, where the call goes behind these.
-                owing.extend((1..if batch.is_asking { 3 } else { 1 }).map(|_| Subject::Nothing));
-                owing.push(Subject::Give(id, identity));
+                for _ in 1..if batch.is_asking { 3 } else { 1 } {
+                    wire.unread.push(Subject::Nothing, when);
+                }
+                wire.unread.push(Subject::Give(id, identity), when);
             }
-            owing.into_iter().for_each(|owed| wire.unread.push(owed, (sent, deadline)));
             let Err((count, error)) = wire.send(&bytes, deadline) else {
                 if lacks {
                     self.known_scripts.lock().extend(batch.scripts());
@@ -183,18 +191,19 @@ impl Peer {
 
     fn behind<'a>(
         &self,
-        loads: &Batch<'_>,
+        loads: Option<&Batch<'_>>,
         gives: &[Again],
         batch: &'a Batch<'_>,
         wire: &Wire,
     ) -> Result<Cow<'a, [u8]>, Error> {
         let run = wire.run.as_ref();
-        if loads.calls.is_empty() && gives.is_empty() {
+        if loads.is_none() && gives.is_empty() {
             return batch.for_run(run);
         }
         let gives = gives.iter().map(|again| self.gives.pack(&again.identity.give()));
         let gives = gives.map(|give| if batch.is_asking { give.asking(0) } else { give });
-        let all = gives.fold(Batch::default().and(loads), |all, one| all.and(&one)).and(batch);
+        let loads = loads.map_or_else(Batch::default, |loads| Batch::default().and(loads));
+        let all = gives.fold(loads, |all, one| all.and(&one)).and(batch);
         Ok(Cow::Owned(all.for_run(run)?.into_owned()))
     }
 
@@ -213,32 +222,40 @@ impl Peer {
         &self,
         lent: &mut Lent<'_>,
         batch: &Batch<'_>,
-        sent: Moment,
-        deadline: Deadline,
-    ) -> Vec<Carried> {
-        let mut carried = Vec::with_capacity(batch.calls.len());
-        let mut skipped = self.skip(lent, deadline);
-        for call in &batch.calls {
-            if let (Ok(()), Some(wire)) = (&skipped, &mut lent.wire) {
-                let both = self.receive(wire, deadline).and_then(|value| {
-                    let wait = || self.receive(wire, deadline);
-                    Ok((value, call.is_awaited.then(wait).transpose()?))
-                });
-                match both {
-                    Ok((value, copies)) => {
-                        carried.push(Ok(Heard { value, sent, by: wire.server, copies }));
+        carried: &mut [Carried],
+        (sent, deadline): (Moment, Deadline),
+    ) {
+        let mut lost = self.skip(lent, deadline).err();
+        for (call, answer) in batch.calls.iter().zip(carried) {
+            if let (None, Some(wire)) = (&lost, &mut lent.wire) {
+                match self.hear(wire, call, sent, deadline) {
+                    Ok(heard) => {
+                        *answer = Ok(heard);
+                        continue;
                     }
-                    Err(error) => skipped = Err(error),
+                    Err(error) => lost = Some(error),
                 }
             }
+            let error = lost.get_or_insert_with(|| Error::bare(ErrorKind::Refused));
+            *answer = Err(Failure::unknown(error.clone(), sent));
         }
-        if carried.len() < batch.calls.len() {
-            let error = skipped.err().unwrap_or_else(|| Error::bare(ErrorKind::Refused));
-            // The connection is lost: the next reply on it could belong to another request.
+        if let Some(error) = lost {
+            // The next reply on the connection could belong to another request.
             self.discard(lent, &error);
-            carried.resize(batch.calls.len(), Err(Failure::unknown(error, sent)));
         }
-        carried
+    }
+
+    fn hear(
+        &self,
+        wire: &mut Wire,
+        call: &Call<'_>,
+        sent: Moment,
+        deadline: Deadline,
+    ) -> Result<Heard, Error> {
+        let value = self.receive(wire, deadline)?;
+        let wait = || self.receive(wire, deadline).map(Box::new);
+        let copies = call.is_awaited.then(wait).transpose()?;
+        Ok(Heard { value, sent, by: wire.server, copies })
     }
 
     /// One reply. Where the server may be replaced, its place is looked at meanwhile: one that fell
@@ -293,7 +310,7 @@ impl Peer {
 
     /// Whether the server said that it is not the one to ask, where there may be another one.
     pub(super) fn is_refused(&self, carried: &Carried) -> bool {
-        self.target.may_move() && matches!(carried, Ok(heard) if is_demoted(&heard.value))
+        matches!(carried, Ok(heard) if is_demoted(&heard.value)) && self.target.may_move()
     }
 
     /// A server that refuses is about to be replaced, or to be a master again.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::peer::{Letter, Peer, lacks_script, moved};
-use super::{Carried, Gives, Route};
+use super::{Carried, Gives, Heard, Route, unanswered};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, Outbox};
@@ -75,7 +75,7 @@ impl Single {
         &self,
         lane: Lane,
         connect_by: Deadline,
-        run: impl Fn(&mut Lent<'_>) -> Result<T, Failure>,
+        mut run: impl FnMut(&mut Lent<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let lacks_descriptors = |failure: &Failure| {
             failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
@@ -93,12 +93,19 @@ impl Single {
         &self,
         lent: &mut Lent<'_>,
         batch: &Batch<'_>,
-        sent: Moment,
-        deadline: Deadline,
-    ) -> Vec<Carried> {
-        let mut carried = self.peer.collect(lent, batch, sent, deadline);
-        self.reload(lent, batch, &mut carried, deadline);
-        carried.into_iter().map(|one| self.peer.without_refusal(one)).collect()
+        carried: &mut [Carried],
+        (sent, deadline): (Moment, Deadline),
+    ) {
+        self.peer.collect(lent, batch, carried, (sent, deadline));
+        let is_error =
+            |one: &Carried| matches!(one, Ok(Heard { value: Value::ServerError(_), .. }));
+        if self.peer.outbox.is_empty() && !carried.iter().any(is_error) {
+            return;
+        }
+        self.reload(lent, batch, carried, deadline);
+        for answer in carried {
+            *answer = self.peer.without_refusal(std::mem::replace(answer, unanswered()));
+        }
     }
 
     /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
@@ -131,7 +138,8 @@ impl Single {
             .and_then(|()| self.peer.send(lent, &Letter::new(&own, Lane::Caller, deadline)));
         match sent {
             Ok(sent) => {
-                let answers = self.peer.collect(lent, &own, sent, deadline);
+                let mut answers = vec![unanswered(); again.len()];
+                self.peer.collect(lent, &own, &mut answers, (sent, deadline));
                 for (index, answer) in again.into_iter().zip(answers) {
                     carried[index] = answer;
                 }
@@ -160,7 +168,11 @@ impl Single {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let sent = self.peer.send(lent, &Letter::new(batch, Lane::Caller, deadline));
-        let answers = sent.map(|sent| self.peer.collect(lent, batch, sent, deadline));
+        let answers = sent.map(|sent| {
+            let mut answers = vec![unanswered(); batch.calls.len()];
+            self.peer.collect(lent, batch, &mut answers, (sent, deadline));
+            answers
+        });
         let check = |answer: Carried| match answer?.value {
             Value::ServerError(error) => Err(Failure::not_done(fault::server(&error))),
             _ => Ok(()),
@@ -171,13 +183,16 @@ impl Single {
 }
 
 impl Route for Single {
-    fn carry(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried> {
+    fn carry(&self, lane: Lane, batch: &Batch<'_>, carried: &mut [Carried], deadline: Deadline) {
         let letter = Letter::new(batch, lane, deadline);
-        let carried = self.on_connection(lane, letter.connect_by, |lent| {
+        let failed = self.on_connection(lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
-            Ok(self.finish(lent, batch, sent, deadline))
+            self.finish(lent, batch, carried, (sent, deadline));
+            Ok(())
         });
-        carried.unwrap_or_else(|failure| vec![Err(failure); batch.calls.len()])
+        if let Err(failure) = failed {
+            carried.fill(Err(failure));
+        }
     }
 
     fn start<'a>(
@@ -190,9 +205,14 @@ impl Route for Single {
         self.begin(lane, batch, Deadline::after(deadline.left() / 2), deadline, true)
     }
 
-    fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Result<(), Failure> {
-        let batch = self.peer.gives.pack(&owed.identity.give());
-        let letter = Letter { most: MOST - 1, ..Letter::new(&batch, lane, deadline) };
+    fn let_go(
+        &self,
+        owed: &Owed,
+        give: &Batch<'_>,
+        lane: Lane,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let letter = Letter { most: MOST - 1, ..Letter::new(give, lane, deadline) };
         self.on_connection(lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             if let Some(wire) = &mut lent.wire {
@@ -256,11 +276,20 @@ impl Pending<'_> {
         matches!(self, Pending::Answered(all) if all.iter().all(Result::is_err))
     }
 
-    pub(in crate::store::redis) fn finish(self) -> Vec<Carried> {
+    /// Tells them in order.
+    pub(in crate::store::redis) fn finish(self, tell: &mut dyn FnMut(Carried)) {
         match self {
-            Pending::Answered(carried) => carried,
+            Pending::Answered(carried) => carried.into_iter().for_each(tell),
             Pending::Sent { single, mut lent, batch, sent, deadline } => {
-                single.finish(&mut lent, batch, sent, deadline)
+                let (mut one, mut many) = ([unanswered()], Vec::new());
+                let carried = if batch.calls.len() == 1 {
+                    &mut one[..]
+                } else {
+                    many.resize(batch.calls.len(), unanswered());
+                    &mut many[..]
+                };
+                single.finish(&mut lent, batch, carried, (sent, deadline));
+                carried.iter_mut().for_each(|one| tell(std::mem::replace(one, unanswered())));
             }
         }
     }

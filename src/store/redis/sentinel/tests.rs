@@ -243,7 +243,9 @@ fn a_give_that_nobody_waits_for_follows_the_master_too() {
     fake.says(&old, 2);
     let identity = Identity { name: Arc::from(&b"n"[..]), token: mine, fence: fence_of_mine, ttl };
     let owed = Owed { identity, until: Moment::now().plus(ttl) };
-    assert!(store.let_go(&owed, Lane::Give(LIMIT), Deadline::after(LIMIT)).is_none());
+    assert!(
+        store.let_go(&owed, Lane::Give(Deadline::after(LIMIT)), Deadline::after(LIMIT)).is_none()
+    );
     // The next request for the name comes behind it, at the new master.
     assert!(fence(&take(&store, token('b'))) > fence_of_mine);
     assert!(outbox.is_empty(), "it was given");

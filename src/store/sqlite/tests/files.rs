@@ -301,7 +301,7 @@ fn c7_every_call_ends_by_its_deadline_while_somebody_has_the_file() {
     assert!(matches!(store.try_take(b"name", token()), Reply::Busy { .. }));
     store.ping(Deadline::after(PATIENCE)).unwrap();
     let give = Request::Give { name: b"name", token: ann, fence: 0, ttl: TTL };
-    let lane = Lane::Give(Duration::ZERO);
+    let lane = Lane::Give(Deadline::at(Moment::ZERO));
     ends_by(Duration::ZERO, || {
         let failure = store.ask(lane, give, Deadline::after(PATIENCE)).unwrap_err();
         assert_eq!(failure.error.kind(), ErrorKind::Unavailable);

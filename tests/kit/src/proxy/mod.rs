@@ -170,6 +170,11 @@ impl Proxy {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.shared.living().len()
+    }
+
     /// Bytes that clients sent so far.
     pub fn request_bytes(&self) -> u64 {
         self.shared.request_bytes.load(Ordering::SeqCst)

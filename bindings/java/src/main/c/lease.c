@@ -43,12 +43,23 @@ static void extend(JNIEnv *env, jclass native, jlong lease, jlong ttl_ms)
 static void release(JNIEnv *env, jclass native, jlong lease)
 {
     leasehold_error *error = NULL;
-    leasehold_status status =
-        leasehold_lease_release(HANDLE(leasehold_lease, lease), &error);
+    leasehold_status status = leasehold_lease_end(HANDLE(leasehold_lease, lease), true, &error);
 
-    leasehold_lease_free(HANDLE(leasehold_lease, lease));
     if (status != LEASEHOLD_OK)
         raise_status(env, native, status, error);
+}
+
+/* The same, but silent where the lease could be relied on up to this call. */
+static void close_lease(JNIEnv *env, jclass native, jlong lease)
+{
+    bool reliable = leasehold_lease_is_valid(HANDLE(leasehold_lease, lease));
+    leasehold_error *error = NULL;
+    leasehold_status status = leasehold_lease_end(HANDLE(leasehold_lease, lease), true, &error);
+
+    if (status != LEASEHOLD_OK && !reliable)
+        raise_status(env, native, status, error);
+    else
+        leasehold_error_free(error);
 }
 
 static void let_expire(JNIEnv *env, jclass native, jlong lease)
@@ -98,6 +109,7 @@ static const JNINativeMethod methods[] = {
     {"isValid", "(J)Z", is_valid},
     {"extend", "(JJ)V", extend},
     {"release", "(J)V", release},
+    {"closeLease", "(J)V", close_lease},
     {"letExpire", "(J)V", let_expire},
     {"letExpireIn", "(JJ)V", let_expire_in},
     {"detach", "(J)V", detach},

@@ -47,10 +47,10 @@ if is_claim or is_pass and holder == token then
   end
   if not is_pass then
     -- First: a server that is short of memory lets a script SET only behind another write.
-    redis.call('PEXPIRE', side, 90000000)
+    redis.call('PEXPIRE', side, 100800000)
   end
   if noted then
-    redis.call('SET', side, noted, 'PX', 90000000)
+    redis.call('SET', side, noted, 'PX', 100800000)
   end
   if is_pass then
     redis.call('SET', lock, other, 'KEEPTTL')

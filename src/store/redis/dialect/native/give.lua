@@ -1,4 +1,7 @@
--- Gives up a token, behind quick_give.lua and hand_over.lua.
+-- Gives up a token, behind quick_give.lua, quick_hand_over.lua and hand_over.lua.
+
+local fence = string.match(ARGV[1], '^0 (%d+)')
+local mine, taken = holder == token, holder and holder ~= token
 
 -- A side key that cannot be read is left alone, and the lock is given all the same.
 local queued, last, first, owner
@@ -14,8 +17,8 @@ end
 if mine or (queued and not taken) then
   redis.call('DEL', lock)
 end
-if member ~= '' and not mine and (queued or fence == '0') then
-  redis.pcall('ZREM', queue, member)
+if ARGV[2] and not mine and (queued or fence == '0') then
+  redis.pcall('ZREM', queue, token .. ' ' .. ARGV[2])
 end
 if taken then
   return 0
@@ -32,8 +35,9 @@ end
 
 local left = queued
 if queued then
-  local time, came, reserved = redis.call('TIME')
-  came, reserved, left = hand_over(time[1] * 1000000 + time[2], tonumber(last))
+  local came, reserved
+  time = time or redis.call('TIME')
+  came, reserved, left = hand_over(time[1] * 1000000 + time[2], tonumber(last), nil, tried)
   if came == 'some' then
     return answer + 2
   end
@@ -44,6 +48,6 @@ if queued then
 end
 if cut or left ~= queued then
   local noted = string.format('%d %s %s %s', left and 1 or 0, last, first, owner)
-  redis.call('SET', side, noted, 'PX', 90000000)
+  redis.call('SET', side, noted, 'PX', 100800000)
 end
 return answer

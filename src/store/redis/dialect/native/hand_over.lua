@@ -1,5 +1,5 @@
--- Hands a free lock to the first living waiter. Behind lock.lua, in front of take.lua and give.lua,
--- and not reached in their everyday cases.
+-- Hands a free lock to the first living waiter. In front of take.lua and give.lua, and not
+-- reached in their everyday cases.
 --
 -- A client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>", or
 --                   an empty message: the number of receivers shows whether anybody listens
@@ -17,7 +17,7 @@ end
 -- Removes dead waiters at the head of the queue, `most` at most, and returns how many.
 local function pass_over(me, most)
   local gone = {}
-  for _, member in ipairs(redis.call('ZRANGE', queue, 0, most - 1)) do
+  for _, member in ipairs(redis.pcall('ZRANGE', queue, 0, most - 1)) do
     local channel = string.match(member, '^%x+ %d+ (.+)$')
     if member == me or channel and publish(channel, '') ~= 0 then
       break
@@ -30,14 +30,14 @@ local function pass_over(me, most)
   return #gone
 end
 
--- Hands the lock to the first waiter before `me` that hears it. Returns the result, the last fence
--- reserved by then, and whether anybody is left in the queue:
+-- Hands the lock to the first waiter before `me` that hears it; `tried` were tried before. Returns the
+-- result, the last fence reserved by then, and whether anybody is left in the queue:
 --   "given" and the span   a waiter has the lock
 --   "none"                 nobody is before me
 --   "some"                 all that were tried are dead, and more are left
 --   "refused"              the caller may not read the queue, or may not publish: it is as it was
-local function hand_over(now, last, me)
-  local SIDE_TTL, MAX_FENCE = 90000000, 9007199254740991
+local function hand_over(now, last, me, tried)
+  local SIDE_TTL, MAX_FENCE = 100800000, 9007199254740991
   -- So many dead waiters take the server 8 ms.
   local BLOCK, MOST = 64, 4000
   if type(redis.pcall('GET', lock)) == 'table' then
@@ -45,7 +45,11 @@ local function hand_over(now, last, me)
     -- waiter is to be told of a lock that cannot be set.
     return 'refused', last, true
   end
-  local tried, noted = 0, nil
+  local noted
+  tried = tried or 0
+  if tried > 0 then
+    tried = tried + pass_over(me, 1000)
+  end
   while true do
     local head = redis.pcall('ZRANGE', queue, 0, 1, 'WITHSCORES')
     if head.err then
@@ -68,17 +72,21 @@ local function hand_over(now, last, me)
     if token and first <= MAX_FENCE then
       last = math.min(first + BLOCK - 1, MAX_FENCE)
       noted = string.format(' %.0f %.0f %s', last, first, token)
-      redis.call('SET', side, (more and '1' or '0') .. noted, 'PX', SIDE_TTL)
+      -- Another may come: a give that finds the queue empty says so.
+      redis.call('SET', side, '1' .. noted, 'PX', SIDE_TTL)
       local block = last - first + 1
       local text = string.format('G %s %.0f %.0f %.0f %s ', token, first, block, now, span)
+      redis.call('SET', lock, token, 'PX', span)
       local heard = publish(channel, text .. lock)
-      if type(heard) == 'table' then
-        redis.call('ZADD', queue, ticket, member)
-        redis.call('SET', side, '1' .. noted, 'PX', SIDE_TTL)
-        return 'refused', last, true
-      elseif heard > 0 then
-        redis.call('SET', lock, token, 'PX', span)
+      if heard ~= 0 and type(heard) ~= 'table' then
+        redis.pcall('PEXPIRE', queue, 300000)
         return 'given', last, more, tonumber(span)
+      end
+      redis.call('DEL', lock)
+      if heard ~= 0 then
+        redis.call('ZADD', queue, ticket, member)
+        redis.call('PEXPIRE', queue, 300000)
+        return 'refused', last, true
       end
     end
     tried = tried + 1 + pass_over(me, 1000)

@@ -13,7 +13,7 @@ use redis::Value;
 use super::guard::quarantined;
 use super::{
     Arg, Batch, Dialect, Format, NO_WAKEUP, Packer, Script, Wakeup, Words, foreign, script,
-    unreadable, write_member,
+    unreadable,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
@@ -24,31 +24,27 @@ use crate::token::HEX;
 /// A client that takes will give, perhaps with the last thing that it does, and may have to claim
 /// what it is handed, in a short time.
 static TAKE: Script =
-    script!("../lock.lua", "quick_take.lua", "hand_over.lua", "take.lua").leading(&GIVE);
+    script!("quick_take.lua", "quick_join.lua", "../lock.lua", "hand_over.lua", "take.lua")
+        .leading(&GIVE);
 static GIVE: Script =
-    script!("../lock.lua", "quick_give.lua", "hand_over.lua", "give.lua").leading(&EXTEND);
+    script!("quick_give.lua", "quick_hand_over.lua", "hand_over.lua", "give.lua").leading(&EXTEND);
 static EXTEND: Script = script!("../lock.lua", "extend.lua");
 /// Where the server is guarded.
 static GUARDED_TAKE: Script = script!(
     "../guard.lua",
     "../guarded.lua",
-    "../lock.lua",
     "quick_take.lua",
+    "quick_join.lua",
+    "../lock.lua",
     "hand_over.lua",
     "take.lua"
 )
 .guarded()
 .leading(&GUARDED_GIVE);
-static GUARDED_GIVE: Script = script!(
-    "../guard.lua",
-    "../lock.lua",
-    "quick_give.lua",
-    "hand_over.lua",
-    "guarded_give.lua",
-    "give.lua"
-)
-.guarded()
-.leading(&GUARDED_EXTEND);
+static GUARDED_GIVE: Script =
+    script!("../guard.lua", "quick_give.lua", "hand_over.lua", "guarded_give.lua", "give.lua")
+        .guarded()
+        .leading(&GUARDED_EXTEND);
 static GUARDED_EXTEND: Script =
     script!("../guard.lua", "../guarded.lua", "../lock.lua", "extend.lua").guarded();
 
@@ -70,7 +66,7 @@ impl Dialect for Native {
         wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
     ) -> Batch<'a> {
         let mut packer = Packer::new(&self.0, requests.len());
-        let (mut hex, mut member) = ([0; HEX], Vec::new());
+        let mut hex = [0; HEX];
         for request in requests {
             let (Request::Take { name, token, ttl, .. }
             | Request::Extend { name, token, ttl, .. }
@@ -78,20 +74,29 @@ impl Dialect for Native {
             packer.begin(name, Some(*request));
             let script = self.script(request);
             let mine = token.hex(&mut hex).as_bytes();
-            let span = ttl.min(self.0.claim_window);
+            let span = Arg::Number(millis(ttl.min(self.0.claim_window)));
             let (text, ttl) = (Arg::Text(mine), Arg::Number(millis(ttl)));
             match *request {
-                Request::Take { place, block, .. } => {
-                    let (wakeup, ticket) = match place {
+                Request::Take { place: wanted, block, .. } => {
+                    let (wakeup, ticket) = match wanted {
                         Place::Join(ticket) => (wakeup(name), ticket),
                         Place::Try => (NO_WAKEUP, 0),
                     };
-                    write_member(&mut member, mine, span, &wakeup.channel);
-                    let may_stand = !member.is_empty();
-                    let mode: &[u8] = if wakeup.is_open && may_stand { b"join" } else { b"try" };
-                    let (mode, block) = (Arg::Text(mode), Arg::Number(block.into()));
-                    let args = [text, ttl, mode, block, Arg::Text(&member), Arg::Number(ticket)];
-                    packer.replicated(script, 3, &args[..if may_stand { 6 } else { 4 }]);
+                    let may_stand = !wakeup.channel.is_empty();
+                    let at = [span, Arg::Text(&wakeup.channel)];
+                    let at = Arg::Words(if may_stand { &at } else { &[] });
+                    let join = [Arg::Text(b"join"), Arg::Number(ticket)];
+                    let mode = match wakeup.is_open && may_stand {
+                        true => Arg::Words(&join),
+                        false => Arg::Text(b"try"),
+                    };
+                    let args = [text, ttl, at, mode, Arg::Number(block.into())];
+                    let count = match block {
+                        1 if may_stand => 4,
+                        1 => 2,
+                        _ => 5,
+                    };
+                    packer.replicated(script, 3, &args[..count]);
                 }
                 Request::Extend { fence, reach, .. } => {
                     let fence = Arg::Number(fence);
@@ -108,8 +113,12 @@ impl Dialect for Native {
                     }
                 }
                 Request::Give { fence, .. } => {
-                    write_member(&mut member, mine, span, &wakeup(name).channel);
-                    packer.call(script, 3, &[text, Arg::Number(fence), Arg::Text(&member)]);
+                    let (mut digits, channel) = (itoa::Buffer::new(), wakeup(name).channel);
+                    let fence = Arg::Text(digits.format(fence).as_bytes());
+                    let (side, place) =
+                        ([Arg::Number(0), fence, fence, text], [span, Arg::Text(&channel)]);
+                    let args = [Arg::Words(&side), Arg::Words(&place)];
+                    packer.call(script, 3, &args[..if channel.is_empty() { 1 } else { 2 }]);
                 }
             }
         }
@@ -136,6 +145,9 @@ impl Dialect for Native {
             (Request::Extend { .. }, Value::Int(1)) => Ok((Reply::Extended, 0)),
             (Request::Extend { reach: Reach::Claim, .. }, Value::Int(server @ 1..)) => {
                 Ok((Reply::Extended, server.unsigned_abs()))
+            }
+            (Request::Take { .. }, Value::Array(parts)) => {
+                read_joined(&parts).ok_or_else(|| unreadable(format!("{parts:?}").as_bytes()))
             }
             (_, Value::BulkString(text)) => {
                 match self.0.guard.and_then(|guard| guard.read(&text)) {
@@ -199,6 +211,11 @@ fn read_taken(text: &[u8]) -> Option<Result<(Reply, u64), Error>> {
     }
     let mut number = || words.number();
     Some(Ok(match sign {
+        // The everyday take: its fence is the server's time.
+        b"0" => {
+            let fence = number().filter(|fence| (1..=MAX_FENCE).contains(fence))?;
+            (Reply::Granted { fence, block: 1 }, fence)
+        }
         b"G" => {
             let (fence, block, server) = (number()?, number()?, number()?);
             let known = (1..=MAX_FENCE).contains(&fence) && block > 0;
@@ -213,4 +230,15 @@ fn read_taken(text: &[u8]) -> Option<Result<(Reply, u64), Error>> {
         }
         _ => return None,
     }))
+}
+
+/// The same of quick_join.lua.
+fn read_joined(parts: &[Value]) -> Option<(Reply, u64)> {
+    let [Value::Int(left), Value::Int(rank), Value::BulkString(ticket)] = parts else {
+        return None;
+    };
+    let ticket = Words(Some(ticket)).number()?;
+    let free_in = Duration::from_millis(u64::try_from(*left).ok()?);
+    let rank = u32::try_from(*rank).ok()?;
+    Some((Reply::Busy { free_in, ticket, rank, ours: true }, ticket))
 }

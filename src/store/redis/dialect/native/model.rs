@@ -303,7 +303,7 @@ impl ModelServer {
             let first = run.now.max(*last + 1);
             *last = (first + BLOCK - 1).min(MAX_FENCE);
             let grant = Some((entry.token, first));
-            self.side = Some(Side { last: *last, grant, queued: !self.queue.is_empty() });
+            self.side = Some(Side { last: *last, grant, queued: true });
             let span = if self.flaws.full_ttl_at_hand_over {
                 entry.ttl
             } else {

@@ -1,6 +1,16 @@
--- Takes a lock for a token, or stands in its queue, behind quick_take.lua and hand_over.lua.
+-- Takes a lock for a token, or stands in its queue, behind quick_take.lua, quick_join.lua,
+-- lock.lua and hand_over.lua.
 
-local MAX_FENCE = 9007199254740991
+if type(holder) == 'table' then
+  return 'F it is of another type'
+end
+
+local now = time[1] * 1000000 + time[2]
+local place, fences = ARGV[3] or '', ARGV[5] or 1
+local member = place ~= '' and token .. ' ' .. place
+local earlier = string.match(ARGV[4] or '', '^join (%d+)$')
+
+local SIDE_TTL, MAX_FENCE = 100800000, 9007199254740991
 local queued, last, first, owner = false, 0, 0, '0'
 if stored then
   queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')
@@ -16,7 +26,7 @@ local function note(anybody, ...)
 end
 
 local function stand()
-  local ticket = ARGV[6] ~= '0' and ARGV[6] or redis.call('ZSCORE', queue, member)
+  local ticket = earlier ~= '0' and earlier or redis.call('ZSCORE', queue, member)
   if not ticket then
     local newest = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     ticket = newest and math.max(now, tonumber(newest) + 1) or now
@@ -37,7 +47,7 @@ if holder and holder ~= token then
   if left < 0 then
     return 'F it has no ttl'
   end
-  if mode == 'join' then
+  if earlier then
     if not queued then
       -- Written before the queue: a script that finds a 0 here does not look there.
       note(true, last, first, owner)
@@ -70,7 +80,7 @@ end
 local may_stand = member and queued
 if queued and not holder then
   redis.call('DEL', lock)
-  local ticket = mode == 'join' and stand() or nil
+  local ticket = earlier and stand() or nil
   local came, left
   came, last, queued, left = hand_over(now, last, member)
   if came == 'given' or came == 'some' then
@@ -83,8 +93,11 @@ if may_stand then
 end
 
 first = math.max(last + 1, now)
-last = math.min(first + tonumber(ARGV[4]) - 1, MAX_FENCE)
+last = math.min(first + tonumber(fences) - 1, MAX_FENCE)
 note(queued, last, first, token)
+if queued then
+  redis.pcall('PEXPIRE', queue, 300000)
+end
 if not holder then
   redis.call('SET', lock, token, 'PX', ttl)
 end

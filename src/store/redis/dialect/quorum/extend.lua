@@ -28,16 +28,16 @@ if mode == 'pass' and holder == token then
   end
   -- Attempt 0, here and below, so that a give of any attempt frees it.
   last = math.max(tonumber(last), tonumber(ARGV[4]))
-  redis.call('SET', side, string.format('%s %.0f 0 %s', queued, last, ARGV[5]), 'PX', 90000000)
+  redis.call('SET', side, string.format('%s %.0f 0 %s', queued, last, ARGV[5]), 'PX', 100800000)
   redis.call('SET', lock, ARGV[5], 'KEEPTTL')
 elseif holder ~= (mode == 'pass' and ARGV[5] or token) then
   return 0
 end
 
-if mode == 'refresh' and redis.call('PEXPIRE', side, 90000000) == 0 then
+if mode == 'refresh' and redis.call('PEXPIRE', side, 100800000) == 0 then
   -- The queue may have somebody in it, and no block is longer than this.
   local last = math.min(tonumber(ARGV[4]) + 1023, 9007199254740991)
-  redis.call('SET', side, string.format('1 %.0f 0 %s', last, token), 'PX', 90000000)
+  redis.call('SET', side, string.format('1 %.0f 0 %s', last, token), 'PX', 100800000)
 end
 if mode == 'set' or redis.call('PTTL', lock) < tonumber(ttl) then
   redis.call('PEXPIRE', lock, ttl)

@@ -22,6 +22,6 @@ end
 -- No block is longer than this. The fence stands for the attempt, so that a give of an earlier
 -- attempt leaves the lock, and a late copy of a take is granted nothing.
 last = math.max(tonumber(last), math.min(tonumber(ARGV[3]) + 1023, 9007199254740991))
-redis.call('SET', side, string.format('%s %.0f %.0f %s', queued, last, ARGV[3], token), 'PX', 90000000)
+redis.call('SET', side, string.format('%s %.0f %.0f %s', queued, last, ARGV[3], token), 'PX', 100800000)
 redis.call('SET', lock, token, 'PX', ARGV[2])
 return 1

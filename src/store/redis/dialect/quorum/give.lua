@@ -1,9 +1,10 @@
 -- Gives up a token on a node: its place in the queue, and the lock if it is the token's. Two waiters
 -- are told that it is free. Not guarded: a node that lost its data has to forget the token, too.
 --
--- ARGV[2]  the attempt: a lock that a later attempt was granted stays. 0 for any attempt
--- ARGV[3]  its member in the queue; empty where it cannot be there, or stays
--- ARGV[4]  1 to tell waiters "F <token> <lock's key>", else 0
+-- ARGV[1]  "0 <attempt> <attempt> <token>": a lock that a later attempt was granted stays. With 0,
+--          a lock of any attempt is given up
+-- ARGV[2]  0 not to tell waiters "F <token> <lock's key>"; else 1, or absent like what follows
+-- ARGV[3]  the client's channel; absent where it cannot be in the queue, or stays there
 --
 -- Replies  1 if the lock was the token's and is free; 0 if it was not, or a later attempt has it;
 --          after an error it was not freed
@@ -11,7 +12,6 @@
 -- Safe to send twice: a second copy finds nothing, or somebody else's token. A client without rights
 -- to the queue frees the lock all the same.
 
-local attempt, member = tonumber(ARGV[2]), ARGV[3]
 local mine = holder == token
 
 -- A side key that cannot be read is left alone, and the lock is given all the same.
@@ -28,10 +28,10 @@ end
 if mine then
   redis.call('DEL', lock)
 end
-if member ~= '' and queued ~= '0' then
-  redis.pcall('ZREM', queue, member)
+if ARGV[3] and queued ~= '0' then
+  redis.pcall('ZREM', queue, token .. ' 0 ' .. ARGV[3])
 end
-if not mine or ARGV[4] ~= '1' or queued == '0' then
+if not mine or ARGV[2] == '0' or queued == '0' then
   return mine and 1 or 0
 end
 
@@ -63,6 +63,6 @@ for _ = 1, MOST do
   end
 end
 if not anybody and queued then
-  redis.pcall('SET', side, string.format('0 %s %s %s', last, known, owner), 'PX', 90000000)
+  redis.pcall('SET', side, string.format('0 %s %s %s', last, known, owner), 'PX', 100800000)
 end
 return 1

@@ -14,7 +14,6 @@ use redis::Value;
 
 use super::{
     Arg, Batch, Dialect, Format, Packer, Script, Wakeup, Words, foreign, script, unreadable,
-    write_member,
 };
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
@@ -29,16 +28,25 @@ macro_rules! ballot {
     };
 }
 
-static TAKE: Script = ballot!("take.lua").leading(&GIVE);
+static TAKE: Script = script!(
+    "quick_take.lua",
+    "../guard.lua",
+    "../guarded.lua",
+    "line.lua",
+    "../lock.lua",
+    "take.lua"
+)
+.guarded()
+.leading(&GIVE);
 static RAISE: Script = ballot!("raise.lua");
 static EXTEND: Script = ballot!("extend.lua");
 static FILL: Script = ballot!("fill.lua");
-static GIVE: Script = script!("../lock.lua", "give.lua");
+static GIVE: Script = script!("quick_give.lua", "line.lua", "../lock.lua", "give.lua");
 
 pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
 
 /// One thing asked of a node, as docs/protocol.md says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::store) enum Ballot<'a> {
     /// `attempt` is the client's own clock in microseconds, and larger than in any ballot before,
     /// except those numbered by a clock too far ahead for any node.
@@ -159,27 +167,24 @@ impl Dialect for Quorum {
         wakeup: &dyn Fn(&[u8]) -> Wakeup<'e>,
     ) -> Batch<'a> {
         let mut packer = Packer::new(&self.0, ballots.len());
-        let (mut hex, mut member) = ([0; HEX], Vec::new());
+        let mut hex = [0; HEX];
         for ballot in ballots {
             let (script, name, token) = ballot.parts();
             packer.begin(name, ballot.request());
-            let mine = token.hex(&mut hex).as_bytes();
-            let text = Arg::Text(mine);
+            let text = Arg::Text(token.hex(&mut hex).as_bytes());
             let number = Arg::Number;
             match *ballot {
                 Ballot::Take { ttl, place, attempt, block, .. } => {
-                    let wakeup = wakeup(name);
-                    write_member(&mut member, mine, Duration::ZERO, &wakeup.channel);
-                    let (mode, ticket): (&[u8], u64) = match place {
-                        Place::Join(ticket) if wakeup.is_open && !member.is_empty() => {
-                            (b"join", ticket)
-                        }
-                        _ => (b"try", 0),
+                    let Wakeup { channel, is_open } = wakeup(name);
+                    let (count, ticket) = match place {
+                        _ if channel.is_empty() => (if block == 1 { 2 } else { 3 }, 0),
+                        Place::Join(ticket) if is_open => (5, ticket),
+                        _ => (4, 0),
                     };
-                    let (ttl, mode, place) = (millis(ttl), Arg::Text(mode), Arg::Text(&member));
-                    let numbers = [ttl, attempt, ticket, block.into()].map(number);
-                    let [ttl, attempt, ticket, block] = numbers;
-                    packer.replicated(script, 3, &[text, ttl, attempt, mode, place, ticket, block]);
+                    let line = line(attempt, text);
+                    let [ttl, block, ticket] = [millis(ttl), block.into(), ticket].map(number);
+                    let args = [Arg::Words(&line), ttl, block, Arg::Text(&channel), ticket];
+                    packer.replicated(script, 3, &args[..count]);
                 }
                 Ballot::Raise { attempt, fence, .. } => {
                     packer.replicated(script, 2, &[text, number(attempt), number(fence)]);
@@ -201,11 +206,17 @@ impl Dialect for Quorum {
                     packer.call(script, 2, &[text, number(millis(ttl)), number(fence)]);
                 }
                 Ballot::Give { attempt, leaves, tells, .. } => {
-                    let wakeup = wakeup(name);
-                    let channel: &[u8] = if leaves { &wakeup.channel } else { b"" };
-                    write_member(&mut member, mine, Duration::ZERO, channel);
-                    let (attempt, tells) = (number(attempt.unwrap_or(0)), number(tells.into()));
-                    packer.call(script, 3, &[text, attempt, Arg::Text(&member), tells]);
+                    let Wakeup { channel, .. } = wakeup(name);
+                    let count = if leaves && !channel.is_empty() {
+                        3
+                    } else if tells {
+                        1
+                    } else {
+                        2
+                    };
+                    let line = line(attempt.unwrap_or(0), text);
+                    let args = [Arg::Words(&line), number(tells.into()), Arg::Text(&channel)];
+                    packer.call(script, 3, &args[..count]);
                 }
             }
         }
@@ -221,6 +232,9 @@ impl Dialect for Quorum {
         let read = match (ballot, value) {
             (ballot, Value::ServerError(error)) => {
                 return Err(Failure::not_done(ballot.parts().0.explain(&error)));
+            }
+            (Ballot::Take { attempt, .. }, Value::Int(1)) if *attempt <= MAX_FENCE => {
+                Ok((Said::Granted { fence: *attempt }, 0))
             }
             (Ballot::Raise { .. }, Value::Int(1)) => Ok((Said::Raised, 0)),
             (Ballot::Extend { .. }, Value::Int(1)) => Ok((Said::Extended, 0)),
@@ -271,22 +285,26 @@ impl Quorum {
         }
         let mut words = Words(Some(text));
         Some(match words.word()? {
-            b"G" => {
-                let (fence, server) = (words.number()?, words.number()?);
-                let known = (1..=MAX_FENCE).contains(&fence);
-                Ok((Said::Granted { fence: known.then_some(fence)? }, server))
-            }
             b"B" => {
-                let (left, server, rank) = (words.number()?, words.number()?, words.number()?);
+                let (left, rank) = (words.number()?, words.number()?);
                 let (ticket, holder) = (words.number()?, hex(words.word()?)?);
                 let ours = words.number()? == 1;
                 let (free_in, rank) = (Duration::from_millis(left), u32::try_from(rank).ok()?);
-                Ok((Said::Busy { free_in, rank, ticket, holder, ours }, server))
+                Ok((Said::Busy { free_in, rank, ticket, holder, ours }, 0))
+            }
+            b"G" => {
+                let fence = words.number().filter(|fence| (1..=MAX_FENCE).contains(fence))?;
+                Ok((Said::Granted { fence }, 0))
             }
             b"F" => Err(foreign(&String::from_utf8_lossy(words.rest()))),
             _ => return None,
         })
     }
+}
+
+/// What the side key reads after an everyday take.
+fn line(attempt: u64, token: Arg<'_>) -> [Arg<'_>; 4] {
+    [Arg::Number(0), Arg::Number(attempt), Arg::Number(attempt), token]
 }
 
 fn hex(digits: &[u8]) -> Option<u64> {

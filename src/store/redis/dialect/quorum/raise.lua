@@ -25,6 +25,6 @@ if fence > 9007199254740991 then
 end
 if tonumber(last) < fence then
   local noted = string.format('%s %.0f %s %s', queued, fence, known, owner)
-  redis.call('SET', side, noted, 'PX', 90000000)
+  redis.call('SET', side, noted, 'PX', 100800000)
 end
 return 1

@@ -80,7 +80,7 @@ fn replies_stay_with_their_calls_when_all_are_sent_on() {
     let dialer = Arc::new(Dialer::new(&access, Greeting::default(), &[]).unwrap());
     let seed = Address::Tcp { host: "127.0.0.1".into(), port: ports[0] };
     let map = Arc::new(Map::new(dialer, &[seed], Pools::new(2)));
-    let cluster = Cluster::new(map, b"", Arc::new(NoGives), Arc::default());
+    let cluster = Cluster::new(map, Arc::new(NoGives), Arc::default());
     let token: Token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let extend = |name| Request::Extend {
         name,
@@ -92,7 +92,7 @@ fn replies_stay_with_their_calls_when_all_are_sent_on() {
     let requests = [extend(held.as_bytes()), extend(gone.as_bytes())];
     let batch = Native(Format::default()).pack(&requests, &|_| NO_WAKEUP);
     for _ in 0..2 {
-        let said = cluster.carry(Lane::Keeper, &batch, Deadline::after(Duration::from_secs(5)));
+        let said = cluster.carry_all(Lane::Keeper, &batch, Deadline::after(Duration::from_secs(5)));
         let values: Vec<_> = said.into_iter().map(|one| one.map(|heard| heard.value)).collect();
         let held_or_gone = [Value::Int(1), Value::Int(0)];
         assert!(values.iter().map(|value| value.as_ref().unwrap()).eq(&held_or_gone), "{values:?}");

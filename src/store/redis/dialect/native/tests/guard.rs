@@ -58,7 +58,7 @@ fn what_the_guard_costs_is_a_look_at_the_marker_and_the_time() {
     let (last, _) = granted(world.try_take(1));
     assert_eq!(world.give(1, last), Reply::Given);
     let mut fence = 0;
-    assert_eq!(world.calls_in(|| fence = granted(world.try_take(1)).0), 5 + 2);
+    assert_eq!(world.calls_in(|| fence = granted(world.try_take(1)).0), 4 + 2);
     // It hands the lock to nobody, so it needs no guard.
     assert_eq!(world.calls_in(|| assert_eq!(world.give(1, fence), Reply::Given)), 3);
 }

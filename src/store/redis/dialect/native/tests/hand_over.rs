@@ -101,15 +101,17 @@ fn what_is_in_the_queue_and_no_waiter_is_thrown_out() {
 #[test]
 fn a_hand_over_costs_the_same_commands_whatever_the_number_of_waiters() {
     let world = World::new();
+    world.stay_within_a_hundred_seconds();
     let mut listener = [2, 3, 4].map(|client| world.listen(client));
     let mut fence = crowd(&world, 2..5);
     let mut cost = Vec::new();
     for more in [0, 10_000] {
         let mut pipe = redis::pipe();
         pipe.cmd("PING").ignore();
+        let behind = world.time();
         for index in 0..more {
             let member = format!("{:032x} 1000 {}", index + 1000, channel(4));
-            pipe.zadd(QUEUE, member, 4_000_000_000_000_000u64 + index).ignore();
+            pipe.zadd(QUEUE, member, behind).ignore();
         }
         pipe.exec(&mut world.server.connection()).unwrap();
         let gives = world.calls_in(|| assert_eq!(world.give(1, fence), Reply::Given));
@@ -158,7 +160,32 @@ fn every_key_ends_by_itself_whatever_happened() {
     granted(world.try_take(9));
     world.assert_everything_ends();
     let (left, hour) = (world.number(&["PTTL", SIDE]), 3_600_000);
-    assert!(left > 25 * hour - 60_000 && left <= 25 * hour, "{left}");
+    assert!(left > 28 * hour - 60_000 && left <= 28 * hour, "{left}");
+}
+
+#[test]
+fn the_first_join_and_the_first_hand_over_in_a_hundred_seconds_keep_the_queue_alive() {
+    let world = World::new();
+    world.stay_within_a_hundred_seconds();
+    let _listener = [2, 3].map(|client| world.listen(client));
+    let fence = crowd(&world, 2..5);
+    let left = || world.number(&["PTTL", QUEUE]) > 200_000;
+    // As if the last grant had been so long ago.
+    for (age, is_kept) in [(0, false), (200_000_000, true)] {
+        let last = fence - age;
+        world.cmd(&["SET", SIDE, &format!("1 {last} {last} {}", token(1)), "PX", "7200000"]);
+        for join in [true, false] {
+            world.cmd(&["PEXPIRE", QUEUE, "100000"]);
+            if join {
+                world.give(9, 0);
+                world.ticket(9);
+            } else {
+                assert_eq!(world.give(1, last), Reply::Given);
+                world.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
+            }
+            assert_eq!(left(), is_kept, "{age}, {join}");
+        }
+    }
 }
 
 #[test]

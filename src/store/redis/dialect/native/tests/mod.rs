@@ -95,7 +95,7 @@ impl World {
     /// What is said to a batch of one call.
     pub(crate) fn carry(&self, batch: &Batch<'_>) -> Value {
         let deadline = Deadline::after(PATIENCE);
-        self.route.carry(Lane::Caller, batch, deadline).remove(0).unwrap().value
+        self.route.carry_all(Lane::Caller, batch, deadline).remove(0).unwrap().value
     }
 
     /// The server ends in some way and is started again; who asked it before has to connect again.
@@ -132,6 +132,13 @@ impl World {
     #[track_caller]
     pub(crate) fn try_take(&self, client: u32) -> Reply {
         self.ask(take(client, Place::Try, 1), client)
+    }
+
+    /// What follows, for 5 s, does not see the fences of another hundred seconds.
+    pub(crate) fn stay_within_a_hundred_seconds(&self) {
+        while self.time() % 100_000_000 > 95_000_000 {
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     #[track_caller]

@@ -41,8 +41,51 @@ fn a_give_that_may_tell_nobody_frees_the_lock_and_leaves_the_queue_as_it_is() {
     assert_eq!((world.queue(), world.side().map(|side| side.3)), (vec![2], Some(true)));
     let score = world.number(&["ZSCORE", QUEUE, &World::member(2)]);
     assert_eq!(score as u64, tickets[0]);
+    world.assert_everything_ends();
     // They find it by polling.
     granted(world.join(2, tickets[0]));
+}
+
+#[test]
+fn a_give_that_may_not_use_the_quick_commands_hands_over_all_the_same() {
+    let world = World::new();
+    let mut listener = [2, 3].map(|client| world.listen(client));
+    let (mut fence, _) = granted(world.try_take(1));
+    world.tickets(2..4);
+    for (client, missing) in [(1, "-zpopmin"), (2, "-setrange")] {
+        assert_eq!(restricted(&world, &[missing]).give(client, fence), Reply::Given);
+        fence = listener[client as usize - 1].heard_grant().0;
+        assert_eq!(world.holder(), Some(client + 1));
+        assert_eq!(world.side(), Some((fence + 63, client + 1, fence, true)));
+    }
+    world.assert_everything_ends();
+}
+
+#[test]
+fn a_give_that_may_not_look_at_the_queue_frees_a_lock_that_only_the_dead_wait_for() {
+    let world = World::new();
+    let (fence, _) = granted(world.try_take(1));
+    world.tickets(2..4);
+    assert_eq!(restricted(&world, &["-zrange"]).give(1, fence), Reply::Given);
+    assert_eq!(world.holder(), None);
+}
+
+#[test]
+fn a_give_that_may_not_set_the_lock_tells_nobody() {
+    let world = World::new();
+    let mut wakeup = world.listen(2);
+    let (fence, _) = granted(world.try_take(1));
+    let ticket = world.ticket(2);
+    for but in [&["-set", "(+set ~leasehold:*)"][..], &["-set"]] {
+        let weak = restricted(&world, but);
+        let refused = weak.try_ask(give(1, fence), open(&channel(1))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Permission, "{but:?}");
+        assert_eq!((wakeup.heard(), world.side().map(|side| side.3)), (vec![], Some(true)));
+        world.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
+        world.join(2, ticket);
+    }
+    assert_eq!(world.give(1, fence), Reply::Given);
+    wakeup.heard_grant();
 }
 
 #[test]
@@ -80,10 +123,39 @@ fn nobody_is_told_of_a_lock_that_may_not_be_set() {
     }
 }
 
+#[test]
+fn an_everyday_take_that_may_not_write_the_side_key_leaves_nothing() {
+    let world = World::new();
+    let (fence, _) = granted(world.try_take(1));
+    assert_eq!(world.give(1, fence), Reply::Given);
+    let side = world.side();
+    let weak = restricted(&world, &["-set", "-setrange", "(+set ~n)"]);
+    let refused = weak.try_ask(take(2, Place::Try, 1), NO_WAKEUP).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Permission);
+    assert!(refused.to_string().contains("SET: "), "{refused}");
+    assert_eq!((world.holder(), world.side()), (None, side));
+}
+
+#[test]
+fn a_client_that_may_set_and_not_set_a_range_takes_all_the_same() {
+    let world = World::new();
+    let weak = restricted(&world, &["-setrange"]);
+    let mut last = 0;
+    for _ in 0..3 {
+        let (fence, _) = granted(weak.try_take(1));
+        assert!(fence > last);
+        assert_eq!(world.side(), Some((fence, 1, fence, false)));
+        assert!(world.number(&["PTTL", SIDE]) > 100_000_000);
+        assert_eq!(weak.give(1, fence), Reply::Given);
+        last = fence;
+    }
+}
+
 const KEYS: [&str; 3] = ["~n", "~leasehold:{n}", "~leasehold:queue:{n}"];
-const COMMANDS: [&str; 8] =
-    ["+evalsha", "+script|load", "+time", "+get", "+set", "+pttl", "+pexpire", "+del"];
-const TO_WAIT: [&str; 6] = ["+zadd", "+zrem", "+zrange", "+zrank", "+zscore", "+publish"];
+const COMMANDS: [&str; 9] =
+    ["+evalsha", "+script|load", "+time", "+get", "+set", "+setrange", "+pttl", "+pexpire", "+del"];
+const TO_WAIT: [&str; 7] =
+    ["+zadd", "+zrem", "+zpopmin", "+zrange", "+zrank", "+zscore", "+publish"];
 
 #[test]
 fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
@@ -116,13 +188,24 @@ fn whoever_has_no_rights_to_queues_takes_and_gives_while_others_wait() {
 #[test]
 fn a_right_that_is_missing_to_join_is_named() {
     let world = World::new();
-    granted(world.try_take(1));
     for missing in ["zadd", "zrange", "zrank", "zscore", "pexpire"] {
+        world.cmd(&["FLUSHALL"]);
+        granted(world.try_take(1));
         let weak = restricted(&world, &[&format!("-{missing}")]);
         let refused = weak.try_ask(take(2, Place::Join(0), 1), open(&channel(2))).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Permission);
         assert!(refused.to_string().to_lowercase().contains(missing), "{missing}: {refused}");
-        world.give(2, 0);
+    }
+    // Nor is a right missing to those who come while others wait.
+    world.cmd(&["FLUSHALL"]);
+    granted(world.try_take(1));
+    world.ticket(3);
+    for missing in ["zadd", "zrange", "zrank"] {
+        world.cmd(&["DEL", QUEUE]);
+        let weak = restricted(&world, &[&format!("-{missing}")]);
+        let refused = weak.try_ask(take(2, Place::Join(0), 1), open(&channel(2))).unwrap_err();
+        assert!(refused.to_string().to_lowercase().contains(missing), "{missing}: {refused}");
+        world.assert_everything_ends();
     }
 }
 
@@ -169,6 +252,21 @@ fn a_server_short_of_memory_still_frees_and_hands_over() {
     let refused = world.try_ask(take(9, Place::Join(0), 1), open(&channel(9))).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
     assert_eq!((world.holder(), world.queue()), (None, vec![]));
+}
+
+#[test]
+fn a_try_that_takes_nothing_new_needs_no_memory() {
+    let world = World::new();
+    let mut wakeup = world.listen(2);
+    let first = granted(world.try_take(1));
+    world.ticket(2);
+    world.server.config_set("maxmemory", "1mb");
+    let tried = |client| world.try_ask(take(client, Place::Try, 1), NO_WAKEUP).unwrap().0;
+    assert!(matches!(tried(9), Reply::Busy { .. }));
+    assert_eq!(granted(tried(1)), first, "a second copy");
+    assert_eq!(world.give(1, first.0), Reply::Given);
+    let (fence, _) = wakeup.heard_grant();
+    assert_eq!(granted(tried(2)).0, fence, "what was handed over");
 }
 
 #[test]

@@ -115,13 +115,78 @@ fn a_join_of_a_free_lock_is_granted_and_touches_no_queue() {
             assert!(fence > last && block == 1);
             last = fence;
         });
-        // TIME, GET, GET, SET, SET; and where there is no side key, whether anybody waits.
+        // GET, TIME, GET, SET, SET; and where there is no side key, whether anybody waits.
         assert_eq!(calls, if round == 0 { 6 } else { 5 });
         // GET, GET, DEL.
         assert_eq!(world.calls_in(|| assert_eq!(world.give(1, last), Reply::Given)), 3);
         assert_eq!(world.side(), Some((last, 1, last, false)));
     }
     assert_eq!(world.cmd(&["KEYS", "*"]), world.cmd(&["KEYS", SIDE]));
+}
+
+#[test]
+fn the_everyday_fence_is_the_servers_time_whatever_its_digits() {
+    let world = World::new();
+    let mut last = granted(world.try_take(1)).0;
+    world.give(1, last);
+    // A tenth of all times have a microsecond of fewer digits.
+    for _ in 0..200 {
+        let before = world.time();
+        let (reply, server) = world.try_ask(take(1, Place::Try, 1), NO_WAKEUP).unwrap();
+        let (fence, block) = granted(reply);
+        assert!(fence > last && (before..=world.time()).contains(&fence), "{last} {fence}");
+        assert_eq!((fence, block, world.side()), (server, 1, Some((fence, 1, fence, false))));
+        // A second copy.
+        assert_eq!(granted(world.try_take(1)), (fence, 1));
+        assert_eq!(world.give(1, fence), Reply::Given);
+        last = fence;
+    }
+}
+
+#[test]
+fn the_everyday_take_of_a_lock_that_is_held_changes_nothing() {
+    let world = World::new();
+    let (fence, _) = granted(world.try_take(1));
+    assert_eq!(world.give(1, fence), Reply::Given);
+    let side = world.text(&["GET", SIDE]);
+    for theirs in [&["SET", "n", "theirs", "PX", "60000"][..], &["LPUSH", "n", "a list"]] {
+        world.cmd(theirs);
+        let kind = world.cmd(&["TYPE", "n"]);
+        let taken = world.try_ask(take(2, Place::Try, 1), NO_WAKEUP);
+        assert!(!matches!(taken, Ok((Reply::Granted { .. }, _))), "{taken:?}");
+        assert_eq!((world.cmd(&["TYPE", "n"]), world.text(&["GET", SIDE])), (kind, side.clone()));
+        world.cmd(&["DEL", "n"]);
+    }
+    let (later, _) = granted(world.try_take(2));
+    assert!(later > fence);
+}
+
+#[test]
+fn fences_grow_where_the_clock_is_behind_the_last_one() {
+    let world = World::new();
+    let ahead = world.time() + 3_600_000_000;
+    for last in [ahead, 1 << 52] {
+        world.cmd(&["SET", SIDE, &format!("0 {last} {last} {}", token(1)), "PX", "90000"]);
+        assert_eq!(granted(world.try_take(2)), (last + 1, 1));
+        assert_eq!(world.give(2, last + 1), Reply::Given);
+    }
+}
+
+#[test]
+fn a_side_key_of_the_last_ten_thousand_seconds_keeps_its_ttl_and_an_older_one_gets_it_anew() {
+    let (world, window) = (World::new(), 10_000_000_000);
+    for (age, is_kept) in [(0, true), (window, false), (10 * window, false), (100 * window, false)]
+    {
+        let last = world.time() - age;
+        let side = format!("0 {last} {last} {}", token(1));
+        world.cmd(&["SET", SIDE, &side, "PX", "7200000"]);
+        let (fence, _) = granted(world.try_take(2));
+        assert_eq!(world.side(), Some((fence, 2, fence, false)));
+        let left = world.number(&["PTTL", SIDE]);
+        assert_eq!(left <= 7_200_000, is_kept, "{left} ms, after {age} µs");
+        assert!(is_kept || left > 100_000_000, "{left} ms");
+        assert_eq!(world.give(2, fence), Reply::Given);
+    }
 }
 
 #[test]

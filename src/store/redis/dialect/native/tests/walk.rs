@@ -24,6 +24,20 @@ fn the_model_and_a_server_say_the_same() {
 }
 
 #[test]
+fn the_model_and_a_server_say_the_same_where_nobody_waits() {
+    for seed in 0..6 {
+        Walk { is_everyday: true, ..Walk::timed(seed) }.go(400).unwrap();
+    }
+}
+
+#[test]
+fn the_model_and_a_server_say_the_same_where_fences_are_its_time() {
+    for seed in 0..12 {
+        Walk::timed(seed).go(400).unwrap();
+    }
+}
+
+#[test]
 fn a_model_that_is_wrong_on_purpose_is_found_out() {
     let none = Flaws::default();
     for flaws in [
@@ -39,6 +53,10 @@ struct Walk {
     world: World,
     model: ModelServer,
     random: Jitter,
+    /// Nobody waits.
+    is_everyday: bool,
+    /// Fences are the server's time, which is not told by everything.
+    is_timed: bool,
     listener: Vec<Option<Listener>>,
     /// What each token was last told: its ticket, and its first fence and their number.
     tickets: Vec<u64>,
@@ -57,10 +75,22 @@ impl Walk {
             world,
             model,
             random: Jitter::seeded(seed),
+            is_everyday: false,
+            is_timed: false,
             listener: (0..CHANNELS).map(|_| None).collect(),
             tickets: vec![0; TOKENS as usize],
             grants: vec![(0, 0); TOKENS as usize],
         }
+    }
+
+    fn timed(seed: u64) -> Walk {
+        let mut walk = Walk::new(seed, Flaws::default());
+        let last = walk.world.time();
+        let side = format!("0 {last} {last} {}", token(0));
+        walk.world.cmd(&["SET", SIDE, &side, "PX", "90000000"]);
+        let grant = Some((token(0), last));
+        walk.model.side = Some(Side { last, grant, queued: false });
+        Walk { is_timed: true, ..walk }
     }
 
     fn go(mut self, steps: u32) -> Result<(), String> {
@@ -84,6 +114,10 @@ impl Walk {
         // To which a lock is passed on: nobody ever waited under it.
         let passed = super::token(TOKENS + client % 2);
         let request = match self.below(16) {
+            0..=4 if self.is_everyday => {
+                let block = block.saturating_sub(1).max(1);
+                Request::Take { name, token, ttl, place: Place::Try, block }
+            }
             0..=4 => {
                 let ticket = match self.below(3) {
                     0 => 0,
@@ -202,6 +236,14 @@ impl Walk {
         let (last, owner, first, queued) = self.world.side().unwrap();
         let grant = (first > 0).then(|| (token(owner), first));
         let side = Some(Side { last, grant, queued });
+        if let (true, Some(real), Some(model)) = (self.is_timed, &side, &mut self.model.side) {
+            // A waiter that is gone was reserved fences for, at a time that nobody tells.
+            let near = real.last.abs_diff(model.last) < BLUR;
+            let same = real.grant.map(|grant| grant.0) == model.grant.map(|grant| grant.0);
+            if near && same && real.queued == model.queued {
+                model.clone_from(real);
+            }
+        }
         let members: Vec<(String, u64)> =
             redis::from_redis_value(self.world.cmd(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]))
                 .unwrap();

@@ -116,3 +116,34 @@ fn a_node_short_of_memory_grants_nothing_new_and_still_extends_and_gives() {
     let refused = node.try_ask(take(2, Place::Join(0), 2000), open(&channel(2))).unwrap_err();
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::OutOfMemory, None));
 }
+
+#[test]
+fn an_everyday_take_that_may_not_write_all_of_it_leaves_nothing() {
+    let node = Node::new();
+    let first = node.time() / 100_000_000 * 100_000_000;
+    granted(node.take(1, first));
+    node.expire();
+    let keys = ["~n", "%R~leasehold:{n}", "~leasehold:queue:{n}", "~leasehold:marker"];
+    for (rights, kind) in [
+        ([&keys[..], &COMMANDS, &["+setrange"]].concat(), Some(ErrorKind::Permission)),
+        ([&KEYS[..], &COMMANDS].concat(), None),
+        ([&KEYS[..], &COMMANDS, &["+setrange"]].concat(), None),
+    ] {
+        let user = clerk(&node, &rights);
+        let before = node.side();
+        let asked = user.try_ask(take(2, Place::Try, first + 1), NO_WAKEUP);
+        assert_eq!(asked.as_ref().err().map(Error::kind), kind, "{asked:?}");
+        match asked {
+            Ok((said, _)) => {
+                assert_eq!((granted(said), node.holder()), (first + 1, Some(2)));
+                assert_eq!(node.give(2, Some(first + 1)), Said::Given);
+                node.cmd(&["SET", SIDE, &format!("0 {first} {first} {}", token(1)), "PX", "90000"]);
+            }
+            Err(_) => assert_eq!((node.holder(), node.side()), (None, before)),
+        }
+    }
+    node.server.config_set("maxmemory", "1mb");
+    let refused = node.try_ask(take(2, Place::Try, first + 1), NO_WAKEUP).unwrap_err();
+    assert_eq!((refused.kind(), node.holder()), (ErrorKind::OutOfMemory, None));
+    assert_eq!(node.side(), Some((false, first, first, 1)));
+}

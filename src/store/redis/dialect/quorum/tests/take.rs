@@ -32,16 +32,18 @@ impl Node {
 }
 
 #[test]
-fn a_reply_says_the_servers_time_and_the_lock_has_its_whole_ttl() {
+fn a_lock_has_its_whole_ttl_whoever_had_it_before() {
     let node = Node::new();
-    let before = node.time();
-    let (said, now) = node.try_ask(take(1, Place::Try, 5), NO_WAKEUP).unwrap();
-    assert_eq!(granted(said), 5);
-    assert!(now >= before && now <= node.time());
-    let left = node.number(&["PTTL", "n"]);
-    assert!(left > 500_000 && left <= 600_000, "{left}");
-    let (said, later) = node.try_ask(take(2, Place::Try, 6), NO_WAKEUP).unwrap();
-    assert!(later >= now && busy(said).0 > TTL / 2);
+    let now = node.time();
+    for (attempt, is_everyday) in [(5, false), (now, false), (after(now), true)] {
+        let (said, calls) = node.timed(take(1, Place::Try, attempt));
+        assert_eq!((granted(said), calls == EVERYDAY), (attempt, is_everyday));
+        let left = node.number(&["PTTL", "n"]);
+        assert!(left > 500_000 && left <= 600_000, "{left}");
+        let (said, _) = node.try_ask(take(2, Place::Try, attempt + 1), NO_WAKEUP).unwrap();
+        assert!(busy(said).0 > TTL / 2);
+        node.expire();
+    }
 }
 
 #[test]
@@ -237,15 +239,107 @@ fn holders_are_told_apart_the_same_way_on_every_node() {
     }
 }
 
+/// GET, the marker, SET, SETRANGE.
+const EVERYDAY: u64 = 4;
+
+/// A later number of the same hundred seconds, or the first of the next ones.
+fn after(number: u64) -> u64 {
+    let next = number + 7;
+    if next / 100_000_000 == number / 100_000_000 { next } else { next + 7 }
+}
+
+impl Node {
+    /// What it says, and how many commands that took.
+    fn timed(&self, ballot: Ballot<'_>) -> (Said, u64) {
+        let mut said = None;
+        let calls = self.calls_in(|| said = Some(self.try_ask(ballot, NO_WAKEUP).unwrap().0));
+        (said.unwrap(), calls)
+    }
+
+    /// Its side key is as after a grant, and lasts for a minute.
+    fn side_is(&self, queued: u8, last: u64, attempt: u64) {
+        let side = format!("{queued} {last} {attempt} {}", token(9));
+        self.cmd(&["SET", SIDE, &side, "PX", "60000"]);
+    }
+
+    fn lasts(&self) -> bool {
+        self.number(&["PTTL", SIDE]) > 60_000
+    }
+}
+
 #[test]
 fn a_cycle_that_nobody_waits_for_costs_few_commands() {
     let node = Node::new();
-    granted(node.take(1, 1000));
-    node.give(1, Some(1000));
-    // TIME, the marker, GET, GET, SET, SET.
-    assert_eq!(node.calls_in(|| assert_eq!(granted(node.take(1, 1001)), 1001)), 6);
-    // GET, GET, DEL.
-    assert_eq!(node.calls_in(|| assert_eq!(node.give(1, Some(1001)), Said::Given)), 3);
+    let first = node.time() / 100_000_000 * 100_000_000;
+    granted(node.take(1, first));
+    assert_eq!(node.give(1, Some(first)), Said::Given);
+    for attempt in first + 1..first + 4 {
+        let (said, calls) = node.timed(take(1, Place::Try, attempt));
+        assert_eq!((granted(said), calls), (attempt, EVERYDAY));
+        assert_eq!(node.side(), Some((false, attempt, attempt, 1)));
+        // A second copy is told the same, and one after the give takes nothing.
+        assert_eq!(granted(node.take(1, attempt)), attempt);
+        // GET, GET, DEL.
+        assert_eq!(node.calls_in(|| assert_eq!(node.give(1, Some(attempt)), Said::Given)), 3);
+        busy(node.take(1, attempt));
+        assert_eq!(node.holder(), None);
+    }
+    node.assert_ends();
+}
+
+#[test]
+fn what_is_not_everyday_is_looked_at_closely() {
+    let node = Node::new();
+    let block = node.time() / 100_000_000 * 100_000_000;
+    let near = block + 50_000_000;
+    let marker = node.marker().unwrap();
+    let is_everyday = |attempt, fence| {
+        let (said, calls) = node.timed(take(1, Place::Try, attempt));
+        assert_eq!((granted(said), node.holder()), (fence, Some(1)));
+        node.expire();
+        calls == EVERYDAY
+    };
+    node.side_is(0, near, near);
+    assert!(is_everyday(near + 1, near + 1) && !node.lasts());
+    node.side_is(0, near + 1023, near);
+    assert!(is_everyday(near + 1024, near + 1024) && !node.lasts());
+    // The numbers of another hundred seconds, those that are not larger, and shorter ones.
+    for (last, attempt, fence) in [
+        (near, block + 100_000_000, block + 100_000_000),
+        (block - 1, block, block),
+        (near, near, near + 1),
+        (near, near - 1, near + 1),
+        (near, near / 10 + 100, near + 1),
+        (near / 10, near, near),
+        (near / 10, near / 10 + 1, near / 10 + 1),
+    ] {
+        node.side_is(0, last, last);
+        assert!(!is_everyday(attempt, fence) && node.lasts(), "{last} {attempt}");
+    }
+    node.side_is(1, near, near);
+    assert!(!is_everyday(near + 1, near + 1) && node.lasts());
+    // Others that the server was declared for, and a quarantine that is over.
+    for marker in [format!("{} 0 600001", marker.0), format!("{} {} 600000", marker.0, near - HOUR)]
+    {
+        node.cmd(&["SET", MARKER, &marker]);
+        node.side_is(0, near, near);
+        assert!(!is_everyday(near + 1, near + 1) && node.lasts(), "{marker}");
+    }
+    node.cmd(&["SET", MARKER, &format!("{:040x} 0 600000", 7)]);
+    node.side_is(0, near, near);
+    let (said, _) = node.timed(take(1, Place::Try, near + 1));
+    assert!(matches!(said, Said::Quarantined { .. }) && node.holder().is_none());
+}
+
+#[test]
+fn a_number_too_far_ahead_is_let_in_only_beside_one_that_was() {
+    let node = Node::new();
+    let far = (node.time() + 2 * HOUR) / 100_000_000 * 100_000_000;
+    node.side_is(0, far, far);
+    assert_eq!(granted(node.take(1, far + 1)), far + 1);
+    node.expire();
+    assert!(node.try_ask(take(1, Place::Try, far + 100_000_000), NO_WAKEUP).is_err());
+    assert!(node.holder().is_none());
 }
 
 #[test]

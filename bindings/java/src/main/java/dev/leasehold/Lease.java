@@ -181,13 +181,10 @@ public final class Lease implements AutoCloseable {
             return;
         }
         watch.clean();
-        boolean reliable = Native.isValid(lease);
         try {
-            Native.release(lease);
+            Native.closeLease(lease);
         } catch (LeaseholdException e) {
-            if (!reliable) {
-                throw new LeaseLostException("the lease was over before it was released: " + e.getMessage(), e);
-            }
+            throw new LeaseLostException("the lease was over before it was released: " + e.getMessage(), e);
         } finally {
             Reference.reachabilityFence(this);
         }

@@ -88,6 +88,8 @@ final class Native {
 
     static native void release(long lease);
 
+    static native void closeLease(long lease);
+
     static native void letExpire(long lease);
 
     static native void letExpireIn(long lease, long afterMs);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Identity, Outcome, Owed, Reply, Request, ServerId};
+use super::{Failure, Identity, Outcome, Owed, Reply, Request, ServerId};
 use crate::clock::{Deadline, Moment};
 use crate::error::ErrorKind;
 use crate::sync::{AtomicUsize, Mutex};
@@ -173,7 +173,9 @@ impl Outbox {
     }
 
     pub(crate) fn has_undone(&self, name: &[u8]) -> bool {
-        let is_it = |entry: &Entry| entry.is_undone && *entry.owed.identity.name == *name;
+        let is_it = |entry: &Entry| {
+            entry.is_undone && !entry.is_answered && *entry.owed.identity.name == *name
+        };
         !self.is_empty() && self.list.lock().gives.iter().any(is_it)
     }
 
@@ -340,6 +342,9 @@ impl List {
             entry.on = None;
         }
         let is_given = matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
+        // What went out behind this copy found the lock taken, whatever another copy does.
+        entry.is_undone = matches!(outcome, Err(Failure { sent: None, error })
+            if error.is_retriable() && (on.is_some() || error.kind() == ErrorKind::Unavailable));
         if !is_given && entry.copies > 0 {
             // Another copy may have done it.
             entry.is_answered |= outcome.is_ok();
@@ -354,9 +359,6 @@ impl List {
                 entry.concern != Concern::Doubt || self.is_closing
             }
             Err(failure) => {
-                let is_not_done = failure.sent.is_none() && failure.error.is_retriable();
-                let not_now = failure.error.kind() == ErrorKind::Unavailable;
-                entry.is_undone = is_not_done && (on.is_some() || not_now);
                 if !entry.is_undone {
                     told = Some(failure.sent.is_some());
                 }

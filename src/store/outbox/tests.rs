@@ -81,6 +81,22 @@ fn of_several_copies_any_may_have_done_it() {
 }
 
 #[test]
+fn a_copy_that_was_not_done_counts_though_the_keeper_has_sent_another() {
+    let (outbox, not_done) = (Outbox::default(), failed(ErrorKind::Unavailable, None));
+    let give = dropped(&outbox, "a", 1);
+    outbox.answered(give, Some(ONE), &not_done);
+    assert_eq!(outbox.take_due(Moment::now(), 10).len(), 1);
+    assert_eq!(in_front(&outbox, "a", TWO).len(), 1);
+    outbox.answered(give, Some(TWO), &not_done);
+    assert!(outbox.has_undone(b"a"), "the take behind it is to be repeated");
+    assert_eq!(in_front(&outbox, "a", TWO).len(), 1);
+    // Once a copy was answered, none stands in front of a take, and none would be repeated for it.
+    outbox.answered(give, None, &said(Reply::NotMine));
+    outbox.answered(give, Some(TWO), &not_done);
+    assert!(!outbox.has_undone(b"a"));
+}
+
+#[test]
 fn a_release_that_came_too_late_is_told_once_and_one_that_was_lost_is_sent_again() {
     let outbox = Outbox::default();
     let give = dropped(&outbox, "a", 1);

@@ -39,7 +39,7 @@ pub use process::Process;
 pub use proxy::{Babble, End, Mode, Proxy};
 pub use sentinel::{Election, Elections, SentinelBuilder, SentinelGroup};
 pub use server::{KeptFile, Server, ServerBuilder};
-pub use wait::{STALL, Stopwatch, eventually, unless_starved, within};
+pub use wait::{STALL, Stopwatch, eventually, eventually_some, unless_starved, within};
 pub use watch::Watch;
 
 #[cfg(test)]

@@ -49,13 +49,13 @@ def test_a_server_that_sleeps(own_server: Server, name: str, until: Until) -> No
 def test_a_block_ends_at_once_when_the_server_sleeps_and_the_lease_is_valid(
     own_server: Server, name: str
 ) -> None:
-    client = leasehold.connect(own_server.url, io_timeout=0.3)
+    client = leasehold.connect(own_server.url, io_timeout=5)
     events = client.events()
     try:
         with client.lock(name, ttl=30) as lease:
             own_server.fall_asleep()
             start = time.monotonic()
-        assert time.monotonic() - start < 0.25
+        assert time.monotonic() - start < 4
         event = events.next(wait=20)
         assert event is not None
         assert (event.kind, event.fence) == (EventKind.RELEASED_LATE, lease.fence)

@@ -44,7 +44,7 @@ all: $(BUILD)/$(SHARED)
 # with Rust's own library goes too: tools with an older LLVM plugin do not get past it.
 $(BUILD)/$(SHARED): Makefile Cargo.toml Cargo.lock $(BUILD)/features build.rs $(shell find build src -type f)
 	@$(need_rust)
-	$(CARGO) rustc --locked --release --lib --no-default-features --features "capi,$(FEATURES)" \
+	$(CARGO) rustc --locked --release --lib --features "capi,$(FEATURES)" \
 		--target-dir "$(CARGO_DIR)" --crate-type cdylib,staticlib -- \
 		--print native-static-libs="$(CARGO_OUT)/native-static-libs"
 	cp "$(CARGO_OUT)/$(LINK)" $(BUILD)/$(LINK).new

@@ -4,8 +4,8 @@
 //! named after the request; the others find it taken and are turned away at once. Afterwards the
 //! lock is left to run out, so that a late duplicate is turned away too.
 //!
-//! `cargo run --example duplicate_request` uses the store that `LEASEHOLD_URL` names, or else the
-//! embedded one.
+//! `cargo run --features sqlite --example duplicate_request` uses the store that `LEASEHOLD_URL`
+//! names, or else the embedded one.
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};

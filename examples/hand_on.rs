@@ -4,8 +4,8 @@
 //! them. From then on it is the worker's lease: relied on from its first successful `extend`,
 //! renewed by the worker's client, and released by the worker.
 //!
-//! `cargo run --example hand_on` starts the worker as a process of its own. It uses the store that
-//! `LEASEHOLD_URL` names, or else the embedded one.
+//! `cargo run --features sqlite --example hand_on` starts the worker as a process of its own. It
+//! uses the store that `LEASEHOLD_URL` names, or else the embedded one.
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};

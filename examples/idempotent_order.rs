@@ -4,8 +4,8 @@
 //! the table: it remembers the result, so that a repetition finds it; and it remembers the largest
 //! fence, so that a server that slept through the end of its lease cannot write any more.
 //!
-//! `cargo run --example idempotent_order` uses the store that `LEASEHOLD_URL` names, or else the
-//! embedded one.
+//! `cargo run --features sqlite --example idempotent_order` uses the store that `LEASEHOLD_URL`
+//! names, or else the embedded one.
 
 use std::collections::HashMap;
 use std::error::Error;

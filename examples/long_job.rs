@@ -5,8 +5,8 @@
 //! does not keep the lock for ever. The job watches the events of its client and stops in order
 //! when it hears `AtRisk`.
 //!
-//! `cargo run --example long_job` uses the store that `LEASEHOLD_URL` names, or else the embedded
-//! one.
+//! `cargo run --features sqlite --example long_job` uses the store that `LEASEHOLD_URL` names, or
+//! else the embedded one.
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};

@@ -3,8 +3,8 @@
 //! Every node has the same timetable and tries the same lock. The one that gets it runs the job
 //! and leaves the lock taken until the interval is over, even if the node goes away meanwhile.
 //!
-//! `cargo run --example one_node` starts its nodes as processes of their own. It uses the store
-//! that `LEASEHOLD_URL` names, or else the embedded one.
+//! `cargo run --features sqlite --example one_node` starts its nodes as processes of their own. It
+//! uses the store that `LEASEHOLD_URL` names, or else the embedded one.
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};

@@ -1,8 +1,8 @@
 //! The short story: take a lock, prove to the resource that you are the latest holder, give it
 //! back.
 //!
-//! `cargo run --example story` uses the store that `LEASEHOLD_URL` names, or else the embedded
-//! one.
+//! `cargo run --features sqlite --example story` uses the store that `LEASEHOLD_URL` names, or
+//! else the embedded one.
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};

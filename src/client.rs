@@ -53,7 +53,7 @@ impl Client {
         Client::with_config(Config::from_url(url)?)
     }
 
-    /// Opens the store that `LEASEHOLD_URL` names, or else the embedded one.
+    /// Opens the store that `LEASEHOLD_URL` names, or else the embedded one (feature `sqlite`).
     ///
     /// # Errors
     /// As for [`open`](Client::open).

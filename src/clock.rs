@@ -1,4 +1,4 @@
-//! The one clock that leases are measured by: CLOCK_BOOTTIME.
+//! The one clock that leases are measured by: CLOCK_BOOTTIME, and its like on macOS.
 //!
 //! `std::time::Instant` stops while the machine is suspended; a lease does not. Everything that
 //! decides whether a lease is still valid is therefore a [`Moment`] on the clock that goes on.
@@ -23,9 +23,15 @@ impl Moment {
     pub(crate) fn now() -> Moment {
         use nix::time::{ClockId, clock_gettime};
 
+        #[cfg(target_os = "linux")]
+        const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+        // There it goes on while the machine sleeps, and no adjustment of the time moves it.
+        #[cfg(target_os = "macos")]
+        const CLOCK: ClockId = ClockId::from_raw(libc::CLOCK_MONOTONIC_RAW);
+
         // Cannot fail on Linux since 2.6.39. If it did, the far end of time makes every lease
         // invalid, which is the safe answer.
-        clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Moment::NEVER, |now| {
+        clock_gettime(CLOCK).map_or(Moment::NEVER, |now| {
             Moment(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
         })
     }

@@ -13,11 +13,9 @@
 mod thread;
 
 use std::mem::ManuallyDrop;
-use std::num::NonZero;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 use once_cell::race::OnceBox;
 
 #[cfg(not(all(test, shuttle)))]
@@ -115,18 +113,25 @@ impl OneProcess {
     }
 }
 
-const PAGE: NonZero<usize> = NonZero::new(4096).unwrap();
-
-/// The page that is wiped to zero in a child; none before Linux 4.14, where the process id is asked
-/// for each time.
+/// The page that is wiped to zero in a child; none on macOS and before Linux 4.14, where the process
+/// id is asked for each time.
 fn witness() -> Option<&'static AtomicU64> {
     // Not a OnceLock: a child that is forked while another thread is in it would wait for ever.
     static WITNESS: OnceBox<Option<&'static AtomicU64>> = OnceBox::new();
     *WITNESS.get_or_init(|| Box::new(make_page()))
 }
 
+#[cfg(not(target_os = "linux"))]
+fn make_page() -> Option<&'static AtomicU64> {
+    None
+}
+
+#[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn make_page() -> Option<&'static AtomicU64> {
+    use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
+
+    const PAGE: std::num::NonZero<usize> = std::num::NonZero::new(4096).unwrap();
     let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a new private anonymous mapping touches no existing memory. It is page-aligned (so
     // aligned for AtomicU64), starts as zeros (a valid AtomicU64) and is

@@ -65,9 +65,9 @@
 //!
 //! # Features
 //!
-//! - `sqlite`, on by default: the embedded store. Needs a C compiler.
+//! - `sqlite`: the embedded store. Needs a C compiler, and no other crate that brings an SQLite.
 //! - `tls`: `rediss://` URLs.
-//! - `cli`: the command `leasehold`.
+//! - `cli`: the command `leasehold`, with `sqlite`.
 //! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!
 //! `docs/promises.md` has the promises, what they rest on, and the limits; `docs/operating.md` has the

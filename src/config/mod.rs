@@ -116,15 +116,22 @@ impl Config {
         url::parse(&urls.iter().map(U::as_ref).collect::<Vec<_>>())
     }
 
-    /// Does as the shell does: takes the URL from `LEASEHOLD_URL`, or else the embedded store.
+    /// Does as the shell does: takes the URL from `LEASEHOLD_URL`, or else the embedded store
+    /// (feature `sqlite`).
     ///
     /// # Errors
-    /// [`ErrorKind::BadArgument`]: the variable holds no URL that can be read, or there is no
-    /// place for an embedded store.
+    /// [`ErrorKind::BadArgument`]: the variable holds no URL that can be read; or there is none, and
+    /// no place for an embedded store or no feature `sqlite`.
     pub fn from_env() -> Result<Config, Error> {
         match std::env::var(URL_VARIABLE) {
             Ok(url) if !url.is_empty() => Config::from_url(&url),
-            Ok(_) | Err(std::env::VarError::NotPresent) => Config::from_url("sqlite:"),
+            Ok(_) | Err(std::env::VarError::NotPresent) if cfg!(feature = "sqlite") => {
+                Config::from_url("sqlite:")
+            }
+            Ok(_) | Err(std::env::VarError::NotPresent) => Err(bad(format!(
+                "no store is named: set {URL_VARIABLE}, as in redis://127.0.0.1, or build leasehold \
+                 with its feature 'sqlite' to have the locks in a file"
+            ))),
             Err(_) => Err(bad(format!("the variable {URL_VARIABLE} is not text"))),
         }
     }

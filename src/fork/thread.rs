@@ -52,7 +52,15 @@ impl Thread {
         let work = move || {
             OURS.set(true);
             // SAFETY: this very thread, and a string that ends with zero.
-            unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
+            #[cfg(target_os = "linux")]
+            unsafe {
+                libc::pthread_setname_np(libc::pthread_self(), name.as_ptr())
+            };
+            // SAFETY: the same; there, a thread names no other one.
+            #[cfg(target_os = "macos")]
+            unsafe {
+                libc::pthread_setname_np(name.as_ptr())
+            };
             work();
         };
         let work: *mut Work = Box::into_raw(Box::new(Box::new(work)));

@@ -7,6 +7,11 @@ pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
+#[cfg(all(feature = "sqlite", not(target_os = "linux")))]
+compile_error!(
+    "leasehold's feature 'sqlite' needs Linux: what tells of disks and restarts is there only"
+);
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -29,8 +29,8 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
         StoreConfig::Sqlite(file_path(parts.body)?.map_or_else(embedded_path, Ok)?)
     } else {
         return Err(bad(
-            "sqlite needs leasehold built with its feature 'sqlite'; for Redis give a \
-             URL such as redis://127.0.0.1",
+            "sqlite needs leasehold built with its feature 'sqlite'; for Redis give a URL such as \
+             redis://127.0.0.1",
         ));
     };
     parts.settle(Config::new(store))

@@ -3,8 +3,9 @@
 import os
 import socket
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Optional
+from typing import Iterator, List, Optional
 
 #: Starts servers.
 KIT = os.environ.get("LEASEHOLD_KIT") or str(Path(__file__).parents[3] / "tests/kit/run")
@@ -18,6 +19,18 @@ def exchange(port: int, *words: str, timeout: float = 5.0) -> bytes:
         text += b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
         connection.sendall(text)
         return connection.recv(65536)
+
+
+@contextmanager
+def group(kind: str) -> Iterator[List[int]]:
+    """The ports of a Cluster, or of a group with its Sentinels behind its servers."""
+    kit = subprocess.Popen([KIT, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert kit.stdout is not None
+    try:
+        _, ports = kit.stdout.readline().split()
+        yield [int(port) for port in ports.split("=")[1].split(",")]
+    finally:
+        kit.communicate("stop\n")
 
 
 class Server:

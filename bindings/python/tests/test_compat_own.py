@@ -3,15 +3,17 @@
 import inspect
 import ssl
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.cluster
 import redis.exceptions
 import redis.lock
+import redis.sentinel
 from conftest import Run, Until
-from server import Server
+from server import Server, group
 
 import leasehold
 import leasehold.compat
@@ -197,6 +199,119 @@ def test_a_connection_of_ones_own_is_refused() -> None:
         leasehold.compat.Lock(redis.Redis(connection_pool=pool), "name")
 
 
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[Any]:
+    with group("sentinel") as ports:
+        yield [("127.0.0.1", port) for port in ports[-3:]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator["redis.RedisCluster"]:
+    with group("cluster") as ports, redis.RedisCluster("127.0.0.1", ports[0]) as client:
+        yield client
+
+
+#: Redis-py has no types for it.
+sentinel_of: Any = redis.sentinel.Sentinel
+
+
+def use(client: Any, name: str) -> None:
+    """A lock of ours beside one of redis-py."""
+    lock: Any = client.lock(name, timeout=5, lock_class=leasehold.compat.Lock)
+    with lock:
+        assert client.get(name) == lock.local.token and lock.extend(5)
+        assert not client.lock(name, timeout=5).acquire(blocking=False)
+    with client.lock(name, timeout=5):
+        assert not lock.acquire(blocking=False)
+    with lock:
+        client.delete(name)
+        with pytest.raises(leasehold.compat.LockNotOwnedError):
+            lock.release()
+        assert lock.acquire(blocking=False)
+    assert lock.acquire(token="mine") and client.get(name) == b"mine"
+    lock.release()
+
+
+def test_the_master_that_sentinels_name(sentinels: Any, name: str) -> None:
+    manager = sentinel_of(sentinels)
+    use(manager.master_for("mymaster"), name)
+    with pytest.raises(TypeError, match="master_for"):
+        leasehold.compat.Lock(manager.slave_for("mymaster"), name)
+
+
+def test_a_cluster(cluster: "redis.RedisCluster") -> None:
+    for name in ["a", "b", "c", "{d}e"]:
+        use(cluster, name)
+
+
+def test_where_sentinels_are_and_what_they_are_told() -> None:
+    from leasehold.compat._clients import url_of
+
+    def made(sentinel: Any = None, **options: Any) -> str:
+        given = sentinel_of([("h", 1), ("::1", 2)], sentinel_kwargs=sentinel, **options)
+        url = url_of(given.master_for("a b").connection_pool)
+        leasehold.connect(url).close()  # It is one that Leasehold can read.
+        return url
+
+    assert made() == "redis+sentinel://h:1,[::1]:2/a%20b/0"
+    assert made(db=3, password="p@") == "redis+sentinel://:p%40@h:1,[::1]:2/a%20b/3"
+    told = {"username": "u", "password": "x"}
+    expected = "redis+sentinel://h:1,[::1]:2/a%20b/0?sentinel_user=u&sentinel_password=x"
+    assert made(told) == expected
+    assert made(ssl=True) == "rediss+sentinel://h:1,[::1]:2/a%20b/0?sentinel_tls=no"
+    assert made({"ssl": True}, ssl=True) == "rediss+sentinel://h:1,[::1]:2/a%20b/0"
+    cases: List[Tuple[Any, Dict[str, Any], str]] = [
+        ({"ssl": True}, {}, "speak TLS"),
+        ({"ssl": True, "ssl_ca_certs": "/ca"}, {"ssl": True}, "different certificates"),
+        ({"credential_provider": 1}, {}, "credential_provider"),
+        ({}, {"min_other_sentinels": 1}, "min_other_sentinels"),
+        ({}, {"force_master_ip": "10.0.0.1"}, "force_master_ip"),
+        ({}, {"ssl": True, "ssl_ca_data": "PEM"}, "ssl_ca_data"),
+    ]
+    for sentinel, options, why in cases:
+        with pytest.raises(TypeError, match=f"{why}.*leasehold.connect"):
+            made(sentinel, **options)
+
+
+def test_a_cluster_that_connects_in_a_way_of_its_own_is_refused(
+    cluster: Any, name: str
+) -> None:
+    node = cluster.get_nodes()[0]
+    for option, value in [
+        ("redis_connect_func", lambda connection: connection.on_connect()),
+        ("address_remap", lambda address: address),
+    ]:
+        options: Any = {option: value}
+        with redis.RedisCluster(node.host, node.port, **options) as client:
+            with pytest.raises(TypeError, match=f"{option}.*leasehold.connect"):
+                leasehold.compat.Lock(client, name)
+
+
+@pytest.mark.parametrize("value", ["5", b"5"])
+def test_a_time_that_is_text(value: Any, theirs: "redis.Redis", name: str) -> None:
+    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    for kind in kinds:
+        with pytest.raises(redis.exceptions.ResponseError, match="not an integer"):
+            kind(theirs, name, timeout=value).acquire(blocking=False)
+        with kind(theirs, name, timeout=5) as lock:
+            with pytest.raises(redis.exceptions.ResponseError, match="not an integer"):
+                lock.extend(value)
+
+
+def test_a_token_that_a_program_sets_as_it_likes(theirs: "redis.Redis", name: str) -> None:
+    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    for kind in kinds:
+        lock = kind(theirs, name, timeout=5)
+        lock.acquire()
+        lock.local.token = lock.local.token.decode()
+        assert lock.extend(1) and lock.reacquire()
+        lock.release()
+        for other in ["x", 4711]:
+            lock.local.token = other
+            with pytest.raises(leasehold.compat.LockNotOwnedError):
+                lock.release()
+
+
 def test_a_client_for_asyncio_is_refused(server: Server, name: str) -> None:
     client: Any = redis.asyncio.Redis(port=server.port)
     with pytest.raises(TypeError, match="asyncio"):
@@ -204,6 +319,9 @@ def test_a_client_for_asyncio_is_refused(server: Server, name: str) -> None:
     with pytest.raises(TypeError, match="asyncio"):
         client.lock(name, timeout=10, lock_class=leasehold.compat.Lock)
     assert server.get(name) is None
+    clustered: Any = redis.asyncio.RedisCluster(startup_nodes=[redis.asyncio.cluster.ClusterNode("h", 1)])
+    with pytest.raises(TypeError, match="asyncio"):
+        leasehold.compat.Lock(clustered, name, timeout=10)
 
 
 def test_a_method_that_would_not_be_called_is_refused() -> None:
@@ -251,7 +369,3 @@ def test_what_is_no_client_is_refused(name: str) -> None:
     for client in [None, "redis://localhost", wrong]:
         with pytest.raises(TypeError, match="redis.Redis"):
             leasehold.compat.Lock(client, name)
-    sentinels: Any = redis.Sentinel
-    sentinel = sentinels([("localhost", 1)]).master_for("mymaster")
-    with pytest.raises(TypeError, match="leasehold.connect"):
-        leasehold.compat.Lock(sentinel, name)

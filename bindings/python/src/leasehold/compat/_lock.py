@@ -13,7 +13,7 @@ from .._lease import Lease
 from .._lock import Backoff, LockState
 from .._lock import Lock as OurLock
 from ._clients import client_of, key_of
-from ._exceptions import LockError, LockNotOwnedError, translated
+from ._exceptions import LockError, LockNotOwnedError, ResponseError, translated
 from ._foreign import has_script, is_foreign, theirs_of
 
 _log = logging.getLogger("leasehold")
@@ -184,7 +184,7 @@ class Lock:
 
     def owned(self) -> bool:
         """Whether this object has the lock, as the server sees it."""
-        token, grant = self.local.token, self.local.grant
+        token, grant = self._token(), self.local.grant
         if token is None:
             return False
         if is_foreign(token):
@@ -207,7 +207,7 @@ class Lock:
     def release(self) -> None:
         """Gives the lock back."""
         local = self.local
-        token, lease = local.token, local.lease
+        token, lease = self._token(), local.lease
         if token is None:
             raise self._error(
                 LockError, "Cannot release a lock that's not owned or is already unlocked."
@@ -228,7 +228,7 @@ class Lock:
 
     def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
         """Adds to the time that is left of the lock, or replaces it."""
-        token = self.local.token
+        token = self._token()
         if token is None:
             raise self._error(LockError, "Cannot extend an unlocked lock")
         if not self.timeout:
@@ -244,7 +244,7 @@ class Lock:
 
     def reacquire(self) -> bool:
         """Sets the time that is left of the lock to its timeout."""
-        token = self.local.token
+        token = self._token()
         if token is None:
             raise self._error(LockError, "Cannot reacquire an unlocked lock")
         if not self.timeout:
@@ -254,6 +254,11 @@ class Lock:
             return bool(theirs_of(self, token).reacquire())
         ttl = _cut(self.timeout)
         return self._set_ttl(token, ttl, "Cannot reacquire a lock that's no longer owned")
+
+    def _token(self) -> Optional[bytes]:
+        """What marks the lock on the server, of whatever type a program has set it."""
+        token: Any = self.local.token
+        return None if token is None else key_of(self.redis, token)
 
     def _is_theirs(self, token: bytes, what: str) -> bool:
         """Whether redis-py does it."""
@@ -303,4 +308,7 @@ def _make(client: Client, name: bytes, timeout: Optional[Number], pause: Number)
 
 def _cut(seconds: Number) -> float:
     """Whole milliseconds, as redis-py cuts them."""
+    if isinstance(seconds, (str, bytes)):
+        # What the server says to redis-py, which would repeat the text a thousand times here.
+        raise ResponseError("value is not an integer or out of range")
     return int(seconds * 1000) / 1000

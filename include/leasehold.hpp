@@ -585,7 +585,7 @@ void set_log(log_function function, log_level from = log_level::warn);
 
 /* ---- Durations, versions, handles ------------------------------------------------------------ */
 
-/** Reads a duration as people write it: "250ms", "10s", "1.5s", "5m", "1h", "1d" or "0". */
+/** Reads a duration as people write it: "250ms", "10s", "1.5s", "5m", "1h30m", "1d" or "0". */
 std::chrono::milliseconds parse_duration(std::string_view text);
 
 /** The version of the library that runs; LEASEHOLD_VERSION is that of the header. */

@@ -155,7 +155,7 @@ pub unsafe extern "C" fn leasehold_config_free(config: *mut leasehold_config) {
 }
 
 /// Reads a duration as people write it, of `text_length` bytes or LEASEHOLD_NUL: "250ms", "10s",
-/// "1.5s", "5m", "1h" or "1d". A bare "0" is a duration too; any other number needs its unit.
+/// "1.5s", "5m", "1h30m" or "1d". A bare "0" is a duration too; any other number needs its unit.
 /// Writes `*ms` on success, in milliseconds, rounded up. Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for anything else.
 #[unsafe(no_mangle)]

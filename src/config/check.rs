@@ -1,11 +1,10 @@
 //! What a client, a lock and a name may be.
 
-use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::limits::{MAX_NAME, MAX_TTL, MIN_TTL};
-use super::{Config, StoreConfig, bad};
+use super::{Config, StoreConfig, bad, spoken};
 use crate::error::Error;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -23,14 +22,14 @@ impl Config {
         if is_reserved(&self.prefix, b"") {
             return Err(bad(format!("the prefix {ONLY_OURS}")));
         }
-        for (what, span, range, said) in [
-            ("close_timeout", self.close_timeout, Duration::ZERO..=HOUR, "1h is the most"),
-            ("claim_window", self.claim_window, ms(50)..=ms(60_000), "it goes from 50ms to 60s"),
-            ("max_ttl", self.longest_ttl(), ms(1000)..=MAX_TTL, "it goes from 1s to 24h"),
+        for (what, span, range) in [
+            ("close_timeout", self.close_timeout, Duration::ZERO..=HOUR),
+            ("claim_window", self.claim_window, ms(50)..=ms(60_000)),
+            ("max_ttl", self.longest_ttl(), ms(1000)..=MAX_TTL),
         ] {
-            check_range(what, span, range, said)?;
+            check_range(what, span, range, spoken)?;
         }
-        check_range("pool", self.pool, 1..=1024, "it goes from 1 to 1024")?;
+        check_range("pool", self.pool, 1..=1024, |pool| pool.to_string())?;
         match self.store {
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
                 "guard_data_loss is for servers; an SQLite file loses nothing that was granted",
@@ -45,27 +44,28 @@ impl Config {
 }
 
 pub(crate) fn check_io_timeout(timeout: Duration) -> Result<(), Error> {
-    check_range("io_timeout", timeout, ms(1)..=HOUR, "it goes from 1ms to 1h")
+    check_range("io_timeout", timeout, ms(1)..=HOUR, spoken)
 }
 
-pub(super) fn check_range<T: PartialOrd + Debug>(
+pub(super) fn check_range<T: PartialOrd + Copy>(
     what: &str,
     value: T,
     range: RangeInclusive<T>,
-    said: &str,
+    said: fn(T) -> String,
 ) -> Result<(), Error> {
-    if range.contains(&value) { Ok(()) } else { Err(bad(format!("{what} is {value:?}; {said}"))) }
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let [value, least, most] = [value, *range.start(), *range.end()].map(said);
+    Err(bad(format!("{what} is {value}; it goes from {least} to {most}")))
 }
 
 /// A ttl that leaves its holder something to rely on, and is not longer than the store's longest.
 pub(crate) fn check_ttl(ttl: Duration, most: Duration) -> Result<(), Error> {
-    if (MIN_TTL..=most).contains(&ttl) {
-        return Ok(());
-    }
-    Err(bad(match most {
-        MAX_TTL => format!("the ttl is {ttl:?}; it goes from 3ms to 24h"),
-        _ => format!("the ttl is {ttl:?}; in this store it goes from 3ms to {most:?}, its max_ttl"),
-    }))
+    check_range("the ttl", ttl, MIN_TTL..=most, spoken).map_err(|error| match most {
+        MAX_TTL => error,
+        _ => bad(format!("{}, this store's max_ttl", error.detail())),
+    })
 }
 
 /// What the key of a name may not be: it could be one of those that stand beside locks.
@@ -99,12 +99,15 @@ mod tests {
             check_ttl(Duration::from_millis(good), MAX_TTL).unwrap();
         }
         for bad in [Duration::ZERO, Duration::from_micros(2999), MAX_TTL + MIN_TTL] {
-            assert!(check_ttl(bad, MAX_TTL).unwrap_err().to_string().contains("3ms to 24h"));
+            assert!(check_ttl(bad, MAX_TTL).unwrap_err().to_string().contains("3 ms to 24 h"));
         }
         let most = Duration::from_secs(10);
         check_ttl(most, most).unwrap();
         let said = check_ttl(most + MIN_TTL, most).unwrap_err().to_string();
-        assert!(said.contains("10.003s") && said.contains("3ms to 10s, its max_ttl"), "{said}");
+        assert!(
+            said.contains("10.003 s") && said.contains("3 ms to 10 s, this store's max_ttl"),
+            "{said}"
+        );
         // Stores count whole milliseconds, and nobody relies on the rest.
         assert!(MIN_TTL > drift(MIN_TTL));
         let less = MIN_TTL - Duration::from_millis(1);

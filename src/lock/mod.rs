@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
-use crate::config::{check_io_timeout, check_name, check_ttl, defaults};
+use crate::config::{check_io_timeout, check_name, check_ttl, defaults, spoken};
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
@@ -245,13 +245,16 @@ impl Lock {
         io_timeout.map_or(Ok(()), check_io_timeout)?;
         if renew == Some(true) && ttl < MIN_RENEWED_TTL {
             return Err(bad(format!(
-                "a ttl of {ttl:?} is too short to renew; {MIN_RENEWED_TTL:?} is the least"
+                "a ttl of {} is too short to renew; {} is the least",
+                spoken(ttl),
+                spoken(MIN_RENEWED_TTL)
             )));
         }
         let renew = renew.unwrap_or(ttl >= MIN_RENEWED_TTL);
         if renew && let Some(most) = max_hold {
             check_ttl(most.min(ttl), max_ttl).map_err(|error| {
-                bad(format!("max_hold is {most:?}, too short to hold anything: {}", error.detail()))
+                let most = spoken(most);
+                bad(format!("max_hold is {most}, too short to hold anything: {}", error.detail()))
             })?;
         }
         // Stores count whole milliseconds, and so does what is relied on.

@@ -60,7 +60,19 @@ fn it_ends_as_the_command_did() {
     let server = Server::start();
     assert_eq!(code(sh(&server, &[], "n", "exit 42")), 42);
     assert_eq!(code(sh(&server, &[], "n", "kill -KILL $$")), 137);
-    assert_eq!(code(run(&server, &[], "n", &["./no-such-command"])), 127);
+    for (words, said) in [
+        (&["--", "./none"][..], "cannot run './none': No such file or directory (os error 2)\n"),
+        (
+            &["--", "cd /; it's"],
+            "(os error 2); for a line of a shell, write sh -c 'cd /; it'\\''s'\n",
+        ),
+        (&["./none"], "(os error 2); 'n' is the lock: write leasehold run NAME -- COMMAND\n"),
+    ] {
+        let ended = leasehold(&server.url(), [&["run", "n"], words].concat()).output().unwrap();
+        assert_eq!(ended.status.code(), Some(127), "{ended:?}");
+        let printed = String::from_utf8(ended.stderr).unwrap();
+        assert!(printed.ends_with(said), "{printed}");
+    }
     assert_eq!(code(run(&server, &[], "n", &["/etc/passwd"])), 126);
     assert!(!is_held(&server, "n"), "a command that could not be started holds nothing");
     // Only renewal keeps it for so long.
@@ -169,7 +181,10 @@ fn no_ttl_is_longer_than_the_stores_longest() {
         let refused = leasehold(&url, words).output().unwrap();
         assert_eq!(refused.status.code(), Some(64), "{refused:?}");
         let said = String::from_utf8(refused.stderr).unwrap();
-        assert!(said.contains("3ms to 1s, its max_ttl") && refused.stdout.is_empty(), "{said}");
+        assert!(
+            said.contains("3 ms to 1 s, this store's max_ttl") && refused.stdout.is_empty(),
+            "{said}"
+        );
     }
     let words = ["run", "--ttl", "1s", "n", "--", "echo", "ran"];
     assert_eq!(printed(leasehold(&url, words)), "ran\n");

@@ -57,7 +57,7 @@ fn no_ttl_is_longer_than_the_stores_longest(store: &Store) {
     for refused in [lock.try_acquire().err(), lock.acquire().err()] {
         let error = refused.unwrap();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
-        assert!(error.to_string().contains("3ms to 10s, its max_ttl"), "{error}");
+        assert!(error.to_string().contains("3 ms to 10 s, this store's max_ttl"), "{error}");
     }
     let lease = client.lock("n").try_acquire().unwrap().unwrap();
     assert!(lease.remaining() < most);

@@ -60,8 +60,8 @@ pub(crate) struct Args {
     /// says otherwise; so it has with a --wait that is shorter.
     #[arg(short = 'n', long = "try", conflicts_with = "wait", verbatim_doc_comment)]
     no_wait: bool,
-    /// Give up after this long: 10s, 5m, or seconds; without it, never
-    #[arg(short, long, value_name = "TIME", value_parser = span)]
+    /// Give up after this long: 10s, 1h30m, or seconds; without it, never
+    #[arg(short, long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     wait: Option<Duration>,
     /// How to wait: auto, queue or spin
     ///
@@ -83,6 +83,7 @@ pub(crate) struct Args {
         value_name = "TIME",
         default_value = "30s",
         value_parser = span,
+        allow_hyphen_values = true,
         verbatim_doc_comment
     )]
     ttl: Duration,
@@ -99,11 +100,18 @@ pub(crate) struct Args {
         value_name = "TIME",
         conflicts_with = "ttl",
         value_parser = span,
+        allow_hyphen_values = true,
         verbatim_doc_comment
     )]
     once_per: Option<Duration>,
     /// Time to end in when the lock is in danger, between SIGTERM and SIGKILL
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = span,
+        allow_hyphen_values = true
+    )]
     grace: Duration,
     /// The lock; any name
     #[arg(value_name = "NAME")]
@@ -280,8 +288,7 @@ fn guarded(
     ];
     let in_front = terminal.filter(|terminal| terminal.is_wanted());
     let mut child = Child::spawn(&args.command, variables, signals, in_front).map_err(|error| {
-        let program = args.command.first().map_or_else(String::new, |word| plain(word.as_bytes()));
-        Failure { code: exit::of_spawn(&error), message: format!("cannot run {program}: {error}") }
+        Failure { code: exit::of_spawn(&error), message: not_run(args, &error) }
     })?;
     let guard = Guard {
         lease,
@@ -297,6 +304,27 @@ fn guarded(
         child.signal(Signal::SIGKILL);
         Failure::system("watching over the command", error)
     })
+}
+
+/// Why the command could not be started, and what to type instead.
+fn not_run(args: &Args, error: &io::Error) -> String {
+    let program = args.command.first().map_or_else(String::new, |word| plain(word.as_bytes()));
+    let said = format!("cannot run '{program}': {error}");
+    if error.kind() != io::ErrorKind::NotFound {
+        return said;
+    }
+    if let [line] = &args.command[..]
+        && let Some(line) = line.to_str().filter(|line| !line.contains(char::is_control))
+        && line.contains([' ', ';', '|', '&', '<', '>', '$', '*', '='])
+    {
+        let quoted = line.replace('\'', "'\\''");
+        return format!("{said}; for a line of a shell, write sh -c '{quoted}'");
+    }
+    if !std::env::args_os().any(|word| word == "--") {
+        let name = plain(args.name.as_bytes());
+        return format!("{said}; '{name}' is the lock: write leasehold run NAME -- COMMAND");
+    }
+    said
 }
 
 #[cfg(test)]
@@ -323,6 +351,7 @@ mod tests {
         assert_eq!(patience(&["-n"]), Some(Duration::ZERO));
         assert_eq!(patience(&["-w", "1.5"]), Some(Duration::from_millis(1500)));
         assert_eq!(patience(&["--wait=5m"]), Some(Duration::from_secs(300)));
+        assert_eq!(patience(&["--wait", "1m30s"]), Some(Duration::from_secs(90)));
         assert_eq!(patience(&["--once-per", "1h"]), Some(Duration::ZERO));
         assert_eq!(patience(&["--once-per", "1h", "-w5"]), Some(Duration::from_secs(5)));
     }
@@ -343,6 +372,19 @@ mod tests {
             ["git", "log", "-n", "1", "--", "f"]
         );
         assert_eq!(command(&["n", "sh", "-c", "true"]), ["sh", "-c", "true"]);
+    }
+
+    #[test]
+    fn a_negative_time_is_refused_as_one() {
+        for option in ["-w", "--wait", "--ttl", "--once-per", "--grace"] {
+            for time in ["-1s", "-1"] {
+                let said = parse(&[option, time, "n", "--", "true"]).err().unwrap().to_string();
+                assert!(
+                    said.contains(&format!("'{time}' is no duration: it is negative")),
+                    "{said}"
+                );
+            }
+        }
     }
 
     #[test]

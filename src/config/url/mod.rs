@@ -5,6 +5,7 @@
 //! No error made here repeats the URL: it may hold a password.
 
 mod quorum;
+mod scheme;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use super::nearest::nearest;
 use super::{Config, StoreConfig, bad, embedded_path, parse_duration};
 use crate::error::Error;
 
@@ -38,8 +40,10 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
 
 /// A URL, taken apart.
 struct Parts<'a> {
-    scheme: &'a str,
+    scheme: &'static str,
     body: &'a str,
+    /// What looks like parameters may be the end of a password.
+    is_dubious: bool,
     /// The parameters, each to be taken once; what is left at the end was not known.
     given: Vec<(&'a str, Vec<u8>)>,
     /// The keys that were asked for.
@@ -61,24 +65,24 @@ const SETTINGS: [Setting; 7] = [
 
 impl<'a> Parts<'a> {
     fn read(url: &'a str) -> Result<Parts<'a>, Error> {
-        let (scheme, rest) = url.split_once(':').ok_or_else(|| {
-            bad("the URL has no scheme; write for example redis://127.0.0.1 or sqlite:///path")
-        })?;
+        let (scheme, rest) = scheme::split(url).ok_or_else(|| scheme::missing(url))?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let is_dubious = query.contains('@') && !body.contains('@');
+        let refuse = |why: String| if is_dubious { split_password() } else { bad(why) };
         if body.contains('#') {
             return Err(bad("the URL has a '#'; write it as %23"));
         }
         let mut given: Vec<(&str, Vec<u8>)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair
-                .split_once('=')
-                .ok_or_else(|| bad("the URL has a parameter without '='; write it as key=value"))?;
+            let (key, value) = pair.split_once('=').ok_or_else(|| {
+                refuse("a parameter of the URL has no '='; write key=value".into())
+            })?;
             if given.iter().any(|(known, _)| *known == key) {
-                return Err(bad(format!("the URL gives '{key}' twice")));
+                return Err(refuse(format!("the URL gives '{key}' twice")));
             }
-            given.push((key, percent_decode_str(value).collect()));
+            given.push((key, decode("parameter", value)?));
         }
-        Ok(Parts { scheme, body, given, known: Vec::new() })
+        Ok(Parts { scheme, body, is_dubious, given, known: Vec::new() })
     }
 
     fn take<T>(
@@ -111,12 +115,44 @@ impl<'a> Parts<'a> {
         if SETTINGS.iter().any(|(setting, _)| setting == key) {
             return Err(bad(format!("'{key}' concerns the whole quorum; the last URL has it")));
         }
-        Err(bad(format!(
-            "the URL's key '{key}' is not known for {}; known are {}",
-            self.scheme,
-            self.known.join(", ")
-        )))
+        if self.is_dubious {
+            return Err(split_password());
+        }
+        let known = self.known.iter().copied();
+        let meant = match *key {
+            "db" | "database" => "the database stands behind the host, as in redis://host/2".into(),
+            "user" | "password" => {
+                "it stands before the host, as in redis://user:password@host".into()
+            }
+            "ca" | "cert" | "key" => "it is for TLS, as in rediss://host".into(),
+            key => match nearest(key, known.clone()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
+            },
+        };
+        Err(bad(format!("the URL's key '{key}' is not known for {}: {meant}", self.scheme)))
     }
+}
+
+fn split_password() -> Error {
+    bad(
+        "the URL has a '?' before its last '@'; in a password it is written as %3F, and an '@' in a \
+         parameter as %40",
+    )
+}
+
+/// A part of the URL, with its `%` and two hex digits read.
+fn decode(what: &str, text: &str) -> Result<Vec<u8>, Error> {
+    let is_read = |part: &str| {
+        part.len() >= 2 && part.as_bytes()[..2].iter().all(|digit| digit.is_ascii_hexdigit())
+    };
+    if !text.split('%').skip(1).all(is_read) {
+        return Err(bad(format!(
+            "the URL's {what} has a '%' without two hex digits behind it; a '%' itself is written \
+             as %25"
+        )));
+    }
+    Ok(percent_decode_str(text).collect())
 }
 
 fn text(value: Vec<u8>) -> Result<String, Error> {
@@ -153,7 +189,7 @@ fn file_path(body: &str) -> Result<Option<PathBuf>, Error> {
             ));
         }
     };
-    let path: Vec<u8> = percent_decode_str(path).collect();
+    let path = decode("path", path)?;
     if path.contains(&0) {
         return Err(bad("a path cannot hold a NUL"));
     }

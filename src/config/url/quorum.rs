@@ -2,12 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::{Parts, server};
+use super::{Parts, scheme, server};
 use crate::config::{Address, Config, RedisConfig, Servers, StoreConfig, bad};
 use crate::error::Error;
 
-const SCHEMES: &str = "redis rediss unix redis+unix redis+sentinel rediss+sentinel redis+cluster \
-     rediss+cluster sqlite";
 /// More than anybody asks for each lock.
 const MOST_MEMBERS: usize = 31;
 
@@ -17,10 +15,8 @@ pub(in crate::config) fn split(urls: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
     for (comma, _) in urls.match_indices(',') {
-        let begins = urls[comma + 1..].split_once(':').is_some_and(|(scheme, rest)| {
-            SCHEMES.split(' ').any(|known| known == scheme)
-                && !rest.starts_with(|next: char| next.is_ascii_digit())
-        });
+        let begins = scheme::split(&urls[comma + 1..])
+            .is_some_and(|(_, rest)| !rest.starts_with(|next: char| next.is_ascii_digit()));
         if begins {
             parts.push(&urls[start..comma]);
             start = comma + 1;
@@ -44,13 +40,18 @@ pub(super) fn read(urls: &[&str]) -> Result<Config, Error> {
         return Err(bad(format!("a quorum of {count}; {MOST_MEMBERS} members are the most")));
     }
     if count.is_multiple_of(2) {
-        let one_less = format!("one of {}", count - 1);
-        return Err(bad(format!(
-            "a quorum of {count} grants nothing once {} of them are down, no better than {}: give \
-             an odd number of URLs",
-            count / 2,
-            if count == 2 { "a single server" } else { &one_less },
-        )));
+        return Err(bad(match count {
+            2 => "a quorum of 2 grants nothing once one of them is down, no better than a single \
+                  server: give one URL, or three, as in redis://a,redis://b,redis://c"
+                .to_owned(),
+            _ => format!(
+                "a quorum of {count} grants nothing once {} of them are down, no better than one \
+                 of {}: give {1} URLs or {}",
+                count / 2,
+                count - 1,
+                count + 1,
+            ),
+        }));
     }
     check_apart(&members)?;
     last.settle(Config::new(StoreConfig::Quorum(members)))

@@ -34,22 +34,17 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
             (Servers::Cluster(hosts(places, REDIS_PORT)?), Access { tls, ..access })
         }
         "redis+sentinel" | "rediss+sentinel" => sentinel(parts, is_tls)?,
-        "unix" | "redis+unix" => {
+        // On a unix socket.
+        _ => {
             let path = super::file_path(parts.body)?
                 .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
             let access = named(parts, "user", "password")?;
             let database = parts.take("db", |value| database(&text(value)?))?.unwrap_or(0);
             (Servers::One(Address::Unix(path)), Access { database, ..access })
         }
-        // It may be all of a password that somebody pasted, and is not repeated.
-        _ => {
-            return Err(bad("the URL's scheme is unknown; there are redis, rediss, unix and \
-                 sqlite, as in redis://127.0.0.1:6379, and redis+sentinel and redis+cluster, with \
-                 rediss too"));
-        }
     };
     let replicas = parts.take("replicas", count)?.unwrap_or(0);
-    check_range("replicas", replicas, 0..=16, "it goes from 0 to 16")?;
+    check_range("replicas", replicas, 0..=16, |count| count.to_string())?;
     Ok(RedisConfig { servers, access, replicas })
 }
 
@@ -80,6 +75,11 @@ fn authority<'a>(parts: &Parts<'a>) -> Result<(Access, &'a str, &'a str), Error>
         .strip_prefix("//")
         .ok_or_else(|| bad(format!("after '{}:' comes '//' and a host", parts.scheme)))?;
     let (text, path) = text.split_once('/').unwrap_or((text, ""));
+    if path.contains('@') {
+        return Err(bad(
+            "the URL has a '/' before its last '@'; in a password it is written as %2F",
+        ));
+    }
     let Some((credentials, places)) = text.rsplit_once('@') else {
         return Ok((Access::default(), text, path));
     };
@@ -154,14 +154,24 @@ fn address(place: &str, default_port: u16) -> Result<Address, Error> {
     };
     if host.is_empty() {
         return Err(bad("the URL has no host where one belongs; write for example \
-             redis://127.0.0.1, and a '/' in a password as %2F"));
+             redis://127.0.0.1, or redis://:password@127.0.0.1, with a '/' or '?' in the password as \
+             %2F or %3F"));
     }
     if host.contains([',', ' ', '\0']) {
         return Err(bad("the URL's host has a character that no host has"));
     }
+    if port == Some("") {
+        return Err(bad(format!(
+            "the URL has a ':' and no port behind it; write the port, or leave the ':' out for \
+             {default_port}"
+        )));
+    }
     let port = port.map_or(Ok(default_port), str::parse).unwrap_or(0);
     if port == 0 {
-        return Err(bad("the URL's port goes from 1 to 65535"));
+        return Err(bad(
+            "the URL's port goes from 1 to 65535; a password stands before an '@', as \
+             in redis://:password@host",
+        ));
     }
     Ok(Address::Tcp { host: decode("host", host)?, port })
 }
@@ -172,6 +182,6 @@ fn database(text: &str) -> Result<u32, Error> {
 }
 
 fn decode(what: &str, text: &str) -> Result<String, Error> {
-    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(|text| text.into_owned()).map_err(|_| bad(format!("the URL's {what} is not UTF-8")))
+    let decoded = String::from_utf8(super::decode(what, text)?);
+    decoded.map_err(|_| bad(format!("the URL's {what} is not UTF-8")))
 }

@@ -184,8 +184,8 @@ fn a_quorum_that_is_none_is_refused_with_its_reason() {
     };
     assert_eq!(members_of(&many(31)).len(), 31);
     refused(&many(33), "31 members are the most");
-    refused(&many(2), "no better than a single server");
-    refused(&many(4), "once 2 of them are down, no better than one of 3");
+    refused(&many(2), "no better than a single server: give one URL, or three, as in redis://a");
+    refused(&many(4), "once 2 of them are down, no better than one of 3: give 3 URLs or 5");
     for (urls, reason) in [
         ("redis://a,redis://b,sqlite:file", "URL 3 of 3: a file"),
         ("redis://a?pool=3,redis://b,redis://c", "URL 1 of 3: 'pool' concerns the whole quorum"),
@@ -230,35 +230,57 @@ fn nobody_votes_twice() {
 #[test]
 fn a_wrong_url_is_refused_with_its_reason() {
     for (url, reason) in [
-        ("localhost", "no scheme"),
-        ("http://localhost", "scheme is unknown"),
+        ("localhost", "did you mean redis://localhost?"),
+        ("localhost:6379", "did you mean redis://localhost:6379?"),
+        ("10.0.0.7/2?pool=3", "did you mean redis://10.0.0.7/2?"),
+        ("[::1]:6379", "did you mean redis://[::1]:6379?"),
+        ("a:6379,b:6379", "did you mean redis://a:6379,redis://b:6379?"),
+        ("http://localhost", "no scheme that is known"),
+        ("rdis://localhost", "did you mean redis://?"),
+        ("redis+sentinal://h/m", "did you mean redis+sentinel://?"),
+        ("/var/lib/x.db", "sqlite: before its path"),
+        ("", "no scheme"),
         ("redis:localhost", "'//'"),
         ("redis://", "no host"),
+        ("redis://h:", "no port behind it; write the port, or leave the ':' out for 6379"),
         ("redis://h:0", "port"),
+        ("redis://user:password", "a password stands before an '@'"),
+        ("redis://:p/w@h", "a '/' before its last '@'; in a password it is written as %2F"),
+        ("redis+sentinel://u:1/w@h/m", "written as %2F"),
+        ("redis://:p?w@h", "a '?' before its last '@'; in a password it is written as %3F"),
+        ("redis://h:1?w=p@h", "written as %3F"),
+        ("redis://:p#w@h", "write it as %23"),
+        ("redis://:p%w@h", "the URL's password has a '%'"),
+        ("redis://:p%@h", "a '%' itself is written as %25"),
+        ("redis://h?prefix=%é", "the URL's parameter has a '%'"),
+        ("sqlite:100%.db", "the URL's path has a '%'"),
         ("redis://h:99999", "port"),
         ("redis://h/x", "database"),
         ("redis://h?pool=0", "pool is 0"),
         ("redis://h?pool=1&pool=2", "twice"),
         ("redis://h?io_timeout=5", "io_timeout"),
-        ("redis://h?io_timeout=0", "io_timeout is 0ns; it goes from 1ms to 1h"),
-        ("redis://h?claim_window=1ms", "it goes from 50ms to 60s"),
-        ("redis://h?close_timeout=2h", "1h is the most"),
+        ("redis://h?io_timeout=0", "io_timeout is 0 s; it goes from 1 ms to 1 h"),
+        ("redis://h?claim_window=1ms", "it goes from 50 ms to 1 m"),
+        ("redis://h?close_timeout=2h", "close_timeout is 2 h; it goes from 0 s to 1 h"),
         ("redis://h?pool=1025", "pool is 1025; it goes from 1 to 1024"),
-        ("redis://h?colour=red", "'colour' is not known"),
-        ("redis://h?ca=x", "'ca' is not known"),
+        ("redis://h?colour=red", "'colour' is not known for redis: known are replicas, io_timeout"),
+        ("redis://h?io_timout=1s", "'io_timout' is not known for redis: did you mean io_timeout?"),
+        ("redis://h?db=2", "as in redis://host/2"),
+        ("redis://h?password=x", "as in redis://user:password@host"),
+        ("redis://h?ca=x", "'ca' is not known for redis: it is for TLS, as in rediss://host"),
         ("redis://user@h", "no password"),
         ("redis://[::1", "']'"),
         ("redis://a,b", "one host"),
         ("redis://a b", "host has a character"),
         ("redis://h?replicas=17", "replicas is 17; it goes from 0 to 16"),
         ("redis://h?replicas=-1", "whole number"),
-        ("redis://h?max_ttl=999ms", "max_ttl is 999ms; it goes from 1s to 24h"),
-        ("redis://h?max_ttl=25h", "from 1s to 24h"),
+        ("redis://h?max_ttl=999ms", "max_ttl is 999 ms; it goes from 1 s to 24 h"),
+        ("redis://h?max_ttl=172800s", "max_ttl is 2 d; it goes from 1 s to 24 h"),
         ("redis://h?guard_data_loss=on", "yes or no"),
         ("unix:", "no socket path"),
         ("unix://relative/path", "another '/'"),
         ("unix:///s?user=x", "'user' needs"),
-        ("redis://h?pool", "without '='"),
+        ("redis://h?pool", "has no '='; write key=value"),
         ("redis+sentinel:h/m", "'//'"),
         ("redis+sentinel://h", "what the Sentinels call the master"),
         ("redis+sentinel://h/", "what the Sentinels call the master"),
@@ -323,6 +345,19 @@ fn c12_no_error_of_a_url_repeats_its_password() {
         "redis://:hunter2@h/x",
         "redis://:hunter2@h?wrong=1",
         "hunter2://h",
+        "hunter2",
+        "bob:hunter2",
+        "bob:hunter2@h:6379",
+        "/hunter2",
+        "redis://bob:hunter2",
+        "redis://:/hunter2@h",
+        "redis+sentinel://u:1/hunter2@h",
+        "redis://:hunter2/@h",
+        "redis://:x?hunter2=1@h",
+        "redis://h:1?hunter2=1&hunter2=2@h",
+        "redis://a,redis://b,redis://h:1?hunter2=1@h",
+        "redis://:hunter2#@h",
+        "redis://:hunter2%@h",
         "unix:///s?password=hunter2&x=1",
         "redis+sentinel://h/m?sentinel_password=hunter2&x=1",
         "redis+sentinel://h/m?sentinel_user=x&sentinel_pasword=hunter2",
@@ -337,5 +372,20 @@ fn c12_no_error_of_a_url_repeats_its_password() {
     ] {
         let error = Config::from_url(url).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}: {error}");
+    }
+}
+
+#[test]
+fn a_scheme_is_read_in_any_case_and_valkey_is_redis() {
+    for (url, same) in [
+        ("REDIS://h", "redis://h"),
+        ("valkey://u:p@h:1/2", "redis://u:p@h:1/2"),
+        ("Valkey+Sentinel://h/m", "redis+sentinel://h/m"),
+        ("valkey+cluster://h", "redis+cluster://h"),
+        ("valkey://a,VALKEY://b,redis://c", "redis://a,redis://b,redis://c"),
+        #[cfg(feature = "tls")]
+        ("valkeys://h", "rediss://h"),
+    ] {
+        assert!(Config::from_url(url).unwrap() == Config::from_url(same).unwrap(), "{url}");
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::config::drift;
+use crate::config::{drift, spoken_left};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 pub(crate) use crate::store::redis::node::Said;
@@ -215,7 +215,10 @@ impl Round {
         });
         let (lost, mut troubles) = (left.clone().count(), self.troubles.clone());
         if let Some(longest) = left.max() {
-            let detail = format!("data was lost on {lost}, which grant nothing for {longest:?}");
+            let detail = format!(
+                "data was lost on {lost}, which grant nothing for {}",
+                spoken_left(longest)
+            );
             let error = Error::new(ErrorKind::Unavailable, detail);
             if voted + lost >= self.majority() {
                 // They are up, and will grant when their quarantine is over.

@@ -3,6 +3,7 @@
 use super::round::NodeState::{self, Asked, Heard, Out};
 use super::round::{Said, Vote, majority, too_few};
 use crate::clock::Moment;
+use crate::config::spoken_left;
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 
@@ -38,7 +39,8 @@ impl Tally {
         let state = self.nodes.get_mut(node).filter(|state| **state == Asked)?;
         *state = match vote {
             Some(Ok(Said::Quarantined { left })) => {
-                let detail = format!("it lost its data, and has no vote for {left:?}");
+                let left = spoken_left(left);
+                let detail = format!("it lost its data, and has no vote for {left}");
                 self.troubles.push(Error::new(ErrorKind::Unavailable, detail));
                 Out { asked: false }
             }

@@ -6,6 +6,7 @@ use redis::Value;
 
 use super::keys::{MARKER, write_marker};
 use super::{Arg, Batch, Script, Words, script, unreadable};
+use crate::config::{spoken, spoken_left};
 use crate::error::{Error, ErrorKind};
 use crate::store::millis;
 
@@ -31,10 +32,10 @@ impl Guard {
             b"T" => Some(Err(Error::new(
                 ErrorKind::BadArgument,
                 format!(
-                    "the store was set up for ttls of up to {:?}, and this client takes up to {:?}; \
+                    "the store was set up for ttls of up to {}, and this client takes up to {}; \
                      its max_ttl must not be larger (leasehold init, to set up the store anew)",
-                    Duration::from_millis(words.number()?),
-                    self.max_ttl,
+                    spoken(Duration::from_millis(words.number()?)),
+                    spoken(self.max_ttl),
                 ),
             ))),
             _ => None,
@@ -108,11 +109,11 @@ pub(in crate::store::redis) fn guarded_by_others() -> Error {
 }
 
 pub(super) fn quarantined(left: Duration) -> Error {
-    let left = left.as_millis().div_ceil(1000);
+    let left = spoken_left(left);
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the server has lost its data or is new; no grants for another {left} s \
+            "the server has lost its data or is new; no grants for another {left} \
              (leasehold init, for a new deployment)"
         ),
     )
@@ -132,7 +133,7 @@ mod tests {
         let error = GUARD.read(b"T 30000").unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
         let said = error.to_string();
-        assert!(said.contains("up to 30s") && said.contains("up to 60s"), "{said}");
+        assert!(said.contains("up to 30 s") && said.contains("up to 1 m"), "{said}");
         for other in ["", "Q", "Q 1", "Q x 1", "T", "T -1", "G 1 1 1"] {
             assert!(GUARD.read(other.as_bytes()).is_none(), "{other}");
         }

@@ -1,0 +1,68 @@
+//! What a URL begins with, and what somebody may have meant who left that out.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::config::bad;
+use crate::config::nearest::nearest;
+use crate::error::Error;
+
+const SCHEMES: [&str; 9] = [
+    "redis",
+    "rediss",
+    "unix",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "sqlite",
+];
+
+/// The scheme of a URL, in lower case and with redis for valkey, and what is behind its colon.
+pub(super) fn split(url: &str) -> Option<(&'static str, &str)> {
+    let (given, rest) = url.split_once(':')?;
+    let given = given.to_ascii_lowercase();
+    let given = given.strip_prefix("valkey").map_or(given.clone(), |rest| format!("redis{rest}"));
+    SCHEMES.into_iter().find(|known| *known == given).map(|known| (known, rest))
+}
+
+/// Repeats addresses only: the rest may be a password that somebody pasted.
+pub(super) fn missing(url: &str) -> Error {
+    let places: Vec<_> = url.split('?').next().unwrap_or(url).split(',').collect();
+    if places.iter().all(|place| is_place(place)) {
+        let meant: Vec<_> = places.iter().map(|place| format!("redis://{place}")).collect();
+        return bad(format!("the URL has no scheme; did you mean {}?", meant.join(",")));
+    }
+    let near = url
+        .split_once("://")
+        .and_then(|(given, _)| nearest(given, SCHEMES.into_iter().chain(["valkey", "valkeys"])));
+    if let Some(near) = near {
+        return bad(format!("the URL's scheme is unknown; did you mean {near}://?"));
+    }
+    let path = url.starts_with(['/', '.', '~']) && !url.contains("://");
+    bad(match path {
+        true => {
+            "the URL has no scheme; a file has sqlite: before its path, as in sqlite:/var/lib/locks.db"
+        }
+        false => {
+            "the URL begins with no scheme that is known; there are redis:// (or valkey://), \
+             redis+sentinel://, redis+cluster:// and with TLS rediss:// in their places, unix:// \
+             and sqlite:, as in redis://127.0.0.1:6379"
+        }
+    })
+}
+
+/// `localhost`, `10.0.0.7`, `host:6379` or `host:6379/2`.
+fn is_place(text: &str) -> bool {
+    let (place, database) = text.split_once('/').unwrap_or((text, "0"));
+    let is_host = |host: &str| {
+        !host.is_empty()
+            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    let is_address = match place.rsplit_once(':') {
+        Some((host, port)) if is_host(host) => port.parse::<u16>().is_ok(),
+        Some(_) => place.parse::<SocketAddr>().is_ok(),
+        None => place.eq_ignore_ascii_case("localhost") || place.parse::<Ipv4Addr>().is_ok(),
+    };
+    is_address && database.bytes().all(|byte| byte.is_ascii_digit())
+}

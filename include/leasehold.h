@@ -285,9 +285,12 @@ leasehold_status leasehold_config_from_url(const char *url,
                                            leasehold_error **error);
 
 /**
- * Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
- * "sqlite:", as the command `leasehold` does. Any thread, as long as none changes the environment.
- * Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+ * Takes the URL from the environment variable LEASEHOLD_URL, or else from the file
+ * /etc/leasehold.conf (another one, if LEASEHOLD_CONF names it), or else the embedded store,
+ * "sqlite:": a file for this user on this machine only, which the log says at LEASEHOLD_LOG_WARN.
+ * The command `leasehold` does the same. Any thread, as long as none changes the environment.
+ * Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL or file, a variable that is empty or seems
+ * to be a misspelt one, and where LEASEHOLD_REQUIRE_URL=1 is set and there is no URL.
  */
 leasehold_status leasehold_config_from_env(leasehold_config **config, leasehold_error **error);
 
@@ -369,9 +372,8 @@ leasehold_status leasehold_client_open(const char *url,
                                        leasehold_error **error);
 
 /**
- * Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
- * file of the user's, which needs no server. Any thread, as long as none changes the environment.
- * Errors: as leasehold_client_open().
+ * Opens the store that leasehold_config_from_env() finds. Any thread, as long as none changes the
+ * environment. Errors: as there, and as leasehold_client_open().
  */
 leasehold_status leasehold_client_open_env(leasehold_client **client, leasehold_error **error);
 

@@ -177,7 +177,7 @@ class config : public detail::owner<leasehold_config, leasehold_config_free> {
 public:
     /** Reads a URL; leasehold_config_from_url() lists them. */
     explicit config(std::string_view url);
-    /** The URL in the environment variable LEASEHOLD_URL, or else the embedded store. */
+    /** The URL in the environment variable LEASEHOLD_URL or in /etc/leasehold.conf, or else the embedded store. */
     static config from_env();
     static config adopt(leasehold_config *handle) noexcept { return config{handle}; }
 
@@ -233,7 +233,7 @@ public:
     explicit client(std::string_view url);
     /** Opens a store that was set up in code. The config can open more, and not be changed. */
     explicit client(const config &setup);
-    /** Opens the store that LEASEHOLD_URL names, or else the embedded one. */
+    /** Opens the store that config::from_env() finds. */
     static client from_env();
     static client adopt(leasehold_client *handle) noexcept { return client{handle}; }
 

@@ -53,10 +53,10 @@ impl Client {
         Client::with_config(Config::from_url(url)?)
     }
 
-    /// Opens the store that `LEASEHOLD_URL` names, or else the embedded one (feature `sqlite`).
+    /// Opens the store that the environment names, as [`Config::from_env`] has it.
     ///
     /// # Errors
-    /// As for [`open`](Client::open).
+    /// As there, and as for [`open`](Client::open).
     pub fn from_env() -> Result<Client, Error> {
         Client::with_config(Config::from_env()?)
     }

@@ -66,9 +66,8 @@ pub unsafe extern "C" fn leasehold_client_open(
     })
 }
 
-/// Opens the store that the environment variable LEASEHOLD_URL names, or else the embedded one: a
-/// file of the user's, which needs no server. Any thread, as long as none changes the environment.
-/// Errors: as leasehold_client_open().
+/// Opens the store that leasehold_config_from_env() finds. Any thread, as long as none changes the
+/// environment. Errors: as there, and as leasehold_client_open().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_open_env(
     client: *mut *mut leasehold_client,

@@ -73,9 +73,12 @@ pub unsafe extern "C" fn leasehold_config_from_url(
     })
 }
 
-/// Takes the URL from the environment variable LEASEHOLD_URL, or else the embedded store,
-/// "sqlite:", as the command `leasehold` does. Any thread, as long as none changes the environment.
-/// Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
+/// Takes the URL from the environment variable LEASEHOLD_URL, or else from the file
+/// /etc/leasehold.conf (another one, if LEASEHOLD_CONF names it), or else the embedded store,
+/// "sqlite:": a file for this user on this machine only, which the log says at LEASEHOLD_LOG_WARN.
+/// The command `leasehold` does the same. Any thread, as long as none changes the environment.
+/// Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL or file, a variable that is empty or seems
+/// to be a misspelt one, and where LEASEHOLD_REQUIRE_URL=1 is set and there is no URL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_from_env(
     config: *mut *mut leasehold_config,

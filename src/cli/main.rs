@@ -6,9 +6,11 @@ mod run;
 mod show;
 mod store;
 
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use log::{Level, LevelFilter};
 
 use exit::{Failure, USAGE};
 
@@ -23,10 +25,14 @@ use exit::{Failure, USAGE};
         leasehold run --wait 5s stock:sku-17 -- sh -c './charge --fence \"$LEASEHOLD_FENCE\"'\n  \
         leasehold show nightly\n\n\
         The store is --store URL, else $LEASEHOLD_URL (redis://host, rediss://, unix://, \
-        sqlite://,\nredis+sentinel://, redis+cluster://, or several with commas),\nelse a file in your own state folder: \
-        other users have another one."
+        sqlite://,\nredis+sentinel://, redis+cluster://, or several with commas), else the url of\n\
+        /etc/leasehold.conf, else, as with --local, a file in your own state folder:\nother users have another one. \
+        LEASEHOLD_REQUIRE_URL=1 makes a missing URL an error."
 )]
 struct Cli {
+    /// Tell on standard error what becomes of connections and of what is owed to the store
+    #[arg(short, long, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -39,6 +45,26 @@ enum Command {
     Init(init::Args),
 }
 
+/// The keeper's warnings are of the lease that `run` watches over, and says itself.
+const USUAL: &str = "error,leasehold=warn,leasehold::keeper=error";
+
+/// Says on standard error what the library logs; RUST_LOG may ask for more.
+fn listen_to_the_log(verbose: bool) {
+    let mut log =
+        env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(USUAL));
+    if verbose {
+        log.filter_module("leasehold", LevelFilter::Debug);
+        log.filter_module("leasehold::keeper", LevelFilter::Debug);
+    }
+    // The line of a wait is cleared first; it is drawn again soon.
+    let clear = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    log.format(move |out, record| match record.level() {
+        Level::Error | Level::Warn => writeln!(out, "{clear}leasehold: {}", record.args()),
+        level => writeln!(out, "{clear}leasehold: {level}: {}", record.args()),
+    });
+    log.init();
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -49,9 +75,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error"))
-        .format_target(false)
-        .init();
+    listen_to_the_log(cli.verbose);
     let result = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Show(args) => show::main(&args),

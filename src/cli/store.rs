@@ -5,16 +5,22 @@ use leasehold::{Client, Error};
 /// The option that every subcommand has.
 #[derive(clap::Args)]
 pub(crate) struct Store {
-    /// The store; $LEASEHOLD_URL otherwise, else a file of your own
+    /// The store; else $LEASEHOLD_URL, else that of /etc/leasehold.conf
     ///
     /// Everybody on this machine can read a command line: a URL with a password
     /// belongs into the variable LEASEHOLD_URL.
     #[arg(long, value_name = "URL", verbatim_doc_comment)]
     store: Option<String>,
+    /// Keep the locks in a file of your own, for you on this machine only
+    ///
+    /// So it is where no URL is found, too; then it is said on standard error.
+    #[arg(long, conflicts_with = "store", verbatim_doc_comment)]
+    local: bool,
 }
 
 impl Store {
     pub(crate) fn open(&self) -> Result<Client, Error> {
-        self.store.as_deref().map_or_else(Client::from_env, Client::open)
+        let local = self.local.then_some("sqlite:");
+        self.store.as_deref().or(local).map_or_else(Client::from_env, Client::open)
     }
 }

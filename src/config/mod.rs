@@ -2,6 +2,7 @@
 
 mod check;
 pub mod defaults;
+mod environment;
 pub mod limits;
 mod nearest;
 mod redis;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 
 pub(crate) use check::{check_io_timeout, check_name, check_ttl};
+pub use environment::URL_VARIABLE;
 use limits::MAX_TTL;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
@@ -29,9 +31,6 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
 pub(crate) fn drifted(span: Duration) -> Duration {
     span / 99
 }
-
-/// The environment variable that names the store where no URL is given.
-pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
 
 /// How a client is set up: a URL, and what a program would rather set in code.
 ///
@@ -118,26 +117,6 @@ impl Config {
     pub fn from_urls<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Config, Error> {
         let urls: Vec<U> = urls.into_iter().collect();
         url::parse(&urls.iter().map(U::as_ref).collect::<Vec<_>>())
-    }
-
-    /// Does as the shell does: takes the URL from `LEASEHOLD_URL`, or else the embedded store
-    /// (feature `sqlite`).
-    ///
-    /// # Errors
-    /// [`ErrorKind::BadArgument`]: the variable holds no URL that can be read; or there is none, and
-    /// no place for an embedded store or no feature `sqlite`.
-    pub fn from_env() -> Result<Config, Error> {
-        match std::env::var(URL_VARIABLE) {
-            Ok(url) if !url.is_empty() => Config::from_url(&url),
-            Ok(_) | Err(std::env::VarError::NotPresent) if cfg!(feature = "sqlite") => {
-                Config::from_url("sqlite:")
-            }
-            Ok(_) | Err(std::env::VarError::NotPresent) => Err(bad(format!(
-                "no store is named: set {URL_VARIABLE}, as in redis://127.0.0.1, or build leasehold \
-                 with its feature 'sqlite' to have the locks in a file"
-            ))),
-            Err(_) => Err(bad(format!("the variable {URL_VARIABLE} is not text"))),
-        }
     }
 
     pub(crate) fn new(store: StoreConfig) -> Config {

@@ -59,25 +59,23 @@ static void without_a_url_it_is_the_embedded_store_of_this_user(void)
     snprintf(path, sizeof path, "%s/leasehold/locks.db", state);
     snprintf(expected, sizeof expected, "sqlite:%s", path);
     setenv("XDG_STATE_HOME", state, 1);
-    /* A variable that is empty is as good as none. */
-    for (int set = 0; set < 2; set++) {
-        if (set) setenv("LEASEHOLD_URL", "", 1);
-        EXPECT(LEASEHOLD_OK, leasehold_config_from_env(&config, &problem));
-        CHECK_TEXT(expected, leasehold_config_store(config));
-        leasehold_config_free(config);
-        EXPECT(LEASEHOLD_OK, leasehold_client_open_env(&client, &problem));
-        CHECK_TEXT(expected, leasehold_client_store(client));
-        give_back(take_name(client, "n"));
-        leasehold_client_free(client);
-        CHECK_INT(0, access(path, F_OK));
-    }
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_env(&config, &problem));
+    CHECK_TEXT(expected, leasehold_config_store(config));
+    leasehold_config_free(config);
+    EXPECT(LEASEHOLD_OK, leasehold_client_open_env(&client, &problem));
+    CHECK_TEXT(expected, leasehold_client_store(client));
+    give_back(take_name(client, "n"));
+    leasehold_client_free(client);
+    CHECK_INT(0, access(path, F_OK));
     EXPECT(LEASEHOLD_OK, leasehold_client_open("sqlite:", LEASEHOLD_NUL, &client, &problem));
     CHECK_TEXT(expected, leasehold_client_store(client));
     leasehold_client_free(client);
 
-    setenv("LEASEHOLD_URL", "http://127.0.0.1", 1);
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_open_env(&client, &problem));
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_from_env(&config, &problem));
+    for (int set = 0; set < 2; set++) {
+        setenv("LEASEHOLD_URL", set ? "http://127.0.0.1" : "", 1);
+        EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_open_env(&client, &problem));
+        EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_from_env(&config, &problem));
+    }
 }
 
 static void a_server_is_reached_by_a_unix_socket_and_with_a_password(void)

@@ -5,6 +5,7 @@
 mod command;
 mod outcomes;
 mod terminal;
+mod unasked;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -40,6 +41,13 @@ fn leasehold<W: AsRef<OsStr>>(url: &str, words: impl IntoIterator<Item = W>) -> 
     mind_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.env("LEASEHOLD_URL", url).env_remove("RUST_LOG").args(words).stdin(Stdio::null());
+    command
+}
+
+/// Without a URL, on a machine that has no file for it.
+fn nowhere<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Command {
+    let mut command = leasehold("", words);
+    command.env_remove("LEASEHOLD_URL").env("LEASEHOLD_CONF", "/dev/null");
     command
 }
 

@@ -1,8 +1,6 @@
 //! Who gets the lock, who is turned away, and what is said about it.
 
 use std::process::Command;
-#[cfg(feature = "sqlite")]
-use std::{ffi::OsString, io::Write};
 
 use nix::sys::signal::Signal;
 
@@ -266,22 +264,4 @@ fn a_wait_ends_by_a_signal_unless_that_is_ignored() {
     until_it_asks(&server);
     waiting.process.signal(Signal::SIGTERM);
     assert_eq!(waiting.code(), 143);
-}
-
-#[test]
-#[cfg(feature = "sqlite")]
-fn without_a_url_the_store_is_a_file_of_the_user() {
-    let state = tempfile::tempdir().unwrap();
-    let embedded = |words: &[&str]| {
-        let mut command = leasehold("", words.iter().map(OsString::from));
-        command.env("XDG_STATE_HOME", state.path());
-        command
-    };
-    let mut holder = start(embedded(&[&["run", "n", "--"][..], &HOLD].concat()));
-    assert!(state.path().join("leasehold/locks.db").exists());
-    assert_eq!(code(embedded(&["run", "-n", "n", "--", "true"])), 1);
-    assert!(printed(embedded(&["show", "n"])).starts_with("n: held by "));
-    holder.process.handle().stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    assert_eq!(holder.code(), 7);
-    assert!(printed(embedded(&["show", "n"])).starts_with("n: free, last fence "));
 }

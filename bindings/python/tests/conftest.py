@@ -17,6 +17,7 @@ from server import Server
 import leasehold
 
 os.environ.pop("LEASEHOLD_URL", None)
+os.environ["LEASEHOLD_CONF"] = os.devnull
 # A test run in the background of a script ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 _numbers = itertools.count()

@@ -41,8 +41,8 @@ In the command's environment: LEASEHOLD_NAME, and LEASEHOLD_FENCE, a number
 that only grows from one holder to the next. A resource that refuses a smaller
 one than it has seen is safe from late writers.
 
-While it waits, leasehold shows one line on a terminal and nothing elsewhere.
-RUST_LOG=warn tells more.
+While it waits, leasehold shows one line on a terminal and nothing elsewhere,
+unless the store is in trouble. --verbose tells more.
 
 Exit status: the command's own; 128+n if signal n ended it or the wait; 1 (or
 -E) if the lock was taken; 64 usage; 69 the store failed; 75 the lock was lost;

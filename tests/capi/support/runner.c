@@ -204,6 +204,7 @@ void runner_start(int argc, char **argv)
     if (!mkdtemp(root)) FAIL("%s: %s", root, strerror(errno));
     /* The user's own store and URL stay out of the tests. */
     setenv("XDG_STATE_HOME", root, 1);
+    setenv("LEASEHOLD_CONF", "/dev/null", 1);
     unsetenv("LEASEHOLD_URL");
 }
 

@@ -256,7 +256,8 @@ def connect(
     claim_window: Optional[Seconds] = None,
 ) -> Client:
     """Opens the store that a URL names; without one, that of the environment variable
-    ``LEASEHOLD_URL``, or else the embedded one, a file of yours that needs no server.
+    ``LEASEHOLD_URL`` or of ``/etc/leasehold.conf``, or else the embedded one: a file for this user
+    on this machine only, which the log says.
 
     ::
 

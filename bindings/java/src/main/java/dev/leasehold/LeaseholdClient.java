@@ -68,8 +68,9 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * Opens the store that the environment variable {@code LEASEHOLD_URL} names, or else the
-     * embedded one: a file of the user's, which needs no server. The command line does the same.
+     * Opens the store that the environment variable {@code LEASEHOLD_URL} names, or else the file
+     * {@code /etc/leasehold.conf}, or else the embedded one: a file for this user on this machine
+     * only, which the log says. The command line does the same.
      *
      * @return an open client
      * @throws LeaseholdException as {@link #connect(String)}

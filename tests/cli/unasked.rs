@@ -1,0 +1,80 @@
+//! What is said without being asked for: which store it is, and what keeps a wait from its end.
+
+#[cfg(feature = "sqlite")]
+use std::io::Write;
+
+use crate::*;
+
+/// What it says on standard error, and its code.
+fn said(mut command: Command) -> (String, Option<i32>) {
+    let Output { status, stderr, .. } = command.output().unwrap();
+    (String::from_utf8(stderr).unwrap(), status.code())
+}
+
+#[test]
+#[cfg(feature = "sqlite")]
+fn without_a_url_the_store_is_a_file_of_the_user_and_that_is_said() {
+    let state = tempfile::tempdir().unwrap();
+    let file = state.path().join("leasehold/locks.db");
+    let embedded = |words: &[&str]| {
+        let mut command = nowhere(words);
+        command.env("XDG_STATE_HOME", state.path());
+        command
+    };
+    let mut holder = start(embedded(&[&["run", "--local", "n", "--"][..], &HOLD].concat()));
+    assert!(file.exists());
+    let notice = format!(
+        "leasehold: no LEASEHOLD_URL: the locks are in {}, for this user on this machine only; \
+         LEASEHOLD_URL=sqlite: says that this is meant\n",
+        file.display()
+    );
+    assert_eq!(said(embedded(&["run", "-n", "n", "--", "true"])), (notice.clone(), Some(1)));
+    assert!(printed(embedded(&["show", "n"])).starts_with("n: held by "));
+    holder.process.handle().stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(holder.code(), 7);
+    assert_eq!(said(embedded(&["show", "n"])), (notice, Some(0)));
+
+    let mut meant = embedded(&["show", "n"]);
+    meant.env("LEASEHOLD_URL", "sqlite:");
+    for meant in [meant, embedded(&["show", "--local", "n"])] {
+        assert_eq!(said(meant), (String::new(), Some(0)));
+    }
+}
+
+#[test]
+fn a_url_that_is_missing_or_misspelt_is_refused_before_anything_runs() {
+    let server = Server::start();
+    let run = ["run", "n", "--", "echo", "ran"];
+    for (name, value, expected) in [
+        ("LEASEHOLD_URL", "", "LEASEHOLD_URL is empty"),
+        ("LEASEHOLD_URI", &server.url(), "did you mean LEASEHOLD_URL?"),
+        ("LEASEHOLD_REQUIRE_URL", "1", "LEASEHOLD_REQUIRE_URL asks for a URL"),
+        ("LEASEHOLD_CONF", "/no/such/file", "/no/such/file: "),
+    ] {
+        let mut command = nowhere(run);
+        command.env(name, value);
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let stderr = String::from_utf8(stderr).unwrap();
+        assert_eq!((status.code(), &*stdout), (Some(64), &b""[..]), "{name}");
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+}
+
+#[test]
+fn a_fleet_has_its_url_in_a_file() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leasehold.conf");
+    std::fs::write(&file, format!("# all nodes\nurl = {}\nrequire_url = yes\n", server.url()))
+        .unwrap();
+    let command = |words: &[&str]| {
+        let mut command = nowhere(words);
+        command.env("LEASEHOLD_CONF", &file);
+        command
+    };
+    let mut holder = start(command(&[&["run", "n", "--"][..], &HOLD].concat()));
+    assert!(is_held(&server, "n"));
+    holder.end_input();
+    assert_eq!(holder.code(), 7);
+    assert_eq!(said(command(&["show", "n"])), (String::new(), Some(0)));
+}

@@ -1,0 +1,85 @@
+package dev.leasehold.spring;
+
+import dev.leasehold.Lease;
+import dev.leasehold.LeaseLostException;
+import dev.leasehold.LeaseholdClient;
+import dev.leasehold.NamedLock;
+import java.time.Duration;
+import java.util.Optional;
+import net.javacrumbs.shedlock.core.AbstractSimpleLock;
+import net.javacrumbs.shedlock.core.ClockProvider;
+import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
+import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.SimpleLock;
+
+/**
+ * A {@code LockProvider} for ShedLock: a scheduled job runs on one node of many.
+ *
+ * <pre>{@code
+ * @Bean
+ * LockProvider lockProvider(LeaseholdClient client) {
+ *     return new LeaseholdLockProvider(client, "jobs:");
+ * }
+ * }</pre>
+ *
+ * <p>{@code lockAtMostFor} is the ttl, which is not renewed, and 24 hours at most. A job that took
+ * longer ends with {@link LeaseLostException}: another node may have run it meanwhile. A store that
+ * cannot be reached is a {@link dev.leasehold.LeaseholdException}, and the job does not run.
+ */
+public final class LeaseholdLockProvider implements ExtensibleLockProvider {
+    /** No lock is kept for less. */
+    private static final Duration SHORTEST = Duration.ofMillis(3);
+
+    private final LeaseholdClient client;
+    private final String prefix;
+
+    /**
+     * Locks for jobs.
+     *
+     * @param client where they are kept; it stays open for as long as jobs are scheduled
+     * @param prefix what their names begin with, so that none is the name of something else there
+     */
+    public LeaseholdLockProvider(LeaseholdClient client, String prefix) {
+        this.client = client;
+        this.prefix = prefix;
+    }
+
+    @Override
+    public Optional<SimpleLock> lock(LockConfiguration wanted) {
+        Duration atMost = wanted.getLockAtMostFor();
+        NamedLock lock = client.lock(prefix + wanted.getName())
+                .ttl(atMost.compareTo(SHORTEST) < 0 ? SHORTEST : atMost)
+                .renew(false)
+                .noMaxHold();
+        return Optional.ofNullable(lock.tryAcquire()).map(lease -> new Held(wanted, lease));
+    }
+
+    private static final class Held extends AbstractSimpleLock {
+        private final Lease lease;
+
+        Held(LockConfiguration wanted, Lease lease) {
+            super(wanted);
+            this.lease = lease;
+        }
+
+        @Override
+        protected void doUnlock() {
+            Duration rest = Duration.between(ClockProvider.now(), lockConfiguration.getLockAtLeastUntil());
+            if (rest.compareTo(SHORTEST) < 0) {
+                lease.close();
+            } else {
+                lease.letExpireIn(rest);
+            }
+        }
+
+        @Override
+        protected Optional<SimpleLock> doExtend(LockConfiguration wanted) {
+            try {
+                lease.extend(wanted.getLockAtMostFor());
+            } catch (LeaseLostException e) {
+                return Optional.empty();
+            }
+            return Optional.of(new Held(wanted, lease));
+        }
+    }
+}

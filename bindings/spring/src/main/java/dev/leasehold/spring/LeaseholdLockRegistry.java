@@ -1,0 +1,73 @@
+package dev.leasehold.spring;
+
+import dev.leasehold.LeaseholdClient;
+import dev.leasehold.LeaseholdLock;
+import dev.leasehold.NamedLock;
+import java.time.Duration;
+import java.util.function.Function;
+import org.springframework.integration.support.locks.RenewableLockRegistry;
+
+/**
+ * A {@code LockRegistry} for Spring Integration: aggregators, leaders, files that one node reads.
+ *
+ * <pre>{@code
+ * @Bean
+ * LeaseholdLockRegistry locks(LeaseholdClient client) {
+ *     return new LeaseholdLockRegistry(key -> client.lock("orders:" + key).ttl(Duration.ofSeconds(10)));
+ * }
+ * }</pre>
+ *
+ * <p>Its locks are renewed in the background, reentrant for their thread, and the same in all
+ * processes whose registries make the same names. What they throw is in {@link LeaseholdLock}.
+ */
+// Raw, so that it is one class for Spring Integration 6 and for 7, where the interface has a type.
+@SuppressWarnings("rawtypes")
+public final class LeaseholdLockRegistry implements RenewableLockRegistry {
+    private final Function<Object, NamedLock> locks;
+
+    /**
+     * Locks with the options that a program wants.
+     *
+     * @param locks the lock of a key
+     */
+    public LeaseholdLockRegistry(Function<Object, NamedLock> locks) {
+        this.locks = locks;
+    }
+
+    /**
+     * Locks with the options of the client.
+     *
+     * @param client where they are kept; it stays open for as long as the registry is used
+     * @param prefix what their names begin with, so that none is the name of something else there
+     */
+    public LeaseholdLockRegistry(LeaseholdClient client, String prefix) {
+        this(key -> client.lock(prefix + key));
+    }
+
+    @Override
+    public LeaseholdLock obtain(Object key) {
+        return locks.apply(key).asLock();
+    }
+
+    /**
+     * Makes a lock that this thread holds valid for its ttl from now on. Its renewal in the
+     * background does so anyway.
+     *
+     * @throws IllegalMonitorStateException this thread does not hold it, or it was lost
+     */
+    @Override
+    public void renewLock(Object key) {
+        obtain(key).extend();
+    }
+
+    /**
+     * The same for another ttl; a part of the interface since Spring Integration 7.
+     *
+     * @param key of a lock that this thread holds
+     * @param ttl from now on
+     * @throws IllegalMonitorStateException this thread does not hold it, or it was lost
+     */
+    public void renewLock(Object key, Duration ttl) {
+        obtain(key).extend(ttl);
+    }
+}

@@ -1,0 +1,2 @@
+/** Leasehold in the places that Spring Integration and ShedLock have for locks. */
+package dev.leasehold.spring;

@@ -1,0 +1,199 @@
+package dev.leasehold.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.leasehold.LeaseLostException;
+import dev.leasehold.LeaseholdClient;
+import dev.leasehold.LeaseholdException;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import net.javacrumbs.shedlock.core.ClockProvider;
+import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.LockProvider;
+import net.javacrumbs.shedlock.core.SimpleLock;
+import net.javacrumbs.shedlock.spring.annotation.EnableSchedulerLock;
+import net.javacrumbs.shedlock.spring.annotation.SchedulerLock;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.springframework.beans.factory.annotation.Value;
+import org.springframework.context.annotation.AnnotationConfigApplicationContext;
+import org.springframework.context.annotation.Bean;
+import org.springframework.scheduling.annotation.EnableScheduling;
+import org.springframework.scheduling.annotation.Scheduled;
+
+/** What ShedLock asks of a provider, on the server that LEASEHOLD_URL names. */
+class LockProviderTest {
+    private static final AtomicInteger NAMES = new AtomicInteger();
+
+    private final LeaseholdClient client = LeaseholdClient.connect(System.getenv("LEASEHOLD_URL"));
+    private final LockProvider provider = new LeaseholdLockProvider(client, "jobs:");
+    private String name;
+
+    @BeforeEach
+    void another() {
+        name = "job" + NAMES.incrementAndGet();
+    }
+
+    @AfterEach
+    void close() {
+        client.close();
+    }
+
+    private Optional<SimpleLock> lock(Duration atMost, Duration atLeast) {
+        return provider.lock(new LockConfiguration(ClockProvider.now(), name, atMost, atLeast));
+    }
+
+    private Optional<SimpleLock> lock() {
+        return lock(Duration.ofMinutes(5), Duration.ZERO);
+    }
+
+    private boolean isLocked() {
+        return client.lock("jobs:" + name).inspect().isHeld();
+    }
+
+    @Test
+    void one_has_it_until_it_is_unlocked() {
+        for (int i = 0; i < 10; i++) {
+            SimpleLock lock = lock().orElseThrow();
+            assertTrue(lock().isEmpty());
+            lock.unlock();
+            assertThrows(IllegalStateException.class, lock::unlock);
+        }
+        assertFalse(isLocked());
+    }
+
+    @Test
+    void what_is_not_unlocked_is_free_after_lock_at_most_for() throws InterruptedException {
+        lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
+        eventuallyFree();
+        lock().orElseThrow().unlock();
+        // Longer than leases go on by default.
+        SimpleLock lock = lock(Duration.ofHours(20), Duration.ZERO).orElseThrow();
+        Duration left = client.lock("jobs:" + name).inspect().ttl();
+        assertTrue(left.compareTo(Duration.ofHours(19)) > 0, left.toString());
+        lock.unlock();
+    }
+
+    @Test
+    void it_is_kept_for_lock_at_least_for() throws InterruptedException {
+        lock(Duration.ofMinutes(5), Duration.ofSeconds(2)).orElseThrow().unlock();
+        assertTrue(lock().isEmpty());
+        eventuallyFree();
+        // What is nearly over is freed at once.
+        lock(Duration.ofMinutes(5), Duration.ofMillis(1)).orElseThrow().unlock();
+        eventuallyFree();
+    }
+
+    @Test
+    void it_is_extended_while_it_is_held() throws InterruptedException {
+        SimpleLock first = lock(Duration.ofSeconds(1), Duration.ZERO).orElseThrow();
+        SimpleLock second = first.extend(Duration.ofMinutes(5), Duration.ofSeconds(60)).orElseThrow();
+        assertThrows(IllegalStateException.class, first::unlock);
+        Thread.sleep(1100);
+        assertTrue(isLocked());
+        second.unlock();
+        assertTrue(isLocked(), "for 60 s");
+    }
+
+    @Test
+    void what_ran_out_is_not_extended_and_its_end_says_so() throws InterruptedException {
+        SimpleLock lock = lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
+        SimpleLock other = lock(Duration.ofMillis(50), Duration.ZERO).orElse(null);
+        eventuallyFree();
+        assertTrue(other == null && lock.extend(Duration.ofMinutes(5), Duration.ZERO).isEmpty());
+        assertFalse(isLocked());
+        SimpleLock late = lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
+        eventuallyFree();
+        assertThrows(LeaseLostException.class, late::unlock);
+    }
+
+    @Test
+    void what_no_lock_can_have_is_an_error() {
+        assertThrows(LeaseholdException.class, () -> lock(Duration.ofDays(400), Duration.ZERO));
+        assertFalse(isLocked());
+    }
+
+    @Test
+    void threads_exclude_each_other() throws InterruptedException {
+        int[] counter = {0};
+        var threads = Executors.newFixedThreadPool(4);
+        for (int i = 0; i < 4; i++) {
+            threads.execute(() -> {
+                for (int done = 0; done < 25; ) {
+                    Optional<SimpleLock> lock = lock();
+                    if (lock.isPresent()) {
+                        int before = counter[0];
+                        Thread.yield();
+                        counter[0] = before + 1;
+                        lock.get().unlock();
+                        done++;
+                    }
+                }
+            });
+        }
+        threads.shutdown();
+        assertTrue(threads.awaitTermination(60, TimeUnit.SECONDS));
+        assertEquals(100, counter[0]);
+    }
+
+    private void eventuallyFree() throws InterruptedException {
+        for (int i = 0; isLocked(); i++) {
+            assertTrue(i < 2000, "it is still locked");
+            Thread.sleep(10);
+        }
+    }
+
+    /** As README has it. */
+    @EnableScheduling
+    @EnableSchedulerLock(defaultLockAtMostFor = "10m")
+    static class Jobs {
+        static final CountDownLatch RAN = new CountDownLatch(2);
+
+        @Bean
+        LeaseholdClient leasehold(@Value("${LEASEHOLD_URL}") String url) {
+            return LeaseholdClient.connect(url);
+        }
+
+        @Bean
+        LockProvider lockProvider(LeaseholdClient client) {
+            return new LeaseholdLockProvider(client, "jobs:");
+        }
+
+        @Bean
+        LeaseholdLockRegistry lockRegistry(LeaseholdClient client) {
+            return new LeaseholdLockRegistry(client, "orders:");
+        }
+
+        @Bean
+        Job job() {
+            return new Job();
+        }
+    }
+
+    static class Job {
+        @Scheduled(fixedDelay = 20)
+        @SchedulerLock(name = "nightly")
+        public void run() {
+            Jobs.RAN.countDown();
+        }
+    }
+
+    @Test
+    void spring_runs_a_job_while_nobody_else_does() throws InterruptedException {
+        var elsewhere = client.lock("jobs:nightly").tryAcquire();
+        try (var context = new AnnotationConfigApplicationContext(Jobs.class)) {
+            assertFalse(Jobs.RAN.await(300, TimeUnit.MILLISECONDS));
+            elsewhere.release();
+            assertTrue(Jobs.RAN.await(60, TimeUnit.SECONDS));
+            context.getBean(LeaseholdLockRegistry.class).executeLocked("spring", () -> {});
+        }
+    }
+}

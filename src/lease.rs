@@ -268,7 +268,11 @@ impl Lease {
             Ended::Valid(legacy) => Some(legacy),
             Ended::Stale => None,
         };
-        let ending = core.room.end_turn(&self.grant.identity, legacy, now);
+        let (identity, lane) = (&self.grant.identity, Lane::Give(Deadline::after(DROP_WAIT)));
+        // Half of the time is left for the give.
+        let by = Deadline::at(now.plus(core.config.io_timeout / 2));
+        let look = || core.with_store(|store| store.is_unawaited(identity, lane, by));
+        let ending = core.room.end_turn(identity, legacy, look, now);
         Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
     }
 

@@ -34,6 +34,12 @@ pub(crate) trait Store: Send + Sync {
         Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
     }
 
+    /// Whether it is certain that the lock is this grant's and that nobody is in the queue for it:
+    /// found out in one command that writes nothing, or not at all.
+    fn is_unawaited(&self, _grant: &Identity, _lane: Lane, _deadline: Deadline) -> bool {
+        false
+    }
+
     /// Reaches the store, with the credentials that it was given, and does nothing to a lock there.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 

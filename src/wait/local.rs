@@ -5,7 +5,8 @@
 //! the turns of those who were waiting when it came (its cohort) follow one another without a
 //! command. Where it ends before all of them had one, the rest of the cohort goes on with its
 //! ticket: they came before the waiters behind it. Later ones wait for the next ticket, so that a
-//! process cannot keep the lock to itself.
+//! process cannot keep the lock to itself; unless a look at the store shows that nobody waits there.
+//! From then on each thread may have one more turn under the grant, until the next look.
 //!
 //! No I/O, no threads and no clock of its own: [`room`](super::room) puts threads around it.
 
@@ -13,6 +14,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::backoff::Pace;
@@ -42,6 +44,7 @@ pub(crate) struct LocalQueue {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Queued {
     id: u64,
+    thread: ThreadId,
     /// For a grant of its own: used at most once.
     token: Token,
     terms: Terms,
@@ -55,6 +58,24 @@ struct SharedGrant {
     /// The fence of the turn that is held, and the end of the block.
     fence: u64,
     end: u64,
+    latecomers: Latecomers,
+}
+
+/// Whether waiters that came after the grant have turns under it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Latecomers {
+    /// Others waited at the store when that was last known.
+    Never,
+    /// If a look finds nobody at the store. It is likely: the store granted the lock to us at once.
+    Perhaps,
+    /// Nobody waited there at the last look. These threads had a turn since.
+    Once(Vec<ThreadId>),
+}
+
+#[derive(PartialEq, Eq)]
+enum Follows {
+    Now,
+    IfNobodyWaits,
 }
 
 impl LocalQueue {
@@ -85,8 +106,15 @@ impl LocalQueue {
         self.held.as_mut().filter(|held| held.place.token == token)
     }
 
-    pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
-        self.waiters.push_back(Queued { id, token, terms, pace });
+    pub(crate) fn join(
+        &mut self,
+        id: u64,
+        thread: ThreadId,
+        token: Token,
+        terms: Terms,
+        pace: Pace,
+    ) {
+        self.waiters.push_back(Queued { id, thread, token, terms, pace });
     }
 
     pub(crate) fn next(&mut self, id: u64, now: Moment) -> Next {
@@ -116,7 +144,9 @@ impl LocalQueue {
                 return Next::Look(place.token);
             }
         };
-        Next::Ask(self.ask(place, give))
+        // Alone, one fence is enough, and nothing has to be cut back.
+        let block = if self.waiters.len() > 1 { self.limits.turns } else { 1 };
+        Next::Ask(self.ask(place, block, give))
     }
 
     fn fetch(&mut self, id: u64) -> Option<Turn> {
@@ -124,12 +154,10 @@ impl LocalQueue {
         Some(self.turns.swap_remove(index).1)
     }
 
-    fn ask(&mut self, mut place: StorePlace, give: Option<Owe>) -> Ask {
+    fn ask(&mut self, mut place: StorePlace, block: u32, give: Option<Owe>) -> Ask {
         place.ask();
         self.place = Some(place);
         let StorePlace { token, terms, ticket, .. } = place;
-        // Alone, one fence is enough, and nothing has to be cut back.
-        let block = if self.waiters.len() > 1 { self.limits.turns } else { 1 };
         Ask { token, ttl: terms.first_ttl(), ticket, block, give }
     }
 
@@ -146,7 +174,8 @@ impl LocalQueue {
                 place.asking = false;
                 let is_left = sent.plus(ttl).minus(drift(ttl)) > now;
                 let validity = is_left.then_some(Validity::Whole { sent });
-                Effects { wake: self.hand((fence, block), validity, now), owe: None }
+                let wake = self.hand((fence, block), validity, Latecomers::Perhaps, now);
+                Effects { wake, owe: None }
             }
             Reply::Busy { free_in, ticket, rank, ours } => {
                 let free_at = sent.plus(free_in);
@@ -243,7 +272,8 @@ impl LocalQueue {
         self.place_of(token)?;
         let is_left = |since: &Moment| since.plus(span).minus(drift(span)) > now;
         let since = since.filter(is_left);
-        self.hand(grant, since.map(|since| Validity::Window { since, span }), now)
+        let validity = since.map(|since| Validity::Window { since, span });
+        self.hand(grant, validity, Latecomers::Never, now)
     }
 
     /// A message says that the lock is free, for the first that asks.
@@ -268,6 +298,7 @@ impl LocalQueue {
         &mut self,
         (fence, block): (u64, u32),
         validity: Option<Validity>,
+        latecomers: Latecomers,
         now: Moment,
     ) -> Option<u64> {
         let (mut place, head) = (self.place?, self.waiters.front_mut()?);
@@ -283,10 +314,38 @@ impl LocalQueue {
         let mark = place.mark.min(self.waiters.back().map_or(0, |newest| newest.id));
         let place = StorePlace { asking, suspect, ..StorePlace::new(token, terms, (ticket, mark)) };
         let end = fence + u64::from(block.min(self.limits.turns).max(1));
-        self.held = Some(SharedGrant { place, fence, end });
+        self.held = Some(SharedGrant { place, fence, end, latecomers });
         let followed = self.waiters.front().is_some_and(|next| next.terms == terms);
         self.turns.push((id, Turn { token, fence, validity, followed }));
         Some(id)
+    }
+
+    /// Whether the next waiter may have a turn under the grant, once the turn with this fence has
+    /// ended.
+    fn following(&self, token: Token, fence: u64, in_time: bool) -> Option<Follows> {
+        let is_it = |held: &&SharedGrant| held.place.token == token && held.fence == fence;
+        let SharedGrant { place, end, latecomers, .. } = self.held.as_ref().filter(is_it)?;
+        let is_left = in_time && fence + 1 < *end;
+        let next = self.waiters.front().filter(|next| is_left && next.terms == place.terms)?;
+        match latecomers {
+            _ if next.id <= place.mark => Some(Follows::Now),
+            Latecomers::Once(had) if !had.contains(&next.thread) => Some(Follows::Now),
+            Latecomers::Once(_) | Latecomers::Perhaps => Some(Follows::IfNobodyWaits),
+            Latecomers::Never => None,
+        }
+    }
+
+    /// Before the turn with this fence ends, the store is to be asked whether anybody waits there:
+    /// the next waiter came after the grant, or had a turn since that was last known.
+    pub(crate) fn has_to_look(&self, token: Token, fence: u64, in_time: bool) -> bool {
+        self.following(token, fence, in_time) == Some(Follows::IfNobodyWaits)
+    }
+
+    /// Nobody waits at the store, as a look says that began after the last turn under this token.
+    pub(crate) fn nobody_waits(&mut self, token: Token) {
+        if let Some(held) = self.held_by(token) {
+            held.latecomers = Latecomers::Once(Vec::new());
+        }
     }
 
     /// The turn with this fence has ended, in time or not: the next one follows here, or the grant
@@ -298,26 +357,30 @@ impl LocalQueue {
         in_time: bool,
         now: Moment,
     ) -> Ending {
+        let next = self.waiters.front().map(|next| (next.id, next.thread));
+        let follows = self.following(token, fence, in_time) == Some(Follows::Now);
         let is_it = |held: &&mut SharedGrant| held.place.token == token && held.fence == fence;
         let Some(held) = self.held.as_mut().filter(is_it) else { return Ending::ALONE };
-        let StorePlace { mark, terms, suspect, .. } = held.place;
-        let is_left = in_time && fence + 1 < held.end;
-        let follows = |next: &&Queued| is_left && next.id <= mark && next.terms == terms;
-        if let Some(id) = self.waiters.front().filter(follows).map(|next| next.id) {
+        if let Some((id, thread)) = next.filter(|_| follows) {
             self.waiters.pop_front();
+            if let Latecomers::Once(had) = &mut held.latecomers {
+                had.push(thread);
+            }
             held.fence += 1;
             let fence = held.fence;
             let turn = Turn { token, fence, validity: Validity::Passed, followed: true };
             self.turns.push((id, turn));
             return Ending::Passed(id);
         }
+        let suspect = held.place.suspect;
         self.end_grant();
         if let (Some(place), Some(head)) = (&mut self.place, self.waiters.front_mut()) {
             // In the same write it would come before all who are told now that the lock is free.
             place.wake = now.plus(head.pace.jitter.up_to(self.limits.spread));
         }
         let place = self.place.filter(|_| self.limits.spread.is_zero());
-        let take = place.map(|place| self.ask(place, None));
+        // With fences for those who come while it has its turn.
+        let take = place.map(|place| self.ask(place, self.limits.turns, None));
         Ending::Give { take, until: Some(suspect).filter(|suspect| *suspect > now) }
     }
 

@@ -111,26 +111,39 @@ impl Room {
         let (id, condvar) = (waiters.last_id, Arc::new(Condvar::default()));
         let queue =
             waiters.queues.entry(Arc::clone(name)).or_insert_with(|| LocalQueue::new(self.limits));
-        queue.join(id, token, terms, pace);
+        queue.join(id, std::thread::current().id(), token, terms, pace);
         self.occupied.store(waiters.queues.len(), Ordering::Release);
         let sleeper = Sleeper { condvar: Arc::clone(&condvar), woken: false, legacy: None };
         waiters.sleepers.insert(id, sleeper);
         Waiter { room: self, name: Arc::clone(name), id, condvar }
     }
 
-    /// A turn has ended; with its legacy, if it ended in time. Says what to send.
+    /// A turn has ended; with its legacy, if it ended in time. Says what to send. `look` asks the
+    /// store whether it is certain that nobody waits there.
     pub(crate) fn end_turn(
         &self,
         identity: &Identity,
         legacy: Option<Legacy>,
+        look: impl FnOnce() -> bool,
         now: Moment,
     ) -> Ending {
         if !self.is_occupied() {
             return Ending::ALONE;
         }
+        let Identity { name, token, fence, .. } = identity;
+        let in_time = legacy.is_some();
+        let has_to_look = |queue: &LocalQueue| queue.has_to_look(*token, *fence, in_time);
         let mut waiters = self.waiters.lock();
-        let Some(queue) = waiters.queues.get_mut(&identity.name) else { return Ending::ALONE };
-        let ending = queue.end_turn(identity.token, identity.fence, legacy.is_some(), now);
+        if waiters.queues.get(name).is_some_and(has_to_look) {
+            drop(waiters);
+            let nobody_waits = look();
+            waiters = self.waiters.lock();
+            if nobody_waits && let Some(queue) = waiters.queues.get_mut(name) {
+                queue.nobody_waits(*token);
+            }
+        }
+        let Some(queue) = waiters.queues.get_mut(name) else { return Ending::ALONE };
+        let ending = queue.end_turn(*token, *fence, in_time, now);
         let head = queue.standing_head();
         match ending {
             Ending::Passed(id) => {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::queueing::{
-    NAME, assert_all_keys_end, client, config, eventually_queued, in_line, is_look, judge, kind,
-    listeners, now, start_crowd, take_turn, turns_of,
+    NAME, again_and_again, assert_all_keys_end, client, config, eventually_queued, in_line,
+    is_look, judge, kind, listeners, now, start_crowd, take_turn, turns_of,
 };
 use crate::stores::{LIMIT, STALL, ms, open, secs};
 use kit::{Child, Server, child, eventually, unless_starved};
@@ -87,6 +87,27 @@ fn a_turn_that_is_given_back_at_once_costs_two_commands_and_no_claim() {
             assert!(sent.iter().all(|command| !command.contains("\"claim\"")));
         });
     });
+}
+
+#[test]
+fn threads_that_come_again_while_nobody_else_waits_cost_one_look_for_a_turn_of_each() {
+    for (threads, rounds) in [(2, 8), (3, 5)] {
+        let server = Server::start();
+        let lock = open(&server.url()).lock(NAME).wait(LIMIT);
+        // The server learns the scripts.
+        again_and_again(&lock, threads, |turns| turns < 2);
+        let mut watch = server.watch();
+        let turns = again_and_again(&lock, threads, |turns| turns < rounds).concat();
+        let sent = watch.client_commands();
+        let (looks, others): (Vec<_>, Vec<_>) = sent.into_iter().partition(|it| is_look(it));
+        assert!(!looks.is_empty() && looks.len() <= rounds, "{looks:?}");
+        // The first thread takes it, another waits for that one at the server and claims it, and two
+        // gives follow; the second one with a take.
+        assert!(others.len() <= 7, "{others:?}");
+        assert_eq!(turns.len(), threads * rounds);
+        judge(turns);
+        assert_all_keys_end(&server);
+    }
 }
 
 /// A minute of this is measured elsewhere; the limits are wide.

@@ -1,12 +1,12 @@
 //! Who is next: the order of coming, between processes and inside one.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::queueing::{
-    self, NAME, assert_all_keys_end, eventually_queued, in_line, is_look, judge, now, queued,
-    start_crowd, start_waiter, take_turn, turns_of,
+    self, NAME, again_and_again, assert_all_keys_end, eventually_queued, in_line, is_look, judge,
+    now, queued, start_crowd, start_waiter, take_turn, turns_of,
 };
 use crate::stores::{LIMIT, STALL, ms, open, secs};
 use kit::{Hold, Server, eventually, unless_starved};
@@ -164,6 +164,38 @@ fn c10_who_waits_among_locks_of_other_terms_sees_one_turn_of_each_other() {
         assert!(most <= OVERTAKEN, "{most} turns of one other");
         assert_all_keys_end(&server);
     });
+}
+
+#[test]
+fn c10_who_joins_while_threads_pass_turns_on_sees_one_more_turn_of_each() {
+    let server = Server::start();
+    let (crew, one) = (open(&server.url()), open(&server.url()));
+    let (stays_away, has_joined) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let goes_on = |turns| {
+            // Turns pass on by then. The other thread keeps its own until this one is in line again.
+            if turns == 4 {
+                stays_away.store(true, SeqCst);
+                eventually(LIMIT, || has_joined.load(SeqCst));
+            }
+            turns < 8
+        };
+        let lock = crew.lock(NAME).wait(LIMIT);
+        let crew = scope.spawn(move || again_and_again(&lock, 2, goes_on));
+        eventually(LIMIT, || stays_away.load(SeqCst));
+        let waiter = in_line(scope, one.lock(NAME).wait(LIMIT), ms(1));
+        let joined = now();
+        has_joined.store(true, SeqCst);
+        let mine = waiter.join().unwrap();
+        let others = crew.join().unwrap();
+        for turns in &others {
+            let before = turns.iter().filter(|turn| turn.from > joined && turn.from < mine.from);
+            assert!(before.count() <= 1, "{turns:?} and {mine:?}");
+        }
+        judge([others.concat(), vec![mine]].concat());
+    });
+    eventually_queued(&server, 0);
+    assert_all_keys_end(&server);
 }
 
 #[cfg(feature = "sqlite")]

@@ -3,6 +3,7 @@
 // Each test file takes this whole module in and uses a part of it.
 #![allow(dead_code, unreachable_pub)]
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -120,6 +121,44 @@ pub fn in_line<'scope>(
     // The rest is not looked at, and an end of it would stop the wait.
     std::mem::forget(is_in_line);
     thread
+}
+
+/// The turns of threads that come again and again, each for as long as it is to with so many turns.
+/// A turn ends when all others that still come are in line.
+pub fn again_and_again(
+    lock: &Lock,
+    threads: usize,
+    goes_on: impl Fn(usize) -> bool + Sync,
+) -> Vec<Vec<Hold>> {
+    // Or gone.
+    let in_line: Vec<_> = (0..threads).map(|_| AtomicBool::new(false)).collect();
+    let come = |me: usize| {
+        let mut turns = Vec::new();
+        while goes_on(turns.len()) {
+            let (asked, mut asks) = (now(), 0);
+            let check = || {
+                asks += 1;
+                // The first time, perhaps, before it is in line.
+                in_line[me].fetch_or(asks == 2, SeqCst);
+                false
+            };
+            let lease = lock.acquire_unless(check).unwrap();
+            in_line[me].store(false, SeqCst);
+            let (from, fence) = (now(), lease.fence());
+            let others = || in_line.iter().enumerate().filter(|(who, _)| *who != me);
+            eventually(LIMIT, || others().all(|(_, in_line)| in_line.load(SeqCst)));
+            let until = now();
+            lease.release().unwrap();
+            turns.push(Hold { asked, from, until, fence });
+        }
+        in_line[me].store(true, SeqCst);
+        turns
+    };
+    std::thread::scope(|scope| {
+        let come = &come;
+        let threads: Vec<_> = (0..threads).map(|me| scope.spawn(move || come(me))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
 }
 
 /// A process that puts a thread in line for each word it hears, a turn's name, and says `waits`,

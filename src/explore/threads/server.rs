@@ -12,8 +12,8 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::keeper::Keeper;
 use crate::store::{
-    Abilities, Answer, Failure, Lane, Listener, Look, Notice, Outcome, Place, Reply, Request,
-    ServerId, Store, Teller,
+    Abilities, Answer, Failure, Identity, Lane, Listener, Look, Notice, Outcome, Place, Reply,
+    Request, ServerId, Store, Teller,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
@@ -301,6 +301,14 @@ impl Store for Link {
         let names = self.server.names.lock();
         let is_held = names.get(name).is_some_and(|state| state.holder.is_some());
         Ok(if is_held { LONG } else { Duration::ZERO })
+    }
+
+    fn is_unawaited(&self, grant: &Identity, _lane: Lane, _deadline: Deadline) -> bool {
+        let names = self.server.names.lock();
+        let is_alone = |state: &State| {
+            state.queue.is_empty() && state.holder.is_some_and(|held| held.token == grant.token)
+        };
+        !self.fails() && names.get(&*grant.name).is_some_and(is_alone)
     }
 
     fn ping(&self, _deadline: Deadline) -> Result<(), Error> {

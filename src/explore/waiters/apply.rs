@@ -38,8 +38,8 @@ impl World {
             }
             Step::Pass(now) => self.now = now,
             Step::Depart(c) => self.vanish(i(c)),
-            Step::Abandon(at) => self.fail(i(at), true),
-            Step::Refuse(at) => self.fail(i(at), false),
+            Step::Abandon(at) => self.fail(i(at), true)?,
+            Step::Refuse(at) => self.fail(i(at), false)?,
             Step::Drop(at) => drop(self.wires.remove(i(at))),
             Step::Continue(c) => self.clients[i(c)].life = Life::Running,
             Step::Uncount(c) => self.clients[i(c)].listener.link = Link::Torn { counted: false },

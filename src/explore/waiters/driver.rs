@@ -10,8 +10,14 @@ use crate::store::{Answer, Reply, ServerId};
 use crate::token::Token;
 use crate::wait::{Ask, Backoff, Effects, Ending, Next, Owe, Pace, Turn, Validity};
 
+use std::sync::LazyLock;
+use std::thread::ThreadId;
 use std::time::Duration;
 
+/// How those of a client are told apart in its line.
+static THREADS: LazyLock<[ThreadId; 8]> = LazyLock::new(|| {
+    [(); 8].map(|()| std::thread::spawn(|| std::thread::current().id()).join().unwrap())
+});
 /// The keeper claims so long after a turn began.
 const CLAIM_AFTER: Duration = ms(10);
 const RETRY: Duration = ms(50);
@@ -25,7 +31,7 @@ impl World {
         client.next_id += 1;
         let seed = (c as u64) << 32 | id;
         let pace = Pace::new(Backoff::default(), ms(64), Jitter::seeded(seed));
-        client.queue.join(id, token(c, id), terms, pace);
+        client.queue.join(id, THREADS[t], token(c, id), terms, pace);
         let thread = &mut client.threads[t];
         (thread.task, thread.id) = (Task::Ready, id);
         (thread.stands, thread.overtaken) = (behind, [0; 8]);
@@ -130,28 +136,44 @@ impl World {
         thread.rounds -= 1;
         let task = if thread.rounds > 0 { Task::Idle } else { Task::Done };
         let Task::Holding(lease) = std::mem::replace(&mut thread.task, task) else { return Ok(()) };
+        if lease.lost {
+            return Ok(());
+        }
+        let (token, in_time) = (lease.token, lease.is_valid(now));
+        self.record.disturbed |= !in_time;
+        match self.setup.wrong {
+            Some(Wrong::PassesUnasked) => client.queue.nobody_waits(token),
+            Some(Wrong::PassesAgain) => client.queue.forget_who_had_turns(),
+            _ => {}
+        }
+        if client.queue.has_to_look(token, lease.fence, in_time) {
+            let errand = Errand::LookForWaiters { lease, in_time };
+            self.send(c, errand, vec![Op::LookForWaiters { token }]);
+            return Ok(());
+        }
+        self.end_turn(c, lease, in_time)
+    }
+
+    fn end_turn(&mut self, c: usize, lease: Lease, in_time: bool) -> Result<(), Broken> {
+        let (now, client) = (self.clock(c), &mut self.clients[c]);
         let Lease { token, ttl, fence, .. } = lease;
-        if !lease.lost {
-            let in_time = lease.is_valid(now);
-            self.record.disturbed |= !in_time;
-            let give = Op::Give { token, fence, ttl };
-            match client.queue.end_turn(token, fence, in_time, now) {
-                Ending::Passed(_) if client.refused.contains(&token) => {
-                    return Err("a turn is passed on under a token that was refused".to_owned());
+        let give = Op::Give { token, fence, ttl };
+        match client.queue.end_turn(token, fence, in_time, now) {
+            Ending::Passed(_) if client.refused.contains(&token) => {
+                return Err("a turn is passed on under a token that was refused".to_owned());
+            }
+            Ending::Passed(id) => {
+                client.passing = Some(lease);
+                client.wake(id);
+            }
+            Ending::Give { take, until } => {
+                let errand = Errand::Release { token, ttl, ask: take };
+                match take {
+                    Some(ask) => self.send_ask(c, errand, Some(give), ask),
+                    None => self.send(c, errand, vec![give]),
                 }
-                Ending::Passed(id) => {
-                    client.passing = Some(lease);
-                    client.wake(id);
-                }
-                Ending::Give { take, until } => {
-                    let errand = Errand::Release { token, ttl, ask: take };
-                    match take {
-                        Some(ask) => self.send_ask(c, errand, Some(give), ask),
-                        None => self.send(c, errand, vec![give]),
-                    }
-                    if let Some(until) = until {
-                        self.owe(c, Owe { token, ttl, until });
-                    }
+                if let Some(until) = until {
+                    self.owe(c, Owe { token, ttl, until });
                 }
             }
         }
@@ -184,6 +206,13 @@ impl World {
                 }
                 client.asked(id);
             }
+            Errand::LookForWaiters { lease, in_time } => {
+                if reply == Reply::Extended {
+                    client.queue.nobody_waits(lease.token);
+                }
+                self.spoil_ticket(c);
+                self.end_turn(c, lease, in_time)?;
+            }
             Errand::Release { ask: Some(ask), .. } => {
                 let effects = client.queue.answered(&ask, &answer, now);
                 // The turn that it stood for is over already: what is given again now can come
@@ -199,7 +228,7 @@ impl World {
     }
 
     /// The sender of a request gives up; it was `sent`, unless it was not.
-    pub(super) fn fail(&mut self, at: usize, was_sent: bool) {
+    pub(super) fn fail(&mut self, at: usize, was_sent: bool) -> Result<(), Broken> {
         let wire = self.wires[at].clone();
         let (c, now) = (wire.client, self.clock(wire.client));
         if was_sent && wire.replies.len() < wire.ops.len() {
@@ -219,6 +248,7 @@ impl World {
                 }
             }
             Errand::Look { id, .. } => client.asked(id),
+            Errand::LookForWaiters { lease, in_time } => self.end_turn(c, lease, in_time)?,
             Errand::Release { token, ttl, ask } => {
                 self.owe(c, Owe { token, ttl, until: now });
                 if let Some(ask) = ask {
@@ -239,6 +269,7 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 
     pub(super) fn hear(&mut self, c: usize) {

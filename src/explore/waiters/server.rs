@@ -51,6 +51,10 @@ pub(super) enum Op {
     },
     /// When is it free?
     Look,
+    /// Is the lock the token's, and nobody in the queue?
+    LookForWaiters {
+        token: Token,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -117,6 +121,15 @@ impl Server {
                 let until = self.holder(now).map_or(now, |(_, until)| until);
                 let free_in = Duration::from_millis((until - now) / 1000);
                 return (Reply::Busy { free_in, ticket: 0, rank: 0, ours: false }, 0, Vec::new());
+            }
+            Op::LookForWaiters { token } => {
+                let is_held = self.holder(now).is_some_and(|(holder, _)| holder == Some(token));
+                let side = self.model.side.as_ref();
+                let is_alone = side.is_some_and(|side| {
+                    !side.queued && side.grant.is_some_and(|(owner, _)| owner == token)
+                });
+                let reply = if is_held && is_alone { Reply::Extended } else { Reply::NotMine };
+                return (reply, 0, Vec::new());
             }
             Op::Claim { token, first, ttl } => {
                 Request::Extend { name, token, fence: first, ttl, reach: Reach::Claim }

@@ -103,6 +103,10 @@ pub(super) enum Wrong {
     UndoFreesOnly,
     /// A grant is given before the rest of its cohort has its place again.
     GivesFirst,
+    /// Nobody asks whether anybody waits before latecomers have their turns.
+    PassesUnasked,
+    /// A thread may have any number of turns before the server is asked again.
+    PassesAgain,
     /// What the server says of a turn's token counts for that turn alone.
     RefusesOneTurn,
 }

@@ -236,6 +236,7 @@ impl World {
             let why = match &wire.errand {
                 Errand::Ask { .. } => "ask",
                 Errand::Look { .. } => "look",
+                Errand::LookForWaiters { .. } => "look for waiters",
                 Errand::Release { .. } => "release",
                 Errand::Owed(_) => "owed",
                 Errand::Raise { .. } => "raise",

@@ -85,6 +85,12 @@ fn worlds() -> Vec<(Way, Setup)> {
         (Walks(150_000), Setup::new(&[2, 2, 1]).rounds(3).turns(64).ordered().until(long)),
         (Walks(150_000), Setup::new(&[3, 2, 1]).rounds(4).turns(2).ordered().until(long)),
         (Walks(150_000), Setup::new(&[3, 2]).rounds(4).mixed().turns(1).ordered().until(long)),
+        // Threads that come again and again while nobody, or somebody, waits at the server.
+        (Walks(150_000), Setup::new(&[2, 1]).rounds(6).turns(8).ordered().until(long)),
+        (
+            Walks(150_000),
+            Setup::new(&[2, 1]).rounds(5).turns(8).renewing().faults(3, &Kind::ALL).until(long),
+        ),
         (Walks(150_000), Setup::new(&[4, 1]).rounds(4).mixed().renewing().ordered().until(long)),
     ]
 }
@@ -200,6 +206,22 @@ fn caught_turns_that_pass_on_under_a_token_that_was_refused() {
 #[test]
 fn caught_a_grant_given_before_the_rest_of_its_cohort_stands() {
     is_caught(Wrong::GivesFirst, Setup::new(&[3, 1]).rounds(4).turns(1).ordered());
+}
+
+#[test]
+fn caught_turns_of_latecomers_though_somebody_waits_at_the_server() {
+    is_caught(
+        Wrong::PassesUnasked,
+        Setup::new(&[2, 1]).rounds(5).turns(8).ordered().until(ms(10_000)),
+    );
+}
+
+#[test]
+fn caught_two_turns_of_a_thread_between_two_looks() {
+    is_caught(
+        Wrong::PassesAgain,
+        Setup::new(&[2, 1]).rounds(5).turns(8).ordered().until(ms(10_000)),
+    );
 }
 
 #[test]

@@ -189,6 +189,11 @@ pub(super) enum Errand {
         id: u64,
         token: Token,
     },
+    /// For the turn that is about to end, in time or not.
+    LookForWaiters {
+        lease: Lease,
+        in_time: bool,
+    },
     Release {
         token: Token,
         ttl: Duration,

@@ -72,10 +72,13 @@ pub(super) struct Deployment<D> {
 
 impl<D: Dialect> Deployment<D> {
     pub(super) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        look::read(self.see(name, Lane::Caller, deadline)?, D::FENCE)
+    }
+
+    pub(super) fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<Value, Error> {
         let batch = self.codec.dialect.format().pack_look(name);
         let none = || Err(Error::bare(ErrorKind::Protocol));
-        let said = self.ask(&batch, deadline).next().unwrap_or_else(none);
-        look::read(said?, D::FENCE)
+        self.ask(lane, &batch, deadline).next().unwrap_or_else(none)
     }
 
     fn guard(&self) -> Result<Guard, Error> {
@@ -85,22 +88,23 @@ impl<D: Dialect> Deployment<D> {
     /// Whether there is any marker: none is on a server that is new, or came back empty.
     pub(super) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
         let guard = self.guard()?;
-        let mut said = self.ask(&guard.pack_init(0..SLOTS, None), deadline);
+        let mut said = self.ask(Lane::Caller, &guard.pack_init(0..SLOTS, None), deadline);
         said.try_fold(false, |any, carried| Ok(guard.read_init(carried?)? || any))
     }
 
     pub(super) fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
         let guard = self.guard()?;
-        let mut said = self.ask(&guard.pack_init(0..SLOTS, Some(force)), deadline);
+        let mut said = self.ask(Lane::Caller, &guard.pack_init(0..SLOTS, Some(force)), deadline);
         said.try_for_each(|carried| guard.read_init(carried?).map(drop))
     }
 
     fn ask(
         &self,
+        lane: Lane,
         batch: &Batch<'_>,
         deadline: Deadline,
     ) -> impl Iterator<Item = Result<Value, Error>> + use<D> {
-        let carried = self.route.carry_all(Lane::Caller, batch, deadline);
+        let carried = self.route.carry_all(lane, batch, deadline);
         carried.into_iter().map(|carried| Ok(carried.map_err(|failure| failure.error)?.value))
     }
 }

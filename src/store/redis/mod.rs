@@ -29,12 +29,12 @@ use self::dialect::guard::Guard;
 use self::dialect::native::Native;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) use self::dialect::native::model;
-use self::dialect::{Copies, Dialect, Format, fault, notice};
+use self::dialect::{Copies, Dialect, Format, fault, look, notice};
 use self::pool::Pools;
 use self::route::{Carried, unanswered};
 use self::way::Way;
 use super::outbox::Outbox;
-use super::{Abilities, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store};
+use super::{Abilities, Identity, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::Error;
@@ -141,6 +141,11 @@ impl Store for RedisStore {
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         self.deployment.look(name, deadline)
+    }
+
+    fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
+        let seen = self.deployment.see(&grant.name, lane, deadline);
+        seen.is_ok_and(|seen| look::is_unawaited(&seen, grant.token))
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {

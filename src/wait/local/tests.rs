@@ -35,6 +35,12 @@ impl LocalQueue {
     pub(crate) fn forget_what_was_left(&mut self) {
         self.left.clear();
     }
+
+    pub(crate) fn forget_who_had_turns(&mut self) {
+        if let Some(SharedGrant { latecomers: Latecomers::Once(had), .. }) = &mut self.held {
+            had.clear();
+        }
+    }
 }
 
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
@@ -48,7 +54,13 @@ fn standing(ttl: Duration) -> (LocalQueue, Token) {
     let mut queue = LocalQueue::new(limits);
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
     let token = Token::random().unwrap();
-    queue.join(1, token, Terms { ttl, renew: false, max_hold: None }, pace);
+    queue.join(
+        1,
+        std::thread::current().id(),
+        token,
+        Terms { ttl, renew: false, max_hold: None },
+        pace,
+    );
     let Next::Ask(ask) = queue.next(1, NOW) else { panic!("it has nothing to ask") };
     let reply = Reply::Busy { free_in: ttl, ticket: 1, rank: 1, ours: true };
     let answer = Answer { reply, sent: NOW, server: 0, by: ServerId::default() };

@@ -7,6 +7,7 @@ use redis::Value;
 use super::{Batch, Format, Packer, Script, foreign, script, unreadable};
 use crate::error::Error;
 use crate::store::{Holder, Look};
+use crate::token::{HEX, Token};
 
 static LOOK: Script = script!("look.lua");
 
@@ -54,4 +55,41 @@ pub(in crate::store::redis) fn read(value: Value, own: usize) -> Result<Look, Er
         }),
         last_fence,
     })
+}
+
+/// Whether the token has the lock and nobody is in the queue, as the side key says: a script that lets
+/// somebody stand there writes a 1 in front first.
+pub(in crate::store::redis) fn is_unawaited(value: &Value, token: Token) -> bool {
+    let Value::Array(values) = value else { return false };
+    let [Value::BulkString(holder), _, Value::BulkString(side)] = &values[..] else {
+        return false;
+    };
+    let mut hex = [0; HEX];
+    let token = token.hex(&mut hex).as_bytes();
+    holder == token && side.starts_with(b"0 ") && side.ends_with(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_holder_whose_queue_is_empty_is_unawaited() {
+        let [mine, other] = [(); 2].map(|()| Token::random().unwrap());
+        let text = |token: Token| format!("{token}");
+        let seen = |holder: Token, side: &str| {
+            let bulk = |text: String| Value::BulkString(text.into_bytes());
+            let side = bulk(format!("{side} {}", text(mine)));
+            is_unawaited(&Value::Array(vec![bulk(text(holder)), Value::Int(900), side]), mine)
+        };
+        assert!(seen(mine, "0 64 1"));
+        assert!(!seen(mine, "1 64 1"), "somebody may wait");
+        assert!(!seen(other, "0 64 1"), "it was lost");
+        let side = Value::BulkString(format!("0 64 1 {other}").into_bytes());
+        let holder = Value::BulkString(text(mine).into_bytes());
+        assert!(!is_unawaited(&Value::Array(vec![holder.clone(), Value::Int(900), side]), mine));
+        let [gone, nil] = [Value::Nil, Value::Nil];
+        assert!(!is_unawaited(&Value::Array(vec![holder, Value::Int(900), gone]), mine));
+        assert!(!is_unawaited(&Value::Array(vec![nil]), mine));
+    }
 }

@@ -10,7 +10,7 @@ const SOURCES: &str = "src/capi";
 /// The parts of the header after its opening, and which names belong to each: by what follows
 /// `leasehold_`, in lower case. The first part that fits gets a name.
 const PARTS: &[(&str, &[&str])] = &[
-    ("Status", &["status", "ok", "busy", "timeout", "interrupted", "not_held", "unknown", "err_"]),
+    ("Status", &["status", "ok", "busy", "timeout", "interrupted", "lost", "unknown", "err_"]),
     ("Errors", &["error"]),
     ("Setting up a client", &["config"]),
     ("Clients", &["client", "counter"]),

@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A new request with the same name, once the old one is forgotten. It waits here only to see
     // when that is.
     let start = Instant::now();
-    let lease = server.lock(format!("request:{request}")).acquire_timeout(REMEMBERED * 4)?;
+    let lease = server.lock(format!("request:{request}")).acquire_within(REMEMBERED * 4)?;
     println!("After {:.1?} more the name is free for another request.", start.elapsed());
     lease.release()?;
     Ok(())

@@ -24,7 +24,7 @@ fn work(lease: &Lease, events: &Events, mut done: u32) -> Result<u32, leasehold:
     while done < STEPS && lease.is_valid() {
         thread::sleep(Duration::from_millis(32));
         done += 1;
-        while let Some(event) = events.try_recv()? {
+        while let Some(event) = events.try_next()? {
             // A client has one stream of events for all of its leases.
             if event.fence != lease.fence() || *event.name != *lease.name() {
                 continue;

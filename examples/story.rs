@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("Somebody else tries, and is told at once that it is taken.");
 
     let start = Instant::now();
-    match elsewhere.acquire_timeout(Duration::from_millis(300)) {
+    match elsewhere.acquire_within(Duration::from_millis(300)) {
         Err(error) if error.kind() == ErrorKind::Timeout => {
             println!("The second one waits for {:.1?} and is told: {error}.", start.elapsed());
         }

@@ -107,7 +107,7 @@ typedef struct leasehold_config leasehold_config;
 typedef struct leasehold_error leasehold_error;
 
 /**
- * Something that happened to a lease without its holder's doing, from leasehold_events_next().
+ * Something that happened to a lease without its holder's doing, from leasehold_events_next_within().
  * Free it with leasehold_event_free().
  */
 typedef struct leasehold_event leasehold_event;
@@ -161,10 +161,10 @@ typedef int32_t leasehold_status;
 /** Outcome: the caller's interrupt function ended the wait; nothing is held. */
 #define LEASEHOLD_INTERRUPTED 3
 /**
- * Outcome ("lost"): the lease was not held any more: it was ended before, ran out, was deleted, or
- * somebody else has the lock now.
+ * Outcome: the lease was not held any more: it was ended before, ran out, was deleted, or somebody
+ * else has the lock now.
  */
-#define LEASEHOLD_NOT_HELD 4
+#define LEASEHOLD_LOST 4
 /**
  * Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
  * lock that may have been taken is being given back.
@@ -640,7 +640,7 @@ leasehold_status leasehold_lock_take(leasehold_lock *lock,
  * web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
  * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
  * may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
- * LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
+ * LEASEHOLD_LOST where nobody detached a lease with this token and fence, and where another
  * program that attached it has extended it first. The token alone is enough to release the lock.
  * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
  */
@@ -726,7 +726,7 @@ bool leasehold_lease_is_valid(const leasehold_lease *lease);
  * Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
  * beyond max_hold, and never makes a lease shorter.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more; LEASEHOLD_ERR_CLOSED
+ * Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more; LEASEHOLD_ERR_CLOSED
  * when its client is closed: then the lease has ended; LEASEHOLD_UNKNOWN or another error when
  * the store did not confirm it: then the lease stays valid for as long as it was. Any thread.
  */
@@ -743,7 +743,7 @@ leasehold_status leasehold_lease_extend_for_ms(leasehold_lease *lease,
 /**
  * Gives the lock back. The lease is over at once and whatever comes of it.
  *
- * Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
+ * Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_LOST when it was lost before, or
  * ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
  * it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
  * closed, which has released it; another error when the store refused, such as
@@ -759,7 +759,7 @@ leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error
  * "once per interval". Asks the store only where the lease was handed over a moment ago and is not
  * yet claimed for its whole ttl, or was attached and never extended.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
+ * Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
  * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
  * store did not confirm that claim: then the lease is over, and the lock may be free when the
  * claim window is. Any thread.
@@ -769,7 +769,7 @@ leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_er
 /**
  * The same, with the lock free `after_ms` from now, whatever its ttl was.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more;
+ * Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more;
  * LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
  * did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the
  * claim window, where it was handed over a moment ago). Any thread.
@@ -783,7 +783,7 @@ leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
  * fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
  * holds it until then. Its token and fence stay until its handle is freed.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
+ * Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
  * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
  * store did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock
  * runs out by the ttl that it had. Any thread.
@@ -887,10 +887,10 @@ int leasehold_events_descriptor(const leasehold_events *events);
  * nothing is left to read, or the subscription was freed meanwhile. Any thread; threads that wait
  * at once share the events.
  */
-leasehold_status leasehold_events_next(leasehold_events *events,
-                                       int64_t wait_ms,
-                                       leasehold_event **event,
-                                       leasehold_error **error);
+leasehold_status leasehold_events_next_within(leasehold_events *events,
+                                              int64_t wait_ms,
+                                              leasehold_event **event,
+                                              leasehold_error **error);
 
 /**
  * How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because nobody read them in
@@ -900,7 +900,7 @@ uint64_t leasehold_events_dropped(const leasehold_events *events);
 
 /**
  * Ends a subscription and frees it; its descriptor is closed. A thread that waits in
- * leasehold_events_next() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read before
+ * leasehold_events_next_within() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read before
  * stay. Any thread.
  */
 void leasehold_events_free(leasehold_events *events);

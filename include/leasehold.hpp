@@ -115,7 +115,7 @@ enum class outcome : leasehold_status {
     /** Done: the lease was ours to the end. */
     done = LEASEHOLD_OK,
     /** It was not ours any more: ended before, run out, deleted, or somebody else's by now. */
-    not_held = LEASEHOLD_NOT_HELD,
+    lost = LEASEHOLD_LOST,
     /** Whether the store did it is not known. */
     unknown = LEASEHOLD_UNKNOWN,
 };
@@ -337,7 +337,7 @@ public:
      */
     [[nodiscard]] std::optional<lease> acquire() const;
     /** The same with a limit of its own. */
-    [[nodiscard]] std::optional<lease> acquire_for(time_span most) const;
+    [[nodiscard]] std::optional<lease> acquire_within(time_span most) const;
     /**
      * As acquire(), with a function that can end the wait: it is asked on this thread, at least
      * every 100 ms while the lock is taken; empty if it returned true, too. What it throws ends the
@@ -349,7 +349,7 @@ public:
     [[nodiscard]] std::optional<lease> acquire_unless(Interrupt &&interrupt) const;
     /** The same with a limit of its own. */
     template <class Interrupt>
-    [[nodiscard]] std::optional<lease> acquire_for(time_span most, Interrupt &&interrupt) const;
+    [[nodiscard]] std::optional<lease> acquire_within(time_span most, Interrupt &&interrupt) const;
     /**
      * Goes on with a lease that another process let go of with lease::detach(). Asks nobody; it
      * may be relied on after its first successful lease::extend(), which only one of several gets who
@@ -461,7 +461,7 @@ public:
     /** The next event if there is one already. Throws as next(). */
     std::optional<event> try_next();
     /** Waits for it for `most`; empty if there was none. Throws as next(). */
-    std::optional<event> next_for(time_span most);
+    std::optional<event> next_within(time_span most);
 
     /**
      * Readable while events wait, and when the client is closed: for poll(2) and the like. Only
@@ -524,7 +524,7 @@ public:
     void unlock() noexcept;
     /**
      * What went wrong in this thread's last unlock() of this mutex, until it locks it again. Its
-     * status is LEASEHOLD_NOT_HELD when the lease had been lost, LEASEHOLD_UNKNOWN when the store
+     * status is LEASEHOLD_LOST when the lease had been lost, LEASEHOLD_UNKNOWN when the store
      * did not confirm it.
      */
     std::optional<error> unlock_error() const;
@@ -854,7 +854,7 @@ inline std::optional<lease> lock::acquire() const {
     return detail::acquired(leasehold_lock_acquire, handle());
 }
 
-inline std::optional<lease> lock::acquire_for(time_span most) const {
+inline std::optional<lease> lock::acquire_within(time_span most) const {
     return detail::acquired(leasehold_lock_acquire_within, handle(), most.ms(), nullptr, nullptr);
 }
 
@@ -866,7 +866,7 @@ std::optional<lease> lock::acquire_unless(Interrupt &&interrupt) const {
 }
 
 template <class Interrupt>
-std::optional<lease> lock::acquire_for(time_span most, Interrupt &&interrupt) const {
+std::optional<lease> lock::acquire_within(time_span most, Interrupt &&interrupt) const {
     return detail::unless(interrupt, [&](leasehold_interrupt_fn ask, void *asked) {
         return detail::acquired(leasehold_lock_acquire_within, handle(), most.ms(), ask, asked);
     });
@@ -918,14 +918,14 @@ inline outcome lease::detach() {
 
 /* ---- events ---- */
 
-inline event events::next() { return next_for(forever).value(); }
+inline event events::next() { return next_within(forever).value(); }
 
-inline std::optional<event> events::try_next() { return next_for(std::chrono::milliseconds{0}); }
+inline std::optional<event> events::try_next() { return next_within(std::chrono::milliseconds{0}); }
 
-inline std::optional<event> events::next_for(time_span most) {
+inline std::optional<event> events::next_within(time_span most) {
     leasehold_event *next = nullptr;
     detail::particulars error;
-    const leasehold_status status = leasehold_events_next(handle(), most.ms(), &next, error.out());
+    const leasehold_status status = leasehold_events_next_within(handle(), most.ms(), &next, error.out());
     if (status < 0) error.raise(status);
     if (status != LEASEHOLD_OK) return std::nullopt;
     const std::unique_ptr<leasehold_event, detail::freeing<leasehold_event_free>> owned{next};
@@ -985,7 +985,7 @@ template <class Take> bool mutex::take(Take take_it) {
 }
 
 inline void mutex::lock() {
-    if (!take([this] { return options_.acquire_for(forever); })) {
+    if (!take([this] { return options_.acquire_within(forever); })) {
         throw error{LEASEHOLD_TIMEOUT,
                     detail::quoted(options_.name()) + ", its attempts are used up"};
     }
@@ -997,7 +997,7 @@ inline bool mutex::try_lock() {
 
 inline bool mutex::try_lock_for(time_span most) {
     if (most.ms() <= 0) return try_lock();
-    return take([&] { return options_.acquire_for(most); });
+    return take([&] { return options_.acquire_within(most); });
 }
 
 template <class Clock, class Duration>
@@ -1012,7 +1012,7 @@ bool mutex::try_lock_until(std::chrono::time_point<Clock, Duration> when) {
     do {
         const auto start = std::chrono::steady_clock::now();
         const span most = std::max(left(), span::zero());
-        if (take([&] { return options_.acquire_for(most, is_over); })) return true;
+        if (take([&] { return options_.acquire_within(most, is_over); })) return true;
         // Its attempts are used up, or the clock was set forward.
         if (std::chrono::steady_clock::now() - start < most) return false;
     } while (!is_over()); // the clock was set back
@@ -1024,7 +1024,7 @@ inline void mutex::release() {
     std::unique_lock<std::mutex> guard{turns_->gate};
     const auto turn = turns_->held.extract(std::this_thread::get_id());
     guard.unlock();
-    if (!turn) throw error{LEASEHOLD_NOT_HELD, "this thread has not locked the mutex"};
+    if (!turn) throw error{LEASEHOLD_LOST, "this thread has not locked the mutex"};
     detail::particulars particulars;
     particulars.check(leasehold_lease_release(turn.mapped().handle(), particulars.out()));
 }

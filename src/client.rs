@@ -151,12 +151,12 @@ impl Client {
         self.keeper.close(self.keeper.config().close_timeout)
     }
 
-    /// The same with another limit.
+    /// The same with a limit of its own.
     ///
     /// # Errors
     /// As for [`close`](Client::close).
-    pub fn close_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.keeper.close(timeout)
+    pub fn close_within(&self, limit: Duration) -> Result<(), Error> {
+        self.keeper.close(limit)
     }
 }
 

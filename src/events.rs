@@ -63,7 +63,7 @@ pub enum LossReason {
 /// # let client = leasehold::Client::open("redis://127.0.0.1")?;
 /// let events = client.events()?;
 /// std::thread::spawn(move || {
-///     while let Ok(event) = events.recv() {
+///     while let Ok(event) = events.next() {
 ///         eprintln!("{:?} {:?}", event.kind, String::from_utf8_lossy(&event.name));
 ///     }
 /// });
@@ -79,7 +79,7 @@ impl Events {
     /// # Errors
     /// [`ErrorKind::Closed`] when the client is closed and nothing is left to read,
     /// [`ErrorKind::Forked`] in a forked child.
-    pub fn recv(&self) -> Result<Event, Error> {
+    pub fn next(&self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.wait_until(None)? {
                 return Ok(event);
@@ -87,21 +87,21 @@ impl Events {
         }
     }
 
-    /// Waits for the next event for `timeout` at most; `None` if there was none.
+    /// Waits for the next event, for `wait` at most; `None` if there was none.
     ///
     /// # Errors
-    /// As for [`recv`](Events::recv).
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Error> {
+    /// As for [`next`](Events::next).
+    pub fn next_within(&self, wait: Duration) -> Result<Option<Event>, Error> {
         // Beyond what the clock can count is for ever.
-        self.wait_until(Instant::now().checked_add(timeout))
+        self.wait_until(Instant::now().checked_add(wait))
     }
 
     /// The next event, if there is one already.
     ///
     /// # Errors
-    /// As for [`recv`](Events::recv).
-    pub fn try_recv(&self) -> Result<Option<Event>, Error> {
-        self.recv_timeout(Duration::ZERO)
+    /// As for [`next`](Events::next).
+    pub fn try_next(&self) -> Result<Option<Event>, Error> {
+        self.next_within(Duration::ZERO)
     }
 
     /// How many `AtRisk` events this subscription has dropped, because nobody read them in time.
@@ -260,7 +260,7 @@ mod tests {
         hub.raise(&event(EventKind::AtRisk, 3 * ring + 1));
         assert_eq!(events.dropped(), ring + 1);
         let mut fences = Vec::new();
-        while let Some(event) = events.try_recv().unwrap() {
+        while let Some(event) = events.try_next().unwrap() {
             fences.push(event.fence);
         }
         assert_eq!(fences, losses.collect::<Vec<_>>());
@@ -285,8 +285,8 @@ mod tests {
         let events = hub.subscribe().unwrap();
         hub.raise(&event(EventKind::AtRisk, 1));
         hub.close();
-        assert_eq!(events.recv().unwrap().fence, 1);
-        assert_eq!(events.recv().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(events.next().unwrap().fence, 1);
+        assert_eq!(events.next().unwrap_err().kind(), ErrorKind::Closed);
         assert!(hub.subscribe().is_err());
     }
 
@@ -295,7 +295,7 @@ mod tests {
         let hub = Hub::default();
         let events = hub.subscribe().unwrap();
         hub.raise(&event(EventKind::AtRisk, 1));
-        assert!(events.recv_timeout(Duration::MAX).unwrap().is_some());
+        assert!(events.next_within(Duration::MAX).unwrap().is_some());
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         }
         assert!(readable(&events));
         for _ in 1..=3 {
-            assert!(events.try_recv().unwrap().is_some());
+            assert!(events.try_next().unwrap().is_some());
         }
         assert!(!readable(&events));
         hub.close();

@@ -89,7 +89,7 @@ static void read_events(leasehold_events *events, struct job *jobs, size_t count
     leasehold_event *event;
     leasehold_status status;
 
-    while ((status = leasehold_events_next(events, 0, &event, &error)) == LEASEHOLD_OK) {
+    while ((status = leasehold_events_next_within(events, 0, &event, &error)) == LEASEHOLD_OK) {
         /* The name and the fence say which lease it is about. */
         for (size_t i = 0; i < count; i++) {
             struct job *job = &jobs[i];
@@ -119,7 +119,7 @@ static void stop(struct job *job)
     leasehold_error *error = NULL;
     leasehold_status status = leasehold_lease_release(job->lease, &error);
 
-    need(status == LEASEHOLD_NOT_HELD, "learn that the lease was over", error);
+    need(status == LEASEHOLD_LOST, "learn that the lease was over", error);
     printf("The %s asks to release it, and is told: %s\n", job->what,
            leasehold_error_message(error));
     leasehold_error_free(error);

@@ -43,7 +43,7 @@ def main() -> None:
     print("Somebody else tries, and is told at once that it is taken.")
     start = time.monotonic()
     try:
-        elsewhere.acquire(wait=0.3)
+        elsewhere.acquire_within(0.3)
         raise AssertionError("two holders at once")
     except leasehold.Timeout as error:
         print(f"The second one waits for {time.monotonic() - start:.1f} s and is told: {error}.")

@@ -201,7 +201,7 @@ pub unsafe extern "C" fn leasehold_client_close_within(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::call(error, || {
-        Ok(table::get(client)?.client.close_timeout(span("close_timeout", timeout_ms)?)?)
+        Ok(table::get(client)?.client.close_within(span("close_timeout", timeout_ms)?)?)
     })
 }
 

@@ -11,7 +11,7 @@ use super::failure::{Failure, LEASEHOLD_ERR_CLOSED, LEASEHOLD_TIMEOUT, leasehold
 use super::table;
 use crate::{Event, EventKind, Events, LossReason};
 
-/// Something that happened to a lease without its holder's doing, from leasehold_events_next().
+/// Something that happened to a lease without its holder's doing, from leasehold_events_next_within().
 /// Free it with leasehold_event_free().
 pub struct leasehold_event {
     kind: i32,
@@ -118,7 +118,7 @@ impl leasehold_events {
                 return Err(Failure::new(LEASEHOLD_ERR_CLOSED, detail));
             }
             let left = end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()));
-            let event = self.events.recv_timeout(left.min(SLICE))?;
+            let event = self.events.next_within(left.min(SLICE))?;
             if event.is_some() || left.is_zero() {
                 return Ok(event);
             }
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn leasehold_events_descriptor(events: *const leasehold_ev
 /// nothing is left to read, or the subscription was freed meanwhile. Any thread; threads that wait
 /// at once share the events.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn leasehold_events_next(
+pub unsafe extern "C" fn leasehold_events_next_within(
     events: *mut leasehold_events,
     wait_ms: i64,
     event: *mut *mut leasehold_event,
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn leasehold_events_dropped(events: *const leasehold_event
 }
 
 /// Ends a subscription and frees it; its descriptor is closed. A thread that waits in
-/// leasehold_events_next() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read before
+/// leasehold_events_next_within() returns LEASEHOLD_ERR_CLOSED within 200 ms. Events that were read before
 /// stay. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_events_free(events: *mut leasehold_events) {

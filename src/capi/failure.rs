@@ -17,9 +17,9 @@ pub const LEASEHOLD_BUSY: leasehold_status = 1;
 pub const LEASEHOLD_TIMEOUT: leasehold_status = 2;
 /// Outcome: the caller's interrupt function ended the wait; nothing is held.
 pub const LEASEHOLD_INTERRUPTED: leasehold_status = 3;
-/// Outcome ("lost"): the lease was not held any more: it was ended before, ran out, was deleted, or
-/// somebody else has the lock now.
-pub const LEASEHOLD_NOT_HELD: leasehold_status = 4;
+/// Outcome: the lease was not held any more: it was ended before, ran out, was deleted, or somebody
+/// else has the lock now.
+pub const LEASEHOLD_LOST: leasehold_status = 4;
 /// Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
 /// lock that may have been taken is being given back.
 pub const LEASEHOLD_UNKNOWN: leasehold_status = 5;
@@ -72,7 +72,7 @@ fn of(kind: ErrorKind) -> leasehold_status {
     match kind {
         ErrorKind::Timeout => LEASEHOLD_TIMEOUT,
         ErrorKind::Interrupted => LEASEHOLD_INTERRUPTED,
-        ErrorKind::Lost => LEASEHOLD_NOT_HELD,
+        ErrorKind::Lost => LEASEHOLD_LOST,
         ErrorKind::Unknown => LEASEHOLD_UNKNOWN,
         ErrorKind::WouldDeadlock => LEASEHOLD_ERR_WOULD_DEADLOCK,
         ErrorKind::Closed => LEASEHOLD_ERR_CLOSED,

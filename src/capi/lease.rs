@@ -125,7 +125,7 @@ pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease)
 /// Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
 /// beyond max_hold, and never makes a lease shorter.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more; LEASEHOLD_ERR_CLOSED
+/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more; LEASEHOLD_ERR_CLOSED
 /// when its client is closed: then the lease has ended; LEASEHOLD_UNKNOWN or another error when
 /// the store did not confirm it: then the lease stays valid for as long as it was. Any thread.
 #[unsafe(no_mangle)]
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
 
 /// Gives the lock back. The lease is over at once and whatever comes of it.
 ///
-/// Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_NOT_HELD when it was lost before, or
+/// Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_LOST when it was lost before, or
 /// ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
 /// it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
 /// closed, which has released it; another error when the store refused, such as
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn leasehold_lease_release(
 /// "once per interval". Asks the store only where the lease was handed over a moment ago and is not
 /// yet claimed for its whole ttl, or was attached and never extended.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
+/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
 /// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
 /// store did not confirm that claim: then the lease is over, and the lock may be free when the
 /// claim window is. Any thread.
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire(
 
 /// The same, with the lock free `after_ms` from now, whatever its ttl was.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when it was not ours any more;
+/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more;
 /// LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
 /// did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the
 /// claim window, where it was handed over a moment ago). Any thread.
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
 /// fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
 /// holds it until then. Its token and fence stay until its handle is freed.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_NOT_HELD when the lease was lost or ended before;
+/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
 /// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
 /// store did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock
 /// runs out by the ttl that it had. Any thread.

@@ -357,7 +357,7 @@ pub unsafe extern "C" fn leasehold_lock_take(
 /// web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
 /// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
 /// may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
-/// LEASEHOLD_NOT_HELD where nobody detached a lease with this token and fence, and where another
+/// LEASEHOLD_LOST where nobody detached a lease with this token and fence, and where another
 /// program that attached it has extended it first. The token alone is enough to release the lock.
 /// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
 #[unsafe(no_mangle)]

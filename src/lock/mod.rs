@@ -149,15 +149,15 @@ impl Lock {
     /// client is closed meanwhile; others as for [`try_acquire`](Lock::try_acquire). Once the
     /// store has answered this client, a wait outlasts an outage of it.
     pub fn acquire(&self) -> Result<Lease, Error> {
-        self.acquire_within(self.wait, None)
+        self.take(self.wait, None)
     }
 
     /// The same with a limit of its own.
     ///
     /// # Errors
     /// As for [`acquire`](Lock::acquire).
-    pub fn acquire_timeout(&self, wait: Duration) -> Result<Lease, Error> {
-        self.acquire_within(Some(wait), None)
+    pub fn acquire_within(&self, wait: Duration) -> Result<Lease, Error> {
+        self.take(Some(wait), None)
     }
 
     /// Takes the lock, waiting as [`acquire`](Lock::acquire) does, and asks `stop` every 100 ms
@@ -177,7 +177,7 @@ impl Lock {
         // It may fork. The child that returns from it goes no further into the wait, where threads
         // that it does not have may hold what it would ask for.
         let mut stop = || stop() || !self.keeper.is_here();
-        self.acquire_within(self.wait, Some(Check::new(&mut stop)))
+        self.take(self.wait, Some(Check::new(&mut stop)))
     }
 
     /// Goes on with a lease that another process took and let go of with [`Lease::detach`]: a web
@@ -212,11 +212,7 @@ impl Lock {
         self.named(core.with_store(|store| store.look(&self.name, deadline)))
     }
 
-    fn acquire_within(
-        &self,
-        wait: Option<Duration>,
-        check: Option<Check<'_>>,
-    ) -> Result<Lease, Error> {
+    fn take(&self, wait: Option<Duration>, check: Option<Check<'_>>) -> Result<Lease, Error> {
         let terms = self.check()?;
         self.named(waiting::acquire(self, terms, wait, check))
     }

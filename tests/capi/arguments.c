@@ -263,7 +263,7 @@ static void c11_null_for_an_output_is_refused_before_anything_is_done(struct sto
     EXPECT(bad, leasehold_lock_acquire_within(lock, 10, NULL, NULL, NULL, &problem));
     EXPECT(bad, leasehold_lock_attach(lock, TOKEN, 32, 1, NULL, &problem));
     EXPECT(bad, leasehold_lock_inspect(lock, NULL, &problem));
-    EXPECT(bad, leasehold_events_next(events, 0, NULL, &problem));
+    EXPECT(bad, leasehold_events_next_within(events, 0, NULL, &problem));
     EXPECT(bad, leasehold_duration_parse("1s", 2, NULL, &problem));
 
     CHECK_INT(handles, leasehold_handle_count());
@@ -291,7 +291,7 @@ static void null_for_an_error_or_a_length_is_allowed(struct store *store)
                  leasehold_lock_acquire_within(lock, 1, NULL, NULL, &second, NULL));
     CHECK_TEXT("n", leasehold_lease_name(lease, NULL));
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lease_release(lease, NULL));
-    CHECK_STATUS(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, NULL));
+    CHECK_STATUS(LEASEHOLD_LOST, leasehold_lease_release(lease, NULL));
     CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_lease_extend(NULL, NULL));
     leasehold_lease_free(lease);
     leasehold_client_free(opened);

@@ -211,7 +211,7 @@ static void each_counter_counts_what_it_says(struct store *store)
     lease = take_to_lose(client, "lost", 30);
     EVENTUALLY(count(client, LEASEHOLD_COUNTER_LOST) == 1);
     CHECK_INT(0, count(client, LEASEHOLD_COUNTER_RELEASED_LATE));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(lease, &problem));
     CHECK_INT(1, count(client, LEASEHOLD_COUNTER_RELEASED_LATE));
     leasehold_lease_free(lease);
     CHECK_INT(0, count(client, LEASEHOLD_COUNTER_UNKNOWN));

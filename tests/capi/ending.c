@@ -61,7 +61,7 @@ static void *wait_for_an_event(void *with)
     leasehold_event *event = UNTOUCHED;
     waiting->under_way++;
     EXPECT(LEASEHOLD_ERR_CLOSED,
-           leasehold_events_next(waiting->events, LEASEHOLD_FOREVER, &event, &problem));
+           leasehold_events_next_within(waiting->events, LEASEHOLD_FOREVER, &event, &problem));
     CHECK(event == UNTOUCHED);
     return NULL;
 }
@@ -219,7 +219,7 @@ static void c14_every_call_after_close_says_closed(struct store *store)
     EXPECT(closed, leasehold_lock_acquire_within(lock, 0, NULL, NULL, &more, &problem));
     EXPECT(closed, leasehold_lock_attach(lock, TOKEN, 32, 1, &more, &problem));
     EXPECT(closed, leasehold_lock_inspect(lock, &state, &problem));
-    EXPECT(closed, leasehold_events_next(events, LEASEHOLD_FOREVER, &event, &problem));
+    EXPECT(closed, leasehold_events_next_within(events, LEASEHOLD_FOREVER, &event, &problem));
     EXPECT(closed, leasehold_lease_extend(lease, &problem));
     EXPECT(closed, leasehold_lease_extend_for_ms(lease, 1000, &problem));
     EXPECT(closed, leasehold_lease_release(lease, &problem));

@@ -32,7 +32,7 @@ static void *wait_for_events(void *with)
 {
     leasehold_event *event;
     (void)with;
-    leasehold_events_next(hands.events, LEASEHOLD_FOREVER, &event, NULL);
+    leasehold_events_next_within(hands.events, LEASEHOLD_FOREVER, &event, NULL);
     return NULL;
 }
 

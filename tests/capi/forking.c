@@ -123,8 +123,8 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_lease_detach(all.lease, &problem));
 
     CHECK_INT(-1, leasehold_events_descriptor(all.events));
-    EXPECT(forked, leasehold_events_next(all.events, 0, &event, &problem));
-    EXPECT(forked, leasehold_events_next(all.events, LEASEHOLD_FOREVER, &event, &problem));
+    EXPECT(forked, leasehold_events_next_within(all.events, 0, &event, &problem));
+    EXPECT(forked, leasehold_events_next_within(all.events, LEASEHOLD_FOREVER, &event, &problem));
     CHECK_INT(0, leasehold_events_dropped(all.events));
 
     CHECK_INT(LEASEHOLD_EVENT_NONE, leasehold_event_kind(all.event));
@@ -185,7 +185,7 @@ static void lost_nothing(struct inherited all, size_t handles)
     CHECK_TEXT("lost", leasehold_event_name(all.event, NULL));
     CHECK_INT(LEASEHOLD_ERR_HANDLE, leasehold_error_status(all.error));
     leasehold_event *event;
-    EXPECT(LEASEHOLD_TIMEOUT, leasehold_events_next(all.events, 0, &event, &problem));
+    EXPECT(LEASEHOLD_TIMEOUT, leasehold_events_next_within(all.events, 0, &event, &problem));
 }
 
 static void c8_a_forked_child_is_told_by_every_function_and_its_parent_loses_nothing(

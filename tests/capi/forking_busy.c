@@ -116,7 +116,7 @@ static void *log_and_set(void *with)
         EXPECT(LEASEHOLD_OK, leasehold_log_set(hear, &heard, LEASEHOLD_LOG_TRACE, &problem));
         EXPECT(LEASEHOLD_OK,
                leasehold_lock_attach(busy->lock, TOKEN, 32, 1, &lease, &problem));
-        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+        EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
         leasehold_lease_free(lease);
         EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, &problem));
     }
@@ -156,7 +156,7 @@ static void misuse(struct busy *busy)
     EXPECT(forked, leasehold_lease_extend(busy->held, &problem));
     EXPECT(forked, leasehold_lease_release(busy->held, &problem));
     CHECK(!leasehold_lease_is_valid(busy->held));
-    EXPECT(forked, leasehold_events_next(busy->events, LEASEHOLD_FOREVER, &event, &problem));
+    EXPECT(forked, leasehold_events_next_within(busy->events, LEASEHOLD_FOREVER, &event, &problem));
     EXPECT(forked, leasehold_client_counter(busy->client, 1, &counted, &problem));
     EXPECT(forked, leasehold_client_ping(busy->client, &problem));
     EXPECT(forked, leasehold_client_close(busy->client, &problem));
@@ -179,7 +179,7 @@ static void child(void *with)
         leasehold_lease *lease, *second;
         /* Told to the parent's function with what it was set with, or to none. */
         EXPECT(LEASEHOLD_OK, leasehold_lock_attach(lock, TOKEN, 32, 1, &lease, &problem));
-        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+        EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
         leasehold_lease_free(lease);
         EXPECT(LEASEHOLD_OK, leasehold_log_set(hear, &heard, LEASEHOLD_LOG_WARN, &problem));
         lease = take(lock);
@@ -188,7 +188,7 @@ static void child(void *with)
                leasehold_lock_acquire_within(lock, 2, go_on, NULL, &second, &problem));
         give_back(lease);
         EXPECT(LEASEHOLD_OK, leasehold_lock_attach(lock, TOKEN, 32, 1, &lease, &problem));
-        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+        EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
         CHECK_INT(1, heard);
         leasehold_lease_free(lease);
         leasehold_lock_free(lock);

@@ -129,7 +129,7 @@ static void c8_the_log_function_may_fork(struct store *store)
         leasehold_lock *lock = make_lock(client, "nobody's");
         EXPECT(LEASEHOLD_OK, leasehold_lock_attach(lock, "0123456789abcdef0123456789abcdef", 32, 1,
                                                    &lost, &problem));
-        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lost, &problem));
+        EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lost, &problem));
         CHECK_INT(0, told.exit_code);
         leasehold_lease_free(lost);
         leasehold_lock_free(lock);

@@ -78,13 +78,13 @@ static void c3_the_end_of_a_turn_says_what_is_known_then(struct store *store)
         CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_renew(lock, false));
         EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
         EVENTUALLY(!leasehold_lease_is_valid(turn.lease) && !is_held(client, "n"));
-        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_end(turn.lease, waits, &problem));
+        EXPECT(LEASEHOLD_LOST, leasehold_lease_end(turn.lease, waits, &problem));
         CHECK_CONTAINS("'n'", said);
         /* Ended by another call. */
         CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, 20000));
         EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
         EXPECT(LEASEHOLD_OK, leasehold_lease_release(turn.lease, &problem));
-        EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_end(turn.lease, waits, &problem));
+        EXPECT(LEASEHOLD_LOST, leasehold_lease_end(turn.lease, waits, &problem));
     }
     leasehold_lock_free(lock);
     leasehold_client_free(client);
@@ -99,7 +99,7 @@ static void a_key_that_was_deleted_is_told_by_the_answer_or_by_an_event(struct s
     leasehold_turn turn;
     EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
     server_ask(store->server, "FLUSHALL");
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_end(turn.lease, true, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_end(turn.lease, true, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_lock_take(lock, NULL, NULL, &turn, &problem));
     server_ask(store->server, "FLUSHALL");
     EXPECT(LEASEHOLD_OK, leasehold_lease_end(turn.lease, false, &problem));
@@ -137,7 +137,7 @@ static void without_renewal_the_ttl_is_the_limit(struct store *store)
     EVENTUALLY(!leasehold_lease_is_valid(lease));
     EVENTUALLY(!is_held(client, "n"));
     CHECK_INT(0, count(client, LEASEHOLD_COUNTER_RENEWED));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
     leasehold_lease_free(lease);
     leasehold_lock_free(lock);
     leasehold_client_free(client);
@@ -186,7 +186,7 @@ static void c9_max_hold_is_how_long_a_renewed_lease_is_kept(struct store *store)
     EXPECT(LEASEHOLD_OK, leasehold_lease_extend_for_ms(lease, 60000, &problem));
     CHECK(leasehold_lease_remaining_ms(lease) <= 400);
     EVENTUALLY(!leasehold_lease_is_valid(lease));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(lease, &problem));
     leasehold_lease_free(lease);
 
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_max_hold_ms(lock, LEASEHOLD_FOREVER));
@@ -208,9 +208,9 @@ static void a_lease_that_is_let_expire_keeps_the_lock_taken_for_its_ttl(struct s
     EXPECT(LEASEHOLD_OK, leasehold_lease_let_expire(lease, &problem));
     CHECK(!leasehold_lease_is_valid(lease));
     CHECK_INT(0, leasehold_lease_remaining_ms(lease));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_let_expire(lease, &problem));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_let_expire(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
     leasehold_lease_free(lease);
     /* Neither of these gave it back, and nobody renews it. */
     EXPECT(LEASEHOLD_BUSY, leasehold_lock_try_acquire(lock, &next, &problem));
@@ -253,7 +253,7 @@ static void a_lease_can_be_let_expire_at_another_time(struct store *store)
     EXPECT(LEASEHOLD_OK, leasehold_lease_let_expire_in_ms(later, 60000, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_lease_let_expire_in_ms(sooner, 300, &problem));
     CHECK(!leasehold_lease_is_valid(sooner) && !leasehold_lease_is_valid(later));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_let_expire_in_ms(sooner, 300, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_let_expire_in_ms(sooner, 300, &problem));
     CHECK(holder_ttl(client, "later") > 30000);
     EVENTUALLY(!is_held(client, "sooner"));
     CHECK(is_held(client, "later"));
@@ -271,8 +271,8 @@ static void a_lease_can_be_handed_on_to_another_client(struct store *store)
     uint64_t fence = leasehold_lease_fence(taken);
     EXPECT(LEASEHOLD_OK, leasehold_lease_detach(taken, &problem));
     CHECK(!leasehold_lease_is_valid(taken) && is_held(here, "n"));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_detach(taken, &problem));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(taken, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_detach(taken, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(taken, &problem));
 
     /* Token and fence stay until it is freed. */
     EXPECT(LEASEHOLD_OK, leasehold_lock_attach(lock, leasehold_lease_token(taken), LEASEHOLD_NUL,
@@ -311,7 +311,7 @@ static void only_a_token_and_a_fence_can_be_attached(struct store *store)
     CHECK(lease == UNTOUCHED);
     /* One that nobody holds is found out when the store is asked. */
     EXPECT(LEASEHOLD_OK, leasehold_lock_attach(lock, token, 32, 1, &lease, &problem));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
     leasehold_lease_free(lease);
     leasehold_lock_free(lock);
     leasehold_client_free(client);
@@ -368,7 +368,7 @@ static void c6_a_release_without_an_answer_is_unknown_and_is_made_up_for(struct 
     EVENTUALLY(!is_held(onlooker, "n"));
     CHECK(is_held(onlooker, "left"));
     give_back(extended);
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(lease, &problem));
     leasehold_lease_free(lease);
     leasehold_lease_free(left);
     leasehold_client_free(client);

@@ -115,7 +115,7 @@ static void use(void *handle, const char *url)
     FUNCTION(leasehold_status, leasehold_lock_inspect, leasehold_lock *, leasehold_lock_state **,
              leasehold_error **);
     FUNCTION(leasehold_status, leasehold_lease_release, leasehold_lease *, leasehold_error **);
-    FUNCTION(leasehold_status, leasehold_events_next, leasehold_events *, int64_t,
+    FUNCTION(leasehold_status, leasehold_events_next_within, leasehold_events *, int64_t,
              leasehold_event **, leasehold_error **);
     FUNCTION(void, leasehold_client_free, leasehold_client *);
     FUNCTION(void, leasehold_lock_free, leasehold_lock *);
@@ -141,11 +141,11 @@ static void use(void *handle, const char *url)
               leasehold_lock_acquire_within(lock, 2, NULL, NULL, &lost, NULL));
     CHECK_INT(0, leasehold_lock_inspect(lock, &state, NULL));
     CHECK_INT(0, leasehold_lease_release(held, NULL));
-    CHECK_INT(LEASEHOLD_NOT_HELD, leasehold_lease_release(held, &error));
+    CHECK_INT(LEASEHOLD_LOST, leasehold_lease_release(held, &error));
     leasehold_lease_free(held);
     CHECK_INT(0, leasehold_lock_set_ttl_ms(lock, 10));
     CHECK_INT(0, leasehold_lock_acquire_within(lock, LIMIT_MS, NULL, NULL, &lost, NULL));
-    CHECK_INT(0, leasehold_events_next(events, LIMIT_MS, &event, NULL));
+    CHECK_INT(0, leasehold_events_next_within(events, LIMIT_MS, &event, NULL));
     CHECK_INT(0, leasehold_lock_set_ttl_ms(lock, 30000));
     CHECK_INT(0, leasehold_lock_acquire_within(lock, LIMIT_MS, NULL, NULL, &held, NULL));
     leasehold_client_free(client);

@@ -39,7 +39,7 @@ static leasehold_lease *nobodys(leasehold_client *client)
 static void log_here(leasehold_client *client)
 {
     leasehold_lease *lease = nobodys(client);
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
     leasehold_lease_free(lease);
 }
 
@@ -143,7 +143,7 @@ static void a_record_is_one_line_whatever_it_tells(struct store *store)
     EXPECT(LEASEHOLD_OK, leasehold_client_lock(client, "a\n\0\r\xff", 5, &lock, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_lock_attach(lock, "0123456789abcdef0123456789abcdef", 32, 1,
                                                &lease, &problem));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
     stop_listening();
     CHECK_INT(1, records.found);
     leasehold_lease_free(lease);
@@ -189,7 +189,7 @@ static void release_it(void *with, leasehold_log_level level, const char *messag
     struct within *within = with;
     (void)level, (void)message;
     within->entered++;
-    CHECK_STATUS(LEASEHOLD_NOT_HELD, leasehold_lease_release(within->lease, NULL));
+    CHECK_STATUS(LEASEHOLD_LOST, leasehold_lease_release(within->lease, NULL));
     leasehold_lease_free(within->lease);
     within->left++;
 }
@@ -200,7 +200,7 @@ static void a_receiver_may_release_the_very_lease_that_it_is_told_of(struct stor
     listen_to(release_it, &within, LEASEHOLD_LOG_WARN);
     /* By the thread that extends it, */
     within.lease = nobodys(within.client);
-    CHECK_STATUS(LEASEHOLD_NOT_HELD, leasehold_lease_extend(within.lease, NULL));
+    CHECK_STATUS(LEASEHOLD_LOST, leasehold_lease_extend(within.lease, NULL));
     CHECK_INT(1, within.left);
     /* and by the one in the background. */
     within.lease = take_to_lose(within.client, "lost", 100);

@@ -51,7 +51,7 @@ static void fail_with(struct store *store)
         leasehold_client_ping(client, NULL);
     }
     leasehold_lease_release(lease, NULL);
-    leasehold_events_next(events, 0, &event, NULL);
+    leasehold_events_next_within(events, 0, &event, NULL);
     leasehold_event_free(event);
     leasehold_lease_free(lease);
     leasehold_lease_free(lost);

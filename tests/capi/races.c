@@ -95,7 +95,7 @@ static void a_release_that_meets_an_extension_is_the_last_word(struct store *sto
         struct race race;
         run_race(&race, client, round);
         CHECK_STATUS(LEASEHOLD_OK, race.first);
-        CHECK(race.second == LEASEHOLD_OK || race.second == LEASEHOLD_NOT_HELD);
+        CHECK(race.second == LEASEHOLD_OK || race.second == LEASEHOLD_LOST);
         CHECK(!leasehold_lease_is_valid(race.lease));
         /* Nothing that came later has taken it again. */
         CHECK(!is_held(client, "n"));
@@ -112,7 +112,7 @@ static void of_two_releases_at_once_one_finds_it_held(struct store *store)
     for (int round = 0; round < ROUNDS; round++) {
         struct race race;
         run_race(&race, client, round);
-        CHECK_INT(LEASEHOLD_OK + LEASEHOLD_NOT_HELD, race.first + race.second);
+        CHECK_INT(LEASEHOLD_OK + LEASEHOLD_LOST, race.first + race.second);
         CHECK(race.first == LEASEHOLD_OK || race.second == LEASEHOLD_OK);
         leasehold_lease_free(race.lease);
     }
@@ -128,7 +128,7 @@ static void one_of_two_different_ends_comes_first(struct store *store)
         for (int round = 0; round < ROUNDS / 3; round++) {
             struct race race;
             run_race(&race, client, round);
-            CHECK_INT(LEASEHOLD_OK + LEASEHOLD_NOT_HELD, race.first + race.second);
+            CHECK_INT(LEASEHOLD_OK + LEASEHOLD_LOST, race.first + race.second);
             if (race.second == LEASEHOLD_OK && i == 1) {
                 CHECK(is_held(client, "n"));
                 leasehold_lock *lock = make_lock(client, "n");
@@ -155,7 +155,7 @@ static void freeing_a_lease_that_another_thread_uses_releases_it(struct store *s
         for (int round = 0; round < ROUNDS / 2; round++) {
             struct race race;
             run_race(&race, client, round);
-            if (race.second != LEASEHOLD_OK && race.second != LEASEHOLD_NOT_HELD)
+            if (race.second != LEASEHOLD_OK && race.second != LEASEHOLD_LOST)
                 CHECK_STATUS(LEASEHOLD_ERR_HANDLE, race.second);
             CHECK(!is_held(client, "n"));
             CHECK_STATUS(LEASEHOLD_ERR_HANDLE, release(race.lease));

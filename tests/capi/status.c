@@ -15,7 +15,7 @@ static const struct {
     {LEASEHOLD_BUSY, "busy", true},
     {LEASEHOLD_TIMEOUT, "timeout", true},
     {LEASEHOLD_INTERRUPTED, "interrupted", true},
-    {LEASEHOLD_NOT_HELD, "lost", false},
+    {LEASEHOLD_LOST, "lost", false},
     {LEASEHOLD_UNKNOWN, "unknown", true},
     {LEASEHOLD_ERR_BAD_ARGUMENT, "bad_argument", false},
     {LEASEHOLD_ERR_HANDLE, "handle", false},

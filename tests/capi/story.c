@@ -115,11 +115,11 @@ static void c5_a_release_tells_whether_the_lease_was_held_to_the_end(struct stor
     leasehold_client *client = open_client(store->url), *other = open_client(store->url);
     leasehold_lease *lease = take_name(client, "n");
     EXPECT(LEASEHOLD_OK, leasehold_lease_release(lease, &problem));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(lease, &problem));
 
     /* The second one has not touched the lease of the next holder. */
     leasehold_lease *theirs = take_name(other, "n");
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(lease, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(lease, &problem));
     leasehold_lease_free(lease);
     CHECK_INT(leasehold_lease_fence(theirs), holder_fence(client, "n"));
     give_back(theirs);
@@ -128,7 +128,7 @@ static void c5_a_release_tells_whether_the_lease_was_held_to_the_end(struct stor
     leasehold_lease *late = take_to_lose(client, "late", 30);
     /* In the store, too: that is a little later, by what clocks may drift. */
     EVENTUALLY(!leasehold_lease_is_valid(late) && holder_fence(client, "late") == 0);
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(late, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(late, &problem));
     leasehold_lease_free(late);
     leasehold_client_free(client);
     leasehold_client_free(other);
@@ -139,9 +139,9 @@ static void c5_a_lease_whose_key_was_deleted_is_not_held(struct store *store)
     leasehold_client *client = open_client(store->url);
     leasehold_lease *released = take_name(client, "a"), *extended = take_name(client, "b");
     CHECK_TEXT("2", server_ask(store->server, "DEL a b"));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_release(released, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(released, &problem));
     CHECK(leasehold_lease_is_valid(extended));
-    EXPECT(LEASEHOLD_NOT_HELD, leasehold_lease_extend(extended, &problem));
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(extended, &problem));
     CHECK(!leasehold_lease_is_valid(extended));
     CHECK_INT(0, leasehold_lease_remaining_ms(extended));
     leasehold_lease_free(released);

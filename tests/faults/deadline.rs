@@ -29,9 +29,9 @@ fn assert_in_time(client: &Client, kinds: &[ErrorKind]) {
     let lock = client.lock("lock");
     let calls: [(&str, Call<'_>); 6] = [
         ("try_acquire", &|| lock.try_acquire().map(drop)),
-        ("acquire", &|| lock.acquire_timeout(IO).map(drop)),
-        ("a short acquire", &|| lock.acquire_timeout(ms(20)).map(drop)),
-        ("a wait of zero", &|| lock.acquire_timeout(ms(0)).map(drop)),
+        ("acquire", &|| lock.acquire_within(IO).map(drop)),
+        ("a short acquire", &|| lock.acquire_within(ms(20)).map(drop)),
+        ("a wait of zero", &|| lock.acquire_within(ms(0)).map(drop)),
         ("show", &|| lock.inspect().map(drop)),
         ("ping", &|| client.ping()),
     ];
@@ -81,7 +81,7 @@ fn c7_a_server_that_stands_still() {
         }
         assert_ends_in_time(leases);
         let watch = Stopwatch::start();
-        used.close_timeout(ms(100)).unwrap();
+        used.close_within(ms(100)).unwrap();
         watch.assert_at_most(IO, SLACK);
         server.cont();
     });
@@ -101,9 +101,9 @@ fn c7_a_lock_may_leave_a_silent_server_less_time_than_its_client() {
             let lock = client.lock("lock").io_timeout(ms(50));
             let calls: [(Duration, Call<'_>); 4] = [
                 (ms(50), &|| lock.try_acquire().map(drop)),
-                (ms(50), &|| lock.acquire_timeout(ms(0)).map(drop)),
-                (ms(50), &|| lock.acquire_timeout(ms(20)).map(drop)),
-                (ms(200), &|| lock.acquire_timeout(ms(200)).map(drop)),
+                (ms(50), &|| lock.acquire_within(ms(0)).map(drop)),
+                (ms(50), &|| lock.acquire_within(ms(20)).map(drop)),
+                (ms(200), &|| lock.acquire_within(ms(200)).map(drop)),
             ];
             for (span, call) in calls {
                 let watch = Stopwatch::start();
@@ -186,7 +186,7 @@ fn c7_a_wait_ends_by_its_own_limit_whatever_happens_meanwhile() {
                 let busy = client.counters().busy;
                 let waiter = scope.spawn(|| {
                     let watch = Stopwatch::start();
-                    client.lock("lock").acquire_timeout(ms(900)).map(drop).unwrap_err();
+                    client.lock("lock").acquire_within(ms(900)).map(drop).unwrap_err();
                     watch.assert_at_least(ms(890));
                     watch.assert_at_most(ms(900), SLACK);
                 });

@@ -32,13 +32,13 @@ fn renewals(client: &Client, count: u64) {
 }
 
 fn next(events: &Events) -> Event {
-    events.recv_timeout(LIMIT).unwrap().expect("an event comes")
+    events.next_within(LIMIT).unwrap().expect("an event comes")
 }
 
 /// A slow machine may have put a lease at risk.
 #[track_caller]
 fn assert_none_lost(events: &Events) {
-    while let Some(event) = events.try_recv().unwrap() {
+    while let Some(event) = events.try_next().unwrap() {
         assert_eq!(event.kind, EventKind::AtRisk, "{event:?}");
     }
 }
@@ -182,7 +182,7 @@ fn c9_a_server_that_is_back_in_time_loses_nothing() {
     server.cont();
     renewals(&client, 2);
     assert!(lease.is_valid());
-    assert_eq!(events.try_recv().unwrap(), None);
+    assert_eq!(events.try_next().unwrap(), None);
     lease.release().unwrap();
 }
 
@@ -249,7 +249,7 @@ fn c9_a_flushed_server_is_a_lost_lease_and_the_next_fence_is_larger() {
     // C5: the end of the old one does not touch the new one.
     drop(lease);
     assert!(server.cmd(&["EXISTS", "lock"]) == Value::Int(1));
-    assert_eq!(events.try_recv().unwrap(), None);
+    assert_eq!(events.try_next().unwrap(), None);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn c9_many_leases_that_end_unrenewed_do_not_keep_one_from_being_renewed() {
         });
         assert!(lease.is_valid());
         assert!(client.counters().renewed >= 2);
-        while let Some(event) = events.try_recv().unwrap() {
+        while let Some(event) = events.try_next().unwrap() {
             assert!(*event.name != *b"kept" || event.kind == EventKind::AtRisk, "{event:?}");
         }
     });

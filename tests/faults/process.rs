@@ -80,7 +80,7 @@ fn alarmed(args: &[String]) {
         lease.release().unwrap();
     }
     let busy = Stopwatch::start();
-    let error = client.lock("held").acquire_timeout(ms(400)).map(drop).unwrap_err();
+    let error = client.lock("held").acquire_within(ms(400)).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     busy.assert_at_least(ms(390));
     busy.assert_at_most(ms(400), ms(50));
@@ -97,7 +97,7 @@ fn alarmed(args: &[String]) {
     }
     assert!(held.is_valid() && client.counters().renewed > 3);
     assert_eq!(client.counters().unknown, 0);
-    assert_eq!(events.try_recv().unwrap(), None);
+    assert_eq!(events.try_next().unwrap(), None);
     held.release().unwrap();
     assert!(ALARMS.load(Ordering::Relaxed) > 1000, "{ALARMS:?}");
     say("done");

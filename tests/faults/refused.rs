@@ -28,7 +28,7 @@ fn lock(url: &str) -> Lock {
 #[track_caller]
 fn assert_refused(lock: &Lock, kind: ErrorKind) -> Error {
     let watch = Stopwatch::start();
-    let waited = lock.acquire_timeout(LIMIT).map(drop).unwrap_err();
+    let waited = lock.acquire_within(LIMIT).map(drop).unwrap_err();
     let error = lock.try_acquire().map(drop).unwrap_err();
     watch.assert_at_most(ms(0), ms(1000));
     assert_eq!(waited.kind(), kind, "{waited}");
@@ -168,7 +168,7 @@ fn assert_documented_rights_are_enough(server: &Server) {
         let lease = held.acquire().unwrap();
         lease.extend().unwrap();
         let in_line = wanted.clone().wait_mode(WaitMode::Queue);
-        assert_eq!(in_line.acquire_timeout(ms(300)).unwrap_err().kind(), queueing, "{lines}");
+        assert_eq!(in_line.acquire_within(ms(300)).unwrap_err().kind(), queueing, "{lines}");
         let fence = lease.fence();
         std::thread::scope(|scope| {
             let busy = waiter.counters().busy;

@@ -107,7 +107,7 @@ fn a_wait_outlasts_a_restart_of_the_server() {
         let held = rival.lock("lock").ttl(LIMIT * 6).renew(false).try_acquire().unwrap().unwrap();
         let fence = held.fence();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| client.lock("lock").acquire_timeout(LIMIT * 2));
+            let waiter = scope.spawn(|| client.lock("lock").acquire_within(LIMIT * 2));
             eventually(LIMIT, || client.counters().busy > 0);
             server.kill();
             let tries = client.counters().attempts;
@@ -128,7 +128,7 @@ fn a_server_that_was_never_there_ends_a_wait_after_the_io_timeout() {
     let client = open(&server, "io_timeout=400ms");
     server.kill();
     let watch = Stopwatch::start();
-    let error = client.lock("lock").acquire_timeout(LIMIT).map(drop).unwrap_err();
+    let error = client.lock("lock").acquire_within(LIMIT).map(drop).unwrap_err();
     watch.assert_at_least(ms(300));
     watch.assert_at_most(ms(400), ms(50));
     assert_eq!(error.kind(), ErrorKind::Refused);
@@ -151,7 +151,7 @@ fn assert_retried(server: &Server, swift: bool, end_the_trouble: impl FnOnce()) 
     assert!(error.kind() == ErrorKind::Unavailable || ran_out, "{error}");
     assert!(attempts > 3, "it was tried {attempts} times");
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.acquire_timeout(LIMIT * 2));
+        let waiter = scope.spawn(|| lock.acquire_within(LIMIT * 2));
         eventually(LIMIT, || client.counters().attempts > attempts + 5);
         end_the_trouble();
         let lease = waiter.join().unwrap().unwrap();

@@ -138,7 +138,7 @@ fn c6_a_ghost_of_a_closed_client_is_gone_after_one_ttl() {
         let mut proxy = Proxy::start(server.port());
         let client = open(&server, &proxy, "io_timeout=200ms");
         delayed_take(&server, &mut proxy, &client, ms(700));
-        client.close_timeout(ms(100)).unwrap();
+        client.close_within(ms(100)).unwrap();
         let landed = Stopwatch::start();
         proxy.deliver();
         assert!(holder(&server, "lock").is_some(), "the delayed take was executed");
@@ -200,7 +200,7 @@ fn c6_a_wait_goes_on_after_an_unknown_outcome() {
                 client
                     .lock("lock")
                     .wait_mode(WaitMode::Spin(Backoff::default()))
-                    .acquire_timeout(ms(900))
+                    .acquire_within(ms(900))
             });
             eventually(LIMIT, || client.counters().busy > 0);
             proxy.set(Mode::SwallowReplies);
@@ -232,7 +232,7 @@ fn c6_a_wait_with_many_unknown_outcomes_does_not_give_all_of_them_for_ever() {
     let held = rival.lock("lock").try_acquire().unwrap().unwrap();
     let lock = client.lock("lock").wait_mode(WaitMode::Spin(Backoff::default()));
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| lock.acquire_timeout(LIMIT).map(drop).unwrap());
+        let call = scope.spawn(|| lock.acquire_within(LIMIT).map(drop).unwrap());
         for unknown in 1..=20 {
             proxy.set_only(mark(TAKE).as_bytes(), Mode::LoseReply(End::Fin));
             eventually(LIMIT, || client.counters().unknown >= unknown);

@@ -193,7 +193,7 @@ fn assert_well(nodes: &[Node], url: &str) {
     eventually(ours::MAX_TTL * 2 + LIMIT, || nodes.iter().all(is_free));
     let lock = Client::open(url).unwrap().lock(chaos::NAME);
     // A client that was never answered does not wait until those who lost data may vote.
-    let lease = eventually_some(LIMIT, || lock.acquire_timeout(LIMIT).ok());
+    let lease = eventually_some(LIMIT, || lock.acquire_within(LIMIT).ok());
     lease.release().unwrap();
 }
 

@@ -75,7 +75,7 @@ impl Worker<'_> {
                 0 => lock.try_acquire(),
                 _ if self.is_steady => lock.wait_forever().acquire_unless(is_over).map(Some),
                 1 => lock.acquire_unless(|| is_over() || gives_up(wait)).map(Some),
-                _ => lock.acquire_timeout(wait).map(Some),
+                _ => lock.acquire_within(wait).map(Some),
             };
             match taken {
                 Ok(Some(lease)) => self.hold(lease),

@@ -31,7 +31,7 @@ fn c14_close_ends_and_releases_every_lease(store: &Store) {
     let (client, onlooker) = (store.client(), store.client());
     let leases: Vec<_> =
         (0..300).map(|index| client.lock(format!("n:{index}")).acquire().unwrap()).collect();
-    client.close_timeout(LIMIT).unwrap();
+    client.close_within(LIMIT).unwrap();
     assert!(leases.iter().all(|lease| !lease.is_valid()));
     for index in 0..300 {
         assert!(holder(&onlooker, format!("n:{index}")).is_none());
@@ -49,10 +49,10 @@ fn c14_every_call_after_close_says_closed(store: &Store) {
     let lease = lock.acquire().unwrap();
     client.close().unwrap();
     client.close().unwrap();
-    clone.close_timeout(Duration::ZERO).unwrap();
+    clone.close_within(Duration::ZERO).unwrap();
     assert_eq!(kind(lock.try_acquire()), ErrorKind::Closed);
     assert_eq!(kind(lock.acquire()), ErrorKind::Closed);
-    assert_eq!(kind(clone.lock("m").acquire_timeout(ms(1))), ErrorKind::Closed);
+    assert_eq!(kind(clone.lock("m").acquire_within(ms(1))), ErrorKind::Closed);
     assert_eq!(kind(lock.inspect()), ErrorKind::Closed);
     assert_eq!(kind(lock.attach(lease.token(), lease.fence())), ErrorKind::Closed);
     assert_eq!(kind(client.ping()), ErrorKind::Closed);
@@ -108,7 +108,7 @@ fn c14_many_threads_may_close_at_once(store: &Store) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                client.close_timeout(LIMIT).unwrap();
+                client.close_within(LIMIT).unwrap();
                 assert!(holder(&onlooker, "n").is_none(), "each returns when all is done");
             });
         }
@@ -134,7 +134,7 @@ fn c14_no_lease_comes_out_of_a_client_that_closes(store: &Store) {
             }
             eventually(LIMIT, || client.counters().granted > 3);
             std::thread::sleep(Duration::from_micros(round * 150));
-            client.close_timeout(LIMIT).unwrap();
+            client.close_within(LIMIT).unwrap();
         });
         // Far within the ttl of a lease that nobody gave.
         (0..3).for_each(|index| eventually_free(&onlooker, &format!("n:{index}")));
@@ -188,7 +188,7 @@ fn quitter(args: &[String]) {
     let client = open(&args[0]);
     let events = client.events().unwrap();
     let lease = client.lock("n").ttl(secs(5)).acquire().unwrap();
-    std::thread::spawn(move || events.recv());
+    std::thread::spawn(move || events.next());
     let lock = client.lock("n").wait_forever();
     std::thread::spawn(move || lock.acquire());
     eventually(LIMIT, || client.counters().busy >= 2);
@@ -219,7 +219,7 @@ fn c14_dropping_the_last_handle_sends_nothing() {
     let events = client.events().unwrap();
     let mut watch = server.watch();
     drop(client);
-    assert_eq!(kind(events.recv()), ErrorKind::Closed, "the keeper has ended");
+    assert_eq!(kind(events.next()), ErrorKind::Closed, "the keeper has ended");
     assert_eq!(watch.client_commands(), [""; 0]);
     assert!(holder(&open(&server.url()), "n").is_some(), "what was let expire stays");
 }

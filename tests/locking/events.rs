@@ -24,11 +24,11 @@ fn is_lost(event: &Event) -> bool {
 
 /// A lease that is about to be lost, by its short ttl.
 fn lose(client: &Client, name: &str) -> leasehold::Lease {
-    client.lock(name).ttl(ms(30)).acquire_timeout(LIMIT).unwrap()
+    client.lock(name).ttl(ms(30)).acquire_within(LIMIT).unwrap()
 }
 
 fn all(events: &Events, count: usize) -> Vec<Event> {
-    (0..count).map(|_| events.recv_timeout(LIMIT).unwrap().expect("one more comes")).collect()
+    (0..count).map(|_| events.next_within(LIMIT).unwrap().expect("one more comes")).collect()
 }
 
 fn c9_every_subscription_sees_every_loss_and_none_twice(store: &Store) {
@@ -48,7 +48,7 @@ fn c9_every_subscription_sees_every_loss_and_none_twice(store: &Store) {
     drop(leases);
     assert_eq!(client.counters().lost, 20);
     // What was told as lost is not told as released late as well.
-    assert!(subscriptions.iter().all(|events| events.try_recv().unwrap().is_none()));
+    assert!(subscriptions.iter().all(|events| events.try_next().unwrap().is_none()));
 }
 
 fn c9_a_loss_is_never_dropped_however_slow_the_reader(store: &Store) {
@@ -96,7 +96,7 @@ fn c9_no_loss_is_told_once_release_has_begun(store: &Store) {
     }
     client.close().unwrap();
     let mut told = BTreeSet::new();
-    while let Ok(event) = events.recv() {
+    while let Ok(event) = events.next() {
         assert!(is_lost(&event) && told.insert(event.fence), "{event:?}");
     }
     assert!(told.is_disjoint(&well), "told: {told:?}, released well: {well:?}");
@@ -108,25 +108,25 @@ fn c14_subscriptions_end_when_the_client_closes(store: &Store) {
     let (blocked, idle, full) =
         (client.events().unwrap(), client.events().unwrap(), client.events().unwrap());
     let lease = lose(&client, "n");
-    assert_eq!(blocked.recv().unwrap().fence, lease.fence());
+    assert_eq!(blocked.next().unwrap().fence, lease.fence());
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| blocked.recv().unwrap_err().kind());
-        assert_eq!(idle.recv().unwrap().fence, lease.fence());
-        assert_eq!(idle.recv_timeout(ms(50)).unwrap(), None);
+        let reader = scope.spawn(|| blocked.next().unwrap_err().kind());
+        assert_eq!(idle.next().unwrap().fence, lease.fence());
+        assert_eq!(idle.next_within(ms(50)).unwrap(), None);
         client.close().unwrap();
         assert_eq!(reader.join().unwrap(), ErrorKind::Closed);
     });
-    assert_eq!(idle.recv_timeout(LIMIT).unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(idle.try_recv().unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(full.recv().unwrap().fence, lease.fence(), "what was told can still be read");
-    assert_eq!(full.recv().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(idle.next_within(LIMIT).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(idle.try_next().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(full.next().unwrap().fence, lease.fence(), "what was told can still be read");
+    assert_eq!(full.next().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(client.events().err().unwrap().kind(), ErrorKind::Closed);
 
     // The end of the last handle is one too.
     let client = store.client();
     let events = client.events().unwrap();
     drop(client);
-    assert_eq!(events.recv().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(events.next().unwrap_err().kind(), ErrorKind::Closed);
 }
 
 fn events_can_be_polled_beside_other_descriptors(store: &Store) {
@@ -144,8 +144,8 @@ fn events_can_be_polled_beside_other_descriptors(store: &Store) {
     assert_eq!(ready(PollTimeout::from(10_000u16)), [false, true]);
     let leases = [lose(&client, "a"), lose(&client, "b")];
     eventually(LIMIT, || ready(PollTimeout::from(1000u16))[0]);
-    assert!(events.try_recv().unwrap().is_some());
-    eventually(LIMIT, || events.try_recv().unwrap().is_some());
+    assert!(events.try_next().unwrap().is_some());
+    eventually(LIMIT, || events.try_next().unwrap().is_some());
     assert_eq!(ready(PollTimeout::ZERO), [false, true], "nothing is left to read");
     client.close().unwrap();
     assert_eq!(ready(PollTimeout::ZERO), [true, true]);
@@ -157,12 +157,12 @@ fn a_subscription_hears_nothing_from_before_it(store: &Store) {
     let lease = lose(&client, "n");
     eventually(LIMIT, || client.counters().lost == 1);
     let events = client.events().unwrap();
-    assert_eq!(events.try_recv().unwrap(), None);
+    assert_eq!(events.try_next().unwrap(), None);
     drop(lease);
     drop(client.events().unwrap());
     let other = lose(&client, "m");
     assert_eq!(
-        events.recv().unwrap().fence,
+        events.next().unwrap().fence,
         other.fence(),
         "a reader that left is in nobody's way"
     );
@@ -177,7 +177,7 @@ fn a_lease_that_was_gone_when_it_went_out_of_scope_is_told() {
     let fence = lease.fence();
     server.cmd(&["DEL", "n"]);
     drop(lease);
-    let event = events.recv_timeout(secs(5)).unwrap().unwrap();
+    let event = events.next_within(secs(5)).unwrap().unwrap();
     assert_eq!((event.kind, event.fence), (EventKind::ReleasedLate, fence));
     assert_eq!(client.counters().released_late, 1);
     assert_eq!(client.counters().lost, 0);

@@ -90,8 +90,8 @@ fn misuse(Inherited { client, lock, lease, other, attached, events }: Inherited)
     assert_eq!(kind(other.let_expire_in(secs(1))), ErrorKind::Forked);
     assert_eq!(kind(client.ping()), ErrorKind::Forked);
     assert_eq!(kind(client.events()), ErrorKind::Forked);
-    assert_eq!(kind(events.recv()), ErrorKind::Forked);
-    assert_eq!(kind(events.try_recv()), ErrorKind::Forked);
+    assert_eq!(kind(events.next()), ErrorKind::Forked);
+    assert_eq!(kind(events.try_next()), ErrorKind::Forked);
     assert_eq!(events.dropped(), 0);
     let _ = events.as_fd();
     assert_eq!(client.counters(), leasehold::Counters::default());
@@ -128,7 +128,7 @@ fn forker(args: &[String]) {
                 eventually(LIMIT, || client.counters().renewed > 0);
                 lease.release().unwrap();
                 client.close().unwrap();
-                assert_eq!(kind(events.recv()), ErrorKind::Closed);
+                assert_eq!(kind(events.next()), ErrorKind::Closed);
             }
         });
         over.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -177,7 +177,7 @@ fn parent(args: &[String]) {
         assert!(in_a_fork(|| {
             assert!(!lease.is_valid());
             assert_eq!(kind(lease.extend()), ErrorKind::Forked);
-            assert_eq!(kind(events.try_recv()), ErrorKind::Forked);
+            assert_eq!(kind(events.try_next()), ErrorKind::Forked);
             assert_eq!(kind(client.close()), ErrorKind::Forked);
         }));
         assert!(lease.is_valid());
@@ -185,7 +185,7 @@ fn parent(args: &[String]) {
     }
     let renewed = client.counters().renewed;
     eventually(LIMIT, || client.counters().renewed > renewed);
-    assert_eq!(events.try_recv().unwrap(), None);
+    assert_eq!(events.try_next().unwrap(), None);
     lease.release().unwrap();
     client.close().unwrap();
     child::say("lost nothing");

@@ -143,7 +143,7 @@ fn c1_of_several_that_attach_one_lease_only_one_becomes_valid(store: &Store) {
     first.release().unwrap();
 
     for _ in 0..5 {
-        let (token, fence) = one.lock("n").acquire_timeout(LIMIT).unwrap().detach().unwrap();
+        let (token, fence) = one.lock("n").acquire_within(LIMIT).unwrap().detach().unwrap();
         let leases = std::thread::scope(|scope| {
             let all = [(); 4].map(|()| {
                 scope.spawn(|| {
@@ -224,7 +224,7 @@ fn handed_over<T: Send>(from: &Client, to: &Client, end: impl FnOnce(Lease) -> T
     let held = from.lock("n").try_acquire().unwrap().expect("the lock is free");
     std::thread::scope(|scope| {
         let busy = to.counters().busy;
-        let waiter = scope.spawn(|| end(to.lock("n").acquire_timeout(LIMIT).unwrap()));
+        let waiter = scope.spawn(|| end(to.lock("n").acquire_within(LIMIT).unwrap()));
         eventually(LIMIT, || to.counters().busy > busy);
         held.release().unwrap();
         waiter.join().unwrap()

@@ -18,7 +18,7 @@ in_time_on_each_store!(
 );
 
 fn next(events: &Events) -> (EventKind, u64) {
-    let event = events.recv_timeout(LIMIT).unwrap().expect("an event comes");
+    let event = events.next_within(LIMIT).unwrap().expect("an event comes");
     (event.kind, event.fence)
 }
 
@@ -65,7 +65,7 @@ fn c9_max_hold_ends_a_lease_after_a_warning(store: &Store) {
     eventually_free(&client, "n");
     watch.assert_at_most(ms(900), ms(100));
     assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(events.try_recv().unwrap(), None);
+    assert_eq!(events.try_next().unwrap(), None);
 }
 
 fn c9_an_extension_never_reaches_beyond_max_hold(store: &Store) {
@@ -192,7 +192,7 @@ fn one_keeper_renews_two_thousand_leases_and_what_piles_up_goes_in_pipelines() {
         assert!(leases.iter().all(|lease| lease.is_valid()));
         assert_eq!(client.counters().lost, 0);
         assert_eq!(server.cmd(&["DBSIZE"]), Value::Int(4000), "a lock and a side key each");
-        client.close_timeout(LIMIT).unwrap();
+        client.close_within(LIMIT).unwrap();
         assert_eq!(server.cmd(&["DBSIZE"]), Value::Int(2000), "closing gave all of them");
     });
 }

@@ -101,7 +101,7 @@ fn sleeper(args: &[String]) {
     child::hear().unwrap();
     child::say(&format!("{} {}", one.is_valid(), two.is_valid()));
     child::say(&format!("{:?} {:?}", kind(one.extend()), kind(two.release())));
-    let lost = events.recv_timeout(LIMIT).unwrap().unwrap();
+    let lost = events.next_within(LIMIT).unwrap().unwrap();
     child::say(&format!("{}", matches!(lost.kind, EventKind::Lost(_))));
 }
 
@@ -112,7 +112,7 @@ fn c3_a_process_that_was_stopped_sees_its_leases_invalid(store: &Store) {
     sleeper.stop();
     let fences: Vec<u64> = said.split(' ').map(|fence| fence.parse().unwrap()).collect();
     for (name, fence) in ["renewed", "unrenewed"].iter().zip(fences) {
-        let lease = client.lock(name).acquire_timeout(LIMIT).unwrap();
+        let lease = client.lock(name).acquire_within(LIMIT).unwrap();
         assert!(lease.fence() > fence, "the resource refuses what the sleeper writes");
         lease.release().unwrap();
     }
@@ -134,7 +134,7 @@ fn c4_loser_never_touches_ttl_nor_value(store: &Store) {
     for ttl in [ms(3), ms(500), secs(60)] {
         let lock = loser.lock("n").ttl(ttl);
         assert!((0..5).all(|_| lock.try_acquire().unwrap().is_none()));
-        assert_eq!(kind(lock.acquire_timeout(ms(50))), ErrorKind::Timeout);
+        assert_eq!(kind(lock.acquire_within(ms(50))), ErrorKind::Timeout);
         // Nor with what it never got: a token of its own.
         let other = lock.attach("00112233445566778899aabbccddeeff".parse().unwrap(), 1).unwrap();
         assert_eq!(kind(other.extend()), ErrorKind::Lost);
@@ -162,7 +162,7 @@ fn c5_a_lease_that_another_took_over_is_lost_and_the_others_stays(store: &Store)
         [Lease::release, |lease| lease.extend(), |lease| lease.let_expire_in(secs(3))];
     for end in ends {
         let late = taken(&one, "n", ms(30));
-        let new = two.lock("n").acquire_timeout(LIMIT).unwrap();
+        let new = two.lock("n").acquire_within(LIMIT).unwrap();
         let before = holder(&two, "n").unwrap();
         assert_eq!(kind(end(late)), ErrorKind::Lost);
         let after = holder(&two, "n").unwrap();
@@ -275,7 +275,7 @@ fn let_expire_in_sets_when_the_lock_is_free(store: &Store) {
     };
     let left = ends(ms(500), secs(4));
     assert!(left > secs(3) && left <= secs(4), "longer than its ttl: {left:?}");
-    let server_side = client.lock("n").ttl(secs(5)).acquire_timeout(LIMIT).unwrap();
+    let server_side = client.lock("n").ttl(secs(5)).acquire_within(LIMIT).unwrap();
     server_side.release().unwrap();
     let watch = Stopwatch::start();
     assert!(ends(secs(30), ms(200)) <= ms(200), "shorter than its ttl");
@@ -305,7 +305,7 @@ fn a_key_that_was_deleted_by_hand_is_lost_and_the_event_says_why() {
     assert!(lease.is_valid(), "nobody has been asked yet");
     assert_eq!(kind(lease.extend()), ErrorKind::Lost);
     until_invalid(&lease);
-    let event = events.recv_timeout(LIMIT).unwrap().unwrap();
+    let event = events.next_within(LIMIT).unwrap().unwrap();
     assert_eq!(event.kind, EventKind::Lost(LossReason::NotHeld));
     assert_eq!(event.fence, lease.fence());
 }

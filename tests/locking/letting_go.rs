@@ -113,7 +113,7 @@ fn pass_round(client: &Client, turns: usize) {
         }
     });
     assert_eq!((client.counters().busy, client.counters().released_late), (0, 0));
-    client.close_timeout(LIMIT).unwrap();
+    client.close_within(LIMIT).unwrap();
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn exists(server: &Server, name: &str) -> bool {
 }
 
 fn next(events: &Events) -> Event {
-    events.recv_timeout(LIMIT).unwrap().expect("an event comes")
+    events.next_within(LIMIT).unwrap().expect("an event comes")
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn c6_whoever_waits_for_the_name_outlasts_a_release_that_was_lost() {
         let lease = take(&client, "n");
         proxy.set_only(&give(), fault);
         drop(lease);
-        client.lock("n").acquire_timeout(LIMIT).unwrap().release().unwrap();
+        client.lock("n").acquire_within(LIMIT).unwrap().release().unwrap();
     }
 }
 
@@ -178,7 +178,7 @@ fn c9_replies_that_do_not_come_keep_nobody_from_telling_what_is_at_risk_and_lost
         while lost < held.len() {
             // One after the other, all the while.
             drop(dropped.pop());
-            let Some(event) = events.recv_timeout(ms(20)).unwrap() else { continue };
+            let Some(event) = events.next_within(ms(20)).unwrap() else { continue };
             match event.kind {
                 EventKind::AtRisk => warned.push(event.fence),
                 EventKind::Lost(reason) => {
@@ -216,7 +216,7 @@ fn c9_renewal_goes_on_beside_a_connection_that_went_dead_with_a_release_on_it() 
         assert!(held.is_valid());
         // Nobody waits for that reply for ever.
         eventually(LIMIT, || client.counters().released_late == 1);
-        while let Some(event) = events.try_recv().unwrap() {
+        while let Some(event) = events.try_next().unwrap() {
             assert!(!matches!(event.kind, EventKind::Lost(_)), "{event:?}");
         }
         proxy.set(Mode::Pass);

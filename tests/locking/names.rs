@@ -143,8 +143,8 @@ fn c13_a_failure_of_one_lock_names_it(store: &Store) {
     let (client, other) = (store.client(), store.client());
     let (lock, elsewhere) = (client.lock(NAME), other.lock(NAME));
     let lease = lock.acquire().unwrap();
-    assert_named(elsewhere.acquire_timeout(ms(10)), ErrorKind::Timeout);
-    assert_named(lock.acquire_timeout(ms(10)), ErrorKind::Timeout);
+    assert_named(elsewhere.acquire_within(ms(10)), ErrorKind::Timeout);
+    assert_named(lock.acquire_within(ms(10)), ErrorKind::Timeout);
     assert_named(elsewhere.acquire_unless(|| true), ErrorKind::Interrupted);
     assert_named(lock.clone().wait_forever().acquire(), ErrorKind::WouldDeadlock);
     let attach = || elsewhere.attach(lease.token(), lease.fence()).unwrap();

@@ -37,7 +37,7 @@ fn c9_a_client_whose_thread_failed_says_so_and_holds_nothing() {
         server.cmd(&["DEL", "lost"]);
         let mut told = Vec::new();
         let end = loop {
-            match events.recv_timeout(LIMIT) {
+            match events.next_within(LIMIT) {
                 Ok(Some(event)) => told.push((event.fence, event.kind)),
                 Ok(None) => panic!("nothing came, after {told:?}"),
                 Err(error) => break error.kind(),

@@ -54,12 +54,12 @@ fn everything_goes_well(server: &Server) {
     let lease = lock.acquire().unwrap();
     hear(format!("{client:?} {} {lock:?} {lease:?} {events:?}", client.store()));
     hear(format!("{:?} {:?}", lock.inspect().unwrap(), client.counters()));
-    assert_eq!(hear_error(lock.acquire_timeout(ms(10))), ErrorKind::Timeout);
+    assert_eq!(hear_error(lock.acquire_within(ms(10))), ErrorKind::Timeout);
     server.cmd(&["DEL", "n"]);
     assert_eq!(hear_error(lease.release()), ErrorKind::Lost);
-    let late = client.lock("late").ttl(ms(30)).acquire_timeout(LIMIT).unwrap();
-    hear(format!("{:?}", events.recv().unwrap()));
-    hear(format!("{:?}", events.recv_timeout(Duration::ZERO).unwrap()));
+    let late = client.lock("late").ttl(ms(30)).acquire_within(LIMIT).unwrap();
+    hear(format!("{:?}", events.next().unwrap()));
+    hear(format!("{:?}", events.next_within(Duration::ZERO).unwrap()));
     drop(late);
     client.close().unwrap();
     assert_eq!(hear_error(client.ping()), ErrorKind::Closed);
@@ -115,10 +115,10 @@ fn everything_goes_wrong(server: &Server) {
     let mut proxy = Proxy::start(server.port());
     let client = open(format!("{}?io_timeout=100ms", server.url_through(proxy.port())));
     let events = client.events().unwrap();
-    let lease = client.lock("renewed").ttl(ms(600)).acquire_timeout(LIMIT).unwrap();
+    let lease = client.lock("renewed").ttl(ms(600)).acquire_within(LIMIT).unwrap();
     proxy.set(Mode::SwallowReplies);
     eventually(LIMIT, || client.counters().lost == 1);
-    while let Some(event) = events.try_recv().unwrap() {
+    while let Some(event) = events.try_next().unwrap() {
         hear(format!("{event:?}"));
     }
     hear_error(lease.release());

@@ -103,7 +103,7 @@ impl Ground {
             }
             !valid
         });
-        let event = self.events.recv_timeout(LIMIT).unwrap().unwrap();
+        let event = self.events.next_within(LIMIT).unwrap().unwrap();
         assert_eq!(event.kind, EventKind::Lost(LossReason::NotHeld));
         assert_eq!(event.fence, self.lease.fence());
         until
@@ -111,7 +111,7 @@ impl Ground {
 
     /// Whether the client can take locks, which others then cannot take by that name of the file.
     fn recovers(&self, file: &str) {
-        let lease = self.client.lock("other").ttl(TTL).acquire_timeout(LIMIT).unwrap();
+        let lease = self.client.lock("other").ttl(TTL).acquire_within(LIMIT).unwrap();
         assert!(self.open(file).lock("other").try_acquire().unwrap().is_none());
         assert!(lease.is_valid());
     }
@@ -267,7 +267,7 @@ fn c1_a_symbolic_link_that_leads_elsewhere_is_followed() {
     symlink("b", ground.path("next")).unwrap();
     fs::rename(ground.path("next"), ground.path("now")).unwrap();
     eventually(LIMIT, || !lease.is_valid());
-    let again = client.lock("name").ttl(TTL).acquire_timeout(LIMIT).unwrap();
+    let again = client.lock("name").ttl(TTL).acquire_within(LIMIT).unwrap();
     assert!(ground.open("b/locks.db").lock("name").try_acquire().unwrap().is_none());
     assert!(again.is_valid() && ground.lease.is_valid());
 }
@@ -286,7 +286,7 @@ fn c1_clients_of_one_process_let_go_of_a_lost_log_before_any_of_them_goes_on() {
             }
             let third = ground.open("a/locks.db");
             assert!(!ground.lease.is_valid(), "{deleted:?}");
-            let lease = third.lock("name").ttl(TTL).acquire_timeout(LIMIT).unwrap();
+            let lease = third.lock("name").ttl(TTL).acquire_within(LIMIT).unwrap();
             for client in [&ground.client, &second, &idle] {
                 assert!(client.lock("name").try_acquire().unwrap().is_none(), "{deleted:?}");
             }

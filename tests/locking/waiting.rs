@@ -39,7 +39,7 @@ fn c7_a_wait_ends_by_its_time_and_not_before(store: &Store) {
     let _held = taken(&one);
     for wait in [ms(1), ms(80), ms(500)] {
         let watch = Stopwatch::start();
-        assert_eq!(kind(two.lock("n").acquire_timeout(wait)), ErrorKind::Timeout);
+        assert_eq!(kind(two.lock("n").acquire_within(wait)), ErrorKind::Timeout);
         watch.assert_at_least(wait);
         watch.assert_at_most(wait, ms(50));
     }
@@ -57,7 +57,7 @@ fn c10_a_wait_longer_than_io_timeout_runs_out_in_a_timeout(store: &Store) {
     let config = Config::from_url(&store.url()).unwrap().io_timeout(ms(60));
     let client = Client::with_config(config).unwrap();
     for wait in [ms(60), ms(61), ms(120), ms(150)].repeat(6) {
-        assert_eq!(kind(client.lock("n").acquire_timeout(wait)), ErrorKind::Timeout, "{wait:?}");
+        assert_eq!(kind(client.lock("n").acquire_within(wait)), ErrorKind::Timeout, "{wait:?}");
     }
 }
 
@@ -185,7 +185,7 @@ fn a_thread_that_would_wait_for_itself_for_ever_is_refused(store: &Store) {
     assert!(held.is_valid());
 
     // With a limit of any kind it is an ordinary wait.
-    assert_eq!(kind(lock.acquire_timeout(ms(20))), ErrorKind::Timeout);
+    assert_eq!(kind(lock.acquire_within(ms(20))), ErrorKind::Timeout);
     assert_eq!(kind(forever.clone().wait_mode(asking(2)).acquire()), ErrorKind::Timeout);
 
     // Another thread may release meanwhile, so that one may wait.
@@ -294,14 +294,14 @@ fn a_wait_that_spins_asks_less_and_less_often() {
         let _held = client.lock("n").acquire().unwrap();
         let before = client.counters().attempts;
         let spin = client.lock("n").wait_mode(WaitMode::Spin(Backoff::default()));
-        assert_eq!(kind(spin.acquire_timeout(secs(1))), ErrorKind::Timeout);
+        assert_eq!(kind(spin.acquire_within(secs(1))), ErrorKind::Timeout);
         let asked = client.counters().attempts - before;
         // Four at once, then pauses of up to 1, 2, 4 ms and so on to 64 ms: about 10 and 30 more.
         assert!((12..100).contains(&asked), "{asked}");
         let brief = Backoff::default().first(ms(1)).longest(ms(2));
         let lock = spin.wait_mode(WaitMode::Spin(brief));
         let before = client.counters().attempts;
-        assert_eq!(kind(lock.acquire_timeout(secs(1))), ErrorKind::Timeout);
+        assert_eq!(kind(lock.acquire_within(secs(1))), ErrorKind::Timeout);
         let often = client.counters().attempts - before;
         assert!(often > asked * 2, "{often} against {asked}");
     });
@@ -316,7 +316,7 @@ fn c7_a_wait_that_never_pauses_ends_by_its_time_and_by_its_check() {
         server.cmd(&["SET", "n", "another's", "NX", "PX", "5000"]);
         let lock = client.lock("n").wait_mode(WaitMode::Spin(Backoff::default().spins(u32::MAX)));
         let watch = Stopwatch::start();
-        assert_eq!(kind(lock.acquire_timeout(ms(300))), ErrorKind::Timeout);
+        assert_eq!(kind(lock.acquire_within(ms(300))), ErrorKind::Timeout);
         watch.assert_at_least(ms(300));
         watch.assert_at_most(ms(300), ms(50));
         let mut asked = 0;
@@ -340,7 +340,7 @@ fn a_last_try_that_the_limit_cuts_short_is_a_timeout_all_the_same() {
         let _held = open(&server.url()).lock("n").acquire().unwrap();
         let client = Client::open(&proxy.url()).unwrap();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| kind(client.lock("n").acquire_timeout(ms(1500))));
+            let waiter = scope.spawn(|| kind(client.lock("n").acquire_within(ms(1500))));
             std::thread::sleep(ms(900));
             proxy.set(Mode::SwallowReplies);
             assert_eq!(waiter.join().unwrap(), ErrorKind::Timeout);

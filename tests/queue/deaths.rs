@@ -123,10 +123,7 @@ fn those_who_run_out_of_time_leave_nothing_behind() {
             for client in clients.iter().cycle().take(12) {
                 scope.spawn(|| {
                     let watch = Stopwatch::start();
-                    assert_eq!(
-                        kind(client.lock(NAME).acquire_timeout(ms(400))),
-                        ErrorKind::Timeout
-                    );
+                    assert_eq!(kind(client.lock(NAME).acquire_within(ms(400))), ErrorKind::Timeout);
                     watch.assert_at_least(ms(400));
                     watch.assert_at_most(ms(400), ms(150));
                 });

@@ -198,7 +198,7 @@ fn who_may_not_subscribe_asks_again_and_again_and_says_so_once() {
         assert!(start.elapsed() < LIMIT / 2);
         // Nobody who may listen is kept from it.
         let spin = poor.lock(NAME).wait_mode(WaitMode::Spin(Backoff::default()));
-        assert_eq!(kind(spin.acquire_timeout(ms(100))), ErrorKind::Timeout);
+        assert_eq!(kind(spin.acquire_within(ms(100))), ErrorKind::Timeout);
         eventually_queued(&server, 0);
         assert_all_keys_end(&server);
     });
@@ -252,7 +252,7 @@ fn c5_no_message_that_lay_unread_gives_back_a_lock_that_was_left_taken() {
         let prefix = holder(&holder_of_both, NAME).unwrap().token_prefix;
         assert!(token.to_string().starts_with(&prefix));
 
-        assert_eq!(kind(late.lock("other").acquire_timeout(ms(300))), ErrorKind::Timeout);
+        assert_eq!(kind(late.lock("other").acquire_within(ms(300))), ErrorKind::Timeout);
         let left = holder(&holder_of_both, NAME).expect("nobody gave it back");
         assert_eq!(left.token_prefix, prefix);
     });

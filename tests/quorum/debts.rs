@@ -60,7 +60,7 @@ fn a_node_whose_replies_come_on_several_connections_goes_on_being_asked() {
     let _held = holder.lock(NAME).ttl(secs(60)).acquire().unwrap();
     for round in 0..6 {
         for _ in 0..2 {
-            let error = client.lock(NAME).acquire_timeout(ms(200)).unwrap_err();
+            let error = client.lock(NAME).acquire_within(ms(200)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
             std::thread::sleep(ms(10));
         }

@@ -100,7 +100,7 @@ fn two_of_five_may_be_down_in_any_way() {
             let renewed = client.counters().renewed;
             eventually(LIMIT, || client.counters().renewed > renewed + 2);
             assert!(held.is_valid());
-            assert_eq!(events.try_recv().unwrap(), None);
+            assert_eq!(events.try_next().unwrap(), None);
             held.release().unwrap();
             heal(&mut quorum, fault, &[1, 3]);
             // What they were asked meanwhile is undone, by whom it was asked.
@@ -126,7 +126,7 @@ fn c7_with_three_of_five_down_a_try_is_over_in_time_and_leaves_nothing() {
                 assert!(error.detail().contains("of 5 nodes"), "{error}");
             }
             let watch = Stopwatch::start();
-            assert_eq!(kind(client.lock("n").acquire_timeout(ms(700))), ErrorKind::NoQuorum);
+            assert_eq!(kind(client.lock("n").acquire_within(ms(700))), ErrorKind::NoQuorum);
             watch.assert_at_most(ms(700), ms(50));
             // At once on those that answer.
             eventually(LIMIT, || {
@@ -159,7 +159,7 @@ fn c9_leases_are_at_risk_and_then_lost_while_too_many_are_down() {
             strike(&mut quorum, fault, &[0, 1, 2]);
             std::thread::sleep(ms(20));
             let end = Instant::now() + lease.remaining();
-            let told = || events.recv_timeout(LIMIT).unwrap().expect("an event comes").kind;
+            let told = || events.next_within(LIMIT).unwrap().expect("an event comes").kind;
             assert_eq!(told(), EventKind::AtRisk, "{fault:?}");
             assert!(lease.is_valid());
             assert_eq!(told(), EventKind::Lost(LossReason::Expired), "{fault:?}");
@@ -185,7 +185,7 @@ fn a_wait_outlasts_an_outage_of_too_many() {
             };
             strike(&mut quorum, fault, &[0, 2, 3]);
             std::thread::scope(|scope| {
-                let waiter = scope.spawn(|| client.lock("n").acquire_timeout(LIMIT));
+                let waiter = scope.spawn(|| client.lock("n").acquire_within(LIMIT));
                 // Longer than io_timeout, which is what a try would last.
                 std::thread::sleep(ms(700));
                 assert!(!waiter.is_finished(), "{fault:?}");

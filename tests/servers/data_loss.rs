@@ -31,7 +31,7 @@ fn a_server_that_may_have_forgotten_grants_nothing_and_says_why() {
     let refused = client.lock("n").try_acquire().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(refused.to_string().contains("lost its data or is new"), "{refused}");
-    assert!(client.lock("n").acquire_timeout(ms(100)).is_err());
+    assert!(client.lock("n").acquire_within(ms(100)).is_err());
     let refused = client.initialize(false).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     client.initialize(true).unwrap();
@@ -69,7 +69,7 @@ fn a_wait_goes_on_through_a_quarantine() {
     let server = Server::start();
     let client = guarded(&server, "1s");
     let watch = Stopwatch::start();
-    let lease = client.lock("n").ttl(ms(500)).acquire_timeout(LIMIT).unwrap();
+    let lease = client.lock("n").ttl(ms(500)).acquire_within(LIMIT).unwrap();
     // By two clocks, of which one may be slewed.
     watch.assert_at_least(ms(990));
     lease.release().unwrap();
@@ -93,7 +93,7 @@ fn overlaps(url_end: &str, ttl: Duration, lose: impl FnOnce(&mut Server)) -> boo
     let client = |config: &Config| Client::with_config(config.clone()).unwrap();
     let [one, two] = [client(&config), client(&config)];
     let _ = one.initialize(false);
-    let take = |client: &Client| client.lock("n").ttl(ttl).renew(false).acquire_timeout(LIMIT);
+    let take = |client: &Client| client.lock("n").ttl(ttl).renew(false).acquire_within(LIMIT);
     take(&two).unwrap().release().unwrap();
     server.save();
     let first = take(&one).unwrap();

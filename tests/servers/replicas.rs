@@ -52,7 +52,7 @@ fn a_grant_that_too_few_replicas_have_is_given_back() {
         eventually(LIMIT, || group.master().cmd(&["EXISTS", "n"]) == redis::Value::Int(0));
         // It goes on trying for as long as it may wait.
         let began = Instant::now();
-        let error = two.lock("n").acquire_timeout(ms(1500)).unwrap_err();
+        let error = two.lock("n").acquire_within(ms(1500)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
         assert!((ms(900)..secs(3)).contains(&began.elapsed()), "{:?}", began.elapsed());
         eventually(LIMIT, || group.master().cmd(&["EXISTS", "n"]) == redis::Value::Int(0));

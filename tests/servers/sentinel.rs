@@ -235,7 +235,7 @@ fn a_lease_that_the_new_master_knows_lives_on_and_another_is_told_lost_in_time()
         group.master().cmd(&["DEL", "gone"]);
         // A slow election puts both of them at risk first.
         let lost = || {
-            let event = events.recv_timeout(LIMIT).unwrap().expect("an event");
+            let event = events.next_within(LIMIT).unwrap().expect("an event");
             (event.kind != EventKind::AtRisk).then_some(event)
         };
         let event = eventually_some(LIMIT, lost);

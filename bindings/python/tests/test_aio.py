@@ -57,14 +57,14 @@ def test_async_with(client: leasehold.Client, other: leasehold.Client, name: str
 def test_the_functions(client: leasehold.Client, name: str) -> None:
     async def story() -> None:
         lock = client.lock(name, ttl=5)
-        lease = await aio.acquire(lock, wait=1)
+        lease = await aio.acquire_within(lock, 1)
         assert await aio.try_acquire(lock) is None
         with pytest.raises(leasehold.Timeout):
-            await aio.acquire(lock, wait=0.1)
+            await aio.acquire_within(lock, 0.1)
         await aio.extend(lease, ttl=60)
         assert lease.remaining > 50
         await aio.release(lease)
-        with pytest.raises(leasehold.LeaseLost):
+        with pytest.raises(leasehold.Lost):
             await aio.release(lease)
         second = await take(lock)
         assert second.fence > lease.fence
@@ -100,7 +100,7 @@ def test_the_loop_goes_on_while_a_task_waits(client: leasehold.Client, name: str
     async def story() -> None:
         lock = client.lock(name)
         async with lock:
-            waiting = asyncio.ensure_future(aio.acquire(lock, wait=0.5))
+            waiting = asyncio.ensure_future(aio.acquire_within(lock, 0.5))
             turns = 0
             while not waiting.done():
                 await asyncio.sleep(0.005)
@@ -162,7 +162,7 @@ def test_a_lease_that_comes_with_the_cancellation_is_given_back(
     async def story() -> None:
         lock = client.lock(name, ttl=600)
         for delay in [0.0, 0.0001, 0.0005, 0.001, 0.002, 0.004] * 10:
-            task = asyncio.ensure_future(aio.acquire(lock, wait=5))
+            task = asyncio.ensure_future(aio.acquire_within(lock, 5))
             await asyncio.sleep(delay)
             if task.cancel():
                 with pytest.raises(asyncio.CancelledError):

@@ -22,17 +22,17 @@ def test_a_loss_is_an_event(server: Server, redis_client: leasehold.Client, name
     with redis_client.events() as events:
         lease = redis_client.lock(name, ttl=3).acquire()
         lose(server, name)
-        event = events.next(wait=20)
+        event = events.next_within(20)
         assert event == (EventKind.LOST, name, lease.fence, LossReason.NOT_HELD)
         assert not lease.valid
-        with pytest.raises(leasehold.LeaseLost):
+        with pytest.raises(leasehold.Lost):
             lease.release()
 
 
 def test_a_lease_at_risk_is_an_event(redis_client: leasehold.Client, name: str) -> None:
     with redis_client.events() as events:
         lease = redis_client.lock(name, ttl=2, max_hold=3).acquire()
-        kinds = [event.kind for event in (events.next(wait=20), events.next(wait=20)) if event]
+        kinds = [event.kind for event in (events.next_within(20), events.next_within(20)) if event]
         assert kinds == [EventKind.AT_RISK, EventKind.LOST] and not lease.valid
 
 
@@ -44,9 +44,9 @@ def test_the_descriptor_is_readable_when_there_is_something_to_read(
         lease = redis_client.lock(name, ttl=3).acquire()
         lose(server, name)
         assert select.select([events], [], [], 20)[0] == [events]
-        event = events.next(wait=0)
+        event = events.try_next()
         assert event is not None and event.fence == lease.fence
-        assert events.next(wait=0) is None and events.dropped == 0
+        assert events.try_next() is None and events.dropped == 0
 
 
 def test_iterating_ends_with_the_client(server: Server, name: str) -> None:
@@ -58,7 +58,7 @@ def test_iterating_ends_with_the_client(server: Server, name: str) -> None:
     lease = client.lock(name, ttl=3).acquire()
     lose(server, name)
     with client.events() as others:
-        others.next(wait=20)
+        others.next_within(20)
     client.close()
     reader.join(20)
     assert not reader.is_alive() and [event.fence for event in seen] == [lease.fence]
@@ -73,13 +73,13 @@ def test_closing_a_subscription_ends_its_reader(redis_client: leasehold.Client) 
     reader.join(20)
     assert not reader.is_alive() and events.fileno() == -1
     with pytest.raises(leasehold.Closed):
-        events.next(wait=0)
+        events.try_next()
 
 
 def test_waiting_for_an_event_takes_its_time(redis_client: leasehold.Client) -> None:
     with redis_client.events() as events:
         start = time.monotonic()
-        assert events.next(wait=0.25) is None
+        assert events.next_within(0.25) is None
         assert time.monotonic() - start > 0.2
 
 
@@ -115,7 +115,7 @@ def test_a_release_is_no_loss(redis_client: leasehold.Client, name: str) -> None
     with redis_client.events() as events:
         with redis_client.lock(name):
             pass
-        assert events.next(wait=0.2) is None
+        assert events.next_within(0.2) is None
 
 
 def test_the_thread_for_callbacks_ends_with_the_client(

@@ -26,23 +26,23 @@ def test_a_server_that_sleeps(own_server: Server, name: str, until: Until) -> No
         assert type(caught.value) in (leasehold.NoAnswer, leasehold.Unknown)
         assert caught.value.retriable and time.monotonic() - start < 10
         # The holder is told before its validity ends, and then it has ended.
-        risk, loss = events.next(wait=20), events.next(wait=20)
+        risk, loss = events.next_within(20), events.next_within(20)
         assert risk is not None and loss is not None
         assert (risk.kind, loss.kind) == (EventKind.AT_RISK, EventKind.LOST)
         assert risk.fence == loss.fence == lease.fence
         assert loss.reason is LossReason.EXPIRED and not lease.valid
         start = time.monotonic()
-        with pytest.raises((leasehold.LeaseLost, leasehold.Unknown)):
+        with pytest.raises((leasehold.Lost, leasehold.Unknown)):
             lease.release()
         with pytest.raises(leasehold.Error):
-            client.lock(name).acquire(wait=0.4)
+            client.lock(name).acquire_within(0.4)
         assert time.monotonic() - start < 10
     finally:
         own_server.wake_up()
     # When it is awake, everything goes on.
     with leasehold.connect(own_server.url) as later:
-        later.lock(name).acquire(wait=20).release()
-        later.lock(name + ":other").acquire(wait=60).release()
+        later.lock(name).acquire_within(20).release()
+        later.lock(name + ":other").acquire_within(60).release()
     client.close()
 
 
@@ -56,13 +56,13 @@ def test_a_block_ends_at_once_when_the_server_sleeps_and_the_lease_is_valid(
             own_server.fall_asleep()
             start = time.monotonic()
         assert time.monotonic() - start < 4
-        event = events.next(wait=20)
+        event = events.next_within(20)
         assert event is not None
         assert (event.kind, event.fence) == (EventKind.RELEASED_LATE, lease.fence)
     finally:
         own_server.wake_up()
     with leasehold.connect(own_server.url) as later:
-        later.lock(name).acquire(wait=20).release()
+        later.lock(name).acquire_within(20).release()
     client.close()
 
 
@@ -72,7 +72,7 @@ def test_a_block_ends_with_an_error_when_the_server_sleeps_and_the_lease_is_over
     client = leasehold.connect(own_server.url, io_timeout=0.3)
     lock = client.lock(name, ttl=0.2, wait=20, renew=False)
     try:
-        with pytest.raises((leasehold.LeaseLost, leasehold.Unknown)):
+        with pytest.raises((leasehold.Lost, leasehold.Unknown)):
             with lock as lease:
                 own_server.fall_asleep()
                 until(lambda: not lease.valid)
@@ -121,7 +121,7 @@ def test_a_wait_outlasts_a_restart(own_server: Server, name: str, until: Until) 
     lease = client.lock(name).acquire()
     outcome: List[Any] = []
     thread = threading.Thread(
-        target=lambda: outcome.append(client.lock(name + ":other").acquire(wait=60))
+        target=lambda: outcome.append(client.lock(name + ":other").acquire_within(60))
     )
     blocker = client.lock(name + ":other", ttl=60).acquire()
     thread.start()

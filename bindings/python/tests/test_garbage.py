@@ -22,7 +22,7 @@ def test_a_lost_lease_runs_out_by_its_ttl(
     state = other.lock(name).inspect()
     assert state.held
     # Nobody renews it, so this is less than the ttl and goes on falling.
-    other.lock(name).acquire(wait=20).release()
+    other.lock(name).acquire_within(20).release()
     assert client.counters().renewed == 0
 
 
@@ -52,7 +52,7 @@ def test_a_cycle_of_garbage(url: str, other: leasehold.Client, name: str) -> Non
     del node, client
     gc.collect()
     assert other.lock(name).inspect().held
-    other.lock(name).acquire(wait=20).release()
+    other.lock(name).acquire_within(20).release()
 
 
 def test_a_lease_keeps_its_client_open(url: str, name: str) -> None:
@@ -101,7 +101,7 @@ def test_a_block_that_another_thread_ends_leaves_its_lease_to_the_ttl(
         assert other.lock(name).inspect().held
         del entered
         # The thread in which it began lives on.
-        other.lock(name).acquire(wait=20).release()
+        other.lock(name).acquire_within(20).release()
     finally:
         over.set()
         thread.join()
@@ -131,7 +131,7 @@ def test_an_exception_that_is_kept_keeps_no_later_lease(
     kept: List[leasehold.Error] = []
     with client.lock(name):
         try:
-            other.lock(name).acquire(wait=0)
+            other.lock(name).acquire_within(0)
         except leasehold.Timeout as error:
             kept.append(error)
     try:
@@ -141,5 +141,5 @@ def test_an_exception_that_is_kept_keeps_no_later_lease(
     leases = [client.lock(f"{name}:{number}", ttl=1).acquire() for number in range(10)]
     del leases
     for number in range(10):
-        other.lock(f"{name}:{number}").acquire(wait=20).release()
+        other.lock(f"{name}:{number}").acquire_within(20).release()
     assert len(kept) == 2

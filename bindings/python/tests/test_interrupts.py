@@ -122,7 +122,7 @@ def test_what_a_signal_handler_raises_comes_through(
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             start = time.monotonic()
             with pytest.raises(Alarm):
-                redis_client.lock(name).acquire(wait=600)
+                redis_client.lock(name).acquire_within(600)
             assert time.monotonic() - start < 10
     finally:
         signal.signal(signal.SIGALRM, before)
@@ -167,7 +167,7 @@ def test_a_handler_that_raises_nothing_lets_the_wait_go_on(
     def ring(*_: object) -> None:
         with inner as lease:  # A handler may take locks itself, and wait for them.
             with pytest.raises(leasehold.Timeout):
-                redis_client.lock(name + ":handler").acquire(wait=0.15)
+                redis_client.lock(name + ":handler").acquire_within(0.15)
         taken.append(lease.fence)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
 
@@ -176,7 +176,7 @@ def test_a_handler_that_raises_nothing_lets_the_wait_go_on(
         with redis_client.lock(name):
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(leasehold.Timeout):
-                redis_client.lock(name).acquire(wait=1.5)
+                redis_client.lock(name).acquire_within(1.5)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

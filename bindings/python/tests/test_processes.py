@@ -66,7 +66,7 @@ def test_a_child_owns_nothing_and_can_open_its_own(server: Server, name: str) ->
                 with mine.lock(name + ":child"):
                     pass
                 with pytest.raises(leasehold.Timeout):
-                    mine.lock(name).acquire(wait=0.15)
+                    mine.lock(name).acquire_within(0.15)
 
         assert in_child(child) == 0
         assert lease.valid
@@ -223,7 +223,7 @@ def test_another_thread_may_release(client: leasehold.Client, name: str) -> None
     def release() -> None:
         try:
             lease.release()
-        except leasehold.LeaseLost as error:
+        except leasehold.Lost as error:
             failures.append(error)
 
     threads = [threading.Thread(target=release) for _ in range(8)]
@@ -275,12 +275,12 @@ EXIT = """
     if how == "with":
         lock.__class__.__enter__(client.lock(name + ":with"))
     if how == "waiting":
-        for wait in (lambda: lock.acquire(600), lambda: next(iterator)):
+        for wait in (lambda: lock.acquire_within(600), lambda: next(iterator)):
             threading.Thread(target=wait, daemon=True).start()
         time.sleep(0.2)
     if how == "asyncio":
         async def main():
-            asyncio.ensure_future(leasehold.aio.acquire(lock, 600))
+            asyncio.ensure_future(leasehold.aio.acquire_within(lock, 600))
             leasehold.aio.on_lost(lock, print)
             await asyncio.sleep(0.2)
         loop = asyncio.new_event_loop()
@@ -340,4 +340,4 @@ def test_a_killed_holder_frees_its_lock_by_the_ttl(
     assert child.stdout is not None and child.stdout.readline() == "held\n"
     child.kill()
     child.wait()
-    redis_client.lock(name).acquire(wait=20).release()
+    redis_client.lock(name).acquire_within(20).release()

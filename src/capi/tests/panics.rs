@@ -129,7 +129,8 @@ impl World {
             leasehold_lock_set_renew(self.other, false);
             leasehold_lock_set_ttl_ms(self.other, 3);
             let brief = self.taken();
-            let event = made(|out, error| leasehold_events_next(self.events, 60_000, out, error));
+            let event =
+                made(|out, error| leasehold_events_next_within(self.events, 60_000, out, error));
             leasehold_lease_free(brief);
             leasehold_lock_set_ttl_ms(self.other, 60_000);
             leasehold_lock_set_renew(self.other, true);

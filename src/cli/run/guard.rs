@@ -170,7 +170,7 @@ impl Guard<'_> {
 
     fn read_events(&mut self) {
         let fence = self.lease.fence();
-        while let Ok(Some(event)) = self.events.try_recv() {
+        while let Ok(Some(event)) = self.events.try_next() {
             if event.fence == fence && matches!(event.kind, EventKind::Lost(_)) {
                 self.kill();
             }

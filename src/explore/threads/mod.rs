@@ -159,7 +159,7 @@ impl Client {
         let mut patience: i32 = thread_rng().gen_range(1..4);
         let got = match visit {
             Stays | Keeps => lock.acquire(),
-            Hurries => lock.acquire_timeout(Duration::from_millis(50)),
+            Hurries => lock.acquire_within(Duration::from_millis(50)),
             Stops => lock.acquire_unless(|| {
                 patience -= 1;
                 patience == 0

@@ -136,7 +136,7 @@ static bool waits(const struct function *function, const struct call *call)
     if (strcmp(function->name, "lock_acquire_within") == 0)
         return call->interrupt == NULL;
     return strcmp(function->name, "lock_set_wait_ms") == 0 ||
-           strcmp(function->name, "events_next") == 0 ||
+           strcmp(function->name, "events_next_within") == 0 ||
            strcmp(function->name, "client_close_within") == 0;
 }
 

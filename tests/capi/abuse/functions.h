@@ -88,7 +88,7 @@
     FUNCTION(NUMBER, event_fence, EVENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, event_free, EVENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(NUMBER, events_descriptor, EVENTS, NONE, NO, (HANDLE))                                \
-    FUNCTION(STATUS, events_next, EVENTS, EVENT, NO, (HANDLE, MS, OUTPUT, ERROR_OUT))              \
+    FUNCTION(STATUS, events_next_within, EVENTS, EVENT, NO, (HANDLE, MS, OUTPUT, ERROR_OUT))              \
     FUNCTION(NUMBER, events_dropped, EVENTS, NONE, NO, (HANDLE))                                   \
     FUNCTION(NOTHING, events_free, EVENTS, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, log_set, NONE, NONE, NO, (LOG, USER_DATA, NUMBER_IN, ERROR_OUT))              \

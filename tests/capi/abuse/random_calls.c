@@ -90,7 +90,7 @@ static bool is_plausible(leasehold_status status)
 
 static bool needs_error(leasehold_status status)
 {
-    return status < LEASEHOLD_OK || status == LEASEHOLD_NOT_HELD || status == LEASEHOLD_UNKNOWN;
+    return status < LEASEHOLD_OK || status == LEASEHOLD_LOST || status == LEASEHOLD_UNKNOWN;
 }
 
 static void check_error(struct thread *thread, const struct function *function,
@@ -263,7 +263,7 @@ static const struct {
     {"lock_take", 30},              {"lease_end", 30},
     {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
     {"lease_detach", 10},           {"lease_free", 30},             {"lease_abandon", 10},
-    {"events_next", 60},
+    {"events_next_within", 60},
     {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
     {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},
     {"log_set", 20},                {"lock_set_wait_mode", 20},     {"config_set_claim_window_ms", 3},
@@ -296,7 +296,7 @@ static const struct function *maker_of(enum type type)
 {
     static const char *const makers[TYPES] = {
         "duration_parse", "config_from_url",  "client_open",   "client_lock",
-        "lock_inspect",   "lock_try_acquire", "client_events", "events_next",
+        "lock_inspect",   "lock_try_acquire", "client_events", "events_next_within",
     };
 
     return function_named(makers[type]);

@@ -45,7 +45,7 @@ leasehold_event *make_event(const struct world *world)
     status = library->lock_acquire(lock, &lease, &error);
     need(world, status == LEASEHOLD_OK, "take a lock that runs out", error);
     do {
-        status = library->events_next(world->handles[EVENTS], 10000, &event, &error);
+        status = library->events_next_within(world->handles[EVENTS], 10000, &event, &error);
         need(world, status == LEASEHOLD_OK, "be told of a loss", error);
         if (library->event_kind(event) == LEASEHOLD_EVENT_LOST)
             break;
@@ -143,7 +143,7 @@ static const char *use(const struct world *world)
     library->lease_free(lease);
     if (library->client_ping(made[CLIENT], &error) != LEASEHOLD_OK)
         return "the client cannot ping";
-    while ((status = library->events_next(made[EVENTS], 0, &event, &error)) == LEASEHOLD_OK)
+    while ((status = library->events_next_within(made[EVENTS], 0, &event, &error)) == LEASEHOLD_OK)
         library->event_free(event);
     if (status != LEASEHOLD_TIMEOUT)
         return "the subscription does not come to an end";

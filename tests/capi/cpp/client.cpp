@@ -120,7 +120,7 @@ TEST_ON_BOTH(counters_count) {
     EQUAL(client.counters().granted, 0u);
     auto lease = lock.try_acquire();
     CHECK(!lock.try_acquire());
-    CHECK(!lock.acquire_for(1ms));
+    CHECK(!lock.acquire_within(1ms));
     CHECK(lease->release() == leasehold::outcome::done);
     const leasehold::counters counters = client.counters();
     EQUAL(counters.granted, 1u);
@@ -138,7 +138,7 @@ TEST_ON_BOTH(close_ends_everything) {
     auto lease = lock.try_acquire();
     std::atomic<bool> waits{false};
     auto waiter = std::async(std::launch::async, [&] {
-        THROWS(LEASEHOLD_ERR_CLOSED, lock.acquire_for(leasehold::forever, [&] {
+        THROWS(LEASEHOLD_ERR_CLOSED, lock.acquire_within(leasehold::forever, [&] {
             waits = true;
             return false;
         }));

@@ -20,7 +20,7 @@ static bool is_readable(const leasehold::events &events) {
 /** The next event of a kind. */
 static leasehold::event next(leasehold::events &events, event_kind kind) {
     for (;;) {
-        const auto event = events.next_for(20s);
+        const auto event = events.next_within(20s);
         CHECK(event);
         if (event->kind == kind) return *event;
     }
@@ -32,8 +32,8 @@ TEST(events_tell_of_a_lost_lease) {
     auto second = client.events();
     CHECK(!is_readable(events));
     CHECK(!events.try_next());
-    CHECK(!events.next_for(20ms));
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, events.next_for(-1s));
+    CHECK(!events.next_within(20ms));
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, events.next_within(-1s));
 
     const auto name = unused_name();
     const auto lease = client.lock(name).ttl(3s).acquire();
@@ -83,6 +83,6 @@ TEST_ON_BOTH(events_end_with_the_client) {
     other.get();
     CHECK(is_readable(events));
     THROWS(LEASEHOLD_ERR_CLOSED, events.try_next());
-    THROWS(LEASEHOLD_ERR_CLOSED, events.next_for(1s));
+    THROWS(LEASEHOLD_ERR_CLOSED, events.next_within(1s));
     THROWS(LEASEHOLD_ERR_CLOSED, client.events());
 }

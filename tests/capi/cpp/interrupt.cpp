@@ -22,7 +22,7 @@ TEST_ON_BOTH(interrupt_ends_a_wait) {
     auto held = lock.acquire();
     int asked = 0;
     const auto me = std::this_thread::get_id();
-    CHECK(!lock.acquire_for(1h, [&] {
+    CHECK(!lock.acquire_within(1h, [&] {
         CHECK(std::this_thread::get_id() == me);
         return ++asked == 3;
     }));
@@ -34,23 +34,23 @@ TEST(interrupt_may_be_anything_that_can_be_called) {
     const leasehold::client client{check::server().url()};
     const auto lock = client.lock(unused_name());
     const auto held = lock.acquire();
-    CHECK(!lock.acquire_for(1h, always));
-    CHECK(!lock.acquire_for(1h, &always));
-    CHECK(!lock.acquire_for(1h, std::function<bool()>{always}));
-    CHECK(!lock.acquire_for(1h, [left = 2]() mutable { return --left == 0; }));
+    CHECK(!lock.acquire_within(1h, always));
+    CHECK(!lock.acquire_within(1h, &always));
+    CHECK(!lock.acquire_within(1h, std::function<bool()>{always}));
+    CHECK(!lock.acquire_within(1h, [left = 2]() mutable { return --left == 0; }));
 
     struct counter {
         int asked = 0;
         bool operator()() { return ++asked == 2; }
     } counter;
-    CHECK(!lock.acquire_for(1h, counter));
+    CHECK(!lock.acquire_within(1h, counter));
     EQUAL(counter.asked, 2); // the one that was given, and no copy
     const auto yes = [] { return 1; };
-    CHECK(!lock.acquire_for(1h, yes));
+    CHECK(!lock.acquire_within(1h, yes));
 #if __cplusplus >= 202002L
     std::stop_source source;
     source.request_stop();
-    CHECK(!lock.acquire_for(1h, [token = source.get_token()] { return token.stop_requested(); }));
+    CHECK(!lock.acquire_within(1h, [token = source.get_token()] { return token.stop_requested(); }));
 #endif
 }
 
@@ -58,9 +58,9 @@ TEST_ON_BOTH(interrupt_that_never_says_so_changes_nothing) {
     const leasehold::client client{url};
     const auto lock = client.lock(unused_name());
     const auto never = [] { return false; };
-    const auto lease = lock.acquire_for(1s, never);
+    const auto lease = lock.acquire_within(1s, never);
     CHECK(lease);
-    CHECK(!lock.acquire_for(50ms, never));
+    CHECK(!lock.acquire_within(50ms, never));
 }
 
 TEST_ON_BOTH(interrupt_goes_with_the_locks_own_wait) {
@@ -93,7 +93,7 @@ TEST_ON_BOTH(interrupt_may_throw) {
     int caught = 0;
     int asked = 0;
     try {
-        static_cast<void>(lock.acquire_for(1h, [&]() -> bool {
+        static_cast<void>(lock.acquire_within(1h, [&]() -> bool {
             ++asked;
             throw ctrl_c{7};
         }));
@@ -113,7 +113,7 @@ TEST_ON_BOTH(interrupt_that_throws_leaves_nothing_held) {
         bool thrown = false;
         try {
             // At this very moment, the lock comes free.
-            const auto lease = lock.acquire_for(1h, [&]() -> bool {
+            const auto lease = lock.acquire_within(1h, [&]() -> bool {
                 held.reset();
                 throw std::runtime_error{"enough"};
             });
@@ -131,10 +131,10 @@ TEST(interrupt_may_call_the_library) {
     leasehold::client client{check::server().url()};
     const auto lock = client.lock(unused_name());
     const auto held = lock.acquire();
-    CHECK(!lock.acquire_for(1h, [&] { return lock.inspect().held; }));
+    CHECK(!lock.acquire_within(1h, [&] { return lock.inspect().held; }));
     // What it throws comes first, whatever else went wrong.
     try {
-        static_cast<void>(lock.acquire_for(1h, [&]() -> bool {
+        static_cast<void>(lock.acquire_within(1h, [&]() -> bool {
             client.close();
             throw std::runtime_error{"mine"};
         }));
@@ -142,5 +142,5 @@ TEST(interrupt_may_call_the_library) {
     } catch (const std::runtime_error &thrown) {
         EQUAL(std::string{thrown.what()}, "mine");
     }
-    THROWS(LEASEHOLD_ERR_CLOSED, lock.acquire_for(1h, [] { return false; }));
+    THROWS(LEASEHOLD_ERR_CLOSED, lock.acquire_within(1h, [] { return false; }));
 }

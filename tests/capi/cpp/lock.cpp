@@ -32,7 +32,7 @@ TEST_ON_BOTH(lock_is_taken_and_given_back) {
     CHECK(!lease->is_valid());
     EQUAL(lease->remaining(), 0ms);
     EQUAL(lease->fence(), fence);
-    CHECK(lease->release() == outcome::not_held);
+    CHECK(lease->release() == outcome::lost);
 
     const auto next = lock.try_acquire();
     CHECK(next->fence() > fence);
@@ -74,12 +74,12 @@ TEST_ON_BOTH(wait_ends_by_its_time) {
     CHECK(!lock.acquire());
     CHECK(clock_type::now() - start >= 120ms);
     start = clock_type::now();
-    CHECK(!lock.acquire_for(0.06s));
+    CHECK(!lock.acquire_within(0.06s));
     CHECK(clock_type::now() - start >= 60ms);
     CHECK(!lock.wait(0s).acquire());
-    CHECK(!lock.acquire_for(0s));
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.acquire_for(-1ms));
-    CHECK(!lock.attempts(2).wait_mode(leasehold::wait_mode::spin).acquire_for(1h));
+    CHECK(!lock.acquire_within(0s));
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.acquire_within(-1ms));
+    CHECK(!lock.attempts(2).wait_mode(leasehold::wait_mode::spin).acquire_within(1h));
 }
 
 TEST_ON_BOTH(wait_ends_with_the_lock) {
@@ -88,7 +88,7 @@ TEST_ON_BOTH(wait_ends_with_the_lock) {
     auto lease = lock.try_acquire();
     std::atomic<bool> waits{false};
     auto other = std::async(std::launch::async, [&] {
-        auto own = lock.acquire_for(30s, [&] {
+        auto own = lock.acquire_within(30s, [&] {
             waits = true;
             return false;
         });
@@ -106,7 +106,7 @@ TEST_ON_BOTH(wait_for_oneself_without_limit_is_refused) {
     const auto lock = client.lock(unused_name());
     const auto lease = lock.try_acquire();
     const auto refused =
-        THROWS(LEASEHOLD_ERR_WOULD_DEADLOCK, lock.acquire_for(leasehold::forever));
+        THROWS(LEASEHOLD_ERR_WOULD_DEADLOCK, lock.acquire_within(leasehold::forever));
     CHECK(!refused.is_retriable());
 }
 
@@ -124,9 +124,9 @@ TEST_ON_BOTH(lease_is_extended) {
 
     // Somebody else ends it.
     CHECK(lock.attach(lease->token(), lease->fence()).release() == outcome::done);
-    CHECK(lease->extend() == outcome::not_held);
+    CHECK(lease->extend() == outcome::lost);
     CHECK(!lease->is_valid());
-    CHECK(lease->release() == outcome::not_held);
+    CHECK(lease->release() == outcome::lost);
 }
 
 TEST(lease_ends_with_its_key) {
@@ -134,7 +134,7 @@ TEST(lease_ends_with_its_key) {
     const auto name = unused_name();
     auto lease = client.lock(name).acquire();
     EQUAL(check::server().ask("DEL " + name), ":1");
-    CHECK(lease->release() == outcome::not_held);
+    CHECK(lease->release() == outcome::lost);
 }
 
 TEST(outcomes_are_unknown_when_the_store_falls_silent) {
@@ -169,7 +169,7 @@ TEST_ON_BOTH(lease_is_left_to_expire) {
     const auto lock = client.lock(unused_name()).ttl(20s);
     auto lease = lock.acquire();
     CHECK(lease->let_expire() == outcome::done);
-    CHECK(lease->let_expire() == outcome::not_held);
+    CHECK(lease->let_expire() == outcome::lost);
     CHECK(!lease->is_valid());
     lease.reset();
     CHECK(!lock.try_acquire());
@@ -179,8 +179,8 @@ TEST_ON_BOTH(lease_is_left_to_expire) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, soon->let_expire_in(48h));
     CHECK(soon->is_valid());
     CHECK(soon->let_expire_in(50ms) == outcome::done);
-    CHECK(soon->let_expire_in(50ms) == outcome::not_held);
-    CHECK(other.acquire_for(20s));
+    CHECK(soon->let_expire_in(50ms) == outcome::lost);
+    CHECK(other.acquire_within(20s));
 }
 
 TEST_ON_BOTH(lease_is_handed_on) {
@@ -192,7 +192,7 @@ TEST_ON_BOTH(lease_is_handed_on) {
         auto lease = client.lock(name).acquire();
         CHECK(lease->detach() == outcome::done);
         CHECK(!lease->is_valid());
-        CHECK(lease->detach() == outcome::not_held);
+        CHECK(lease->detach() == outcome::lost);
         token = lease->token();
         fence = lease->fence();
     }
@@ -246,7 +246,7 @@ TEST_ON_BOTH(options_are_set_in_place_and_in_a_chain) {
     set.ttl(80ms).renew(false).wait_mode(leasehold::wait_mode::spin).backoff(0, 2ms);
     auto brief = set.acquire();
     EVENTUALLY(!brief->is_valid()); // by its ttl
-    CHECK(set.max_hold(leasehold::forever).ttl(1min).acquire_for(20s)->remaining() > 30s);
+    CHECK(set.max_hold(leasehold::forever).ttl(1min).acquire_within(20s)->remaining() > 30s);
 }
 
 TEST(options_that_cannot_be_are_refused) {
@@ -280,7 +280,7 @@ TEST_ON_BOTH(one_lock_serves_many_threads) {
     for (int thread = 0; thread < 4; ++thread) {
         threads.push_back(std::async(std::launch::async, [&] {
             for (int turn = 0; turn < 10; ++turn) {
-                auto lease = lock.acquire_for(60s);
+                auto lease = lock.acquire_within(60s);
                 CHECK(lease);
                 ++inside;
                 CHECK(lease->release() == outcome::done);

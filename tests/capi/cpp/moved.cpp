@@ -38,7 +38,7 @@ TEST(moved_from_lock_and_lease_say_so) {
     THROWS(LEASEHOLD_ERR_HANDLE, lock.ttl(1s));
     THROWS(LEASEHOLD_ERR_HANDLE, lock.try_acquire());
     THROWS(LEASEHOLD_ERR_HANDLE, lock.acquire());
-    THROWS(LEASEHOLD_ERR_HANDLE, lock.acquire_for(1s, [] { return true; }));
+    THROWS(LEASEHOLD_ERR_HANDLE, lock.acquire_within(1s, [] { return true; }));
     THROWS(LEASEHOLD_ERR_HANDLE, lock.inspect());
     THROWS(LEASEHOLD_ERR_HANDLE, lock.attach("token", 1));
     THROWS(LEASEHOLD_ERR_HANDLE, leasehold::mutex{std::move(lock)});

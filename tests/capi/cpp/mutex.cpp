@@ -158,7 +158,7 @@ TEST_ON_BOTH(unlock_ends_only_the_lease_of_its_thread) {
     taken.get_future().get();
     EQUAL(mutex.fence(), fence);
     mutex.unlock();
-    EQUAL(mutex.unlock_error().value().status(), LEASEHOLD_NOT_HELD);
+    EQUAL(mutex.unlock_error().value().status(), LEASEHOLD_LOST);
     unlocked.set_value();
     CHECK(other.get() > fence);
 }
@@ -189,7 +189,7 @@ TEST(unlock_after_a_loss_is_remembered) {
         server().ask("DEL " + key);
     }
     const auto error = mutex.unlock_error().value();
-    EQUAL(error.status(), LEASEHOLD_NOT_HELD);
+    EQUAL(error.status(), LEASEHOLD_LOST);
     EQUAL(error.name(), std::string_view{"lost"});
     CHECK(!error.detail().empty());
     elsewhere([&] { CHECK(!mutex.unlock_error()); });
@@ -208,7 +208,7 @@ TEST(release_throws_after_a_loss) {
     mutex.release();
     std::unique_lock held{mutex};
     server().ask("DEL " + key);
-    THROWS(LEASEHOLD_NOT_HELD, held.release()->release());
+    THROWS(LEASEHOLD_LOST, held.release()->release());
     CHECK(!held);
     CHECK(!mutex.unlock_error());
     CHECK(mutex.try_lock()); // it is not held any more, so this is no locking again
@@ -218,13 +218,13 @@ TEST(release_throws_after_a_loss) {
 TEST_ON_BOTH(unlocking_what_is_not_locked_is_told) {
     const leasehold::client client{url};
     leasehold::mutex mutex{client, unused_name()};
-    THROWS(LEASEHOLD_NOT_HELD, mutex.release());
+    THROWS(LEASEHOLD_LOST, mutex.release());
     mutex.unlock();
     EQUAL(mutex.unlock_error().value().detail(), "this thread has not locked the mutex");
     mutex.lock();
     elsewhere([&] {
         mutex.unlock();
-        EQUAL(mutex.unlock_error().value().status(), LEASEHOLD_NOT_HELD);
+        EQUAL(mutex.unlock_error().value().status(), LEASEHOLD_LOST);
     });
     CHECK(mutex.is_valid());
     mutex.unlock();

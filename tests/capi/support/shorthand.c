@@ -117,6 +117,6 @@ leasehold_events *subscribe(leasehold_client *client)
 leasehold_event *next_event(leasehold_events *events)
 {
     leasehold_event *event;
-    EXPECT(LEASEHOLD_OK, leasehold_events_next(events, LIMIT_MS, &event, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_events_next_within(events, LIMIT_MS, &event, &problem));
     return event;
 }

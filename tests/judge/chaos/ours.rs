@@ -31,7 +31,7 @@ impl Ours {
 
 impl Scheme for Ours {
     fn acquire(&mut self, wait: Duration) -> Option<u64> {
-        match self.lock.acquire_timeout(wait) {
+        match self.lock.acquire_within(wait) {
             Ok(lease) => self.lease = Some(lease),
             Err(error) => assert!(error.is_retriable(), "{error}"),
         }

@@ -1,8 +1,6 @@
 import dev.leasehold.Lease;
 import dev.leasehold.LeaseEvent;
 import dev.leasehold.LeaseEvents;
-import dev.leasehold.LeaseLostException;
-import dev.leasehold.LeaseTimeoutException;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
 import dev.leasehold.NamedLock;
@@ -62,10 +60,6 @@ public final class Driver {
             return act(words);
         } catch (InterruptedException stopped) {
             return "interrupted";
-        } catch (LeaseTimeoutException late) {
-            return "timeout";
-        } catch (LeaseLostException lost) {
-            return "lost";
         } catch (LeaseholdException failed) {
             return failed.status().name().toLowerCase(Locale.ROOT);
         } catch (IOException broken) {
@@ -73,8 +67,7 @@ public final class Driver {
         }
     }
 
-    private static String act(String[] word)
-            throws InterruptedException, LeaseTimeoutException, IOException {
+    private static String act(String[] word) throws InterruptedException, IOException {
         switch (word[0]) {
             case "open" -> client = LeaseholdClient.connect(word[1]);
             case "lock" -> LOCKS.put(word[1], lock(word));
@@ -84,6 +77,9 @@ public final class Driver {
             }
             case "acquire" -> {
                 return keep(word[1], LOCKS.get(word[2]).acquire());
+            }
+            case "acquire_within" -> {
+                return keep(word[1], LOCKS.get(word[2]).acquireWithin(ms(word[3])));
             }
             case "attach" -> {
                 return keep(word[1], LOCKS.get(word[2]).attach(word[3], Long.parseLong(word[4])));
@@ -180,7 +176,7 @@ public final class Driver {
     }
 
     private static String nextEvent() throws InterruptedException {
-        LeaseEvent event = events.next(Duration.ofSeconds(20));
+        LeaseEvent event = events.nextWithin(Duration.ofSeconds(20));
         if (event == null) {
             return "timeout";
         }
@@ -189,8 +185,7 @@ public final class Driver {
         return kind + " " + reason + " " + event.fence();
     }
 
-    private static String contend(String[] word)
-            throws InterruptedException, LeaseTimeoutException, IOException {
+    private static String contend(String[] word) throws InterruptedException, IOException {
         int turns = Integer.parseInt(word[1]);
         int names = word.length - 2;
         int start = (int) (ProcessHandle.current().pid() % names);

@@ -133,7 +133,7 @@ static leasehold_status next_event(char *answer)
     static const char *kinds[] = {"none", "at_risk", "lost", "released_late"};
     static const char *reasons[] = {"-", "not_held", "expired", "max_hold", "not_renewed"};
     leasehold_event *event;
-    leasehold_status status = leasehold_events_next(events, 20000, &event, NULL);
+    leasehold_status status = leasehold_events_next_within(events, 20000, &event, NULL);
     if (status == LEASEHOLD_OK) {
         sprintf(answer, "%s %s %" PRIu64, kinds[leasehold_event_kind(event)],
                 reasons[leasehold_event_reason(event)], leasehold_event_fence(event));
@@ -224,6 +224,11 @@ static leasehold_status do_it(char **word, int words, char *answer)
     }
     if (is(word, words, "acquire", 2)) {
         status = leasehold_lock_acquire_unless(*lock_of(word[2]), stop, NULL, &lease, NULL);
+        return keep(word[1], status, lease, answer);
+    }
+    if (is(word, words, "acquire_within", 3)) {
+        status = leasehold_lock_acquire_within(*lock_of(word[2]), atoll(word[3]), NULL, NULL,
+                                               &lease, NULL);
         return keep(word[1], status, lease, answer);
     }
     if (is(word, words, "attach", 4)) {

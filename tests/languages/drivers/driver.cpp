@@ -91,7 +91,7 @@ std::string take_name(std::size_t length) {
 std::string next_event() {
     static const char *const kinds[] = {"none", "at_risk", "lost", "released_late"};
     static const char *const reasons[] = {"-", "not_held", "expired", "max_hold", "not_renewed"};
-    const auto event = events->next_for(20s);
+    const auto event = events->next_within(20s);
     if (!event) return "timeout";
     return std::string{kinds[static_cast<int>(event->kind)]} + " " +
            reasons[static_cast<int>(event->reason)] + " " + std::to_string(event->fence);
@@ -101,7 +101,7 @@ std::string contend(const words &word) {
     const std::size_t names = word.size() - 2;
     for (int turn = 0; turn < std::stoi(word[1]); turn++) {
         const std::string &name = word[2 + static_cast<std::size_t>(getpid() + turn) % names];
-        auto lease = client->lock(name).ttl(10s).acquire_for(60s);
+        auto lease = client->lock(name).ttl(10s).acquire_within(60s);
         if (!lease) return "timeout";
         const std::string entered = name + " " + std::to_string(lease->fence());
         std::string reply;
@@ -124,6 +124,8 @@ std::string do_it(const words &word) {
         auto taken = locks.at(word[2]).acquire_unless([] { return interrupted.load(); });
         return keep(word[1], std::move(taken), interrupted ? "interrupted" : "timeout");
     }
+    if (what == "acquire_within")
+        return keep(word[1], locks.at(word[2]).acquire_within(ms(word[3])), "timeout");
     if (what == "attach") return keep(word[1], locks.at(word[2]).attach(word[3], std::stoull(word[4])), "");
     if (what == "extend") return spelled(word.size() > 2 ? lease().extend_for(ms(word[2])) : lease().extend());
     if (what == "release") return spelled(lease().release());

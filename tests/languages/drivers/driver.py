@@ -52,7 +52,7 @@ def take_name(name: bytes) -> str:
 
 
 def next_event() -> str:
-    event = events.next(20)
+    event = events.next_within(20)
     if event is None:
         return "timeout"
     reason = event.reason.name.lower() if event.kind is leasehold.EventKind.LOST else "-"
@@ -82,6 +82,8 @@ def do(command: str, *words: str) -> str:
         return "busy" if lease is None else keep(words[0], lease)
     elif command == "acquire":
         return keep(words[0], locks[words[1]].acquire())
+    elif command == "acquire_within":
+        return keep(words[0], locks[words[1]].acquire_within(int(words[2]) / 1000))
     elif command == "attach":
         return keep(words[0], locks[words[1]].attach(words[2], int(words[3])))
     elif command == "extend":

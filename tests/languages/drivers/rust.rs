@@ -110,6 +110,9 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
         ["acquire", lease, lock] => {
             keep(lease, lock_of(lock).acquire_unless(|| INTERRUPTED.load(Ordering::Relaxed))?)
         }
+        ["acquire_within", lease, lock, wait] => {
+            keep(lease, lock_of(lock).acquire_within(ms(wait))?)
+        }
         ["attach", lease, lock, token, fence] => {
             keep(lease, lock_of(lock).attach(token.parse()?, fence.parse().unwrap())?)
         }
@@ -169,7 +172,7 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
 }
 
 fn event(events: &Events) -> Result<String, Error> {
-    let Some(event) = events.recv_timeout(Duration::from_secs(20))? else {
+    let Some(event) = events.next_within(Duration::from_secs(20))? else {
         return Ok("timeout".to_owned());
     };
     let fence = event.fence;

@@ -139,7 +139,7 @@ event_name = _function(c_void_p, "event_name", c_void_p, c_void_p)
 event_fence = _function(c_uint64, "event_fence", c_void_p)
 event_free = _function(None, "event_free", c_void_p)
 events_descriptor = _function(c_int, "events_descriptor", c_void_p)
-events_next = _function(c_int32, "events_next", c_void_p, c_int64, c_void_p, c_void_p)
+events_next_within = _function(c_int32, "events_next_within", c_void_p, c_int64, c_void_p, c_void_p)
 events_dropped = _function(c_uint64, "events_dropped", c_void_p)
 events_free = _function(None, "events_free", c_void_p)
 

@@ -196,21 +196,23 @@ class Client:
         """The store as people may see it, without user and password."""
         return str(_abi.client_store(self._handle).decode())
 
-    def close(self, timeout: Optional[Seconds] = None) -> None:
+    def close(self) -> None:
         """Closes the client: every lease becomes invalid at once and is released, waits end with
-        `Closed`, and the background thread has ended. It takes as long as `timeout` at most, which
-        is `close_timeout` where it is None; what was not released by then is free by its ttl.
-        Closing twice does no harm.
+        `Closed`, and the background thread has ended. It takes as long as `close_timeout` at most;
+        what was not released by then is free by its ttl. Closing twice does no harm.
 
         Without closing, a program may just exit: that asks nobody, and the ttl frees its locks.
         """
+        self._close(_abi.client_close)
+
+    def close_within(self, limit: Seconds) -> None:
+        """The same with a limit of its own."""
+        self._close(_abi.client_close_within, milliseconds("limit", limit))
+
+    def _close(self, close: Callable[..., int], *limit: int) -> None:
         error = c_void_p()
         self._locks.clear()
-        if timeout is None:
-            status = _abi.client_close(self._handle, byref(error))
-        else:
-            timeout_ms = milliseconds("timeout", timeout)
-            status = _abi.client_close_within(self._handle, timeout_ms, byref(error))
+        status = close(self._handle, *limit, byref(error))
         if status != OK:
             raise failure(status, error)
 

@@ -67,7 +67,7 @@ class Interrupted(Error):
 
 
 @_of_status
-class LeaseLost(Error):
+class Lost(Error):
     """The lease was not held any more: it ran out, was deleted, was ended before, or somebody
     else has the lock now. What was done meanwhile may have met somebody else's work; the fence
     tells."""

@@ -91,7 +91,7 @@ class Events:
     `fileno()` gives a descriptor that is readable while events wait.
 
     >>> with client.events() as events:
-    ...     print(events.next(wait=0))
+    ...     print(events.try_next())
     None
     """
 
@@ -101,15 +101,26 @@ class Events:
         self._handle = handle
         self._client = client  # A client that nobody has any more is closed.
 
-    def next(self, wait: Seconds = math.inf) -> Optional[Event]:
-        """The next event; None when there was none within `wait`. Raises `Closed` when the client
-        is closed and nothing is left to read. Ctrl-C ends the wait."""
+    def next(self) -> Event:
+        """Waits for the next event. Raises `Closed` when the client is closed and nothing is left
+        to read. Ctrl-C ends the wait."""
+        while (event := self.next_within(math.inf)) is None:
+            pass
+        return event
+
+    def try_next(self) -> Optional[Event]:
+        """The next event, if there is one already. Raises as `next()` does."""
+        return self.next_within(0)
+
+    def next_within(self, wait: Seconds) -> Optional[Event]:
+        """The next event, waiting for it for `wait` at most; None when there was none. Raises as
+        `next()` does."""
         left = milliseconds("wait", wait)
         event, error = EventHandle(), c_void_p()
         most = _SLICE_MS if get_ident() == _interrupts.main_thread else left
         while True:
             part = min(left, most)
-            status = _abi.events_next(self._handle, part, byref(event), byref(error))
+            status = _abi.events_next_within(self._handle, part, byref(event), byref(error))
             left -= part
             if status != TIMEOUT or left == 0:
                 break
@@ -142,12 +153,9 @@ class Events:
 
     def __next__(self) -> Event:
         try:
-            event = self.next()
+            return self.next()
         except Closed:
             raise StopIteration from None
-        if event is None:
-            raise StopIteration
-        return event
 
     def __enter__(self) -> "Events":
         return self

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Type
 
 from . import _abi, _errors
-from ._errors import OK, Error, LeaseLost, failure
+from ._errors import OK, Error, Lost, failure
 from ._handles import LockHandle
 from ._rooms import Room
 from ._time import Seconds, milliseconds
@@ -37,7 +37,7 @@ class Lease:
     free at once, another one a moment later. On a quorum and an SQLite file it waits all the same,
     and where it ends the turns of a process in which others wait. A program that exits right after
     it may leave the lock to its ttl, but not where it closed the client. Where the lease cannot be
-    relied on any more, the block waits for the answer and ends with `LeaseLost` if the lock was not
+    relied on any more, the block waits for the answer and ends with `Lost` if the lock was not
     ours to the end. What the answer alone could tell is that the key was deleted by hand, or lost
     with the store's data, since the last renewal; then, and if no answer comes, `Client.events()`
     has an event of the kind ``RELEASED_LATE``, and `Client.counters()` counts it. A block that has
@@ -96,7 +96,7 @@ class Lease:
         """Makes the lease valid for its ttl, or for another one, from now on. Renewed leases do
         not need it. It never goes beyond ``max_hold``, and never makes a lease shorter.
 
-        Raises `LeaseLost` when it was not ours any more. After any other error, the store has not
+        Raises `Lost` when it was not ours any more. After any other error, the store has not
         confirmed it, and the lease is valid for as long as it was.
         """
         if not self._rooms:
@@ -112,7 +112,7 @@ class Lease:
     def release(self) -> None:
         """Gives the lock back. The lease is over at once and whatever comes of it.
 
-        Raises `LeaseLost` when it was lost before, or ended before; `Unknown` when the store did
+        Raises `Lost` when it was lost before, or ended before; `Unknown` when the store did
         not confirm it: then it is given back in the background, or by its ttl.
         """
         self._give(_abi.WAIT, False)
@@ -163,7 +163,7 @@ class Lease:
 
     def _ended(self) -> Error:
         return _errors.error(
-            LeaseLost.status,
+            Lost.status,
             f"the lease on {self.name!r} was ended before: released, left to expire, or detached",
         )
 

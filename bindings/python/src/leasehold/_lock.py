@@ -71,12 +71,12 @@ class Lock:
     ...     print("somebody else has it")
     ... else:
     ...     lease.release()
-    >>> with lock.acquire(wait=0.5) as lease:      # another wait than the lock's
+    >>> with lock.acquire_within(0.5) as lease:  # another wait than the lock's
     ...     lease.valid
     True
 
     A ``with`` statement keeps its lease for the thread, an ``async with`` for the task. It ends
-    with `LeaseLost` if the lease was lost meanwhile, unless the block has raised something. It does
+    with `Lost` if the lease was lost meanwhile, unless the block has raised something. It does
     not wait for the store's answer where the lease can be relied on to the end: see `Lease`.
     """
 
@@ -108,21 +108,25 @@ class Lock:
         """
         return self._ask(_abi.lock_try_acquire)
 
-    def acquire(self, wait: Optional[Seconds] = None) -> Lease:
-        """Takes the lock, waiting for it as long as `wait` says, or the lock where it is None;
-        `math.inf` has no limit.
+    def acquire(self) -> Lease:
+        """Takes the lock, waiting for it as long as its `wait` says.
 
         Raises `Timeout` when it stayed taken. Ctrl-C ends the wait. While the store is silent, also
         a wait of 0, or any below `io_timeout`, takes as long as that: see `try_acquire()`.
+        """
+        return self._take()
+
+    def acquire_within(self, wait: Seconds) -> Lease:
+        """The same with a limit of its own: 0 tries once, `math.inf` has no limit.
 
         >>> with lock:
         ...     try:
-        ...         other_client.lock(lock.name).acquire(wait=0.05)
+        ...         other_client.lock(lock.name).acquire_within(0.05)
         ...     except leasehold.Timeout:
         ...         print("still taken")
         still taken
         """
-        return self._take() if wait is None else self._acquire(wait)
+        return self._acquire(wait)
 
     def _take(self) -> Lease:
         """The everyday way: waits for as long as the lock says. `_rooms.take()` and `begun()` stand

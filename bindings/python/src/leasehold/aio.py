@@ -30,20 +30,29 @@ from ._time import Seconds
 from ._watcher import Callback, Callbacks
 from ._workers import WORKERS
 
-__all__ = ["EventStream", "Watch", "acquire", "events", "extend", "on_lost", "release"]
-__all__ += ["try_acquire"]
+__all__ = ["EventStream", "Watch", "acquire", "acquire_within", "events", "extend", "on_lost"]
+__all__ += ["release", "try_acquire"]
 
 _T = TypeVar("_T")
 
 
-async def acquire(lock: Lock, wait: Optional[Seconds] = None) -> Lease:
-    """Takes the lock, as `Lock.acquire()` does.
+async def acquire(lock: Lock) -> Lease:
+    """Takes the lock, as `Lock.acquire()` does."""
+    return await _acquire(lock, None)
+
+
+async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
+    """Takes the lock, as `Lock.acquire_within()` does.
 
     >>> async def work() -> None:
-    ...     lease = await leasehold.aio.acquire(lock, wait=0.5)
+    ...     lease = await leasehold.aio.acquire_within(lock, 0.5)
     ...     await leasehold.aio.release(lease)
     >>> asyncio.run(work())
     """
+    return await _acquire(lock, wait)
+
+
+async def _acquire(lock: Lock, wait: Optional[Seconds]) -> Lease:
     flag = Flag()
     return await _in_thread(
         functools.partial(lock._acquire, wait, flag), cancel=flag.set, undo=_undo
@@ -145,7 +154,7 @@ class EventStream:
     async def __anext__(self) -> Event:
         while True:
             try:
-                event = self._subscription.next(wait=0)
+                event = self._subscription.try_next()
             except Closed:
                 raise StopAsyncIteration from None
             if event is not None:
@@ -196,7 +205,7 @@ class Watch:
 
     def _read(self) -> None:
         try:
-            while (event := self._subscription.next(wait=0)) is not None:
+            while (event := self._subscription.try_next()) is not None:
                 self._callbacks.tell(event)
         except Error:  # The client is closed.
             self.cancel()

@@ -11,7 +11,7 @@ static jbyteArray next_event(JNIEnv *env, jclass native, jlong events, jlong wai
     leasehold_event *event;
     leasehold_error *error = NULL;
     leasehold_status status =
-        leasehold_events_next(HANDLE(leasehold_events, events), wait_ms, &event, &error);
+        leasehold_events_next_within(HANDLE(leasehold_events, events), wait_ms, &event, &error);
 
     if (status == LEASEHOLD_TIMEOUT)
         return NULL;

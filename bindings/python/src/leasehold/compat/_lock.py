@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Optional, Tuple, Type, Union
 
 from .._client import Client
-from .._errors import Error, LeaseLost, Timeout, WrongType
+from .._errors import Error, Lost, Timeout, WrongType
 from .._lease import Lease
 from .._lock import Backoff, LockState
 from .._lock import Lock as OurLock
@@ -160,7 +160,7 @@ class Lock:
             try:
                 if not blocking:
                     return lock.try_acquire()
-                return lock.acquire(max(end - time.monotonic(), 0))
+                return lock.acquire_within(max(end - time.monotonic(), 0))
             except Timeout:
                 return None
             except WrongType:
@@ -217,7 +217,7 @@ class Lock:
                 theirs_of(self, token).release()
             else:
                 self._own(token, lease).release()
-        except LeaseLost:
+        except Lost:
             raise self._error(
                 LockNotOwnedError, "Cannot release a lock that's no longer owned"
             ) from None
@@ -274,7 +274,7 @@ class Lock:
                 # as it is, and ends only the handle: what is owned is known by its token from now
                 # on.
                 lease.let_expire(after=ttl)
-        except LeaseLost:
+        except Lost:
             raise self._error(LockNotOwnedError, otherwise) from None
         except Error as error:
             raise translated(error) from error

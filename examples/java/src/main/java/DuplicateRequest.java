@@ -102,7 +102,7 @@ public final class DuplicateRequest {
 
             // Only to see when it is forgotten.
             long start = System.nanoTime();
-            client.lock("request:" + request).acquire(REMEMBERED.multipliedBy(5)).close();
+            client.lock("request:" + request).acquireWithin(REMEMBERED.multipliedBy(5)).close();
             Duration took = Duration.ofNanos(System.nanoTime() - start);
             System.out.println("After " + took.toMillis() + " ms more the name is free for another request.");
             need(took.compareTo(ofMillis(1)) > 0, "it was free at once");

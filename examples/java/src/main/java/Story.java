@@ -50,7 +50,7 @@ public final class Story {
 
                 need(elsewhere.tryAcquire() == null);
                 System.out.println("Somebody else tries, and is told at once that it is taken.");
-                try (Lease second = elsewhere.acquire(ofMillis(300))) {
+                try (Lease second = elsewhere.acquireWithin(ofMillis(300))) {
                     throw new IllegalStateException("two holders at once: " + second);
                 } catch (LeaseTimeoutException e) {
                     System.out.println("The second one waits for 300 ms and is told: " + e.getMessage());

@@ -183,6 +183,8 @@ public final class Lease implements AutoCloseable {
         watch.clean();
         try {
             Native.closeLease(lease);
+        } catch (LeaseLostException e) {
+            throw e;
         } catch (LeaseholdException e) {
             throw new LeaseLostException("the lease was over before it was released: " + e.getMessage(), e);
         } finally {

@@ -34,7 +34,7 @@ public final class LeaseEvents implements AutoCloseable {
      * @throws LeaseholdException {@link Status#CLOSED} when the client is closed and nothing is left
      *     to read, or this was closed
      */
-    public LeaseEvent poll() {
+    public LeaseEvent tryNext() {
         try {
             return handle.next(0);
         } finally {
@@ -43,15 +43,33 @@ public final class LeaseEvents implements AutoCloseable {
     }
 
     /**
+     * Waits for the next event.
+     *
+     * @return an event
+     * @throws InterruptedException the thread was interrupted before or while it waited
+     * @throws LeaseholdException as for {@link #tryNext()}
+     */
+    public LeaseEvent next() throws InterruptedException {
+        LeaseEvent event;
+        do {
+            event = next(Native.FOREVER);
+        } while (event == null);
+        return event;
+    }
+
+    /**
      * The next event, waiting for it.
      *
      * @param wait for how long at most
      * @return an event, or {@code null} when there was none
      * @throws InterruptedException the thread was interrupted before or while it waited
-     * @throws LeaseholdException as for {@link #poll()}
+     * @throws LeaseholdException as for {@link #tryNext()}
      */
-    public LeaseEvent next(Duration wait) throws InterruptedException {
-        long leftMs = Times.toMillis("the wait", wait);
+    public LeaseEvent nextWithin(Duration wait) throws InterruptedException {
+        return next(Times.toMillis("the wait", wait));
+    }
+
+    private LeaseEvent next(long leftMs) throws InterruptedException {
         long start = System.nanoTime();
         try {
             while (true) {
@@ -59,7 +77,7 @@ public final class LeaseEvents implements AutoCloseable {
                     throw new InterruptedException("interrupted while waiting for an event");
                 }
                 long slice = Math.min(leftMs - elapsedMs(start), SLICE_MS);
-                LeaseEvent event = next(Math.max(slice, 0));
+                LeaseEvent event = slice(Math.max(slice, 0));
                 if (event != null || slice <= 0) {
                     return event;
                 }
@@ -69,15 +87,11 @@ public final class LeaseEvents implements AutoCloseable {
         }
     }
 
-    private LeaseEvent next(long waitMs) throws InterruptedException {
+    private LeaseEvent slice(long waitMs) throws InterruptedException {
         if (waitMs == 0 || !LentThread.isNeeded()) {
             return handle.next(waitMs);
         }
-        try {
-            return LentThread.lend(() -> handle.next(waitMs));
-        } catch (LeaseTimeoutException e) {
-            throw new AssertionError(e); // a wait for events does not throw it
-        }
+        return LentThread.lend(() -> handle.next(waitMs));
     }
 
     private static long elapsedMs(long start) {

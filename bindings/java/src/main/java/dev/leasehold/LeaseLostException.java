@@ -4,28 +4,16 @@ package dev.leasehold;
  * The lease was not held any more: it ran out, was deleted, somebody else has the lock now, or it
  * was ended before. What was done under it may have met somebody else's work; a resource that
  * compares fences has refused what came too late.
- *
- * <p>It is an {@link IllegalMonitorStateException} because {@link LeaseholdLock#unlock()} says the
- * same to a thread that does not hold the lock.
  */
-public class LeaseLostException extends IllegalMonitorStateException {
+public class LeaseLostException extends LeaseholdException {
     private static final long serialVersionUID = 1;
 
     LeaseLostException(String message) {
-        super(message);
+        super(Status.LOST, message);
     }
 
     LeaseLostException(String message, Throwable cause) {
-        super(message);
+        this(message);
         initCause(cause);
-    }
-
-    /**
-     * {@link Status#NOT_HELD}.
-     *
-     * @return always the same
-     */
-    public Status status() {
-        return Status.NOT_HELD;
     }
 }

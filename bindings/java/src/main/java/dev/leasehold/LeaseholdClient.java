@@ -200,10 +200,10 @@ public final class LeaseholdClient implements AutoCloseable {
     /**
      * The same with a limit of its own.
      *
-     * @param timeout how long to go on releasing leases; with zero, the store is not asked
+     * @param limit how long to go on releasing leases; with zero, the store is not asked
      */
-    public void close(Duration timeout) {
-        close(Times.toMillis("the timeout", timeout));
+    public void closeWithin(Duration limit) {
+        close(Times.toMillis("the limit", limit));
     }
 
     private void close(long timeoutMs) {

@@ -3,6 +3,8 @@ package dev.leasehold;
 /**
  * A call that failed: what the library refuses, and what goes wrong with the store. The message
  * says what to do about it and never shows a password; {@link #status()} is the thing to switch on.
+ * Two outcomes have types of their own, to be caught by: {@link LeaseTimeoutException} and
+ * {@link LeaseLostException}.
  */
 public class LeaseholdException extends RuntimeException {
     private static final long serialVersionUID = 1;
@@ -18,7 +20,7 @@ public class LeaseholdException extends RuntimeException {
     /**
      * Why the call failed.
      *
-     * @return an error, or {@link Status#UNKNOWN}
+     * @return an error, or an outcome that is not what was asked for
      */
     public Status status() {
         return status;

@@ -50,7 +50,8 @@ public final class LeaseholdLock implements Lock {
      *
      * @throws LeaseLostException this thread took it before, and has lost it
      * @throws LeaseholdException {@link Status#WOULD_DEADLOCK} when this thread holds the lock by a
-     *     {@link Lease}; {@link Status#TIMEOUT} when {@link NamedLock#attempts(int)} ran out
+     *     {@link Lease}
+     * @throws LeaseTimeoutException {@link NamedLock#attempts(int)} ran out
      */
     @Override
     public void lock() {
@@ -71,11 +72,7 @@ public final class LeaseholdLock implements Lock {
         if (enterAgain()) {
             return;
         }
-        try {
-            enter(lock.take(Native.FOREVER));
-        } catch (LeaseTimeoutException e) {
-            throw new LeaseholdException(Status.TIMEOUT, e.getMessage());
-        }
+        enter(lock.take(Native.FOREVER));
     }
 
     /**

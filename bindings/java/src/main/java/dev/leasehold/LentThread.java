@@ -46,16 +46,16 @@ final class LentThread<T> implements Runnable {
     }
 
     /** Makes a call there. Interrupting the virtual thread interrupts the lent one. */
-    static <T> T lend(Callable<T> call) throws InterruptedException, LeaseTimeoutException {
+    static <T> T lend(Callable<T> call) throws InterruptedException {
         return new LentThread<>(call).await(true);
     }
 
     /** Makes a call there. Interrupting the virtual thread only sets its flag. */
-    static <T> T lendUninterruptibly(Callable<T> call) throws InterruptedException, LeaseTimeoutException {
+    static <T> T lendUninterruptibly(Callable<T> call) throws InterruptedException {
         return new LentThread<>(call).await(false);
     }
 
-    private T await(boolean interruptible) throws InterruptedException, LeaseTimeoutException {
+    private T await(boolean interruptible) throws InterruptedException {
         THREADS.execute(this);
         boolean flag = false;
         while (true) {
@@ -78,15 +78,12 @@ final class LentThread<T> implements Runnable {
     }
 
     private static InterruptedException rethrown(Throwable cause, boolean flag)
-            throws LeaseTimeoutException, InterruptedException {
+            throws InterruptedException {
         if (cause instanceof InterruptedException ended) {
             throw ended; // which clears the flag
         }
         if (flag) {
             Thread.currentThread().interrupt();
-        }
-        if (cause instanceof LeaseTimeoutException timeout) {
-            throw timeout;
         }
         if (cause instanceof Error error) {
             throw error;

@@ -24,6 +24,7 @@ import java.util.Set;
  * <p>Options that can never work are refused when the lock is taken, negative ones at once: a
  * {@link LeaseholdException} with {@link Status#BAD_ARGUMENT}.
  */
+@CheckReturnValue
 public final class NamedLock {
     private final LeaseholdClient client;
     private final Name name;
@@ -185,7 +186,7 @@ public final class NamedLock {
      *     that is held; others as for {@link #tryAcquire()}. Once the store has answered this
      *     client, a wait outlasts an outage of it.
      */
-    public Lease acquire() throws InterruptedException, LeaseTimeoutException {
+    public Lease acquire() throws InterruptedException {
         return take(options.waitMs() == Native.FOREVER ? Native.FOREVER : Native.NOT_SET);
     }
 
@@ -198,12 +199,12 @@ public final class NamedLock {
      * @throws LeaseTimeoutException the lock stayed taken
      * @throws LeaseholdException as for {@link #acquire()}
      */
-    public Lease acquire(Duration wait) throws InterruptedException, LeaseTimeoutException {
+    public Lease acquireWithin(Duration wait) throws InterruptedException {
         return take(Times.toMillis("the wait", wait));
     }
 
     /** Waits until the thread is interrupted, the lock is ours, or {@code waitMs} is over. */
-    Lease take(long waitMs) throws InterruptedException, LeaseTimeoutException {
+    Lease take(long waitMs) throws InterruptedException {
         if (Thread.interrupted()) {
             throw new InterruptedException("interrupted before the wait for " + name.quoted());
         }
@@ -229,16 +230,14 @@ public final class NamedLock {
                             ? LentThread.lendUninterruptibly(
                                     () -> acquire(lock, withEnd(Native.FOREVER), false))
                             : acquire(lock, Native.FOREVER, false));
-        } catch (InterruptedException | LeaseTimeoutException e) {
-            // Only attempts can run out here, and they count as time does.
-            throw new LeaseholdException(Status.TIMEOUT, e.getMessage());
+        } catch (InterruptedException e) {
+            throw new AssertionError(e); // an interrupt does not end this wait
         } finally {
             Reference.reachabilityFence(this);
         }
     }
 
-    private long acquire(long lock, long waitMs, boolean interruptible)
-            throws InterruptedException, LeaseTimeoutException {
+    private long acquire(long lock, long waitMs, boolean interruptible) throws InterruptedException {
         try {
             return Native.acquire(lock, waitMs, interruptible);
         } catch (LeaseTimeoutException e) {

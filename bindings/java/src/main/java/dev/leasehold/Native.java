@@ -67,7 +67,7 @@ final class Native {
     static native long tryAcquire(long lock);
 
     static native long acquire(long lock, long waitMs, boolean interruptible)
-            throws InterruptedException, LeaseTimeoutException;
+            throws InterruptedException;
 
     static native long attach(long lock, byte[] token, long fence);
 
@@ -106,14 +106,14 @@ final class Native {
     static native void freeEvents(long events);
 
     /** Called from C when a call did not succeed: throws what Java sees of that. */
-    private static void raise(int code, byte[] message) throws InterruptedException, LeaseTimeoutException {
+    private static void raise(int code, byte[] message) throws InterruptedException {
         String text = new String(message, StandardCharsets.UTF_8);
         Status status = Status.of(code);
         // Without a switch, which would need a class of its own.
         if (status == Status.TIMEOUT) {
             throw new LeaseTimeoutException(text);
         }
-        if (status == Status.NOT_HELD) {
+        if (status == Status.LOST) {
             throw new LeaseLostException(text);
         }
         if (status == Status.INTERRUPTED) {

@@ -12,7 +12,7 @@ public enum Status {
     /** The waiting thread was interrupted: an {@link InterruptedException}. */
     INTERRUPTED(3),
     /** The lease was not held any more: a {@link LeaseLostException}. */
-    NOT_HELD(4),
+    LOST(4),
     /**
      * Whether the store did it is not known. Nothing counts as held that was not before; a lock
      * that may have been taken is being given back.
@@ -20,7 +20,7 @@ public enum Status {
     UNKNOWN(5),
     /** An argument that can never work: a bad name, option or URL. */
     BAD_ARGUMENT(-1),
-    /** A handle that is wrong. Java never meets it: it is {@link #CLOSED} or {@link #NOT_HELD}. */
+    /** A handle that is wrong. Java never meets it: it is {@link #CLOSED} or {@link #LOST}. */
     HANDLE(-2),
     /** The client is closed. */
     CLOSED(-3),

@@ -36,13 +36,13 @@ class EventsTest {
     void theEndOfALeaseIsTold() throws Exception {
         try (var events = client.events();
                 var others = client.events()) {
-            assertNull(events.poll());
-            assertNull(events.next(ZERO));
-            assertNull(events.next(ofMillis(120)));
+            assertNull(events.tryNext());
+            assertNull(events.nextWithin(ZERO));
+            assertNull(events.nextWithin(ofMillis(120)));
             Lease lease = loseSoon();
             LeaseEvent event;
             do {
-                event = events.next(LIMIT);
+                event = events.nextWithin(LIMIT);
             } while (event.kind() == LeaseEvent.Kind.AT_RISK);
             assertEquals(LeaseEvent.Kind.LOST, event.kind());
             assertEquals(LeaseEvent.Reason.EXPIRED, event.reason());
@@ -51,7 +51,7 @@ class EventsTest {
             assertEquals(name, new String(event.nameBytes()));
             assertTrue(event.toString().contains("LOST EXPIRED, " + name), event.toString());
             // Each subscription has every event.
-            assertEquals(lease.fence(), others.next(LIMIT).fence());
+            assertEquals(lease.fence(), others.nextWithin(LIMIT).fence());
             assertEquals(0, events.dropped());
         }
     }
@@ -62,7 +62,7 @@ class EventsTest {
             Lease lease = client.lock(name).ttl(ofMillis(1000)).maxHold(ofMillis(1200)).acquire();
             LeaseEvent event;
             do {
-                event = events.next(LIMIT);
+                event = events.nextWithin(LIMIT);
             } while (event.kind() == LeaseEvent.Kind.AT_RISK);
             assertEquals(LeaseEvent.Reason.MAX_HOLD, event.reason());
             assertThrows(LeaseLostException.class, lease::close);
@@ -73,11 +73,11 @@ class EventsTest {
     void aSubscriptionThatIsClosedEndsItsWaits() throws Exception {
         var events = client.events();
         var waiter = CompletableFuture.supplyAsync(
-                () -> assertThrows(LeaseholdException.class, () -> events.next(ofSeconds(3600))).status());
+                () -> assertThrows(LeaseholdException.class, () -> events.nextWithin(ofSeconds(3600))).status());
         events.close();
         events.close();
         assertEquals(Status.CLOSED, waiter.get());
-        assertThrows(LeaseholdException.class, events::poll);
+        assertThrows(LeaseholdException.class, events::tryNext);
         assertEquals(0, events.dropped());
     }
 
@@ -87,7 +87,7 @@ class EventsTest {
             Lease lease = loseSoon();
             Eventually.holds(LIMIT, () -> client.counters().lost() == 1);
             client.close();
-            LeaseEvent event = events.next(LIMIT);
+            LeaseEvent event = events.nextWithin(LIMIT);
             assertEquals(lease.fence(), event.fence());
         }
     }

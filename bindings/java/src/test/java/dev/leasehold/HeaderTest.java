@@ -42,7 +42,7 @@ class HeaderTest {
     @Test
     void statusesAreTheHeaders() throws IOException {
         var expected = constants("ERR_");
-        for (String outcome : new String[] {"BUSY", "TIMEOUT", "INTERRUPTED", "NOT_HELD", "UNKNOWN"}) {
+        for (String outcome : new String[] {"BUSY", "TIMEOUT", "INTERRUPTED", "LOST", "UNKNOWN"}) {
             expected.put(outcome, constants("").get(outcome));
         }
         var found = new TreeMap<String, Integer>();

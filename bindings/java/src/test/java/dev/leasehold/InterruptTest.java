@@ -55,7 +55,7 @@ class InterruptTest {
     @Test
     void anInterruptEndsTheWaitForAnEvent() throws Exception {
         try (var events = client.events()) {
-            endsInTime(() -> events.next(ofSeconds(3600)));
+            endsInTime(() -> events.nextWithin(ofSeconds(3600)));
         }
     }
 

@@ -26,7 +26,7 @@ class RedisStoreTest extends StoreContract {
                 var events = client.events()) {
             Lease lease = client.lock(name).ttl(ofSeconds(3)).acquire();
             assertEquals(":1", redis.command("DEL", name));
-            LeaseEvent event = events.next(ofSeconds(20));
+            LeaseEvent event = events.nextWithin(ofSeconds(20));
             assertEquals(LeaseEvent.Kind.LOST, event.kind());
             assertEquals(LeaseEvent.Reason.NOT_HELD, event.reason());
             assertEquals(name, event.name());

@@ -76,8 +76,8 @@ abstract class StoreContract {
                     () -> other.lock(name).waitAtMost(ofMillis(200)).acquire());
             assertEquals(Status.TIMEOUT, timeout.status());
             assertTrue(System.nanoTime() - start >= ofMillis(200).toNanos());
-            assertThrows(LeaseTimeoutException.class, () -> other.lock(name).acquire(ofMillis(50)));
-            assertThrows(LeaseTimeoutException.class, () -> other.lock(name).acquire(ZERO));
+            assertThrows(LeaseTimeoutException.class, () -> other.lock(name).acquireWithin(ofMillis(50)));
+            assertThrows(LeaseTimeoutException.class, () -> other.lock(name).acquireWithin(ZERO));
             assertThrows(
                     LeaseTimeoutException.class,
                     () -> other.lock(name).waitForever().attempts(2).waitMode(WaitMode.SPIN).acquire());
@@ -89,7 +89,7 @@ abstract class StoreContract {
         NamedLock odd = other.lock(name + "\u001b[2J");
         String named = "'" + name + "\\u{1b}[2J'";
         Lease lease = odd.acquire();
-        var timeout = assertThrows(LeaseTimeoutException.class, () -> odd.acquire(ZERO));
+        var timeout = assertThrows(LeaseTimeoutException.class, () -> odd.acquireWithin(ZERO));
         assertTrue(timeout.getMessage().contains(named), timeout.getMessage());
         Lease attached = odd.attach(lease.token(), lease.fence());
         lease.release();
@@ -138,7 +138,8 @@ abstract class StoreContract {
         assertTrue(lease.fence() > 0);
         assertThrows(IllegalStateException.class, lease::token);
         var lost = assertThrows(LeaseLostException.class, lease::release);
-        assertEquals(Status.NOT_HELD, lost.status());
+        assertEquals(Status.LOST, lost.status());
+        assertFalse(lost.isRetriable());
         assertThrows(LeaseLostException.class, lease::extend);
         assertThrows(LeaseLostException.class, lease::letExpire);
         assertThrows(LeaseLostException.class, () -> lease.letExpireIn(ofSeconds(1)));
@@ -242,7 +243,7 @@ abstract class StoreContract {
         try (Lease lease = lock.acquire()) {
             assertTrue(lease.isValid());
             assertNull(lock.tryAcquire());
-            assertThrows(LeaseTimeoutException.class, () -> lock.acquire(ofMillis(10)));
+            assertThrows(LeaseTimeoutException.class, () -> lock.acquireWithin(ofMillis(10)));
         }
         Counters counters = client.counters();
         assertEquals(1, counters.granted());
@@ -354,7 +355,7 @@ abstract class StoreContract {
         assertEquals(Status.CLOSED, statusOf(() -> lock.inspect()));
         assertEquals(Status.CLOSED, statusOf(client::ping));
         assertEquals(Status.CLOSED, statusOf(client::events));
-        assertEquals(Status.CLOSED, statusOf(events::poll));
+        assertEquals(Status.CLOSED, statusOf(events::tryNext));
         assertEquals(Status.CLOSED, statusOf(lease::extend));
         assertEquals(1, client.counters().granted());
         assertNotNull(client.store());
@@ -378,7 +379,7 @@ abstract class StoreContract {
     @Test
     void closingInNoTimeAsksNobody() throws Exception {
         assertNotNull(lock.acquire());
-        client.close(ZERO);
+        client.closeWithin(ZERO);
         assertTrue(other.lock(name).inspect().isHeld());
     }
 }

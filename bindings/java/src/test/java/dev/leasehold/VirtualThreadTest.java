@@ -68,7 +68,7 @@ class VirtualThreadTest {
             endsInTime(() -> client.lock(name).acquire());
             endsInTime(() -> client.lock(name).asLock().lockInterruptibly());
             endsInTime(() -> client.lock(name).asLock().tryLock(1, HOURS));
-            endsInTime(() -> events.next(ofSeconds(3600)));
+            endsInTime(() -> events.nextWithin(ofSeconds(3600)));
             assertTrue(held.isValid());
         }
         assertFalse(RedisServer.shared().exists(name));
@@ -116,7 +116,7 @@ class VirtualThreadTest {
             assertTrue(held.isValid());
             var task = new FutureTask<>(() -> {
                 assertThrows(
-                        LeaseTimeoutException.class, () -> client.lock(name).acquire(ofMillis(10)));
+                        LeaseTimeoutException.class, () -> client.lock(name).acquireWithin(ofMillis(10)));
                 var refused = assertThrows(LeaseholdException.class, () -> client.lock("").acquire());
                 assertEquals(Status.BAD_ARGUMENT, refused.status());
                 // For a virtual thread this is not a wait for itself.

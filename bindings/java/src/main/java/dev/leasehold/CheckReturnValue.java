@@ -13,4 +13,4 @@ import java.lang.annotation.Target;
 @Documented
 @Retention(RetentionPolicy.RUNTIME)
 @Target(ElementType.TYPE)
-@interface CheckReturnValue {}
+public @interface CheckReturnValue {}

@@ -53,7 +53,8 @@ public final class LeaseholdLockRegistry implements RenewableLockRegistry {
      * Makes a lock that this thread holds valid for its ttl from now on. Its renewal in the
      * background does so anyway.
      *
-     * @throws IllegalMonitorStateException this thread does not hold it, or it was lost
+     * @throws IllegalMonitorStateException this thread does not hold it
+     * @throws dev.leasehold.LeaseLostException it was lost
      */
     @Override
     public void renewLock(Object key) {
@@ -65,7 +66,8 @@ public final class LeaseholdLockRegistry implements RenewableLockRegistry {
      *
      * @param key of a lock that this thread holds
      * @param ttl from now on
-     * @throws IllegalMonitorStateException this thread does not hold it, or it was lost
+     * @throws IllegalMonitorStateException this thread does not hold it
+     * @throws dev.leasehold.LeaseLostException it was lost
      */
     public void renewLock(Object key, Duration ttl) {
         obtain(key).extend(ttl);

@@ -274,7 +274,7 @@ void leasehold_error_free(leasehold_error *error);
  * user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
  * quorum, what concerns the client as a whole stands on the last URL. A
  * user's name, a password or a parameter may hold any character, written as % and two hex digits.
- * max_ttl is the longest ttl that a lock may have: 24 hours by default, and 60 seconds in a quorum
+ * max_ttl is the longest ttl that a lock may have: 366 days by default, and 60 seconds in a quorum
  * and with guard_data_loss=yes.
  *
  * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
@@ -494,7 +494,7 @@ typedef struct {
 #define LEASEHOLD_WAIT_MODE_SPIN 2
 
 /**
- * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h, or
+ * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or
  * to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
  * of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
  *
@@ -503,7 +503,8 @@ typedef struct {
  * refused when the lock is taken, with the reason. Leases that were taken before stay as they
  * are. Any thread.
  */
-leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock, int64_t ttl_ms);
+leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock,
+                                           int64_t ttl_ms);
 
 /**
  * Sets how long leasehold_lock_acquire() waits: 60000 ms by default; 0 tries once,
@@ -670,7 +671,8 @@ bool leasehold_lock_state_is_held(const leasehold_lock_state *state);
 
 /**
  * The first digits of the holder's token: enough to tell holders apart, too few to release with.
- * Empty when the lock was free. Borrowed. Any thread.
+ * Empty when the lock was free, and where the key holds no token: it is an application's own key, or
+ * another library's lock. Borrowed. Any thread.
  */
 const char *leasehold_lock_state_token_prefix(const leasehold_lock_state *state);
 

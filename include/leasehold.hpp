@@ -294,7 +294,7 @@ class lock : public detail::owner<leasehold_lock, leasehold_lock_free> {
 public:
     static lock adopt(leasehold_lock *handle) noexcept { return lock{handle}; }
 
-    /** How soon the lock is free after its holder died: 30 s by default, from 3 ms to 24 h, or to
+    /** How soon the lock is free after its holder died: 30 s by default, from 3 ms to 366 days, or to
      * what the URL has as max_ttl. */
     lock &ttl(time_span span) &;
     /** How long acquire() waits: 60 s by default; 0 tries once. */

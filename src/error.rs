@@ -117,13 +117,18 @@ kinds! {
 }
 
 /// A name for people: text as it is, without anything that a terminal obeys, and other bytes in hex.
-fn plain(name: &[u8]) -> String {
+pub(crate) fn plain(name: &[u8]) -> String {
     let mut plain = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         plain.extend(chunk.valid().escape_debug());
         plain.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     plain
+}
+
+fn joined(detail: &str, more: &str) -> String {
+    let comma = if detail.is_empty() || more.is_empty() { "" } else { ", " };
+    format!("{detail}{comma}{more}")
 }
 
 impl ErrorKind {
@@ -154,13 +159,15 @@ impl Error {
     /// The same with the name of the lock, where the failure is that lock's.
     pub(crate) fn about(mut self, name: &[u8]) -> Error {
         use ErrorKind::*;
-        if matches!(
-            self.kind,
-            Timeout | Interrupted | Lost | Unknown | WouldDeadlock | Permission | WrongType
-        ) {
-            let more = if self.detail.is_empty() { "" } else { ", " };
-            self.detail = format!("'{}'{more}{}", plain(name), self.detail);
+        if !matches!(self.kind, BadArgument | Auth | Tls | Closed | Forked | Storage | Exhausted) {
+            self.detail = joined(&format!("'{}'", plain(name)), &self.detail);
         }
+        self
+    }
+
+    /// The same with another particular.
+    pub(crate) fn with(mut self, more: &str) -> Error {
+        self.detail = joined(&self.detail, more);
         self
     }
 
@@ -209,7 +216,9 @@ mod tests {
         let error = Error::new(ErrorKind::WrongType, "it has no ttl").about(b"a'\n\xff\0");
         assert_eq!(error.detail(), "'a\\'\\n\\xff\\0', it has no ttl");
         let error = Error::new(ErrorKind::Refused, "host:1").about(b"a");
-        assert_eq!(error.detail(), "host:1", "not the fault of one lock");
+        assert_eq!(error.detail(), "'a', host:1");
+        let error = Error::new(ErrorKind::Auth, "bob").about(b"a");
+        assert_eq!(error.detail(), "bob", "the same for every lock");
     }
 
     #[test]

@@ -25,6 +25,12 @@ impl Terms {
     pub(crate) fn first_ttl(&self) -> Duration {
         whole_millis(self.ttl.min(self.max_hold.unwrap_or(self.ttl)))
     }
+
+    /// The ttl as renewals count it: a longer one is renewed as often as this, so that what the
+    /// store keeps beside the lock lives on.
+    fn paced(&self) -> Duration {
+        self.ttl.min(Duration::from_secs(24 * 60 * 60))
+    }
 }
 
 /// Everything that is known of one grant. Shared by the lease and the keeper.
@@ -240,7 +246,7 @@ impl Grant {
 
     /// How early a renewal may be made, to travel with others that are due.
     pub(crate) fn leeway(&self) -> Duration {
-        self.terms.ttl / 100
+        self.terms.paced() / 100
     }
 
     /// By when a request of the keeper that starts at `now` must be over, for a grant that is lost
@@ -311,7 +317,7 @@ impl Grant {
             state.warned = false;
             // A short extension does not put off the renewal that is due anyway.
             let whole = until.plus(drift(self.terms.ttl)).minus(self.terms.ttl * 2 / 3);
-            sent.plus(self.terms.ttl / 3).min(whole).max(now)
+            sent.plus(self.terms.paced() / 3).min(whole).max(now)
         };
         true
     }

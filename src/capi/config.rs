@@ -56,7 +56,7 @@ fn set(
 /// user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
 /// quorum, what concerns the client as a whole stands on the last URL. A
 /// user's name, a password or a parameter may hold any character, written as % and two hex digits.
-/// max_ttl is the longest ttl that a lock may have: 24 hours by default, and 60 seconds in a quorum
+/// max_ttl is the longest ttl that a lock may have: 366 days by default, and 60 seconds in a quorum
 /// and with guard_data_loss=yes.
 ///
 /// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.

@@ -114,7 +114,7 @@ fn set_lock(
     set(lock, what, |what, options| Ok(Options { lock: change(what, options.lock)?, ..options }))
 }
 
-/// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 24 h, or
+/// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or
 /// to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
 /// of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
 ///

@@ -31,7 +31,8 @@ pub unsafe extern "C" fn leasehold_lock_state_is_held(state: *const leasehold_lo
 }
 
 /// The first digits of the holder's token: enough to tell holders apart, too few to release with.
-/// Empty when the lock was free. Borrowed. Any thread.
+/// Empty when the lock was free, and where the key holds no token: it is an application's own key, or
+/// another library's lock. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_token_prefix(
     state: *const leasehold_lock_state,

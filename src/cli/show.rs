@@ -46,7 +46,7 @@ fn machine(name: &[u8], shown: &LockState) -> String {
     json!({
         "name": String::from_utf8_lossy(name),
         "held": holder.is_some(),
-        "token_prefix": holder.map(|holder| &holder.token_prefix),
+        "token_prefix": holder.filter(|holder| holder.fence.is_some()).map(|it| &it.token_prefix),
         "ttl_ms": holder.map(|holder| u64::try_from(holder.ttl.as_millis()).unwrap_or(u64::MAX)),
         "fence": holder.and_then(|holder| holder.fence),
         "last_fence": shown.last_fence,
@@ -59,19 +59,19 @@ fn human(name: &[u8], shown: &LockState) -> String {
     match (&shown.holder, shown.last_fence) {
         (Some(holder), _) => {
             let left = seconds(holder.ttl);
-            format!("{name}: held by {}, free in {left} unless renewed", who(holder))
+            format!("{name}: {}, free in {left} unless renewed", who(holder))
         }
         (None, Some(fence)) => format!("{name}: free, last fence {fence}"),
         (None, None) => format!("{name}: free"),
     }
 }
 
-/// Which holder it is, here and on the line of a wait.
+/// Which holder it is, here and on the line of a wait. Without a fence it may be no lock at all, and
+/// its value is nobody's business.
 pub(crate) fn who(holder: &Holder) -> String {
-    let token = plain(holder.token_prefix.as_bytes());
     match holder.fence {
-        Some(fence) => format!("{token}, fence {fence}"),
-        None => format!("{token}, no fence"),
+        Some(fence) => format!("held by {}, fence {fence}", plain(holder.token_prefix.as_bytes())),
+        None => "held without a fence: an application's own key, or another library's lock".into(),
     }
 }
 

@@ -106,6 +106,16 @@ fn side_keys_are_refreshed_once_an_hour() {
 }
 
 #[test]
+fn a_ttl_of_days_is_renewed_three_times_a_day() {
+    let (hour, week) = (3_600_000, 7 * 24 * 3_600_000);
+    let grant = grant(terms(week));
+    assert_eq!(grant.step(at(7 * hour)), Step::Rest);
+    assert_eq!(grant.step(at(8 * hour)), Step::Renew { ttl: ms(week), reach: Reach::Claim });
+    assert!(grant.extended(at(8 * hour), ms(week), at(8 * hour + 1)));
+    assert_eq!(grant.next(), at(16 * hour));
+}
+
+#[test]
 fn c9_one_failure_ends_nothing_then_risk_then_loss_before_validity_ends() {
     let grant = grant(terms(3000));
     let mut now = at(1000);

@@ -26,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     /// The store has answered a take of this client at least once, if only by "not now".
     pub(crate) answered: AtomicBool,
+    /// When the log is told next that waits do not get on, in nanoseconds.
+    pub(crate) complain_at: AtomicU64,
     pub(super) outbox: Arc<Outbox>,
     pub(super) book: Mutex<Book>,
     pub(super) wake: Condvar,
@@ -46,6 +48,7 @@ impl Core {
             hub: Hub::default(),
             room: Room::new(Limits { turns: TURNS, spread, look }),
             answered: AtomicBool::new(false),
+            complain_at: AtomicU64::new(0),
             outbox,
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),

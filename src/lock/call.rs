@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Lock;
+use super::stuck::Stuck;
 use crate::clock::{Deadline, Moment};
+use crate::config::spoken;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Legacy, Terms};
 use crate::keeper::{Core, Owed};
@@ -58,6 +60,7 @@ pub(super) struct Call<'a, 'c> {
     is_answered: bool,
     /// What is wrong with the store, as far as the tries since its last answer tell.
     trouble: Option<Error>,
+    pub(super) stuck: Stuck,
 }
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
@@ -91,6 +94,7 @@ impl<'a> Call<'a, '_> {
             stands: None,
             is_answered: false,
             trouble: None,
+            stuck: Stuck::default(),
         })
     }
 
@@ -208,9 +212,18 @@ impl<'a> Call<'a, '_> {
     /// A request that was made at `since` brought no answer; what that means to the caller.
     pub(super) fn failed(&mut self, failure: Failure, since: Moment, by: Deadline) -> Error {
         let Failure { mut error, sent } = failure;
+        self.stuck.failed(&error, false, since);
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotReplicated) {
             // A server that says "not now" is there.
             self.core.answered.store(true, Ordering::Relaxed);
+        }
+        if error.kind() == ErrorKind::NoAnswer && by.has_passed() {
+            let patience = self.lock.patience();
+            let bound = match by.moment().since(since) + LAST_CHANCE < patience {
+                true => "by the end of the wait".to_owned(),
+                false => format!("within io_timeout, {}", spoken(patience)),
+            };
+            error = error.with(&bound);
         }
         if sent.is_some() && error.kind() != ErrorKind::NotReplicated {
             self.core.metrics.unknown.add_one();
@@ -238,9 +251,10 @@ impl<'a> Call<'a, '_> {
         }
     }
 
-    pub(super) fn was_answered(&mut self) {
+    pub(super) fn was_answered(&mut self, by_look: bool) {
         self.core.answered.store(true, Ordering::Relaxed);
         (self.is_answered, self.trouble) = (true, None);
+        self.stuck.answered(by_look, self.lock, self.core);
     }
 
     /// By when a request must be answered that is sent at `now`. A wait that is shorter than a first
@@ -281,8 +295,12 @@ impl<'a> Call<'a, '_> {
             return trouble;
         }
         self.core.metrics.timed_out.add_one();
-        let waited = Moment::now().since(self.start).as_millis();
-        Error::new(ErrorKind::Timeout, format!("{waited} ms, asked {} times", self.tries))
+        let (now, tries) = (Moment::now(), self.tries);
+        let bound = match self.limit.since(self.start) {
+            wait if now >= self.limit => format!("wait, {}, asked {tries} times", spoken(wait)),
+            _ => format!("{tries} attempts"),
+        };
+        Error::new(ErrorKind::Timeout, format!("held by somebody else, not free within {bound}"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
 
 mod call;
+mod stuck;
 mod wait_mode;
 mod waiting;
 
@@ -68,7 +69,7 @@ impl Lock {
         }
     }
 
-    /// How soon the lock is free after its holder died: 30 s by default, from 3 ms to 24 h, or to
+    /// How soon the lock is free after its holder died: 30 s by default, from 3 ms to 366 days, or to
     /// [`max_ttl`](crate::Config::max_ttl). It does not end a lease that is renewed.
     pub fn ttl(mut self, ttl: Duration) -> Lock {
         self.ttl = ttl;

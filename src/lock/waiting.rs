@@ -135,6 +135,7 @@ impl Call<'_, '_> {
 
     /// An error if the wait ends here, by its limit or by the caller's check.
     fn look_up(&mut self, now: Moment) -> Result<(), Error> {
+        self.stuck.tell(now, self.start, self.lock, self.core);
         if let Some(check) = &mut self.check {
             if check.due() <= now
                 && let Some(waiter) = &self.waiter
@@ -171,10 +172,13 @@ impl Call<'_, '_> {
         let by = self.answer_by(since);
         match self.core.with_store(|store| store.free_in(name, by)) {
             Ok(free_in) => {
-                self.was_answered();
+                self.was_answered(true);
                 self.core.room.seen(name, token, since, free_in);
             }
-            Err(error) => self.note(&error, since, by),
+            Err(error) => {
+                self.stuck.failed(&error, true, since);
+                self.note(&error, since, by);
+            }
         }
     }
 
@@ -201,7 +205,7 @@ impl Call<'_, '_> {
         }
         match outcome {
             Ok(answer) => {
-                self.was_answered();
+                self.was_answered(false);
                 if matches!(answer.reply, Reply::Busy { .. }) {
                     core.metrics.busy.add_one();
                 }

@@ -348,7 +348,8 @@ pub struct LockState {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The first digits of the token: enough to tell holders apart, too few to release with.
+    /// The first digits of the token: enough to tell holders apart, too few to release with. Empty
+    /// where the key holds no token: it is an application's own key, or another library's lock.
     pub token_prefix: String,
     /// When the lock is free if nobody renews it.
     pub ttl: Duration,

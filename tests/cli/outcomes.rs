@@ -88,7 +88,7 @@ fn mistakes_are_64_and_trouble_with_the_store_is_69() {
         &["run", "n"],
         &["run", "", "--", "true"],
         &["run", "--ttl", "50ms", "n", "--", "true"],
-        &["run", "--once-per", "25h", "n", "--", "true"],
+        &["run", "--once-per", "367d", "n", "--", "true"],
         &["run", "--store", "gopher://there", "n", "--", "true"],
         &["show"],
         &["dance"],
@@ -211,6 +211,20 @@ fn show_tells_who_has_it() {
     holder.code();
     assert_eq!(show(&[]), format!("n: free, last fence {fence}\n"));
 
+    // What is no lock of ours keeps its value to itself.
+    for value in ["hunter2 is my password", "0123456789abcdef0123456789abcdef"] {
+        server.cmd(&["SET", "n", value, "PX", "60000"]);
+        let said = "n: held without a fence: an application's own key, or another library's lock, ";
+        assert!(show(&[]).starts_with(said), "{}", show(&[]));
+        assert_eq!((json()["held"].as_bool(), json()["token_prefix"].as_str()), (Some(true), None));
+    }
+    server.cmd(&["SET", "n", "hunter2"]);
+    let refused = leasehold(&server.url(), ["show", "n"]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("the name is in use by something that is not a lease: 'n'"), "{said}");
+    assert!(!said.contains("hunter2") && refused.status.code() == Some(69), "{said}");
+    server.cmd(&["DEL", "n"]);
+
     // A reader that has seen enough is no failure.
     let mut show = leasehold(&server.url(), ["show", "n"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -242,6 +256,30 @@ fn once_per_interval_leaves_it_taken() {
     assert!(!is_held(&server, "m"));
     assert_eq!(code(run(&server, &["--once-per", "1h"], "m", &["./no-such-command"])), 127);
     assert!(!is_held(&server, "m"));
+}
+
+#[test]
+fn an_interval_may_be_a_week_or_a_year() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let mut urls = vec![server.url(), format!("{}?guard_data_loss=yes&max_ttl=366d", server.url())];
+    if cfg!(feature = "sqlite") {
+        urls.push(format!("sqlite://{}/locks.db", folder.path().display()));
+    }
+    for (url, interval, left) in
+        urls.iter().flat_map(|url| [(url, "7d", 7 * 24), (url, "366d", 366 * 24)])
+    {
+        server.cmd(&["FLUSHALL"]);
+        let name = format!("{interval} in {url}");
+        let once = || leasehold(url, ["run", "--once-per", interval, &name, "--", "echo", "ran"]);
+        if url.contains("guard") {
+            assert_eq!(code(leasehold(url, ["init", "--force"])), 0);
+        }
+        assert_eq!(printed(once()), "ran\n");
+        assert_eq!(code(once()), 1, "{name}");
+        let shown = printed(leasehold(url, ["show", &name]));
+        assert!(shown.contains(&format!("free in {}h", left - 1)), "{shown}");
+    }
 }
 
 #[test]

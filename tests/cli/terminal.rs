@@ -273,7 +273,7 @@ fn a_wait_shows_one_line_and_clears_it() {
     shell.line("leasehold run --wait-mode spin n -- echo ra''n");
     shell.sees("waiting ");
     let line = shell.sees("held by ");
-    assert!(line.contains(" for n, ") && line.contains("s left, in redis://127.0.0.1:"), "{line}");
+    assert!(line.contains(" for n, free in ") && line.contains("s unless renewed, "), "{line}");
     // It goes on in the same line, without a new one.
     let between = shell.sees("waiting ");
     assert!(between.contains('\r') && !between.contains('\n'), "{between:?}");

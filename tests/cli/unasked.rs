@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use crate::*;
+use kit::Stopwatch;
 
 /// What it says on standard error, and its code.
 fn said(mut command: Command) -> (String, Option<i32>) {
@@ -77,4 +78,41 @@ fn a_fleet_has_its_url_in_a_file() {
     holder.end_input();
     assert_eq!(holder.code(), 7);
     assert_eq!(said(command(&["show", "n"])), (String::new(), Some(0)));
+}
+
+/// What a wait says that the store keeps from getting on, to a file as cron has it.
+#[track_caller]
+fn says_what_is_wrong(mut command: Command, wrong: impl FnOnce(), expected: &str) {
+    let watch = Stopwatch::start();
+    let mut waiting = Process::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let mut lines = BufReader::new(waiting.handle().stderr.take().unwrap()).lines();
+    wrong();
+    let line = lines.next().unwrap().unwrap();
+    watch.assert_at_least(ms(5000));
+    assert!(line.starts_with("leasehold: the wait for 'n', "), "{line}");
+    assert!(line.contains(" so far, does not get on: ") && line.contains(expected), "{line}");
+    assert!(waiting.try_wait().is_none(), "it goes on waiting");
+}
+
+fn wait(url: &str) -> Command {
+    leasehold(url, ["run", "n", "--", "true"])
+}
+
+#[test]
+fn a_wait_for_replicas_that_are_not_there_says_so() {
+    let server = Server::start();
+    let url = format!("{}?replicas=1", server.url());
+    says_what_is_wrong(wait(&url), || (), "too few replicas acknowledged the grant");
+}
+
+#[test]
+fn a_wait_for_a_store_that_has_gone_says_so() {
+    let mut server = Server::start();
+    let _holder = start(sh(&server, &[], "n", "echo ready; exec sleep 100"));
+    let waiting = wait(&server.url());
+    let kill = || {
+        until_it_asks(&server);
+        server.kill();
+    };
+    says_what_is_wrong(waiting, kill, "the store cannot be reached");
 }

@@ -7,6 +7,7 @@ use crate::stores::{
     secs,
 };
 use kit::{Child, Mode, Proxy, Server, Stopwatch, child, eventually, unless_starved};
+use leasehold::limits::MAX_TTL;
 use leasehold::{Client, ErrorKind, EventKind, Lease, LossReason};
 
 on_each_store!(
@@ -206,7 +207,7 @@ fn c5_an_extension_lengthens_and_never_shortens(store: &Store) {
     lease.extend().unwrap();
     assert!(lease.remaining() > secs(15));
     assert!(holder(&client, "n").unwrap().ttl > secs(15));
-    for bad in [Duration::ZERO, ms(2), secs(86_401)] {
+    for bad in [Duration::ZERO, ms(2), MAX_TTL + ms(1)] {
         assert_eq!(kind(lease.extend_for(bad)), ErrorKind::BadArgument);
     }
     assert!(lease.is_valid());
@@ -288,7 +289,7 @@ fn let_expire_in_sets_when_the_lock_is_free(store: &Store) {
 fn let_expire_for_good_needs_a_ttl_that_a_lock_can_have() {
     let server = Server::start();
     let client = open(&server.url());
-    for bad in [Duration::ZERO, ms(2), secs(86_401), Duration::MAX] {
+    for bad in [Duration::ZERO, ms(2), MAX_TTL + ms(1), Duration::MAX] {
         let lease = taken(&client, "n", secs(5));
         assert_eq!(kind(lease.let_expire_in(bad)), ErrorKind::BadArgument);
         assert!(holder(&client, "n").is_none(), "released, as by any drop");

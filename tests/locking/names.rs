@@ -191,5 +191,9 @@ fn the_lock_is_the_name_so_that_others_can_share_it() {
     server.cmd(&["SET", "theirs", "their own value", "NX", "PX", "60000"]);
     assert!(client.lock("theirs").try_acquire().unwrap().is_none());
     let seen = holder(&client, "theirs").unwrap();
-    assert_eq!((seen.token_prefix.as_str(), seen.fence), ("their ow", None));
+    assert_eq!((seen.token_prefix.as_str(), seen.fence), ("", None), "it may be a secret");
+    let token = "0123456789abcdef0123456789abcdef";
+    server.cmd(&["SET", "theirs", token, "PX", "60000"]);
+    let seen = holder(&client, "theirs").unwrap();
+    assert_eq!((seen.token_prefix.as_str(), seen.fence), (&token[..8], None));
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::stores::{LIMIT, STALL, Store, in_time_on_each_store, ms, on_each_store, open, secs};
 use kit::{Mode, Proxy, Server, Stopwatch, eventually, unless_starved};
+use leasehold::limits::MAX_TTL;
 use leasehold::{Backoff, Client, Config, ErrorKind, Lease, Lock, WaitMode};
 
 on_each_store!(
@@ -229,7 +230,7 @@ fn what_can_never_work_is_refused(store: &Store) {
         );
     }
     assert_eq!(kind(lock.clone().wait_mode(asking(0)).acquire()), ErrorKind::BadArgument);
-    for ttl in [Duration::ZERO, Duration::from_micros(999), ms(2), secs(86_401), Duration::MAX] {
+    for ttl in [Duration::ZERO, Duration::from_micros(999), ms(2), MAX_TTL + ms(1), Duration::MAX] {
         assert_eq!(kind(lock.clone().ttl(ttl).acquire()), ErrorKind::BadArgument);
         assert_eq!(kind(lock.clone().ttl(ttl).try_acquire()), ErrorKind::BadArgument);
     }
@@ -347,4 +348,27 @@ fn a_last_try_that_the_limit_cuts_short_is_a_timeout_all_the_same() {
         });
         assert_eq!(client.counters().timed_out, 1);
     });
+}
+
+#[test]
+fn c13_an_error_names_the_lock_and_whose_bound_was_broken() {
+    let server = Server::start();
+    let client = open(&server.url());
+    let lock = client.lock("stock:17").io_timeout(ms(200));
+    let _lease = lock.acquire().unwrap();
+    let said = lock.clone().wait(ms(50)).acquire().unwrap_err().to_string();
+    let start = "the lock stayed taken for the whole wait: 'stock:17', held by somebody else, not \
+                 free within wait, 50 ms, asked ";
+    assert!(said.starts_with(start), "{said}");
+    let said = lock.clone().wait_mode(asking(2)).acquire().unwrap_err().to_string();
+    assert!(
+        said.contains("'stock:17', held by somebody else, not free within 2 attempts"),
+        "{said}"
+    );
+    server.stop();
+    let said = lock.try_acquire().unwrap_err().to_string();
+    server.cont();
+    for part in ["'stock:17'", "the store did not answer in time", "within io_timeout, 200 ms"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }

@@ -46,7 +46,7 @@ fn a_grant_that_too_few_replicas_have_is_given_back() {
         let began = Instant::now();
         let error = two.lock("n").try_acquire().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotReplicated);
-        assert_eq!(error.detail(), "1 of 2 replicas");
+        assert_eq!(error.detail(), "'n', 1 of 2 replicas");
         assert!(error.is_retriable());
         assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
         eventually(LIMIT, || group.master().cmd(&["EXISTS", "n"]) == redis::Value::Int(0));
@@ -70,7 +70,10 @@ fn a_stopped_replica_keeps_grants_from_counting_until_it_goes_on() {
         let one = replicated(&group, 1);
         let lock = one.lock("n").wait(LIMIT);
         let error = lock.try_acquire().unwrap_err();
-        assert_eq!((error.kind(), error.detail()), (ErrorKind::NotReplicated, "0 of 1 replicas"));
+        assert_eq!(
+            (error.kind(), error.detail()),
+            (ErrorKind::NotReplicated, "'n', 0 of 1 replicas")
+        );
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| lock.acquire().unwrap());
             eventually(LIMIT, || one.counters().attempts >= 3);

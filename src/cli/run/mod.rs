@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Exit status when the lock is taken
     #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
     conflict_exit_code: u8,
-    /// How soon the lock is free if this machine dies; 100ms to 24h
+    /// How soon the lock is free if this machine dies; 100ms to 366d
     ///
     /// Not longer than the store's max_ttl, which is 60s in a quorum unless its
     /// URL says otherwise.
@@ -93,8 +93,10 @@ pub(crate) struct Args {
     ///
     /// Where it is taken there is nothing to wait for: without --wait, leasehold
     /// gives up at once. A command that fails has used up the interval too; one
-    /// that cannot be started has not. It is the ttl as well, so 100ms to 24h
-    /// and not longer than the store's max_ttl.
+    /// that cannot be started has not. It is the ttl as well, so 100ms to 366d
+    /// and not longer than the store's max_ttl, which is 60s in a quorum and
+    /// with guard_data_loss unless the URL says otherwise. In a file, it is over
+    /// when the machine restarts.
     #[arg(
         long,
         value_name = "TIME",

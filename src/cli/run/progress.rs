@@ -80,7 +80,7 @@ fn text(name: &str, waited: Duration, place: &str, shown: Result<LockState, Erro
     match shown {
         Ok(LockState { holder: Some(holder), .. }) => {
             let left = seconds(holder.ttl);
-            format!("{start}, {left} left, in {place}, held by {}", who(&holder))
+            format!("{start}, free in {left} unless renewed, {}, in {place}", who(&holder))
         }
         Ok(_) => format!("{start}, free at this moment, in {place}"),
         Err(error) => format!("{start}, cannot see it ({}), in {place}", error.kind().code()),

@@ -125,7 +125,7 @@ fn a_guarded_store_has_a_shorter_longest_ttl() {
     assert_eq!(read("redis://h?guard_data_loss=no"), (false, MAX_TTL));
     assert_eq!(read("redis://h?guard_data_loss=yes"), (true, GUARDED_MAX_TTL));
     assert_eq!(read("redis+sentinel://h/m?guard_data_loss=yes").1, GUARDED_MAX_TTL);
-    assert_eq!(read("redis+cluster://h?guard_data_loss=yes&max_ttl=1h").1, MAX_TTL / 24);
+    assert_eq!(read("redis+cluster://h?guard_data_loss=yes&max_ttl=366d").1, MAX_TTL);
     assert_eq!(read("unix:/s?max_ttl=1s"), (false, Duration::from_secs(1)));
     assert_eq!(read("redis://a,redis://b,redis://c"), (true, GUARDED_MAX_TTL));
     // Said in code, in any order, as in a URL.
@@ -274,8 +274,8 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://a b", "host has a character"),
         ("redis://h?replicas=17", "replicas is 17; it goes from 0 to 16"),
         ("redis://h?replicas=-1", "whole number"),
-        ("redis://h?max_ttl=999ms", "max_ttl is 999 ms; it goes from 1 s to 24 h"),
-        ("redis://h?max_ttl=172800s", "max_ttl is 2 d; it goes from 1 s to 24 h"),
+        ("redis://h?max_ttl=999ms", "max_ttl is 999 ms; it goes from 1 s to 366 d"),
+        ("redis://h?max_ttl=367d", "max_ttl is 367 d; it goes from 1 s to 366 d"),
         ("redis://h?guard_data_loss=on", "yes or no"),
         ("unix:", "no socket path"),
         ("unix://relative/path", "another '/'"),

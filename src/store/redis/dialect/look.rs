@@ -47,9 +47,11 @@ pub(in crate::store::redis) fn read(value: Value, own: usize) -> Result<Look, Er
     let Ok(left) = u64::try_from(*left) else {
         return Err(foreign("it has no ttl"));
     };
+    // The value of a key that is no lock may be somebody's secret.
+    let token = if holder.parse::<Token>().is_ok() { &*holder } else { "" };
     Ok(Look {
         holder: Some(Holder {
-            token_prefix: holder.chars().take(8).collect(),
+            token_prefix: token.chars().take(8).collect(),
             ttl: Duration::from_millis(left),
             fence: fence(own).filter(|_| words[3] == holder),
         }),

@@ -190,7 +190,8 @@ class Lock:
         if is_foreign(token):
             return bool(theirs_of(self, token).owned())
         state = self._inspect()
-        if state is None or not state.held or not token.startswith(state.token_prefix.encode()):
+        seen = state.token_prefix.encode() if state is not None else b""
+        if state is None or not seen or not token.startswith(seen):
             return False
         # The fence of a token from another process is not known here.
         return grant is None or grant[0] != token or grant[1] == state.fence

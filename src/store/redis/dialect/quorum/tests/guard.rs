@@ -136,7 +136,7 @@ fn a_client_whose_leases_would_outlast_a_quarantine_is_refused_and_told_both_num
     let refused = ask(&node).unwrap_err().error;
     assert_eq!((refused.kind(), node.holder()), (ErrorKind::BadArgument, None));
     let said = refused.to_string();
-    assert!(said.contains("600s") && said.contains("1200s"), "{said}");
+    assert!(said.contains("to 10 m,") && said.contains("to 20 m;"), "{said}");
     node.initialize(longer, false).unwrap();
     granted(ask(&node).unwrap().0);
     node.expire();

@@ -44,7 +44,7 @@ public final class NamedLock {
      * Sets how soon the lock is free after its holder died: 30 s by default. It does not end a
      * lease that is renewed.
      *
-     * @param ttl from 3 ms to 24 h, or to what the URL has as {@code max_ttl}
+     * @param ttl from 3 ms to 366 days, or to what the URL has as {@code max_ttl}
      * @return a lock with this option
      */
     public NamedLock ttl(Duration ttl) {

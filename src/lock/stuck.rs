@@ -1,0 +1,63 @@
+//! A wait that the store keeps from getting on: it looks like one that waits its turn, unless the log
+//! says what is wrong.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Lock;
+use crate::clock::Moment;
+use crate::config::spoken_left;
+use crate::error::{Error, plain};
+use crate::keeper::Core;
+
+/// What is over sooner is not told.
+const FIRST: Duration = Duration::from_secs(5);
+/// Between two lines about the waits of a client.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What keeps a wait from getting on, if anything does.
+#[derive(Default)]
+pub(super) struct Stuck(Option<Box<Cause>>);
+
+struct Cause {
+    since: Moment,
+    error: Error,
+    /// A look at the lock failed; one that goes well does not show that asking for it would, too.
+    by_look: bool,
+    is_told: bool,
+}
+
+impl Stuck {
+    /// A request that was made at `since` failed.
+    pub(super) fn failed(&mut self, error: &Error, by_look: bool, since: Moment) {
+        match &mut self.0 {
+            Some(cause) if by_look && !cause.by_look => {}
+            Some(cause) => (cause.error, cause.by_look) = (error.clone(), by_look),
+            None => {
+                let error = error.clone();
+                self.0 = Some(Box::new(Cause { since, error, by_look, is_told: false }));
+            }
+        }
+    }
+
+    pub(super) fn answered(&mut self, by_look: bool, lock: &Lock, core: &Core) {
+        let over = self.0.take_if(|cause| cause.by_look || !by_look);
+        if over.is_some_and(|cause| cause.is_told) {
+            core.complain_at.store(0, Ordering::Relaxed);
+            log::info!("the wait for '{}' gets on again", plain(lock.name()));
+        }
+    }
+
+    /// Tells it, once it has lasted for long enough; `start` is that of the wait.
+    pub(super) fn tell(&mut self, now: Moment, start: Moment, lock: &Lock, core: &Core) {
+        let lasts = |cause: &&mut Box<Cause>| now.since(cause.since) >= FIRST;
+        let Some(cause) = self.0.as_mut().filter(lasts) else { return };
+        let next = |due| (due <= now.as_nanos()).then(|| now.plus(AGAIN).as_nanos());
+        if core.complain_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_err() {
+            return;
+        }
+        cause.is_told = true;
+        let (name, waited) = (plain(lock.name()), spoken_left(now.since(start)));
+        log::warn!("the wait for '{name}', {waited} so far, does not get on: {}", cause.error);
+    }
+}

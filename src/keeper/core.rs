@@ -119,8 +119,7 @@ impl Core {
     /// Has something asked, and the keeper look after what is left to do.
     pub(crate) fn with_store<T>(&self, ask: impl FnOnce(&dyn Store) -> T) -> T {
         let answer = ask(&*self.store);
-        let owed = if self.outbox.is_empty() { Moment::NEVER } else { self.outbox.due() };
-        self.wake_by(owed.min(self.store.due()));
+        self.wake_by(self.due());
         answer
     }
 

@@ -30,7 +30,8 @@ pub(crate) struct ConnectionId(pub(crate) ServerId, pub(crate) u64);
 
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Entries in the list; with none, a request does not lock it.
+    /// Entries in the list; with none, nobody locks it to look. In one order with the keeper's sleep,
+    /// which a new entry ends.
     count: AtomicUsize,
     list: Mutex<List>,
     is_over: AtomicBool,
@@ -181,9 +182,6 @@ impl Outbox {
 
     /// The gives that are due; [`tried`](Outbox::tried) is told what became of them.
     pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<Again> {
-        if self.is_empty() {
-            return Vec::new();
-        }
         self.change(|list| {
             // In a long outage these would hide what can still be done.
             list.gives.retain(|entry| !entry.is_pointless(now));
@@ -210,6 +208,9 @@ impl Outbox {
 
     /// When there is something to send, to read or to tell.
     pub(crate) fn due(&self) -> Moment {
+        if self.is_empty() {
+            return Moment::NEVER;
+        }
         let list = self.list.lock();
         if !list.late.is_empty() {
             return Moment::ZERO;
@@ -242,11 +243,11 @@ impl Outbox {
     }
 
     pub(crate) fn take_lacking(&self) -> Vec<Token> {
-        std::mem::take(&mut self.list.lock().lacking)
+        self.change(|list| std::mem::take(&mut list.lacking))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+        self.count.load(Ordering::SeqCst) == 0
     }
 
     /// How many gives were ever noted here.
@@ -294,8 +295,9 @@ impl Outbox {
     fn change<T>(&self, with: impl FnOnce(&mut List) -> T) -> T {
         let mut list = self.list.lock();
         let changed = with(&mut list);
-        let count = list.gives.len() + list.unread.len() + list.owing.len() + list.late.len();
-        self.count.store(count, Ordering::Release);
+        let List { gives, unread, owing, late, lacking, .. } = &*list;
+        let count = gives.len() + unread.len() + owing.len() + late.len() + lacking.len();
+        self.count.store(count, Ordering::SeqCst);
         changed
     }
 }

@@ -107,13 +107,12 @@ impl Mends {
     /// A token was given up. Returns where that has to be done again.
     fn given(&self, token: Token) -> Vec<usize> {
         let mut mends = self.0.lock();
-        let Entry::Occupied(mut mend) = mends.entry(token) else { return Vec::new() };
-        if !mend.get().is_tried {
-            return mend.remove().told;
+        if let Some(mend) = mends.get_mut(&token).filter(|mend| mend.is_tried) {
+            // The thread that tries it gives it up once more after that.
+            mend.is_given = true;
+            return mend.told.clone();
         }
-        // The thread that tries it gives it up once more after that.
-        mend.get_mut().is_given = true;
-        mend.get().told.clone()
+        mends.remove(&token).map(|mend| mend.told).unwrap_or_default()
     }
 
     /// No node is told any more.

@@ -56,6 +56,7 @@ struct Hearing<'s> {
     at: usize,
     letter: &'s Letter<'s>,
     turn: Turn,
+    pace: u64,
     asked: Option<Asked<'s>>,
 }
 
@@ -67,7 +68,10 @@ impl Scatter<'_> {
         ballot: impl Fn(&mut Question<'r>, usize) -> Option<Ballot<'r>>,
     ) {
         let begun = Moment::now();
-        let (letters, told) = self.pack(questions, ballot);
+        let (letters, mut told) = self.pack(questions, ballot);
+        // Always in the same order: two threads that wait for each other's connections would wait in
+        // vain.
+        told.sort_by_key(|(at, _)| self.nodes[*at].is_blocking);
         let hearing = |(at, letter): (usize, usize)| {
             let node = &self.nodes[at];
             let turn = match (node.is_ready(), node.is_blocking) {
@@ -75,18 +79,13 @@ impl Scatter<'_> {
                 (true, true) => Turn::Blocking,
                 (true, false) => Turn::Usual,
             };
-            Hearing { at, letter: &letters[letter], turn, asked: None }
+            Hearing { at, letter: &letters[letter], turn, pace: node.pace(), asked: None }
         };
         let mut hearings: Vec<_> = told.into_iter().map(hearing).collect();
         let mut took = None;
         for turn in [Turn::Usual, Turn::Blocking, Turn::Unwell] {
             if turn != Turn::Blocking && self.is_over(questions) && self.lane != Lane::Keeper {
                 break;
-            }
-            if turn == Turn::Unwell {
-                // Always in the same order: two threads that wait for each other's connections would
-                // wait in vain.
-                hearings.sort_by_key(|one| (self.nodes[one.at].is_blocking, one.at));
             }
             for one in hearings.iter_mut().filter(|one| one.turn == turn) {
                 let Letter { places, sheet, .. } = one.letter;
@@ -122,12 +121,13 @@ impl Scatter<'_> {
                 letter.places.iter().for_each(|place| questions[*place].heard(at, said.next()));
             }
         }
+        letters.into_iter().for_each(|letter| self.nodes[letter.first].keep(letter.sheet));
     }
 
     /// Tells the questions what comes from the nodes that are mostly the fastest.
     fn look(&self, questions: &mut [Question<'_>], hearings: &mut [Hearing<'_>]) {
-        // Other threads note paces meanwhile.
-        hearings.sort_by_cached_key(|one| self.nodes[one.at].pace());
+        let mut hearings: Vec<_> = hearings.iter_mut().collect();
+        hearings.sort_by_key(|one| one.pace);
         let begun = Moment::now();
         let until = self.deadline.min(Deadline::at(begun.plus(FIRST_LOOK)));
         let usual = Duration::from_micros(self.hear((until, None), questions, hearings));
@@ -152,7 +152,7 @@ impl Scatter<'_> {
             let asked = hearings.iter().filter_map(|one| one.asked.as_ref());
             wait_for(asked, until.moment());
             took = Some(Moment::now().since(begun));
-            _ = self.hear((AT_ONCE, took), questions, hearings);
+            _ = self.hear((AT_ONCE, took), questions, &mut *hearings);
         }
         took
     }
@@ -172,9 +172,9 @@ impl Scatter<'_> {
             if asked.is_empty() {
                 continue;
             }
+            // A question asks all nodes the same.
             let is_same = |letter: &Letter<'r>| {
-                let places = letter.places.iter().copied();
-                places.zip(letter.sheet.ballots.iter().copied()).eq(asked.iter().copied())
+                letter.places.iter().eq(asked.iter().map(|(place, _)| place))
                     && node.packs_as(&self.nodes[letter.first], &letter.sheet.ballots)
             };
             let letter = letters.iter().position(is_same).unwrap_or_else(|| {
@@ -189,19 +189,19 @@ impl Scatter<'_> {
 
     /// Tells the questions what came, waiting for each node in turn. They took as long as `took`,
     /// where that is known. Returns how long the slowest of them usually takes, in microseconds.
-    fn hear(
+    fn hear<'h, 's: 'h>(
         &self,
         (until, took): (Deadline, Option<Duration>),
         questions: &mut [Question<'_>],
-        hearings: &mut [Hearing<'_>],
+        hearings: impl IntoIterator<Item = &'h mut Hearing<'s>>,
     ) -> u64 {
         let mut usual = 0;
-        for Hearing { at, letter, asked, .. } in hearings {
+        for Hearing { at, letter, pace, asked, .. } in hearings {
             if self.is_over(questions) {
                 break;
             }
             if let Some(asked) = asked.take_if(|asked| asked.is_answered(until)) {
-                usual = usual.max(self.nodes[*at].pace());
+                usual = usual.max(*pace);
                 took.into_iter().for_each(|took| self.nodes[*at].note_pace(took));
                 let mut places = letter.places.iter();
                 asked.finish(|said| {

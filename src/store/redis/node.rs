@@ -115,6 +115,11 @@ impl Node {
         Sheet { ballots, batch }
     }
 
+    /// A sheet that it packed is over.
+    pub(in crate::store) fn keep(&self, sheet: Sheet<'_>) {
+        self.deployment.codec.dialect.format().drafts.keep(sheet.batch);
+    }
+
     /// Sends a sheet. A node that has not answered an earlier request is not asked.
     pub(in crate::store) fn ask<'a>(
         &'a self,

@@ -45,7 +45,8 @@ enum Idle {
     List(Mutex<Vec<Option<Box<Wire>>>>),
 }
 
-type Seat = PooledConnection<Seats>;
+/// Boxed, since it moves with what a request holds.
+type Seat = Box<PooledConnection<Seats>>;
 
 /// A seat in use, with its connection; dropping it puts both back.
 pub(super) struct Lent<'a> {
@@ -66,7 +67,7 @@ impl Drop for Lent<'_> {
         match &mut self.home {
             Home::Pool { last, seat, .. } => {
                 if let Some(seat) = seat {
-                    **seat = wire;
+                    ***seat = wire;
                 }
                 std::mem::swap(&mut *last.lock(), seat);
                 // The one that was put back before goes to r2d2 with this, and before the next caller
@@ -103,7 +104,7 @@ impl Pool {
         match &self.idle {
             Idle::Pool { last, seats, .. } => {
                 let kept = last.lock().take();
-                let mut seat = kept.or_else(|| seats.try_get())?;
+                let mut seat = kept.or_else(|| seats.try_get().map(Box::new))?;
                 let wire = seat.take();
                 Some(Lent { wire, home: Home::Pool { last, seat: Some(seat), _permit: permit } })
             }

@@ -229,8 +229,7 @@ impl<'f, 'a> Packer<'f, 'a> {
         let Packer { format, is_lone, name, request, .. } = *self;
         let Format { prefix, guard, drafts, .. } = format;
         let guard = guard.filter(|_| script.is_guarded);
-        let may_be_draft = is_lone && guard.is_none();
-        if may_be_draft {
+        if is_lone {
             self.batch = drafts.take(script, (keys, args.len()), (prefix, name));
         }
         if self.batch.head.is_none() {
@@ -243,7 +242,7 @@ impl<'f, 'a> Packer<'f, 'a> {
                 self.batch.open(script, &all[..keys], guarding, args.len())
             });
             let (args, end) = (args.len(), self.batch.bytes.len());
-            self.batch.head = may_be_draft.then_some(Head { script, keys, args, lock, end });
+            self.batch.head = is_lone.then_some(Head { script, keys, args, lock, end });
         }
         self.batch.close(Some(script), request, args);
     }

@@ -36,13 +36,13 @@ impl Drafts {
     }
 
     pub(in crate::store::redis) fn keep(&self, batch: Batch<'_>) {
-        let Batch { mut bytes, calls, head: Some(head), .. } = batch else { return };
+        let Batch { mut bytes, calls, head: Some(head), runs, .. } = batch else { return };
         bytes.truncate(head.end);
         // The empty list keeps its memory.
         let calls = calls.into_iter().map_while(|_| None).collect();
         let mut drafts = self.0.lock();
         let oldest = (drafts.len() == MOST).then(|| drafts.remove(0));
-        drafts.push(Batch { bytes, calls, head: Some(head), ..Batch::default() });
+        drafts.push(Batch { bytes, calls, head: Some(head), runs, ..Batch::default() });
         // Its memory is given back when the others may go on.
         drop(drafts);
         drop(oldest);

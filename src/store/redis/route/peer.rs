@@ -182,9 +182,6 @@ impl Peer {
     }
 
     fn again(&self, batch: &Batch<'_>, wire: &Wire) -> Vec<Again> {
-        if self.outbox.is_empty() {
-            return Vec::new();
-        }
         let requests = batch.calls.iter().filter_map(|call| call.request);
         self.outbox.in_front(requests, batch.look, Some(wire.unread.on))
     }

@@ -50,7 +50,7 @@ pub(super) fn run(core: &Core) {
 
 fn rounds(core: &Core) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
-    let (watch_every, mut noted) = (core.store.watch_every(), 0);
+    let (watch_every, mut noted, mut is_failing) = (core.store.watch_every(), 0, false);
     loop {
         if watch_every.is_some() {
             core.store.watch(&|| lose_all(core));
@@ -76,7 +76,7 @@ fn rounds(core: &Core) {
                 }
             }
         };
-        tend(core, due, &mut jitter);
+        tend(core, due, &mut jitter, &mut is_failing);
         let now = Moment::now();
         if core.due() <= now {
             core.store.tend(
@@ -126,7 +126,7 @@ fn deadline(core: &Core) -> Deadline {
 }
 
 /// Renews, warns and tells losses, and files the grants that live on anew.
-fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
+fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut bool) {
     let now = Moment::now();
     let mut renewals = Vec::with_capacity(due.len());
     let mut rest = Vec::new();
@@ -156,6 +156,9 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter) {
         // One line a round: in an outage there may be as many failures as leases.
         let (count, all) = (failures.count(), renewals.len());
         log::warn!("{count} of {all} renewals failed; the first: {}", first.error);
+        *is_failing = true;
+    } else if std::mem::take(is_failing) {
+        log::info!("renewals get through again");
     }
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
         match outcome {

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use crate::*;
-use kit::Stopwatch;
+use kit::{SentinelGroup, Stopwatch};
 
 /// What it says on standard error, and its code.
 fn said(mut command: Command) -> (String, Option<i32>) {
@@ -115,4 +115,34 @@ fn a_wait_for_a_store_that_has_gone_says_so() {
         server.kill();
     };
     says_what_is_wrong(waiting, kill, "the store cannot be reached");
+}
+
+/// A command that runs under a lock, and what `leasehold -v` says meanwhile.
+fn verbose(url: &str) -> (Started, impl FnMut(&str) + use<>) {
+    let hold = ["run", "-v", "--ttl", "15s", "n", "--", "sh", "-c", "echo ready; exec sleep 100"];
+    let mut command = leasehold(url, hold);
+    command.stderr(Stdio::piped());
+    let mut running = start(command);
+    let mut lines = BufReader::new(running.process.handle().stderr.take().unwrap()).lines();
+    let says = move |part: &str| assert!(lines.any(|it| it.unwrap().contains(part)), "{part}");
+    (running, says)
+}
+
+#[test]
+fn with_verbose_it_tells_when_the_store_is_back() {
+    let server = Server::start();
+    let (_running, mut says) = verbose(&server.url());
+    server.stop();
+    says("leasehold: 1 of 1 renewals failed; the first: ");
+    server.cont();
+    says("leasehold: INFO: renewals get through again");
+}
+
+#[test]
+fn with_verbose_it_tells_of_another_master() {
+    let group = SentinelGroup::start();
+    group.wait_until_ready();
+    let (_running, mut says) = verbose(&group.url());
+    group.fail_over();
+    says("leasehold: INFO: the master 'mymaster' is now that at 127.0.0.1:");
 }

@@ -45,6 +45,8 @@ pub(super) struct WatchedMaster {
 #[derive(Default)]
 struct State {
     known: Option<Master>,
+    /// That to which the last connection was made.
+    reached: Option<ServerId>,
     doubted: bool,
     /// The number of the newest configuration; an older one is not believed.
     epoch: u64,
@@ -136,6 +138,12 @@ impl WatchedMaster {
             Err(error) if error.kind() == ErrorKind::Exhausted => {}
             wire if is_known => state.doubted = wire.is_err(),
             _ => {}
+        }
+        let reached = wire.as_ref().ok().map(|_| master.server);
+        let before = reached.and_then(|server| state.reached.replace(server));
+        drop(state);
+        if before.is_some_and(|before| before != master.server) {
+            log::info!("the master '{}' is now that at {}", self.name, master.address);
         }
         wire.map_err(|error| {
             let Master { address, .. } = master;

@@ -6,6 +6,8 @@
 #   make uninstall                     with the same folders: takes away what install put there
 #   make clean                         takes away target/c; `cargo clean` what others use too
 #   make header                        writes include/leasehold.h anew from the comments in src/capi
+#   make dist                          makes the packages of all languages, in dist
+#   make dist TARGETS=this             the same for this machine alone, with its own compiler
 #
 # FEATURES=sqlite,tls is what the library knows beyond plain Redis; without them it is smaller.
 # CARGO="cargo +1.89" or CARGO=/where/it/is names another cargo than the one in PATH.
@@ -122,8 +124,12 @@ uninstall:
 header:
 	LEASEHOLD_REWRITE=1 $(CARGO) test --quiet --features capi --test languages abi:
 
+TARGETS = $(foreach libc,gnu musl,x86_64-unknown-linux-$(libc) aarch64-unknown-linux-$(libc))
+dist:
+	packaging/dist dist $(TARGETS)
+
 clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all install uninstall header clean FORCE
+.PHONY: all install uninstall header dist clean FORCE

@@ -2,6 +2,7 @@
 
 mod exit;
 mod init;
+mod pages;
 mod run;
 mod show;
 mod store;
@@ -9,7 +10,7 @@ mod store;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use log::{Level, LevelFilter};
 
 use exit::{Failure, USAGE};
@@ -43,6 +44,7 @@ enum Command {
     Run(run::Args),
     Show(show::Args),
     Init(init::Args),
+    Pages(pages::Args),
 }
 
 /// The keeper's warnings are of the lease that `run` watches over, and says itself.
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Show(args) => show::main(&args),
         Command::Init(args) => init::main(&args),
+        Command::Pages(args) => pages::main(&args, Cli::command()),
     };
     match result {
         Ok(code) => ExitCode::from(code),

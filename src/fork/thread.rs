@@ -40,6 +40,14 @@ pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 /// A thread that was started; dropping this lets it go.
 pub(crate) struct Thread(libc::pthread_t);
 
+// SAFETY: it is a thread's name, which every thread may use. With musl it is written as a pointer,
+// which nobody here follows.
+#[allow(unsafe_code)]
+unsafe impl Send for Thread {}
+// SAFETY: as above; a shared one is not used at all.
+#[allow(unsafe_code)]
+unsafe impl Sync for Thread {}
+
 type Work = Box<dyn FnOnce() + Send>;
 
 impl Thread {

@@ -130,6 +130,25 @@ fn only_a_store_with_a_guard_is_initialised() {
 }
 
 #[test]
+fn packages_get_manual_pages_and_completions() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("pages");
+    assert_eq!(code(leasehold("", [OsStr::new("pages"), pages.as_os_str()])), 0);
+    for (file, said) in [
+        ("leasehold.1", "leasehold\\-run(1)"),
+        ("leasehold-run.1", "once\\-per"),
+        ("leasehold.bash", "--once-per"),
+        ("_leasehold", "#compdef leasehold"),
+        ("leasehold.fish", "complete -c leasehold"),
+    ] {
+        let text = std::fs::read_to_string(pages.join(file)).unwrap();
+        assert!(text.contains(said), "{file}: {text}");
+    }
+    assert_eq!(code(leasehold("", ["pages", "/proc/none"])), 69);
+    assert!(!printed(leasehold("", ["--help"])).contains("pages"));
+}
+
+#[test]
 fn new_servers_grant_once_they_are_initialised() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let quorum = servers.each_ref().map(Server::url).join(",");

@@ -139,7 +139,7 @@ def test_without_the_sources_in_rust_it_says_so(
     [
         ("system", "Windows", "it is for Linux, and this is Windows"),
         ("machine", "i686", "it is for x86_64 and aarch64, and this is a Python for i686"),
-        ("libc_ver", ("", ""), "systems with glibc"),
+        ("libc_ver", ("", ""), "needs glibc, .* a wheel for musl"),
     ],
 )
 def test_another_platform_is_refused(
@@ -162,9 +162,19 @@ def test_the_glibc_that_a_file_needs() -> None:
     shown = subprocess.run(["readelf", "-V", str(file)], capture_output=True, text=True)
     if shown.returncode == 0:
         assert names == {name.encode() for name in re.findall(r"Name: (\S+)  Flags", shown.stdout)}
-    assert max(names) > b"GLIBC_2." and elf.newest_glibc(file) >= (2, 4)
+    newest = elf.newest_glibc(file)
+    assert max(names) > b"GLIBC_2." and newest is not None and newest >= (2, 4)
+    assert elf.machine(file) == platform.machine()
     with pytest.raises(SystemExit, match="no ELF file"):
         list(elf.needed(Path(__file__)))
+
+
+def test_files_that_need_no_glibc_are_for_musl(
+    prebuilt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elf, "newest_glibc", lambda file: None)
+    name = leasehold_backend.build_wheel(str(tmp_path))
+    assert name.endswith(f"-py3-none-musllinux_1_2_{platform.machine()}.whl")
 
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason="only a wheel has the library")

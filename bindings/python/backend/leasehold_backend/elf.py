@@ -1,28 +1,35 @@
-"""Which glibc a file needs: its versioned symbols say."""
+"""What a file needs of the system: its header says the machine, its versioned symbols the glibc."""
 
 import re
 import struct
 from pathlib import Path
-from typing import Iterator, Tuple
+from typing import Iterator, Optional, Tuple
 
 #: The type of the section that lists the versions that a file needs of its libraries.
 _VERNEED = 0x6FFFFFFE
 
+#: By the number in the header.
+_MACHINES = {62: "x86_64", 183: "aarch64"}
 
-def newest_glibc(file: Path) -> Tuple[int, int]:
-    """The highest version of a symbol of glibc, as in (2, 34)."""
+
+def machine(file: Path) -> str:
+    """The processor that a file is for, as `uname -m` says it."""
+    (number,) = struct.unpack_from("<H", _read(file), 18)
+    if number not in _MACHINES:
+        raise SystemExit(f"{file} is for another processor than {' or '.join(_MACHINES.values())}")
+    return _MACHINES[number]
+
+
+def newest_glibc(file: Path) -> Optional[Tuple[int, int]]:
+    """The highest version of a symbol of glibc, as in (2, 34); none in a file for musl."""
     found = [re.fullmatch(rb"GLIBC_(\d+)\.(\d+)(\.\d+)?", name) for name in needed(file)]
     versions = [(int(match[1]), int(match[2])) for match in found if match]
-    if not versions:
-        raise SystemExit(f"{file} names no version of glibc that it needs")
-    return max(versions)
+    return max(versions, default=None)
 
 
 def needed(file: Path) -> Iterator[bytes]:
     """The names of all versions that a file of 64 bits, little end first, needs."""
-    data = file.read_bytes()
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise SystemExit(f"{file} is no ELF file of 64 bits")
+    data = _read(file)
     (start,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, start + size * i) for i in range(count)]
@@ -30,6 +37,13 @@ def needed(file: Path) -> Iterator[bytes]:
         kind, place, names, entries = section[1], section[4], section[6], section[7]
         if kind == _VERNEED:
             yield from _versions(data, place, sections[names][4], entries)
+
+
+def _read(file: Path) -> bytes:
+    data = file.read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise SystemExit(f"{file} is no ELF file of 64 bits")
+    return data
 
 
 def _versions(data: bytes, place: int, names: int, entries: int) -> Iterator[bytes]:

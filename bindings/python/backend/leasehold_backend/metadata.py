@@ -15,6 +15,8 @@ Name: leasehold
 Version: {version}
 Summary: {summary}
 License: MIT OR Apache-2.0
+Home-page: {homepage}
+Project-URL: Repository, {repository}
 Keywords: lock,lease,redis,mutex,fencing
 Requires-Python: >=3.9
 Classifier: Development Status :: 4 - Beta
@@ -54,4 +56,5 @@ def metadata() -> str:
     """The file METADATA of a wheel, and PKG-INFO of a source package."""
     readme = (places.PACKAGE / "README.md").read_text()
     summary = in_manifest("description")
-    return _FIELDS.format(version=version(), summary=summary, readme=readme)
+    at = {key: in_manifest(key) for key in ("homepage", "repository")}
+    return _FIELDS.format(version=version(), summary=summary, readme=readme, **at)

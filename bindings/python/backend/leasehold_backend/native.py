@@ -23,9 +23,15 @@ class Built(NamedTuple):
 
     def tag(self) -> str:
         """Where it runs: on any Python 3, with a C library that is new enough for both files."""
-        needed = max(elf.newest_glibc(self.library), elf.newest_glibc(self.command))
-        major, minor = needed
-        return f"py3-none-manylinux_{major}_{minor}_{platform.machine()}"
+        found = [elf.newest_glibc(file) for file in self]
+        needed = [version for version in found if version is not None]
+        if needed:
+            # One of the customary ones, where it is no newer.
+            major, minor = max(*needed, (2, 28))
+            system = f"manylinux_{major}_{minor}"
+        else:
+            system = "musllinux_1_2"
+        return f"py3-none-{system}_{elf.machine(self.library)}"
 
 
 def build(scratch: Path) -> Built:
@@ -73,7 +79,7 @@ def _rustc(cargo: str, what: List[str], target: str, file: str, scratch: Path) -
 
 
 def check_platform() -> None:
-    """The library is for Linux with glibc, on machines of 64 bits."""
+    """It is built on Linux with glibc, on machines of 64 bits."""
     system, machine = platform.system(), platform.machine()
     if system != "Linux":
         give_up(f"it is for Linux, and this is {system}")
@@ -81,7 +87,9 @@ def check_platform() -> None:
         give_up(f"it is for x86_64 and aarch64, and this is a Python for {machine}")
     libc = platform.libc_ver()[0]
     if libc != "glibc":
-        give_up(f"it is for systems with glibc, and this one has {libc or 'another C library'}")
+        give_up(
+            f"that needs glibc, and this system has {libc or 'another C library'}. There is a wheel for musl"
+        )
 
 
 def find_cargo() -> str:

@@ -1,7 +1,10 @@
 package dev.leasehold;
 
+import static java.nio.charset.StandardCharsets.ISO_8859_1;
+
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
@@ -89,8 +92,20 @@ final class NativeLibrary {
         return error;
     }
 
+    /** The system and its C library: {@code linux-musl} on Alpine. */
     private static String os() {
-        return System.getProperty("os.name").toLowerCase(Locale.ROOT).replace(' ', '_');
+        String name = System.getProperty("os.name").toLowerCase(Locale.ROOT).replace(' ', '_');
+        try (var mapped = Files.lines(Path.of("/proc/self/maps"), ISO_8859_1)) {
+            return mapped.anyMatch(NativeLibrary::isMusl) ? name + "-musl" : name;
+        } catch (IOException | UncheckedIOException e) {
+            // Without /proc: the usual one.
+            return name;
+        }
+    }
+
+    /** Whether a line of {@code /proc/self/maps} names musl, which is the loader too. */
+    static boolean isMusl(String line) {
+        return line.contains("/ld-musl-") || line.contains("/libc.musl-");
     }
 
     /** As {@code uname -m} says it. */

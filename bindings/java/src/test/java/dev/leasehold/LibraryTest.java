@@ -2,6 +2,7 @@ package dev.leasehold;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
@@ -84,6 +85,12 @@ class LibraryTest {
         says(program().option("-Dleasehold.library=" + text), "the property leasehold.library names " + text);
         says(program().option("-Dleasehold.tmpdir=/nowhere"), "Set leasehold.tmpdir to a folder");
         says(program().option("-Dos.arch=pdp11"), "it was built for another system");
+    }
+
+    @Test
+    void itTellsMuslFromGlibc() {
+        assertTrue(NativeLibrary.isMusl("7f00-7f99 r-xp 00000000 08:01 42   /lib/ld-musl-x86_64.so.1"));
+        assertFalse(NativeLibrary.isMusl("7f00-7f99 r-xp 00000000 08:01 42   /usr/lib/ld-linux-x86-64.so.2"));
     }
 
     /** A library that is none of ours: the one of the JDK's zip classes. */

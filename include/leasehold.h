@@ -61,9 +61,9 @@
  * functions are for. The library's own threads take no signals.
  *
  * Fork. A forked child owns nothing of its parent's: every call with a handle of the parent's says
- * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (On SQLite it
- * cannot: where the parent has ever opened a file, its children open none before an exec. A daemon
- * opens its client after it has forked.)
+ * LEASEHOLD_ERR_FORKED, and freeing one does nothing. After leasehold_client_reopen_after_fork(), a
+ * child may use that client and its locks. Else it opens a client of its own; on SQLite it cannot,
+ * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
  * all handles are freed, it has no thread or descriptor left (one of Redis' threads may take a
@@ -176,7 +176,7 @@ typedef int32_t leasehold_status;
 #define LEASEHOLD_ERR_HANDLE (-2)
 /** The client is closed, or the handle was freed while the call was waiting. */
 #define LEASEHOLD_ERR_CLOSED (-3)
-/** The handle was made before this process was forked. Open a new client in the child. */
+/** The handle was made before this process was forked: see leasehold_client_reopen_after_fork(). */
 #define LEASEHOLD_ERR_FORKED (-4)
 /** A configuration that a client was opened with is not changed any more. */
 #define LEASEHOLD_ERR_SEALED (-5)
@@ -416,6 +416,19 @@ leasehold_status leasehold_client_ping(leasehold_client *client, leasehold_error
 leasehold_status leasehold_client_events(leasehold_client *client,
                                          leasehold_events **events,
                                          leasehold_error **error);
+
+/**
+ * Lets forked children use this client and its locks: from now on, a child opens the store anew
+ * when it first needs it. Without it, calls in a child return LEASEHOLD_ERR_FORKED; and for leases,
+ * subscriptions and all other handles they always do.
+ *
+ * Call it before the fork. A fork then waits for calls of other threads that are in the midst of
+ * changing what the process has: microseconds, and on an SQLite file a sync of the disk. A child
+ * that comes of a bare clone(), or of a fork in a signal handler in the midst of a call, can use
+ * none of it. Any thread.
+ */
+leasehold_status leasehold_client_reopen_after_fork(leasehold_client *client,
+                                                    leasehold_error **error);
 
 /**
  * What the client has counted since it was opened, for graphs: `counter` is one of

@@ -42,8 +42,10 @@
  * Times are std::chrono durations of any kind, rounded up to whole milliseconds. One that is too
  * long to be counted is leasehold::forever. A negative one is refused, but see mutex.
  *
- * Fork. A forked child owns nothing of its parent's: its calls throw LEASEHOLD_ERR_FORKED, and its
- * destructors leave the parent's leases alone. It opens a client of its own.
+ * Fork. A forked child may go on with the clients, locks and mutexes that it has inherited: the first
+ * use of a client there opens the store anew. Leases and events stay the parent's: their calls throw
+ * LEASEHOLD_ERR_FORKED in a child, and destructors leave them alone. (A client that was adopted does
+ * this if leasehold_client_reopen_after_fork() was called for it.)
  */
 
 #ifndef LEASEHOLD_HPP
@@ -257,6 +259,7 @@ public:
 
 private:
     explicit client(leasehold_client *handle) noexcept : owner{handle} {}
+    static leasehold_client *reopening(leasehold_client *handle) noexcept;
     std::uint64_t count(leasehold_counter counter) const;
 };
 
@@ -542,19 +545,20 @@ public:
 
 private:
     struct turns {
+        const pid_t process = getpid();
         std::mutex gate;
         std::map<std::thread::id, lease> held;
         std::map<std::thread::id, error> failed;
     };
 
-    bool is_here() const noexcept;
-    void check_here() const;
+    turns &here() const;
     template <class Take> bool take(Take take_it);
     void remember(const error &failure);
     template <class Value> Value mine(Value (lease::*look)() const noexcept) const noexcept;
 
     leasehold::lock options_;
-    std::unique_ptr<turns> turns_;
+    const pid_t made_in_;
+    mutable std::atomic<turns *> turns_;
 };
 
 /* ---- The log --------------------------------------------------------------------------------- */
@@ -764,13 +768,21 @@ inline config &config::claim_window(time_span window) & {
 /* ---- client ---- */
 
 inline client::client(std::string_view url)
-    : client{detail::get<leasehold_client *>(leasehold_client_open, url.data(), url.size())} {}
+    : client{reopening(
+          detail::get<leasehold_client *>(leasehold_client_open, url.data(), url.size()))} {}
 
 inline client::client(const config &setup)
-    : client{detail::get<leasehold_client *>(leasehold_client_open_config, setup.handle())} {}
+    : client{reopening(
+          detail::get<leasehold_client *>(leasehold_client_open_config, setup.handle()))} {}
 
 inline client client::from_env() {
-    return client{detail::get<leasehold_client *>(leasehold_client_open_env)};
+    return client{reopening(detail::get<leasehold_client *>(leasehold_client_open_env))};
+}
+
+/** It was opened just now, so nothing can go wrong. */
+inline leasehold_client *client::reopening(leasehold_client *handle) noexcept {
+    static_cast<void>(leasehold_client_reopen_after_fork(handle, nullptr));
+    return handle;
 }
 
 inline leasehold::lock client::lock(std::string_view name) const {
@@ -938,24 +950,25 @@ inline std::optional<event> events::next_within(time_span most) {
 /* ---- mutex ---- */
 
 inline mutex::mutex(leasehold::lock options)
-    : options_{std::move(options)}, turns_{std::make_unique<turns>()} {
-    check_here();
+    : options_{std::move(options)}, made_in_{getpid()}, turns_{nullptr} {
+    // No lock has an empty name; trying says what is wrong.
+    if (options_.name().empty()) static_cast<void>(options_.try_acquire());
+    turns_ = new turns;
 }
 
 inline mutex::~mutex() {
-    // In a forked child, another thread of the parent's may have been changing them.
-    if (!is_here()) static_cast<void>(turns_.release());
+    const turns *last = turns_;
+    if (last->process == getpid()) delete last;
 }
 
-/** Not in a forked child, that is, where `gate` may have been inherited locked. */
-inline bool mutex::is_here() const noexcept {
-    std::size_t length = 0;
-    leasehold_lock_name(options_.handle(), &length);
-    return length > 0; // no lock has an empty name
-}
-
-inline void mutex::check_here() const {
-    if (!is_here()) static_cast<void>(options_.try_acquire()); // says what is wrong
+/** In a forked child they are other ones: a thread of the parent's may have had the gate. */
+inline mutex::turns &mutex::here() const {
+    turns *found = turns_.load();
+    while (found->process != getpid()) {
+        auto made = std::make_unique<turns>();
+        if (turns_.compare_exchange_strong(found, made.get())) found = made.release();
+    }
+    return *found;
 }
 
 template <class Take> bool mutex::take(Take take_it) {
@@ -964,10 +977,10 @@ template <class Take> bool mutex::take(Take take_it) {
                                  "this thread holds the leasehold::mutex"};
     };
     const std::thread::id me = std::this_thread::get_id();
-    check_here();
+    turns &own = here();
     {
-        const std::lock_guard<std::mutex> guard{turns_->gate};
-        if (turns_->held.count(me) > 0) throw deadlock();
+        const std::lock_guard<std::mutex> guard{own.gate};
+        if (own.held.count(me) > 0) throw deadlock();
     }
     std::optional<lease> taken;
     try {
@@ -978,9 +991,9 @@ template <class Take> bool mutex::take(Take take_it) {
         throw;
     }
     if (!taken) return false;
-    const std::lock_guard<std::mutex> guard{turns_->gate};
-    turns_->held.emplace(me, std::move(*taken));
-    turns_->failed.erase(me);
+    const std::lock_guard<std::mutex> guard{own.gate};
+    own.held.emplace(me, std::move(*taken));
+    own.failed.erase(me);
     return true;
 }
 
@@ -1020,11 +1033,15 @@ bool mutex::try_lock_until(std::chrono::time_point<Clock, Duration> when) {
 }
 
 inline void mutex::release() {
-    check_here();
-    std::unique_lock<std::mutex> guard{turns_->gate};
-    const auto turn = turns_->held.extract(std::this_thread::get_id());
+    turns &own = here();
+    std::unique_lock<std::mutex> guard{own.gate};
+    const auto turn = own.held.extract(std::this_thread::get_id());
     guard.unlock();
-    if (!turn) throw error{LEASEHOLD_LOST, "this thread has not locked the mutex"};
+    if (!turn) {
+        const bool is_child = made_in_ != own.process;
+        throw error{is_child ? LEASEHOLD_ERR_FORKED : LEASEHOLD_LOST,
+                    "this thread has not locked the mutex"};
+    }
     detail::particulars particulars;
     particulars.check(leasehold_lease_release(turn.mapped().handle(), particulars.out()));
 }
@@ -1042,29 +1059,25 @@ inline void mutex::unlock() noexcept {
 }
 
 inline void mutex::remember(const error &failure) {
-    check_here();
-    const std::lock_guard<std::mutex> guard{turns_->gate};
-    turns_->failed.insert_or_assign(std::this_thread::get_id(), failure);
+    turns &own = here();
+    const std::lock_guard<std::mutex> guard{own.gate};
+    own.failed.insert_or_assign(std::this_thread::get_id(), failure);
 }
 
 inline std::optional<error> mutex::unlock_error() const {
-    try {
-        check_here();
-    } catch (const error &failure) {
-        return failure;
-    }
-    const std::lock_guard<std::mutex> guard{turns_->gate};
-    const auto found = turns_->failed.find(std::this_thread::get_id());
-    if (found == turns_->failed.end()) return std::nullopt;
+    turns &own = here();
+    const std::lock_guard<std::mutex> guard{own.gate};
+    const auto found = own.failed.find(std::this_thread::get_id());
+    if (found == own.failed.end()) return std::nullopt;
     return found->second;
 }
 
 template <class Value>
 Value mutex::mine(Value (lease::*look)() const noexcept) const noexcept {
-    if (!is_here()) return Value{};
-    const std::lock_guard<std::mutex> guard{turns_->gate};
-    const auto found = turns_->held.find(std::this_thread::get_id());
-    return found == turns_->held.end() ? Value{} : (found->second.*look)();
+    turns &own = here();
+    const std::lock_guard<std::mutex> guard{own.gate};
+    const auto found = own.held.find(std::this_thread::get_id());
+    return found == own.held.end() ? Value{} : (found->second.*look)();
 }
 
 inline std::uint64_t mutex::fence() const noexcept { return mine(&lease::fence); }

@@ -7,7 +7,7 @@ use crate::clock::Deadline;
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;
 use crate::events::Events;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Keepers};
 use crate::lock::Lock;
 use crate::metrics::Counters;
 use crate::store::Store;
@@ -31,12 +31,13 @@ const INITIALIZE_REQUESTS: u32 = 5;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// A forked child cannot use the client of its parent; every call there says so
-/// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)), and a new client works. Only an SQLite file
-/// cannot be opened in a child whose parent has opened one; let the children open it, or exec.
+/// A forked child cannot use the client of its parent before the parent has called
+/// [`reopen_after_fork`](Client::reopen_after_fork): every call there says so
+/// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)). A new client works there, but not on SQLite, where
+/// the parent has ever opened a file.
 #[derive(Clone)]
 pub struct Client {
-    keeper: Arc<Keeper>,
+    keepers: Arc<Keepers>,
     store: Arc<str>,
 }
 
@@ -67,14 +68,13 @@ impl Client {
     /// As for [`open`](Client::open).
     pub fn with_config(config: Config) -> Result<Client, Error> {
         config.check()?;
-        let outbox = Arc::default();
-        let (opened, store) = (open_store(&config, &outbox)?, config.display_store().into());
-        Ok(Client { keeper: Arc::new(Keeper::start(opened, outbox, config)?), store })
+        let store = config.display_store().into();
+        Ok(Client { keepers: Arc::new(Keepers::start(config, open_keeper)?), store })
     }
 
     /// A lock on a name: any bytes, 64 KiB at most. Nothing is checked or sent before it is taken.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(Arc::clone(&self.keeper), name.as_ref())
+        Lock::new(Arc::clone(&self.keepers), name.as_ref())
     }
 
     /// Reaches the store, credentials included, without doing anything to a lock there.
@@ -87,7 +87,7 @@ impl Client {
     /// # Errors
     /// Whatever is in the way, by `io_timeout`.
     pub fn ping(&self) -> Result<(), Error> {
-        let core = self.keeper.core()?;
+        let core = self.keepers.here()?.core()?;
         let deadline = Deadline::after(core.config.io_timeout);
         core.with_store(|store| store.ping(deadline))
     }
@@ -111,9 +111,32 @@ impl Client {
     /// the rest of them may have been declared new. Without `force`, all of them have to be
     /// reached.
     pub fn initialize(&self, force: bool) -> Result<(), Error> {
-        let core = self.keeper.core()?;
+        let core = self.keepers.here()?.core()?;
         let span = core.config.io_timeout.saturating_mul(INITIALIZE_REQUESTS);
         core.store.initialize(force, Deadline::after(span))
+    }
+
+    /// Lets forked children use this client and its locks: from now on, a child opens the store anew
+    /// when it first needs it. Leases and subscriptions stay the parent's, and say
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a child, as without this call everything
+    /// does.
+    ///
+    /// ```no_run
+    /// use leasehold::Client;
+    ///
+    /// let client = Client::open("redis://127.0.0.1")?;
+    /// client.reopen_after_fork();
+    /// // ... and in a child:
+    /// let lease = client.lock("nightly").acquire()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn reopen_after_fork(&self) {
+        self.keepers.reopen_after_fork();
+    }
+
+    #[cfg(feature = "capi")]
+    pub(crate) fn reopens(&self) -> bool {
+        self.keepers.reopens()
     }
 
     /// Subscribes to what happens to leases in the background.
@@ -122,14 +145,13 @@ impl Client {
     /// [`ErrorKind::Exhausted`](crate::ErrorKind::Exhausted) when no descriptors are left,
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
     pub fn events(&self) -> Result<Events, Error> {
-        self.keeper.core()?.hub.subscribe()
+        self.keepers.here()?.core()?.hub.subscribe()
     }
 
     /// What was counted since the client was opened; nothing in a forked child.
     pub fn counters(&self) -> Counters {
-        self.keeper
-            .core_even_closed()
-            .map_or_else(|_| Counters::default(), |core| core.metrics.read())
+        let core = self.keepers.opened().and_then(|keeper| keeper.core_even_closed().ok());
+        core.map_or_else(Counters::default, |core| core.metrics.read())
     }
 
     /// The store, as people may see it: without user and password.
@@ -148,7 +170,7 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a forked child.
     pub fn close(&self) -> Result<(), Error> {
-        self.keeper.close(self.keeper.config().close_timeout)
+        self.keepers.close(self.keepers.config.close_timeout)
     }
 
     /// The same with a limit of its own.
@@ -156,8 +178,13 @@ impl Client {
     /// # Errors
     /// As for [`close`](Client::close).
     pub fn close_within(&self, limit: Duration) -> Result<(), Error> {
-        self.keeper.close(limit)
+        self.keepers.close(limit)
     }
+}
+
+fn open_keeper(config: &Config) -> Result<Keeper, Error> {
+    let outbox = Arc::default();
+    Keeper::start(open_store(config, &outbox)?, outbox, config.clone())
 }
 
 /// Opens the store that a config names.

@@ -67,8 +67,8 @@ kinds! {
     Closed c"closed" stop c"the client is closed"
         c"open a new one";
     /// The client, lock or lease was made before this process was forked.
-    Forked c"forked" stop c"this process is a fork of the one that opened the client"
-        c"open a new client in the child; the parent's leases stay the parent's";
+    Forked c"forked" stop c"this belongs to the process that this one was forked from"
+        c"take the lock anew, here, with a client that was opened here or that reopens after a fork";
     /// An argument that can never work.
     BadArgument c"bad_argument" stop c"bad argument"
         c"correct the call or the URL";

@@ -9,6 +9,10 @@
 //! question, where getpid would be a system call. It also sees a bare `clone`, which
 //! `pthread_atfork` would miss.
 
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+#[cfg(any(feature = "capi", feature = "sqlite"))]
+mod steady;
 #[cfg_attr(all(test, shuttle), allow(dead_code))]
 mod thread;
 
@@ -18,6 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
+#[cfg(feature = "sqlite")]
+pub(crate) use steady::Steady;
+#[cfg(any(feature = "capi", feature = "sqlite"))]
+pub(crate) use steady::{is_whole, keep_steady, steady};
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use thread::Thread;
 pub(crate) use thread::{is_ours, without_signals};
@@ -93,6 +101,36 @@ impl<T> Drop for Owned<T> {
     }
 }
 
+/// A value of which each process has its own: a forked child makes it when it first asks. What it
+/// inherited stays where it is.
+pub(crate) struct PerProcess<T> {
+    birth: Birth,
+    value: T,
+    /// That of a descendant, and on to its own.
+    next: OnceBox<PerProcess<T>>,
+}
+
+impl<T> PerProcess<T> {
+    pub(crate) fn new(value: T) -> PerProcess<T> {
+        PerProcess { birth: Birth::here(), value, next: OnceBox::new() }
+    }
+
+    /// That of this process, if it has one.
+    pub(crate) fn get(&self) -> Option<&T> {
+        std::iter::successors(Some(self), |one| one.next.get())
+            .find_map(|one| one.birth.is_here().then_some(&one.value))
+    }
+
+    /// Of two threads that make it together, one drops what it made.
+    pub(crate) fn get_or_make(&self, make: impl Fn() -> Result<T, Error>) -> Result<&T, Error> {
+        let mut one = self;
+        while !one.birth.is_here() {
+            one = one.next.get_or_try_init(|| Ok(Box::new(PerProcess::new(make()?))))?;
+        }
+        Ok(&one.value)
+    }
+}
+
 /// Remembers the process that first used a library which keeps hidden state of the process. A
 /// forked child inherits that state, and must not use the library, not even anew.
 pub(crate) struct OneProcess(AtomicU64);
@@ -110,6 +148,12 @@ impl OneProcess {
             first => Err(first),
         };
         first.is_ok() || first == Err(here)
+    }
+
+    /// In a child, which has set that state aside: the library is its own from now on.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn take_over(&self) {
+        self.0.store(Birth::here().0, Ordering::Relaxed);
     }
 }
 

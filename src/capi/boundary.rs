@@ -26,6 +26,8 @@ pub struct leasehold_error {
     pub(super) detail: CBytes,
 }
 
+impl Handled for leasehold_error {}
+
 impl leasehold_error {
     pub(super) fn new(failure: Failure) -> leasehold_error {
         let Failure { status, detail } = failure;

@@ -8,7 +8,7 @@ use super::config::leasehold_config;
 use super::events::leasehold_events;
 use super::failure::{Failure, bad, leasehold_status};
 use super::lock::leasehold_lock;
-use super::table;
+use super::table::{self, Handled};
 use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
 
@@ -19,6 +19,13 @@ use crate::{Client, Config, Counters};
 pub struct leasehold_client {
     client: Client,
     store: CBytes,
+}
+
+impl Handled for leasehold_client {
+    fn in_child(&self) -> Option<leasehold_client> {
+        let store = CBytes::new(self.client.store());
+        self.client.reopens().then(|| leasehold_client { client: self.client.clone(), store })
+    }
 }
 
 /// What a client counts: one of LEASEHOLD_COUNTER_...
@@ -139,6 +146,25 @@ pub unsafe extern "C" fn leasehold_client_events(
 ) -> leasehold_status {
     boundary::open(error, "events", events, || {
         Ok(leasehold_events::new(table::get(client)?.client.events()?))
+    })
+}
+
+/// Lets forked children use this client and its locks: from now on, a child opens the store anew
+/// when it first needs it. Without it, calls in a child return LEASEHOLD_ERR_FORKED; and for leases,
+/// subscriptions and all other handles they always do.
+///
+/// Call it before the fork. A fork then waits for calls of other threads that are in the midst of
+/// changing what the process has: microseconds, and on an SQLite file a sync of the disk. A child
+/// that comes of a bare clone(), or of a fork in a signal handler in the midst of a call, can use
+/// none of it. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_reopen_after_fork(
+    client: *mut leasehold_client,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || {
+        table::get(client)?.client.reopen_after_fork();
+        Ok(())
     })
 }
 

@@ -18,6 +18,8 @@ pub struct leasehold_config {
     store: CBytes,
 }
 
+impl table::Handled for leasehold_config {}
+
 impl leasehold_config {
     fn new(config: Config) -> leasehold_config {
         let store = CBytes::new(config.display_store());

@@ -20,6 +20,8 @@ pub struct leasehold_event {
     fence: u64,
 }
 
+impl table::Handled for leasehold_event {}
+
 /// No event: what leasehold_event_kind() says of a wrong handle.
 pub const LEASEHOLD_EVENT_NONE: i32 = 0;
 /// Renewal has not got through for a while, or max_hold is near: less than a third of the ttl is
@@ -100,6 +102,8 @@ pub struct leasehold_events {
     events: Events,
     freed: AtomicBool,
 }
+
+impl table::Handled for leasehold_events {}
 
 /// How soon a thread that waits learns that the subscription was freed.
 const SLICE: Duration = Duration::from_millis(100);

@@ -30,7 +30,7 @@ pub const LEASEHOLD_ERR_BAD_ARGUMENT: leasehold_status = -1;
 pub const LEASEHOLD_ERR_HANDLE: leasehold_status = -2;
 /// The client is closed, or the handle was freed while the call was waiting.
 pub const LEASEHOLD_ERR_CLOSED: leasehold_status = -3;
-/// The handle was made before this process was forked. Open a new client in the child.
+/// The handle was made before this process was forked: see leasehold_client_reopen_after_fork().
 pub const LEASEHOLD_ERR_FORKED: leasehold_status = -4;
 /// A configuration that a client was opened with is not changed any more.
 pub const LEASEHOLD_ERR_SEALED: leasehold_status = -5;

@@ -28,6 +28,8 @@ pub struct leasehold_lease {
     name: Arc<CBytes>,
 }
 
+impl table::Handled for leasehold_lease {}
+
 /// Between two looks whether the calls that share a lease have returned.
 const LOOK: Duration = Duration::from_millis(1);
 

@@ -10,7 +10,8 @@ use super::failure::{Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, bad, leaseho
 use super::lease::leasehold_lease;
 use super::lock_state::leasehold_lock_state;
 use super::settings::Settings;
-use super::table;
+use super::table::{self, Handled};
+use crate::fork::steady;
 use crate::sync::Mutex;
 use crate::{Backoff, ErrorKind, Lock, WaitMode};
 
@@ -21,6 +22,17 @@ pub struct leasehold_lock {
     /// Its leases say it too.
     name: Arc<CBytes>,
     freed: AtomicBool,
+}
+
+impl Handled for leasehold_lock {
+    fn in_child(&self) -> Option<leasehold_lock> {
+        let settings = self.with(|settings| settings.clone());
+        settings.accepted.lock.reopens().then(|| leasehold_lock {
+            settings: Mutex::new(settings),
+            name: Arc::clone(&self.name),
+            freed: AtomicBool::new(false),
+        })
+    }
 }
 
 /// How a wait for a lock goes.
@@ -55,9 +67,16 @@ impl leasehold_lock {
         leasehold_lock { settings, name, freed: AtomicBool::new(false) }
     }
 
+    /// In a section, so that no child inherits the mutex locked.
+    fn with<T>(&self, work: impl FnOnce(&mut Settings<Options>) -> T) -> T {
+        let _steady = steady();
+        work(&mut self.settings.lock())
+    }
+
     /// The lock with its options as they are now.
     fn read(&self) -> Result<Lock, Failure> {
-        let Options { lock, wait_mode, attempts, backoff } = self.settings.lock().read()?;
+        let Options { lock, wait_mode, attempts, backoff } =
+            self.with(|settings| settings.read())?;
         Ok(lock.wait_mode(match wait_mode {
             WaitMode::Spin(usual) => {
                 let backoff = backoff.unwrap_or(usual);
@@ -102,7 +121,9 @@ fn set(
     what: &'static str,
     change: impl FnOnce(&'static str, Options) -> Result<Options, Failure>,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || table::get(lock)?.settings.lock().set(what, change))
+    boundary::call(std::ptr::null_mut(), || {
+        table::get(lock)?.with(|settings| settings.set(what, change))
+    })
 }
 
 /// The same for an option that the Rust lock has a setter for.
@@ -386,7 +407,7 @@ pub unsafe extern "C" fn leasehold_lock_inspect(
 ) -> leasehold_status {
     boundary::open(error, "state", state, || {
         // No option matters for looking, so none that was refused is in the way.
-        let lock = table::get(lock)?.settings.lock().accepted.lock.clone();
+        let lock = table::get(lock)?.with(|settings| settings.accepted.lock.clone());
         Ok(leasehold_lock_state::new(lock.inspect()?))
     })
 }

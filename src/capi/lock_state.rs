@@ -2,8 +2,8 @@
 
 use std::ffi::c_char;
 
-use super::boundary;
 use super::bytes::{CBytes, millis};
+use super::{boundary, table};
 use crate::{Holder, LockState};
 
 /// Who had a lock when leasehold_lock_inspect() asked. It does not change any more. Free it with
@@ -12,6 +12,8 @@ pub struct leasehold_lock_state {
     state: LockState,
     token_prefix: CBytes,
 }
+
+impl table::Handled for leasehold_lock_state {}
 
 impl leasehold_lock_state {
     pub(super) fn new(state: LockState) -> leasehold_lock_state {

@@ -7,9 +7,10 @@
 //! A call that looks an object up shares it until the call ends; freeing a handle takes it out of
 //! the table only, so that nobody's call loses its object.
 //!
-//! A forked child may have inherited the table's mutex in any state. So it gets a table of its own,
-//! whose objects are numbered on from its parent's: a handle of the parent's is told apart from a
-//! wrong one.
+//! A forked child gets a table of its own, whose objects are numbered on from its parent's: a handle
+//! of the parent's is told apart from a wrong one. What a child may use of its parent's moves into its
+//! table when it is first asked for. That needs the parent's table whole: one that was in the midst of
+//! a change is not touched.
 
 use std::any::{Any, type_name};
 use std::collections::HashMap;
@@ -20,13 +21,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::failure::{Failure, LEASEHOLD_ERR_HANDLE, panic_point};
 use crate::error::{Error, ErrorKind};
-use crate::fork::OneProcess;
+use crate::fork::{OneProcess, is_whole, steady};
 use crate::sync::Mutex;
 
 /// An object that C can hold.
-pub(super) trait Handled: Any + Send + Sync {}
-
-impl<T: Any + Send + Sync> Handled for T {}
+pub(super) trait Handled: Any + Send + Sync + Sized {
+    /// What a forked child has of it: nothing, unless it is said otherwise.
+    fn in_child(&self) -> Option<Self> {
+        None
+    }
+}
 
 /// Numbers are multiplied by this, so that the neighbours of a handle are no handles.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 over the golden ratio
@@ -43,6 +47,8 @@ fn origin() -> u64 {
 
 struct Table {
     process: OneProcess,
+    /// The table of the process that this one was forked from, where it is whole.
+    parent: Option<&'static Table>,
     /// The number of the first object: those below are an ancestor's.
     first: u64,
     /// The number of the next object. Beside the mutex, for children. It cannot run out.
@@ -73,9 +79,10 @@ impl Hasher for Spread {
 }
 
 impl Table {
-    const fn new(first: u64) -> Table {
+    const fn new(first: u64, parent: Option<&'static Table>) -> Table {
         Table {
             process: OneProcess::new(),
+            parent,
             first,
             next: AtomicU64::new(first),
             objects: Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())),
@@ -83,9 +90,9 @@ impl Table {
     }
 }
 
-static FIRST: Table = Table::new(0);
+static FIRST: Table = Table::new(0, None);
 /// The table of a forked child. What it replaces is leaked: the parent's threads may have been in
-/// the midst of using it.
+/// the midst of using it, and what may be used of it is left there until it is asked for.
 static LATER: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The table of this process, made anew in a forked child.
@@ -99,7 +106,8 @@ fn current() -> &'static Table {
         if table.process.is_this() {
             return table;
         }
-        let next = Box::leak(Box::new(Table::new(table.next.load(Ordering::Relaxed))));
+        let (first, parent) = (table.next.load(Ordering::Relaxed), is_whole().then_some(table));
+        let next = Box::leak(Box::new(Table::new(first, parent)));
         // Two threads of the child may be first together. The second one leaks its empty table.
         let _ = LATER.compare_exchange(before, next, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -115,6 +123,7 @@ pub(super) fn open<T: Handled>(object: T) -> Result<*mut T, Failure> {
     let table = current();
     let number = table.next.fetch_add(1, Ordering::Relaxed).wrapping_add(origin());
     let handle = handle_of(number);
+    let _steady = steady();
     table.objects.lock().insert(handle, Arc::new(object));
     Ok(std::ptr::without_provenance_mut(handle))
 }
@@ -132,20 +141,44 @@ fn table_of<T: Handled>(handle: *const T) -> Result<&'static Table, Failure> {
     let table = current();
     let number = (bits >> 1).wrapping_mul(GATHER).wrapping_sub(origin()) & u64::MAX >> 1;
     if number < table.first {
-        return Err(Error::bare(ErrorKind::Forked).into());
+        inherit::<T>(table, handle.addr())?;
     }
     Ok(table)
 }
 
+/// Moves an object of an ancestor's into the table, if a child may use it.
+fn inherit<T: Handled>(table: &'static Table, handle: usize) -> Result<(), Failure> {
+    let _steady = steady();
+    let mut own = table.objects.lock();
+    if own.contains_key(&handle) {
+        return Ok(());
+    }
+    for ancestor in std::iter::successors(table.parent, |one| one.parent) {
+        let mut objects = ancestor.objects.lock();
+        let object = objects.get(&handle).cloned().and_then(|object| object.downcast::<T>().ok());
+        if let Some(object) = object.and_then(|object| object.in_child()) {
+            own.insert(handle, Arc::new(object));
+            objects.remove(&handle);
+            return Ok(());
+        }
+    }
+    Err(Error::bare(ErrorKind::Forked).into())
+}
+
 /// The object that a handle stands for, shared with calls that use or free it meanwhile.
 pub(super) fn get<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
-    let object = table_of(handle)?.objects.lock().get(&handle.addr()).cloned();
+    let table = table_of(handle)?;
+    let steady = steady();
+    let object = table.objects.lock().get(&handle.addr()).cloned();
+    drop(steady);
     object.and_then(|object| object.downcast::<T>().ok()).ok_or_else(unknown::<T>)
 }
 
 /// Takes the object out of the table: its handle is wrong from now on.
 pub(super) fn take<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
-    let mut objects = table_of(handle)?.objects.lock();
+    let table = table_of(handle)?;
+    let _steady = steady();
+    let mut objects = table.objects.lock();
     let object = match objects.entry(handle.addr()) {
         Entry::Occupied(object) if object.get().is::<T>() => Some(object.remove()),
         _ => None,
@@ -168,5 +201,6 @@ fn wrong<T: Handled>(how: &str) -> Failure {
 
 /// How many handles are open in this process.
 pub(super) fn count() -> usize {
+    let _steady = steady();
     current().objects.lock().len()
 }

@@ -9,19 +9,78 @@ mod core;
 mod rounds;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) use self::core::Core;
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::fork::{self, Owned, Thread};
+use crate::fork::{self, Owned, PerProcess, Thread};
 pub(crate) use crate::store::Owed;
 use crate::store::Store;
 use crate::store::outbox::Outbox;
 use crate::sync::Mutex;
 
-/// What a client, its locks and its leases share. Dropping the last of them lets the thread go.
+/// What a client and its locks share: a keeper in each process that may use them.
+pub(crate) struct Keepers {
+    pub(crate) config: Config,
+    open: fn(&Config) -> Result<Keeper, Error>,
+    of_process: PerProcess<Arc<Keeper>>,
+    reopens: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl Keepers {
+    pub(crate) fn start(
+        config: Config,
+        open: fn(&Config) -> Result<Keeper, Error>,
+    ) -> Result<Keepers, Error> {
+        let of_process = PerProcess::new(Arc::new(open(&config)?));
+        let (reopens, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Keepers { config, open, of_process, reopens, closed })
+    }
+
+    /// That of this process. A forked child opens the store for it, if the client says so.
+    pub(crate) fn here(&self) -> Result<&Arc<Keeper>, Error> {
+        self.of_process.get_or_make(|| {
+            if !self.reopens() {
+                return Err(Error::bare(ErrorKind::Forked));
+            }
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(Error::bare(ErrorKind::Closed));
+            }
+            (self.open)(&self.config).map(Arc::new)
+        })
+    }
+
+    /// The same, without opening anything.
+    pub(crate) fn opened(&self) -> Option<&Keeper> {
+        self.of_process.get().map(|keeper| &**keeper)
+    }
+
+    pub(crate) fn reopen_after_fork(&self) {
+        #[cfg(any(feature = "capi", feature = "sqlite"))]
+        fork::keep_steady();
+        self.reopens.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reopens(&self) -> bool {
+        self.reopens.load(Ordering::Relaxed)
+    }
+
+    /// As [`Keeper::close`]. What this process has not opened, it does not open any more.
+    pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
+        let opened = self.opened();
+        if opened.is_none() && !self.reopens() {
+            return Err(Error::bare(ErrorKind::Forked));
+        }
+        self.closed.store(true, Ordering::Relaxed);
+        opened.map_or(Ok(()), |keeper| keeper.close(timeout))
+    }
+}
+
+/// What the locks and leases of a client share in one process. Dropping the last of them lets the thread go.
 pub(crate) struct Keeper {
     inside: Owned<Inside>,
 }

@@ -11,7 +11,7 @@ use crate::clock::{Deadline, Moment};
 use crate::config::spoken;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Legacy, Terms};
-use crate::keeper::{Core, Owed};
+use crate::keeper::{Core, Keeper, Owed};
 use crate::lease::Lease;
 use crate::store::{Answer, Failure, Identity, Lane, Place, Reach, Reply, Request};
 use crate::token::Token;
@@ -31,6 +31,7 @@ pub(super) enum Policy {
 
 pub(super) struct Call<'a, 'c> {
     pub(super) lock: &'a Lock,
+    pub(super) keeper: &'a Arc<Keeper>,
     pub(super) core: &'a Core,
     pub(super) terms: Terms,
     pub(super) token: Token,
@@ -71,9 +72,11 @@ const CLAIM_AFTER: Duration = Duration::from_millis(50);
 
 impl<'a> Call<'a, '_> {
     pub(super) fn new(lock: &'a Lock, terms: Terms, policy: Policy) -> Result<Self, Error> {
-        let (core, token, start) = (lock.keeper.core()?, Token::random()?, Moment::now());
+        let keeper = lock.keepers.here()?;
+        let (core, token, start) = (keeper.core()?, Token::random()?, Moment::now());
         Ok(Call {
             lock,
+            keeper,
             core,
             terms,
             token,
@@ -153,7 +156,7 @@ impl<'a> Call<'a, '_> {
         let grant = Arc::new(grant);
         self.core.keep(&grant)?;
         self.core.metrics.granted.add_one();
-        Ok(Lease::new(Arc::clone(&self.lock.keeper), grant))
+        Ok(Lease::new(Arc::clone(self.keeper), grant))
     }
 
     /// A grant of which a message told, where that is not enough. Asked again with the same token,
@@ -311,7 +314,7 @@ impl Drop for Call<'_, '_> {
         if let Some((turn, legacy)) = self.leave() {
             drop(self.turn(turn, legacy));
         }
-        if let Some(until) = self.stands.filter(|_| self.lock.keeper.is_here()) {
+        if let Some(until) = self.stands.filter(|_| self.keeper.is_here()) {
             self.core.leave(self.owed(self.token, until));
         }
     }

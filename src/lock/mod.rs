@@ -13,8 +13,9 @@ use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
 use crate::config::{check_io_timeout, check_name, check_ttl, defaults, spoken};
 use crate::error::{Error, ErrorKind};
+use crate::fork::Birth;
 use crate::grant::{Grant, Terms};
-use crate::keeper::Keeper;
+use crate::keeper::Keepers;
 use crate::lease::Lease;
 use crate::store::{Identity, LockState};
 use crate::token::Token;
@@ -43,7 +44,7 @@ use crate::wait::Check;
 #[derive(Clone)]
 #[must_use = "a lock holds nothing until it is acquired"]
 pub struct Lock {
-    keeper: Arc<Keeper>,
+    keepers: Arc<Keepers>,
     name: Arc<[u8]>,
     ttl: Duration,
     wait: Option<Duration>,
@@ -56,11 +57,11 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(keeper: Arc<Keeper>, name: &[u8]) -> Lock {
+    pub(crate) fn new(keepers: Arc<Keepers>, name: &[u8]) -> Lock {
         Lock {
             name: Arc::from(name),
-            ttl: defaults::TTL.min(keeper.config().longest_ttl()),
-            keeper,
+            ttl: defaults::TTL.min(keepers.config.longest_ttl()),
+            keepers,
             wait: Some(defaults::WAIT),
             io_timeout: None,
             renew: None,
@@ -177,7 +178,8 @@ impl Lock {
     pub fn acquire_unless(&self, mut stop: impl FnMut() -> bool) -> Result<Lease, Error> {
         // It may fork. The child that returns from it goes no further into the wait, where threads
         // that it does not have may hold what it would ask for.
-        let mut stop = || stop() || !self.keeper.is_here();
+        let birth = Birth::here();
+        let mut stop = || stop() || !birth.is_here();
         self.take(self.wait, Some(Check::new(&mut stop)))
     }
 
@@ -199,7 +201,7 @@ impl Lock {
         let (ours, ttl) = (Token::random()?, terms.first_ttl());
         let identity = Identity { name: Arc::clone(&self.name), token: ours, fence, ttl };
         let grant = Grant::attached(identity, token, terms, Moment::now());
-        Ok(Lease::new(Arc::clone(&self.keeper), Arc::new(grant)))
+        Ok(Lease::new(Arc::clone(self.keepers.here()?), Arc::new(grant)))
     }
 
     /// Looks who has the lock, without touching it.
@@ -207,7 +209,7 @@ impl Lock {
     /// # Errors
     /// As for [`try_acquire`](Lock::try_acquire).
     pub fn inspect(&self) -> Result<LockState, Error> {
-        let core = self.keeper.core()?;
+        let core = self.keepers.here()?.core()?;
         self.check_name()?;
         let deadline = Deadline::after(core.config.io_timeout);
         self.named(core.with_store(|store| store.look(&self.name, deadline)))
@@ -222,21 +224,26 @@ impl Lock {
         result.map_err(|error| error.about(&self.name))
     }
 
+    #[cfg(feature = "capi")]
+    pub(crate) fn reopens(&self) -> bool {
+        self.keepers.reopens()
+    }
+
     pub(crate) fn check_name(&self) -> Result<(), Error> {
-        check_name(&self.keeper.config().prefix, &self.name)
+        check_name(&self.keepers.config.prefix, &self.name)
     }
 
     /// How long a request for the lock may take.
     fn patience(&self) -> Duration {
-        self.io_timeout.unwrap_or(self.keeper.config().io_timeout)
+        self.io_timeout.unwrap_or(self.keepers.config.io_timeout)
     }
 
     /// Everything that can be refused before anything is sent.
     fn check(&self) -> Result<Terms, Error> {
-        self.keeper.core()?;
+        self.keepers.here()?.core()?;
         let Lock { ttl, io_timeout, renew, max_hold, wait_mode, .. } = *self;
         self.check_name()?;
-        let max_ttl = self.keeper.config().longest_ttl();
+        let max_ttl = self.keepers.config.longest_ttl();
         check_ttl(ttl, max_ttl)?;
         wait_mode.backoff().check()?;
         io_timeout.map_or(Ok(()), check_io_timeout)?;

@@ -80,7 +80,7 @@ impl Call<'_, '_> {
             }
             if !matches!(next, Next::Turn(_)) {
                 // Asked each time: the client may have been closed since.
-                self.lock.keeper.core()?;
+                self.keeper.core()?;
                 // A wait asks once at least, and ends in time however often it has to ask.
                 if self.tries > 0 || !matches!(next, Next::Ask(_)) {
                     self.look_up(now)?;
@@ -143,7 +143,7 @@ impl Call<'_, '_> {
                 // The check may take any time.
                 waiter.step_aside();
             }
-            let keeper = &self.lock.keeper;
+            let keeper = self.keeper;
             if check.says_stop(now) {
                 keeper.core_even_closed()?;
                 return Err(Error::bare(ErrorKind::Interrupted));
@@ -303,7 +303,7 @@ impl Call<'_, '_> {
     pub(super) fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
         let waiter = self.waiter.take()?;
         let (lock, core) = (self.lock, self.core);
-        if !lock.keeper.is_here() {
+        if !self.keeper.is_here() {
             // A child that the caller's check has forked: the mutexes may be held by threads that it
             // does not have.
             return None;

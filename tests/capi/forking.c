@@ -78,6 +78,7 @@ static void misuse(struct inherited all)
 
     EXPECT(forked, leasehold_client_lock(all.client, "n", 1, &lock, &problem));
     EXPECT(forked, leasehold_client_ping(all.client, &problem));
+    EXPECT(forked, leasehold_client_reopen_after_fork(all.client, &problem));
     EXPECT(forked, leasehold_client_events(all.client, &events, &problem));
     EXPECT(forked, leasehold_client_counter(all.client, LEASEHOLD_COUNTER_LOST, &counted,
                                             &problem));

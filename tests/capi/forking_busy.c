@@ -200,11 +200,34 @@ static void child(void *with)
     CHECK_INT(0, leasehold_handle_count());
 }
 
-static void c8_forks_in_the_middle_of_everything(struct store *store)
+/* With a client that reopens, and its locks. */
+static void child_that_goes_on(void *with)
+{
+    struct busy *busy = with;
+    leasehold_lease *lease;
+    CHECK_INT(0, leasehold_handle_count());
+    EXPECT(LEASEHOLD_ERR_FORKED, leasehold_lease_extend(busy->held, &problem));
+    CHECK_INT(0, count(busy->client, LEASEHOLD_COUNTER_GRANTED));
+    EXPECT(LEASEHOLD_BUSY, leasehold_lock_try_acquire(busy->taken, &lease, &problem));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(busy->lock, 10000));
+    CHECK_TEXT("n", leasehold_lock_name(busy->lock, NULL));
+    give_back(take(busy->lock));
+    leasehold_lock_free(busy->lock);
+    leasehold_lock_free(busy->taken);
+    leasehold_lock_free(busy->lock);
+    leasehold_client_free(busy->client);
+    CHECK_INT(0, leasehold_handle_count());
+    EXPECT(LEASEHOLD_ERR_FORKED, leasehold_lock_try_acquire(busy->lock, &lease, &problem));
+    EXPECT(LEASEHOLD_ERR_FORKED, leasehold_client_ping(busy->client, &problem));
+}
+
+static void fork_in_the_middle(struct store *store, bool reopens)
 {
     struct busy busy = {.url = store->url, .on_file = !store->server};
     pthread_t threads[WORKS];
     busy.client = open_client(store->url);
+    if (reopens)
+        EXPECT(LEASEHOLD_OK, leasehold_client_reopen_after_fork(busy.client, &problem));
     busy.events = subscribe(busy.client);
     busy.lock = make_lock(busy.client, "n");
     busy.taken = make_lock(busy.client, "taken");
@@ -213,7 +236,7 @@ static void c8_forks_in_the_middle_of_everything(struct store *store)
     leasehold_lease *renewed = take_name_for(busy.client, "renewed", 3000);
     uint64_t before = count(busy.client, LEASEHOLD_COUNTER_RENEWED);
     for (size_t i = 0; i < WORKS; i++) threads[i] = begin(works[i], &busy);
-    for (int i = 0; i < FORKS; i++) CHECK_INT(0, in_fork(child, &busy));
+    for (int i = 0; i < FORKS; i++) CHECK_INT(0, in_fork(reopens ? child_that_goes_on : child, &busy));
     EVENTUALLY(count(busy.client, LEASEHOLD_COUNTER_RENEWED) > before);
     CHECK(busy.turns > 0);
     busy.over = true;
@@ -228,9 +251,20 @@ static void c8_forks_in_the_middle_of_everything(struct store *store)
     leasehold_client_free(busy.client);
 }
 
+static void c8_forks_in_the_middle_of_everything(struct store *store)
+{
+    fork_in_the_middle(store, false);
+}
+
+static void c8_children_go_on_in_the_middle_of_everything(struct store *store)
+{
+    fork_in_the_middle(store, true);
+}
+
 int main(int argc, char **argv)
 {
     runner_start(argc, argv);
     ON_EACH_STORE(c8_forks_in_the_middle_of_everything);
+    ON_EACH_STORE(c8_children_go_on_in_the_middle_of_everything);
     return runner_report();
 }

@@ -14,6 +14,8 @@ on_each_store!(
     c8_a_forked_child_is_refused_everything_and_can_begin_anew,
     c8_the_parent_loses_nothing_by_forking,
     c8_children_open_what_the_parent_has_not,
+    c8_children_go_on_with_a_client_that_reopens,
+    c8_a_child_that_reopened_outlives_its_parent,
 );
 
 fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
@@ -138,8 +140,13 @@ fn forker(args: &[String]) {
     child::hear();
 }
 
-pub(crate) const ROLES: kit::child::Roles =
-    &[("forker", forker), ("parent", parent), ("pre_fork", pre_fork)];
+pub(crate) const ROLES: kit::child::Roles = &[
+    ("forker", forker),
+    ("parent", parent),
+    ("pre_fork", pre_fork),
+    ("reopener", reopener),
+    ("outlived", outlived),
+];
 
 fn c8_a_forked_child_is_refused_everything_and_can_begin_anew(store: &Store) {
     let mut forker = Child::start("forker", &[&store.url(), "begin anew"]);
@@ -196,6 +203,96 @@ fn c8_the_parent_loses_nothing_by_forking(store: &Store) {
     assert_eq!(parent.line(LIMIT), "lost nothing");
     assert!(parent.wait(LIMIT).success());
     assert!(holder(&store.client(), "n").is_none());
+}
+
+/// What a child can do with a client that reopens, and a lock of it that its parent holds.
+fn go_on(client: &Client, lock: &Lock, own: &str) {
+    assert!(lock.try_acquire().unwrap().is_none(), "an ancestor has it");
+    let events = client.events().unwrap();
+    let lease = client.lock(own).ttl(ms(300)).acquire().unwrap();
+    eventually(LIMIT, || client.counters().renewed > 0);
+    lease.release().unwrap();
+    client.lock("busy").acquire().unwrap().release().unwrap();
+    assert_eq!(events.try_next().unwrap(), None);
+}
+
+/// Forks while its threads are busy with a client that reopens.
+fn reopener(args: &[String]) {
+    let Inherited { client, lock, lease, events, .. } = inherit(&args[0]);
+    client.reopen_after_fork();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                client.lock("busy").acquire().unwrap().release().unwrap();
+            }
+        });
+        for _ in 0..10 {
+            let well = in_a_fork(|| {
+                assert_eq!(client.counters(), leasehold::Counters::default());
+                assert_eq!(kind(events.try_next()), ErrorKind::Forked);
+                assert_eq!(kind(lease.extend()), ErrorKind::Forked);
+                go_on(&client, &lock, "child");
+                let mine = client.lock("mine").acquire().unwrap();
+                assert!(in_a_fork(|| {
+                    assert_eq!(kind(mine.extend()), ErrorKind::Forked);
+                    go_on(&client, &client.lock("mine"), "grandchild");
+                    client.close().unwrap();
+                    assert_eq!(kind(lock.try_acquire()), ErrorKind::Closed);
+                }));
+                mine.release().unwrap();
+            });
+            assert!(well && lease.is_valid());
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    client.close().unwrap();
+    assert!(in_a_fork(|| assert_eq!(kind(lock.try_acquire()), ErrorKind::Closed)));
+    child::say("all went well");
+}
+
+fn c8_children_go_on_with_a_client_that_reopens(store: &Store) {
+    let mut reopener = Child::start("reopener", &[&store.url()]);
+    assert_eq!(reopener.line(LIMIT * 2), "all went well");
+    assert!(reopener.wait(LIMIT).success());
+}
+
+/// Its child holds on until somebody has the lock "stop".
+fn outlived(args: &[String]) {
+    let client = open(&args[0]);
+    client.reopen_after_fork();
+    let (lock, stop) = (client.lock("n").ttl(ms(1000)), client.lock("stop"));
+    lock.acquire().unwrap().release().unwrap();
+    // SAFETY: as for `in_a_fork`.
+    #[allow(unsafe_code)]
+    if let ForkResult::Child = unsafe { fork() }.unwrap() {
+        nix::unistd::alarm::set(60);
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let lease = lock.acquire().unwrap();
+            child::say("held");
+            eventually(LIMIT, || stop.inspect().unwrap().holder.is_some());
+            lease.release().unwrap();
+        }));
+        // SAFETY: as for `in_a_fork`.
+        unsafe { nix::libc::_exit(i32::from(done.is_err())) }
+    }
+    child::hear();
+    client.close().unwrap();
+}
+
+fn c8_a_child_that_reopened_outlives_its_parent(store: &Store) {
+    let mut parent = Child::start("outlived", &[&store.url()]);
+    assert_eq!(parent.line(LIMIT), "held");
+    parent.tell("go");
+    assert!(parent.wait(LIMIT).success());
+    let client = store.client();
+    let fence = holder(&client, "n").unwrap().fence;
+    let ends = std::time::Instant::now() + ms(1500);
+    eventually(LIMIT, || std::time::Instant::now() > ends);
+    assert_eq!(holder(&client, "n").unwrap().fence, fence, "it is renewed, for longer than a ttl");
+    let _stop = client.lock("stop").acquire().unwrap();
+    let lease = client.lock("n").acquire_timeout(LIMIT).unwrap();
+    assert!(Some(lease.fence()) > fence);
 }
 
 #[test]

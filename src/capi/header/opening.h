@@ -61,9 +61,9 @@
  * functions are for. The library's own threads take no signals.
  *
  * Fork. A forked child owns nothing of its parent's: every call with a handle of the parent's says
- * LEASEHOLD_ERR_FORKED, and freeing one does nothing. It opens a client of its own. (On SQLite it
- * cannot: where the parent has ever opened a file, its children open none before an exec. A daemon
- * opens its client after it has forked.)
+ * LEASEHOLD_ERR_FORKED, and freeing one does nothing. After leasehold_client_reopen_after_fork(), a
+ * child may use that client and its locks. Else it opens a client of its own; on SQLite it cannot,
+ * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
  * all handles are freed, it has no thread or descriptor left (one of Redis' threads may take a

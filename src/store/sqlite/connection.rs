@@ -13,6 +13,7 @@ use rusqlite::config::DbConfig;
 use super::files::{Files, about};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::fork::steady;
 use crate::store::Failure;
 use crate::sync::{Turnstile, TurnstileGuard};
 
@@ -93,6 +94,7 @@ impl Connection {
             Ok((connection, sent))
         });
         let (connection, sent) = begun.map_err(Failure::not_done)?;
+        let _steady = steady();
         let _undo = Undo(&connection);
         let path = &self.files.path;
         match work(&connection, sent) {
@@ -122,7 +124,10 @@ impl Connection {
         let path = &self.files.path;
         loop {
             let connection = self.inner.enter(deadline).ok_or_else(|| late(path))?;
-            match work(connection) {
+            let section = steady();
+            let worked = work(connection);
+            drop(section);
+            match worked {
                 Err(Cause::Sqlite(error)) if is_busy(&error) => pause(deadline, path)?,
                 done => return done.map_err(|cause| cause.explain(path)),
             }

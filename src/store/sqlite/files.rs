@@ -23,6 +23,11 @@ use crate::sync::Mutex;
 /// process: with two logs of one name, one after the other, it would take one for the other.
 static OPENED: Mutex<Vec<Weak<Files>>> = Mutex::new(Vec::new());
 
+/// In a forked child: what is open there is the parent's.
+pub(super) fn forget() {
+    OPENED.lock().clear();
+}
+
 /// Noted as open until this is dropped, which has to be after the connections.
 pub(super) struct Files {
     /// As it was given; a symbolic link in it may lead elsewhere by now.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::clock::{Deadline, Moment};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::fork::OneProcess;
+use crate::fork::{self, OneProcess, is_whole, steady};
 use crate::store::{
     Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
 };
@@ -31,7 +31,8 @@ use requests::{Found, Tables, Waiter};
 
 /// SQLite knows by itself which locks of a file its process has, and asks the kernel only for
 /// others. In a forked child that knowledge is false for every file which the parent has open: the
-/// child would hold nothing, and once the parent is gone, work on a log that others have deleted.
+/// child would hold nothing, and once the parent is gone, work on a log that others have deleted. It
+/// is set aside where no thread of the parent was in the midst of SQLite.
 static USED_IN: OneProcess = OneProcess::new();
 
 /// Between two looks whether the file is still what it was.
@@ -54,11 +55,18 @@ pub(crate) struct SqliteStore {
 impl SqliteStore {
     pub(crate) fn open(path: &Path, config: &Config) -> Result<SqliteStore, Error> {
         if !USED_IN.is_this() {
-            return Err(Error::new(
-                ErrorKind::Storage,
-                "this process was forked from one that had opened an SQLite file, and would share \
-                 locks that it does not have; open it in the children only, or exec in between",
-            ));
+            let _steady = steady();
+            if !is_whole() || !fork::sqlite::begin_anew() {
+                return Err(Error::new(
+                    ErrorKind::Storage,
+                    "this process was forked from one that had opened an SQLite file, and would \
+                     share locks that it does not have; open clients in the children only (Celery: \
+                     worker_process_init, gunicorn: post_fork), or let the parent's reopen after a \
+                     fork",
+                ));
+            }
+            files::forget();
+            USED_IN.take_over();
         }
         let boot = open::boot()?;
         let name = std::path::absolute(path).map_err(|error| open::failed(path, &error))?;

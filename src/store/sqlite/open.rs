@@ -21,6 +21,7 @@ use super::files::{Files, about};
 use super::mount::{mount_of, shared_type};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
+use crate::fork::{Steady, steady};
 
 /// "lhld"
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
@@ -35,10 +36,13 @@ pub(super) struct Opened {
     pub(super) quick: Connection,
     /// Behind the connections, so that they are closed before it goes.
     pub(super) files: Arc<Files>,
+    /// In which they are closed.
+    section: Option<Steady>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        self.section = Some(steady());
         if self.files.are_there() {
             self.durable.let_close_copy();
             self.quick.let_close_copy();
@@ -55,7 +59,10 @@ pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Op
         if !make && is_gone(name) {
             return Err(unusable(name, "was deleted"));
         }
-        match attempt(name) {
+        let section = steady();
+        let attempted = attempt(name);
+        drop(section);
+        match attempted {
             Ok(Some(opened)) => return Ok(opened),
             Ok(None) => {}
             Err(Cause::Sqlite(error)) if is_busy(&error) => {}
@@ -107,7 +114,7 @@ fn attempt(name: &Path) -> Result<Option<Arc<Opened>>, Cause> {
     probe(&quick)?;
     let Some(files) = Files::note(name, path, &found) else { return Ok(None) };
     let [durable, quick] = [durable, quick].map(|connection| Connection::new(connection, &files));
-    let opened = Opened { durable, quick, files };
+    let opened = Opened { durable, quick, files, section: None };
     Ok((!Files::any_lost(path, &found)).then(|| Arc::new(opened)))
 }
 

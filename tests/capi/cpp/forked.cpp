@@ -1,4 +1,4 @@
-// A forked child owns nothing of its parent's.
+// A forked child goes on with its parent's clients, locks and mutexes, and owns none of its leases.
 
 #include "check.hpp"
 
@@ -42,7 +42,10 @@ template <class Body> static void in_a_child(Body body) {
 }
 
 TEST_ON_BOTH(forked_child_is_told) {
-    leasehold::client client{url};
+    const std::string url_of_this{url};
+    leasehold_client *opened = nullptr;
+    CHECK(leasehold_client_open(url_of_this.data(), url_of_this.size(), &opened, nullptr) == 0);
+    auto client = leasehold::client::adopt(opened);
     auto lock = client.lock(unused_name());
     auto events = client.events();
     auto lease = lock.acquire();
@@ -64,18 +67,42 @@ TEST_ON_BOTH(forked_child_is_told) {
     CHECK(lease->release() == leasehold::outcome::done);
 }
 
+TEST_ON_BOTH(forked_child_goes_on_with_clients_and_locks) {
+    leasehold::client client{url};
+    auto lock = client.lock(unused_name()).wait(0s);
+    auto mine = client.lock(unused_name());
+    auto events = client.events();
+    auto lease = lock.acquire();
+    in_a_child([&] {
+        THROWS(LEASEHOLD_ERR_FORKED, lease->extend());
+        THROWS(LEASEHOLD_ERR_FORKED, events.try_next());
+        CHECK(!lock.acquire());
+        auto own = mine.ttl(500ms).acquire();
+        CHECK(client.lock(lock.name()).inspect().held);
+        CHECK(!client.events().try_next());
+        EQUAL(client.counters().granted, 1u);
+        CHECK(own->release() == leasehold::outcome::done);
+        const leasehold::client gone = std::move(client);
+    });
+    CHECK(lease->release() == leasehold::outcome::done);
+}
+
 TEST_ON_BOTH(forked_child_does_not_hold_its_parents_mutex) {
     const leasehold::client client{url};
     auto mutex = std::make_unique<leasehold::mutex>(client, unused_name());
     std::unique_lock held{*mutex};
+    leasehold::mutex other{client, unused_name()};
     in_a_child([&] {
         EQUAL(mutex->fence(), 0u);
         CHECK(!mutex->is_valid());
-        THROWS(LEASEHOLD_ERR_FORKED, mutex->lock());
-        THROWS(LEASEHOLD_ERR_FORKED, mutex->try_lock_for(-1s));
+        CHECK(!mutex->try_lock_for(-1s));
         THROWS(LEASEHOLD_ERR_FORKED, mutex->release());
         held.unlock();
         EQUAL(mutex->unlock_error().value().status(), LEASEHOLD_ERR_FORKED);
+        CHECK(other.try_lock());
+        CHECK(other.is_valid());
+        other.unlock();
+        CHECK(!other.unlock_error());
         mutex.reset();
     });
     CHECK(mutex->is_valid());

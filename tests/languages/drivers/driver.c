@@ -215,7 +215,9 @@ static leasehold_status do_it(char **word, int words, char *answer)
 
     strcpy(answer, "ok");
     if (is(word, words, "open", 1))
-        return leasehold_client_open(strcpy(url, word[1]), LEASEHOLD_NUL, &client, NULL);
+        return (status = leasehold_client_open(strcpy(url, word[1]), LEASEHOLD_NUL, &client, NULL)) < 0
+                   ? status
+                   : leasehold_client_reopen_after_fork(client, NULL);
     if (strcmp(word[0], "lock") == 0)
         return make_lock(word, words);
     if (is(word, words, "try", 2)) {

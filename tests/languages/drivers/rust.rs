@@ -84,6 +84,7 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
     match words {
         ["open", url] => {
             let client = Client::open(url)?;
+            client.reopen_after_fork();
             let mut things = things.lock().unwrap();
             (things.client, things.url) = (Some(client), (*url).to_owned());
             ok()

@@ -1,7 +1,8 @@
 """A prefork worker, as Celery has them: a task that was queued twice runs once at a time.
 
-The master opens no client: each worker opens its own after the fork. Here the queue is a pipe, and
-the tasks recount the stock of one article, which two workers must not do at once.
+The master opens the client, as a module that is imported before the fork does: each worker goes on
+with it. Here the queue is a pipe, and the tasks recount the stock of one article, which two workers
+must not do at once.
 
 `python examples/python/prefork_worker.py`
 """
@@ -30,11 +31,10 @@ def recount(client: leasehold.Client, sku: int, shelf: Path) -> None:
             print(os.getpid(), lease.fence, file=file)
 
 
-def worker(queue: int, shelf: Path, url: str) -> int:
+def worker(queue: int, shelf: Path, client: leasehold.Client) -> int:
     """What a worker process does until the queue is empty."""
-    with leasehold.connect(url) as client:
-        while task := os.read(queue, 1):
-            recount(client, task[0], shelf)
+    while task := os.read(queue, 1):
+        recount(client, task[0], shelf)
     return 0
 
 
@@ -43,6 +43,7 @@ def main() -> None:
         shelf = Path(folder)
         # A file of its own, so that it runs anywhere; usually LEASEHOLD_URL names a server.
         url = os.environ.get("LEASEHOLD_URL") or f"sqlite:{folder}/locks.db"
+        client = leasehold.connect(url)
         queue, feed = os.pipe()
         workers: List[int] = []
         for _ in range(WORKERS):
@@ -51,7 +52,7 @@ def main() -> None:
                 os.close(feed)
                 code = 1
                 try:
-                    code = worker(queue, shelf, url)
+                    code = worker(queue, shelf, client)
                 finally:
                     os._exit(code)
             workers.append(child)

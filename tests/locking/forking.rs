@@ -291,7 +291,7 @@ fn c8_a_child_that_reopened_outlives_its_parent(store: &Store) {
     eventually(LIMIT, || std::time::Instant::now() > ends);
     assert_eq!(holder(&client, "n").unwrap().fence, fence, "it is renewed, for longer than a ttl");
     let _stop = client.lock("stop").acquire().unwrap();
-    let lease = client.lock("n").acquire_timeout(LIMIT).unwrap();
+    let lease = client.lock("n").acquire_within(LIMIT).unwrap();
     assert!(Some(lease.fence()) > fence);
 }
 

@@ -78,7 +78,7 @@ def theirs(server: Server) -> Iterator["redis.Redis"]:
     made.close()
 
 
-Until = Callable[[Callable[[], Any]], Any]
+Until = Callable[..., Any]
 
 
 @pytest.fixture

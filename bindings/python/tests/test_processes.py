@@ -44,34 +44,65 @@ def in_child(check: Callable[[], None]) -> int:
     raise AssertionError("the child hangs")
 
 
-def test_a_child_owns_nothing_and_can_open_its_own(server: Server, name: str) -> None:
-    client = leasehold.connect(server.url)
-    lock = client.lock(name)
+def test_a_child_goes_on_with_client_and_locks_and_owns_no_lease(url: str, name: str) -> None:
+    client = leasehold.connect(url)
+    lock, mine = client.lock(name, wait=0.15), client.lock(name + ":child")
     events = client.events()
-    lock.on_lost(print)
     with lock as lease:
 
         def child() -> None:
             assert not lease.valid and lease.remaining == 0 and events.fileno() == -1
             calls: List[Callable[[], Any]]
-            calls = [client.ping, lock.acquire, lock.try_acquire, lease.extend, lease.release]
-            calls += [client.close, client.events, lambda: lock.on_lost(print)]
-            for call in calls:
+            for call in [lease.extend, lease.release, events.try_next]:
                 with pytest.raises(leasehold.Forked):
                     call()
-            with pytest.raises(leasehold.Forked):
+            assert client.counters().granted == 0
+            client.ping()
+            assert lock.try_acquire() is None and lock.inspect().held
+            with pytest.raises(leasehold.Timeout):
                 lock.__enter__()  # The parent's thread holds it; this one does not.
-            with leasehold.connect(server.url) as mine:
-                assert mine.lock(name).try_acquire() is None
-                with mine.lock(name + ":child"):
-                    pass
-                with pytest.raises(leasehold.Timeout):
-                    mine.lock(name).acquire_within(0.15)
+            with mine as own:
+                assert own.valid
+                with pytest.raises(leasehold.WouldDeadlock):
+                    mine.__enter__()
+                # A child of the child, too.
+                assert in_child(lambda: leave(mine)) == 0
+            assert client.events().try_next() is None
+            with leasehold.connect(url) as another:
+                assert another.lock(name).try_acquire() is None
+            client.close()
+            with pytest.raises(leasehold.Closed):
+                mine.acquire()
 
-        assert in_child(child) == 0
+        for _ in range(3):
+            assert in_child(child) == 0
         assert lease.valid
     assert not lock.inspect().held
     client.close()
+
+
+def leave(lock: leasehold.Lock) -> None:
+    """In a child that was forked in a block."""
+    with pytest.raises(leasehold.Timeout):
+        lock.acquire_within(0)
+    with pytest.raises(leasehold.Forked):
+        lock.__exit__(None, None, None)
+
+
+def test_a_child_is_told_of_its_losses(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
+    """By the callback that was registered before the fork."""
+    lock, told = redis_client.lock(name, ttl=1), threading.Event()
+    lock.on_lost(lambda event: told.set())
+
+    def child() -> None:
+        lease = lock.acquire()
+        assert server.call("DEL", name) == b":1\r\n"
+        assert told.wait(20) and not lease.valid
+
+    assert in_child(child) == 0
+    assert not told.is_set()
 
 
 def test_the_end_of_a_with_block_in_a_child(server: Server, name: str) -> None:
@@ -91,8 +122,8 @@ def test_the_end_of_a_with_block_in_a_child(server: Server, name: str) -> None:
     client.close()
 
 
-def test_a_child_forked_while_other_threads_use_the_client(server: Server, name: str) -> None:
-    client = leasehold.connect(server.url)
+def test_a_child_forked_while_other_threads_use_the_client(url: str, name: str) -> None:
+    client = leasehold.connect(url)
     over = threading.Event()
 
     def work(number: int) -> None:
@@ -107,9 +138,7 @@ def test_a_child_forked_while_other_threads_use_the_client(server: Server, name:
     try:
 
         def child() -> None:
-            with pytest.raises(leasehold.Forked):
-                client.lock(name).acquire()
-            with leasehold.connect(server.url) as mine, mine.lock(name + ":children", wait=20):
+            with client.lock(name + ":0", wait=60):  # In line behind the parent's threads.
                 pass
 
         for _ in range(20):
@@ -125,27 +154,26 @@ COUNT = """
     import multiprocessing, sys
     import leasehold
 
-    def count_up(url, name, path, times):
-        with leasehold.connect(url) as client:
-            lock = client.lock(name, wait=60)
-            for _ in range(times):
-                with lock:
-                    with open(path) as file:
-                        number = int(file.read())
-                    with open(path, "w") as file:
-                        file.write(str(number + 1))
+    _, url, name, path, method = sys.argv
+    lock = leasehold.connect(url).lock(name, wait=60)
+
+    def count_up(times):
+        for _ in range(times):
+            with lock:
+                with open(path) as file:
+                    number = int(file.read())
+                with open(path, "w") as file:
+                    file.write(str(number + 1))
 
     if __name__ == "__main__":
-        _, url, name, path, method = sys.argv
-        if url.startswith("redis"):
-            # Having an SQLite file open, a process could not fork children that open it too.
-            leasehold.connect(url).lock(name + ":parent").acquire()
         context = multiprocessing.get_context(method)
         children = [
-            context.Process(target=count_up, args=(url, name, path, 25)) for _ in range(4)
+            context.Process(target=count_up, args=(25,)) for _ in range(4)
         ]
+        count_up(10)
         for child in children:
             child.start()
+        count_up(15)
         for child in children:
             child.join()
         print([child.exitcode for child in children])
@@ -161,37 +189,7 @@ def test_multiprocessing(url: str, name: str, method: str, tmp_path: Path) -> No
     command = [sys.executable, "-W", "ignore", str(program), url, name, str(number), method]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (result.stdout, result.stderr) == ("[0, 0, 0, 0]\n", "")
-    assert number.read_text() == "100"
-
-
-def test_a_prefork_server(run: Run, server: Server, name: str) -> None:
-    """The master opens nothing; each worker opens its own client after the fork."""
-    result = run(
-        """
-        import os, sys
-        import leasehold
-        _, url, name = sys.argv
-
-        def worker():
-            client = leasehold.connect(url)
-            done = 0
-            for _ in range(50):
-                with client.lock(name, wait=30):
-                    done += 1
-            os._exit(0 if done == 50 else 1)
-
-        children = []
-        for _ in range(4):
-            child = os.fork()
-            if child == 0:
-                worker()
-            children.append(child)
-        print([os.waitpid(child, 0)[1] for child in children])
-        """,
-        server.url,
-        name,
-    )
-    assert result.stdout == "[0, 0, 0, 0]\n" and result.stderr == ""
+    assert number.read_text() == "125"
 
 
 def test_threads_exclude_each_other(client: leasehold.Client, name: str) -> None:

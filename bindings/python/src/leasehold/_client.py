@@ -45,8 +45,9 @@ class Counters(NamedTuple):
 class Client:
     """An open store; from `connect()`. Open one for a process and share it between threads.
 
-    It does not survive a fork: a forked child opens one of its own, and gets `Forked` from
-    whatever it inherited.
+    It may be open before a fork, as Celery, ``gunicorn --preload`` and `multiprocessing` fork: it and
+    its locks work in the children too, each of which opens the store anew when it first needs it.
+    Leases stay the parent's, and say `Forked` in a child.
 
     >>> client = leasehold.connect()
     >>> with client.lock("orders:42", ttl=10, wait=5) as lease:
@@ -55,10 +56,10 @@ class Client:
     >>> client.close()
     """
 
-    __slots__ = ("_handle", "_locks", "_watcher", "_forked", "__weakref__")
+    __slots__ = ("_handle", "_locks", "_watcher", "_unwatched", "__weakref__")
 
     # Here, since what was never made has no end.
-    def __new__(cls, handle: Optional[c_void_p] = None) -> "Client":
+    def __new__(cls, handle: object = None, *_: object, **__: object) -> "Client":
         if not isinstance(handle, c_void_p):
             raise TypeError("a client comes from leasehold.connect(url)")
         return super().__new__(cls)
@@ -68,7 +69,8 @@ class Client:
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.
         self._locks: Dict[Tuple[object, ...], LockHandle] = {}
-        self._forked = False
+        # In a child of a fork: nobody calls the callbacks yet.
+        self._unwatched = False
         # Weakly, or its thread would keep the client open for ever.
         myself = weakref.ref(self)
         self._watcher = Watcher(lambda: _subscribe(myself()))
@@ -191,6 +193,10 @@ class Client:
             raise failure(status, error)
         return count.value
 
+    def _watch_again(self) -> None:
+        self._unwatched = False
+        self._watcher.watch_again()
+
     @property
     def store(self) -> str:
         """The store as people may see it, without user and password."""
@@ -312,6 +318,7 @@ def connect(
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:
         raise failure(status, error)
+    _check(_abi.client_reopen_after_fork(handle, None))
     return Client(handle)
 
 
@@ -356,12 +363,11 @@ _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """In a child: the C library knows by itself that what it inherited is not its own. What is
-    left for us is not to wait for threads that are not there."""
+    """In a child: the C library knows by itself what is the parent's, and opens clients anew. What
+    is left for us is not to count on threads that are not there."""
     _interrupts.forked()
     for client in list(_clients):
-        client._forked = True
-        client._watcher.forked()
+        client._unwatched = client._watcher.forked()
 
 
 os.register_at_fork(after_in_child=_forked)

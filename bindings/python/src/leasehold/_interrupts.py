@@ -73,7 +73,12 @@ NOTHING = _abi.INTERRUPT()
 main_thread = threading.main_thread().ident
 
 
+#: How many forks lie between the first process and this one.
+forks = 0
+
+
 def forked() -> None:
     """In a child, the thread that forked is the main one; `threading` has been told before us."""
-    global main_thread
+    global main_thread, forks
+    forks += 1
     main_thread = threading.main_thread().ident

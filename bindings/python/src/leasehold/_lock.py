@@ -58,6 +58,10 @@ class _Held(threading.local):
     an end that a Ctrl-C has skipped leaves a lease of which nobody knows, and the ttl frees it."""
 
     lease: Optional[Lease] = None
+    #: By how many forks this process came about when the block began.
+    forks = 0
+    #: That of the parent, in whose block this thread was forked.
+    inherited: Optional[Lease] = None
 
 
 class Lock:
@@ -131,6 +135,8 @@ class Lock:
     def _take(self) -> Lease:
         """The everyday way: waits for as long as the lock says. `_rooms.take()` and `begun()` stand
         in here once more, since each call of a function takes as long as what it does."""
+        if self._client._unwatched:
+            self._client._watch_again()
         home = _rooms.in_main if get_ident() == _interrupts.main_thread else _rooms.elsewhere
         try:
             room = home.pop()
@@ -174,6 +180,8 @@ class Lock:
         flag: Optional[Flag] = None,
     ) -> Optional[Lease]:
         """The other ways; None where the lock is busy."""
+        if self._client._unwatched:
+            self._client._watch_again()
         room = _rooms.take()
         try:
             if flag is not None:
@@ -253,14 +261,16 @@ class Lock:
         if not self._held:
             self._held.append(_Held())
         held = self._held[0]
-        # In a forked child, what the parent's thread held is nothing.
-        if held.lease is not None and not self._client._forked:
-            raise nested(self.name, "this thread")
+        if held.lease is not None:
+            if held.forks == _interrupts.forks:
+                raise nested(self.name, "this thread")
+            held.inherited, held.lease = held.lease, None
+        held.forks = _interrupts.forks
         try:
             lease = held.lease = self._take()
             return lease
         except BaseException:
-            left, held.lease = held.lease, None
+            left, held.lease, held.inherited = held.lease, held.inherited, None
             if left is not None:
                 left._end()
             raise
@@ -278,7 +288,7 @@ class Lock:
             if lease._rooms:
                 lease._give(_abi.DO_NOT_WAIT, kind is not None)
         finally:
-            self._held[0].lease = None
+            self._held[0].lease, self._held[0].inherited = self._held[0].inherited, None
             if lease._rooms:
                 lease._end()  # A Ctrl-C came before it was released.
 

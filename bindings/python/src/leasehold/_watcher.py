@@ -47,21 +47,31 @@ class Watcher:
     def add(self, name: str, callback: Callback) -> None:
         """From now on: what happened before is not told."""
         with self._mutex:
-            if self._thread is None:
-                events = self._subscribe()
-                self._thread = threading.Thread(
-                    target=_watch,
-                    args=(events, self._callbacks),
-                    name="leasehold-events",
-                    daemon=True,
-                )
-                self._thread.start()
+            self._start()
             self._callbacks.add(name, callback)
 
-    def forked(self) -> None:
-        """In a child, where the thread is missing, and the mutex may be held by one that is."""
+    def _start(self) -> None:
+        if self._thread is None:
+            events = self._subscribe()
+            self._thread = threading.Thread(
+                target=_watch,
+                args=(events, self._callbacks),
+                name="leasehold-events",
+                daemon=True,
+            )
+            self._thread.start()
+
+    def forked(self) -> bool:
+        """In a child, where the thread is missing, and the mutex may be held by one that is. Tells
+        whether there was one."""
         self._mutex = threading.Lock()
-        self._thread = None
+        was_there, self._thread = self._thread is not None, None
+        return was_there
+
+    def watch_again(self) -> None:
+        """In a child, before its first lease."""
+        with self._mutex:
+            self._start()
 
 
 def _watch(events: Events, callbacks: Callbacks) -> None:

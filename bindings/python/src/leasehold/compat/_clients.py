@@ -35,8 +35,7 @@ def client_of(given: Any) -> Client:
             f"there, use 'async with' and a lock of leasehold.connect()"
         )
     client = _by_source.get(source)
-    # redis-py connects anew in a forked child, and so do we.
-    if client is None or client._forked:
+    if client is None:
         client = _by_source[source] = connect(url_of(source))
     return client
 

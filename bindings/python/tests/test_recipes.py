@@ -1,0 +1,205 @@
+"""The recipes of docs/recipes.md, run by the servers that they are for: Celery's prefork pool,
+gunicorn with --preload, and Django's development server. Each has one client, opened and used
+before the fork."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Dict, Iterator, List
+
+import pytest
+from conftest import Until
+from server import Server
+
+RECIPES = Path(__file__).resolve().parents[3] / "docs/recipes.md"
+
+#: What the recipes take as given.
+PROJECT = {
+    "shop/__init__.py": "from shop.celery import app",
+    "shop/settings.py": """
+        SECRET_KEY, DEBUG, ALLOWED_HOSTS = "none", True, ["*"]
+        INSTALLED_APPS, ROOT_URLCONF, USE_TZ = ["shop"], "shop.urls", True
+    """,
+    "shop/urls.py": """
+        from django.urls import path
+        from shop.views import charge
+        urlpatterns = [path("charge", charge)]
+    """,
+    "shop/wsgi.py": """
+        import os
+        from django.core.wsgi import get_wsgi_application
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+        application = get_wsgi_application()
+        import shop.urls
+    """,
+    "shop/celery.py": """
+        import os
+        from celery import Celery
+        app = Celery("shop", broker="filesystem://", include=["shop.tasks"])
+        box = {"data_folder_in": "queue", "data_folder_out": "queue"}
+        app.conf.broker_transport_options = {**box, "polling_interval": 0.05}
+    """,
+    "shop/stock.py": """
+        import os, time
+        from pathlib import Path
+        from shop.locks import client
+        with client.lock("at the start"):
+            started_in = os.getpid()
+
+        def note(what, fence):
+            marker = Path(what + ".in-progress")
+            marker.touch(exist_ok=False)  # fails if another process is at it
+            time.sleep(0.05)
+            marker.unlink()
+            with open(what, "a") as file:
+                print(fence, os.getpid(), started_in, file=file)
+
+        def recount(sku, fence): note(f"recount-{sku}", fence)
+        def nightly(fence): note("nightly", fence)
+        def charge(key, fence): note("charge", fence)
+    """,
+    "manage.py": """
+        import os, sys
+        from django.core.management import execute_from_command_line
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+        execute_from_command_line(sys.argv)
+    """,
+    "shop/management/__init__.py": "",
+    "shop/management/commands/__init__.py": "",
+    "queue/.keep": "",
+}
+
+
+def recipes() -> Dict[str, str]:
+    """The programs of the page, by their files."""
+    blocks = re.findall(r"^```python\n# (\S+)\n(.*?)^```", RECIPES.read_text(), flags=re.S | re.M)
+    return dict(blocks)
+
+
+class Project:
+    """A folder with the recipes in it."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "LEASEHOLD_URL": url, "PYTHONUNBUFFERED": "1"}
+        for path, text in {**PROJECT, **recipes()}.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(re.sub(r"^        ", "", text, flags=re.M) if path in PROJECT else text)
+        self._programs: List["subprocess.Popen[str]"] = []
+
+    def start(self, *command: str) -> "subprocess.Popen[str]":
+        """Starts a program of this Python's, which writes into `log`."""
+        with open(self.folder / "log", "a") as log:
+            program = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._programs.append(program)
+        return program
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def lines(self, what: str) -> List[List[int]]:
+        """Of each time that it was done: fence, process, and the one that imported the project."""
+        path = self.folder / what
+        if not path.exists():
+            return []
+        return [[int(word) for word in line.split()] for line in path.read_text().splitlines()]
+
+    def stop(self) -> None:
+        for program in self._programs:
+            try:
+                os.killpg(program.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            program.wait()
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def project(
+    request: pytest.FixtureRequest, own_server: Server, tmp_path: Path
+) -> Iterator[Project]:
+    """The store is its own, since the names of the locks are those of the page."""
+    store = own_server.url if request.param == "redis" else f"sqlite://{tmp_path}/locks.db"
+    made = Project(tmp_path, store + "?io_timeout=10s")
+    yield made
+    made.stop()
+
+
+def charge(address: str, key: str) -> int:
+    """The status of the answer; 0 while nobody answers."""
+    request = urllib.request.Request(address + "/charge", headers={"Idempotency-Key": key})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def reject_duplicates(address: str) -> None:
+    """However many of them come at once."""
+    with ThreadPoolExecutor(6) as pool:
+        statuses = list(pool.map(lambda _: charge(address, "one order"), range(6)))
+    assert sorted(statuses) == [200] + [409] * 5
+    assert charge(address, "one order") == 409
+
+
+def test_a_celery_task_runs_on_one_worker_at_a_time(project: Project, until: Until) -> None:
+    project.start("-m", "celery", "-A", "shop", "worker", "--concurrency", "3")
+    for _ in range(2):  # Two programs may queue it.
+        project.start("-c", "from shop.tasks import recount; [recount.delay(17) for _ in range(3)]")
+    until(lambda: len(project.lines("recount-17")) == 6, 120)
+    done = project.lines("recount-17")
+    fences = [fence for fence, _, _ in done]
+    assert fences == sorted(set(fences)), project.log()
+    # All of them in children of one parent, which had used the client.
+    assert len({parent for _, _, parent in done}) == 1
+    assert all(child != parent for _, child, parent in done)
+
+
+def test_gunicorn_with_preload_rejects_duplicates(project: Project, until: Until) -> None:
+    options = ["--preload", "--workers", "2", "--bind", "127.0.0.1:0"]
+    project.start("-m", "gunicorn", *options, "shop.wsgi")
+    address = until(lambda: re.search(r"http://127\.0\.0\.1:[1-9]\d*", project.log()), 120).group()
+    until(lambda: charge(address, "the first") != 0, 120)
+    reject_duplicates(address)
+    orders = iter(range(10_000))
+
+    def both_workers() -> bool:
+        assert charge(address, f"order {next(orders)}") == 200, project.log()
+        return len({child for _, child, _ in project.lines("charge")}) == 2
+
+    until(both_workers, 120)
+    assert all(child != parent for _, child, parent in project.lines("charge"))
+
+
+def test_the_development_server_rejects_duplicates(project: Project, until: Until) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    project.start("manage.py", "runserver", f"127.0.0.1:{port}")
+    address = f"http://127.0.0.1:{port}"
+    until(lambda: charge(address, "the first") != 0, 120)
+    reject_duplicates(address)
+
+
+def test_a_management_command_runs_on_one_node(project: Project) -> None:
+    for program in [project.start("manage.py", "nightly") for _ in range(3)]:
+        assert program.wait(120) == 0, project.log()
+    assert len(project.lines("nightly")) == 1
+    assert project.log().count("it runs on another node, or ran within the hour") == 2

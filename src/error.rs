@@ -92,7 +92,7 @@ kinds! {
         c"choose another name or prefix, or remove the key";
     /// The server is a replica or read-only.
     ReadOnly c"read_only" stop c"the store is read-only"
-        c"connect to the master, or make the file writable";
+        c"give a store that can be written to";
     /// The server has no memory left for a new lock.
     OutOfMemory c"out_of_memory" retry c"the store is out of memory"
         c"raise maxmemory; leases that are held can still be extended and released";

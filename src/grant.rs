@@ -5,7 +5,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::config::drift;
+use crate::config::{drift, spoken};
 use crate::events::LossReason;
 use crate::store::{Identity, Owed, Reach, millis};
 use crate::sync::Mutex;
@@ -270,6 +270,13 @@ impl Grant {
 
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().phase == Phase::Over
+    }
+
+    /// Why it is over by now, where nothing else has ended it.
+    pub(crate) fn why_over(&self, now: Moment) -> Option<String> {
+        let state = self.state.lock();
+        let most = self.terms.max_hold.filter(|_| state.last && now >= state.lost_at())?;
+        Some(format!("max_hold of {} was reached", spoken(most)))
     }
 
     /// The ttl to ask for now, which never reaches beyond `max_hold`.

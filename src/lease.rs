@@ -143,7 +143,7 @@ impl Lease {
         let core = self.keeper.core_even_closed()?;
         let now = Moment::now();
         let deadline = Deadline::at(now.plus(core.config.io_timeout));
-        let over = || Err(Error::new(ErrorKind::Lost, OVER));
+        let over = || Err(self.lost_before(OVER));
         let turn = self.end_turn(core, now);
         let given = turn.map_or_else(over, |turn| self.give(core, turn, deadline, true));
         self.named(given).map_err(|error| {
@@ -170,7 +170,7 @@ impl Lease {
         let claimed = if self.grant.is_unclaimed() { self.extend() } else { Ok(()) };
         let ended = self.end_taken(core);
         claimed?;
-        self.named(if ended == Ended::Before { Err(over(core)) } else { Ok(()) })
+        self.named(if ended == Ended::Before { Err(self.over(core)) } else { Ok(()) })
     }
 
     /// Leaves the lock taken without asking anybody: a claim that is not made yet is the keeper's.
@@ -214,7 +214,7 @@ impl Lease {
         let all = handed_on.map_or(vec![stored], |all| all.map(|owed| owed.identity).into());
         let requests: Vec<_> = all.iter().map(|identity| identity.extend(ttl, reach)).collect();
         if self.end_taken(core) == Ended::Before {
-            return Err(over(core));
+            return Err(self.over(core));
         }
         let deadline = Deadline::after(core.config.io_timeout);
         let left = until_answered(core, deadline, |_| {
@@ -358,10 +358,20 @@ impl Lease {
 
     fn lost(&self, core: &Core, reason: LossReason) -> Error {
         if self.end(core, Moment::now()) == Ended::Before {
-            return over(core);
+            return self.over(core);
         }
         core.tell_lost(&self.grant, reason);
         Error::bare(ErrorKind::Lost)
+    }
+
+    /// Why nothing can be done with a lease that was over before.
+    fn over(&self, core: &Core) -> Error {
+        if core.room.is_closed() { Error::bare(ErrorKind::Closed) } else { self.lost_before("") }
+    }
+
+    fn lost_before(&self, otherwise: &str) -> Error {
+        let why = self.grant.why_over(Moment::now());
+        Error::new(ErrorKind::Lost, why.unwrap_or_else(|| otherwise.to_owned()))
     }
 }
 
@@ -374,11 +384,6 @@ fn best(core: &Core, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -
     };
     let outcomes = core.run(lane, requests, deadline).into_iter();
     outcomes.min_by_key(rank).unwrap_or_else(no_reply)
-}
-
-/// Why nothing can be done with a lease that was over before.
-fn over(core: &Core) -> Error {
-    Error::bare(if core.room.is_closed() { ErrorKind::Closed } else { ErrorKind::Lost })
 }
 
 /// What it means that a request was not answered.

@@ -173,7 +173,7 @@ impl Core {
     /// Says that a release, which nobody waited for, came too late or may not have come at all.
     pub(crate) fn tell_late(&self, identity: &Identity) {
         self.metrics.released_late.add_one();
-        self.tell(identity, EventKind::ReleasedLate);
+        self.tell(identity, EventKind::ReleasedLate, "");
     }
 
     /// Leaves a give to the keeper, or, when that has ended with its client, to this thread: waiters
@@ -222,7 +222,8 @@ impl Core {
             // A claim that was carried out and never answered would keep it for a ttl.
             self.owe(grant.owed(now));
         }
-        self.tell(&grant.identity, EventKind::Lost(reason));
+        let why = grant.why_over(now).unwrap_or_default();
+        self.tell(&grant.identity, EventKind::Lost(reason), &why);
     }
 
     /// The store said that the grant's token does not have the lock. If the turn was released
@@ -241,10 +242,11 @@ impl Core {
     }
 
     /// Raised first: the program's logger may panic.
-    pub(super) fn tell(&self, identity: &Identity, kind: EventKind) {
+    pub(super) fn tell(&self, identity: &Identity, kind: EventKind, why: &str) {
         self.raise(identity, kind);
         let Identity { name, fence, .. } = identity;
-        log::warn!("{kind:?}: lease {fence} on '{}'", name.escape_ascii());
+        let why = if why.is_empty() { String::new() } else { format!(", {why}") };
+        log::warn!("{kind:?}: lease {fence} on '{}'{why}", name.escape_ascii());
     }
 
     pub(super) fn raise(&self, identity: &Identity, kind: EventKind) {

@@ -137,7 +137,7 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
                 continue;
             }
             Step::Lose(reason) => core.tell_lost(&grant, reason),
-            Step::Warn => core.tell(&grant.identity, EventKind::AtRisk),
+            Step::Warn => core.tell(&grant.identity, EventKind::AtRisk, ""),
             Step::Rest => {}
         }
         rest.push(grant);

@@ -41,11 +41,17 @@ fn assert_refused(lock: &Lock, kind: ErrorKind) -> Error {
 fn c13_a_password_that_is_wrong_or_missing_is_refused_at_once() {
     let server = Server::builder().arg("--requirepass", "right").start();
     let port = server.port();
-    for credentials in ["", ":wrong@", "default:wrong@", "nobody:right@"] {
+    for (credentials, mend) in [
+        ("", "it wants a password: write redis://:password@host"),
+        (":wrong@", "the password is wrong, or the user is missing"),
+        ("default:wrong@", "the password is wrong"),
+        ("nobody:right@", "the user is missing"),
+    ] {
         let url = format!("redis://{credentials}127.0.0.1:{port}?{PATIENT}");
         let error = assert_refused(&lock(&url), ErrorKind::Auth);
         // C12
         assert!(!format!("{error} {error:?}").contains("wrong@"), "{error}");
+        assert!(error.detail().contains(mend), "{error}");
         let client = Client::open(&url).unwrap();
         let pinged = client.ping().unwrap_err();
         assert_eq!(pinged.kind(), ErrorKind::Auth);
@@ -55,7 +61,8 @@ fn c13_a_password_that_is_wrong_or_missing_is_refused_at_once() {
 
     let open = Server::start();
     let url = format!("redis://:needless@127.0.0.1:{}?{PATIENT}", open.port());
-    assert_refused(&lock(&url), ErrorKind::Auth);
+    let error = assert_refused(&lock(&url), ErrorKind::Auth);
+    assert!(error.detail().contains("leave the password out of the URL"), "{error}");
 }
 
 #[test]
@@ -124,7 +131,7 @@ fn c13_a_command_that_the_user_may_not_run_is_named_and_nothing_is_changed() {
         let said = error.to_string().to_lowercase();
         // 6.2 names the command without its subcommand.
         let name = command.split('|').next().unwrap();
-        assert!(said.contains(name), "{command}: {said}");
+        assert!(said.contains(&format!("acl setuser user +{name}")), "{command}: {said}");
     }
 }
 
@@ -189,7 +196,8 @@ fn c13_a_key_that_the_user_may_not_touch_is_refused_at_once() {
     let server = Server::start();
     server.cmd(&["ACL", "SETUSER", "clerk", "reset", "on", ">pw", "~other:*", "+@all"]);
     let url = format!("redis://clerk:pw@127.0.0.1:{}?{PATIENT}", server.port());
-    assert_refused(&lock(&url), ErrorKind::Permission);
+    let error = assert_refused(&lock(&url), ErrorKind::Permission);
+    assert!(error.detail().contains("ACL SETUSER USER ~NAME ~leasehold:{NAME}"), "{error}");
     assert_eq!(server.cmd(&["DBSIZE"]), Value::Int(0));
 }
 

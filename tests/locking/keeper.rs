@@ -64,7 +64,9 @@ fn c9_max_hold_ends_a_lease_after_a_warning(store: &Store) {
     assert!(!lease.is_valid());
     eventually_free(&client, "n");
     watch.assert_at_most(ms(900), ms(100));
-    assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Lost);
+    let error = lease.release().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(error.detail(), "'n', max_hold of 900 ms was reached");
     assert_eq!(events.try_next().unwrap(), None);
 }
 

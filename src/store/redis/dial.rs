@@ -5,7 +5,7 @@ mod resolver;
 use std::io;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{ServerError, Value};
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
 use self::resolver::Resolver;
@@ -141,13 +141,10 @@ impl Dialer {
         for asked in asked {
             match (asked, wire.receive(deadline)?) {
                 (Asked::Marker, said) => check_unguarded(&said)?,
-                (asked, Value::ServerError(error)) => {
-                    let error = fault::server(&error);
-                    return Err(match asked {
-                        Asked::Auth(password) => without(password, error),
-                        _ => error,
-                    });
+                (Asked::Auth(password), Value::ServerError(error)) => {
+                    return Err(without(password, &error));
                 }
+                (_, Value::ServerError(error)) => return Err(fault::server(&error)),
                 (Asked::Auth(_) | Asked::Database, _) => {}
                 (Asked::Role, role) => check_master(&role)?,
                 (Asked::Run, info) => wire.run = Some(read_run(&info)?),
@@ -195,11 +192,13 @@ fn read_run(info: &Value) -> Result<RunId, Error> {
 }
 
 /// A server that does not know AUTH repeats its arguments, perhaps cut short.
-fn without(password: &Secret, said: Error) -> Error {
-    if said.kind() == ErrorKind::Protocol || said.detail().contains(&password.0) {
-        return Error::new(said.kind(), "AUTH was refused, in words that may hold the password");
+fn without(password: &Secret, said: &ServerError) -> Error {
+    let error = fault::server(said);
+    let repeats = said.details().is_some_and(|text| text.contains(&password.0));
+    if repeats || error.kind() == ErrorKind::Protocol {
+        return Error::new(error.kind(), "AUTH was refused, in words that may hold the password");
     }
-    said
+    error
 }
 
 fn connect(

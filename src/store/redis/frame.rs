@@ -107,6 +107,10 @@ fn line(bytes: &[u8], looked: usize) -> Result<Option<&[u8]>, Error> {
     match bytes.first() {
         None => return Ok(None),
         Some(b'+' | b'-' | b':' | b'$' | b'*') => {}
+        Some(0x15) => {
+            // An alert: what a server sends that wants TLS and hears something else.
+            return Err(Error::new(ErrorKind::Tls, "the server speaks TLS: try rediss://"));
+        }
         Some(_) => return Err(unreadable(bytes)),
     }
     let end = bytes[looked..].windows(2).position(|pair| pair == b"\r\n");
@@ -215,6 +219,9 @@ mod tests {
             let error = length(bytes).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Protocol, "{}", bytes.escape_ascii());
         }
+        let alert = length(b"\x15\x03\x03\0\x02\x02\x0a").unwrap_err();
+        assert_eq!(alert.kind(), ErrorKind::Tls);
+        assert!(alert.detail().ends_with("try rediss://"), "{alert}");
         let deep = "*1\r\n".repeat(200_000) + ":1\r\n";
         assert_eq!(length(deep.as_bytes()).unwrap(), Some(deep.len()));
         assert_eq!(value(deep.as_bytes()).unwrap_err().kind(), ErrorKind::Protocol);

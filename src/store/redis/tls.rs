@@ -3,14 +3,15 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::fault;
 use super::wire::Socket;
-use crate::config::{Address, TlsConfig};
+use crate::config::{Address, TlsConfig, spoken};
 use crate::error::{Error, ErrorKind};
 
 /// Reads every file now: what is wrong with one is said when the client is opened.
@@ -63,21 +64,73 @@ pub(super) fn handshake(
     let mut connection =
         ClientConnection::new(Arc::clone(config), server(address)?).map_err(wrong)?;
     while connection.is_handshaking() {
-        connection.complete_io(socket).map_err(|error| refused(&error))?;
+        connection.complete_io(socket).map_err(|error| {
+            let refused = refused(&error);
+            Error::new(refused.kind(), format!("{address}: {}", refused.detail()))
+        })?;
     }
     Ok(connection)
 }
 
-/// rustls gives its own errors as invalid data; everything else is the network's.
+/// What went wrong in the handshake.
 fn refused(error: &io::Error) -> Error {
+    use io::ErrorKind::*;
     match error.kind() {
-        io::ErrorKind::InvalidData => Error::new(ErrorKind::Tls, error.to_string()),
+        InvalidData => explain(error),
         // A server without TLS, or one that does not like our certificate, just hangs up.
-        io::ErrorKind::UnexpectedEof => {
-            Error::new(ErrorKind::Tls, "the server hung up during the handshake")
-        }
+        UnexpectedEof | ConnectionReset => wrong(
+            "the server hung up during the TLS handshake; perhaps it does not speak TLS (try \
+             redis://), or wants a certificate (cert= and key=)",
+        ),
+        // A server without TLS waits for the end of a line, which need not be in what we say.
+        TimedOut => Error::new(
+            ErrorKind::NoAnswer,
+            "no answer to the TLS handshake; if the server does not speak TLS, try redis://",
+        ),
         _ => fault::io("the TLS handshake", error),
     }
+}
+
+/// What rustls found wrong, which it gives as invalid data.
+pub(super) fn explain(error: &io::Error) -> Error {
+    use rustls::{
+        AlertDescription,
+        CertificateError::*,
+        Error::{AlertReceived, InvalidCertificate, InvalidMessage},
+    };
+    let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let ago = |early: &UnixTime, late: &UnixTime| {
+        spoken(Duration::from_secs(late.as_secs().saturating_sub(early.as_secs())))
+    };
+    wrong(match found {
+        Some(InvalidMessage(_)) => "the server does not speak TLS: try redis://".to_owned(),
+        Some(InvalidCertificate(UnknownIssuer)) => {
+            "the server's certificate is by no authority that is trusted here: name in ca= the \
+             certificate of the authority that issued it, not the server's own"
+                .to_owned()
+        }
+        Some(InvalidCertificate(Other(_))) if error.to_string().contains("CaUsedAsEndEntity") => {
+            "the server shows a certificate that is for an authority (CA:TRUE): give it one that \
+             this authority has issued, or one with CA:FALSE"
+                .to_owned()
+        }
+        Some(InvalidCertificate(ExpiredContext { time, not_after })) => {
+            format!("the server's certificate expired {} ago: renew it", ago(not_after, time))
+        }
+        Some(InvalidCertificate(NotValidYetContext { time, not_before })) => format!(
+            "the server's certificate is valid in {} only: is the clock right?",
+            ago(time, not_before)
+        ),
+        Some(InvalidCertificate(NotValidForNameContext { expected, presented })) => format!(
+            "the server's certificate is not for {}, but for {}: write that host in the URL",
+            expected.to_str(),
+            presented.join(", ")
+        ),
+        Some(AlertReceived(AlertDescription::CertificateRequired)) => {
+            "the server wants a certificate: name one with cert= and key=".to_owned()
+        }
+        _ => error.to_string(),
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -25,6 +25,8 @@ pub(super) struct Wire {
     /// What has come and was not read yet, up to `filled`.
     inbox: Vec<u8>,
     filled: usize,
+    /// Something has come at all.
+    has_answered: bool,
     first: Progress,
     pub(super) server: ServerId,
     /// Where that was asked.
@@ -56,6 +58,7 @@ impl Wire {
             tls: None,
             inbox: vec![0; INBOX],
             filled: 0,
+            has_answered: false,
             first: Progress::default(),
             server,
             run: None,
@@ -201,15 +204,37 @@ impl Wire {
         match count {
             // A server may tell only after the handshake that it wants a certificate.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(Error::new(ErrorKind::Tls, error.to_string()))
+                #[cfg(feature = "tls")]
+                return Err(super::tls::explain(&error));
+                #[cfg(not(feature = "tls"))]
+                Err(fault::io("the reply", &error))
             }
-            Ok(0) => Err(fault::io("the reply", &io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => Err(self.hung_up(&io::ErrorKind::UnexpectedEof.into())),
             Ok(count) => {
-                self.filled += count;
+                (self.filled, self.has_answered) = (self.filled + count, true);
                 Ok(())
             }
-            Err(error) => Err(fault::io("the reply", &error)),
+            Err(error) => Err(self.hung_up(&error)),
         }
+    }
+
+    fn hung_up(&self, error: &io::Error) -> Error {
+        use io::ErrorKind::*;
+        let what = match error.kind() {
+            // So does a server that expects TLS.
+            UnexpectedEof | ConnectionReset if !self.has_answered && !self.is_tls() => {
+                "the first reply (if the server speaks TLS, try rediss://)"
+            }
+            _ => "the reply",
+        };
+        fault::io(what, error)
+    }
+
+    fn is_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
     }
 
     /// Whether the server has closed the connection, or sent something that nobody asked for,

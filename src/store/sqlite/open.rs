@@ -88,7 +88,11 @@ fn attempt(name: &Path) -> Result<Option<Arc<Opened>>, Cause> {
     }
     let found = fs::metadata(path).map_err(|error| failed(path, &error))?;
     if !found.is_file() {
-        let what = if found.is_dir() { "a directory" } else { "no regular file" };
+        let what = if found.is_dir() {
+            "is a folder; name a file in it, as in sqlite:/path/to/locks.db"
+        } else {
+            "is no regular file"
+        };
         return Err(unusable(path, what).into());
     }
     refuse_read_only(path)?;
@@ -142,7 +146,14 @@ fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
     if !folder.exists() {
         // Only for this user: anybody who can read a token can release its lock.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| failed(folder, &error))?;
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => about(
+                folder,
+                ErrorKind::ReadOnly,
+                "there is no such folder, and this user may not make it; make it, or name another",
+            ),
+            _ => failed(folder, &error),
+        })?;
     }
     let Ok(path) = name.canonicalize() else {
         let folder = folder.canonicalize().map_err(|error| failed(folder, &error))?;
@@ -167,6 +178,11 @@ fn create(path: &Path) -> Result<(), Error> {
     match mknod(path, SFlag::S_IFREG, Mode::S_IRUSR | Mode::S_IWUSR, 0) {
         // Another process was faster, and its file is as good.
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Err(Errno::EACCES) => Err(about(
+            path.parent().unwrap_or(path),
+            ErrorKind::ReadOnly,
+            "this user may not make a file in this folder; SQLite keeps others beside it, too",
+        )),
         Err(error) => Err(failed(path, &error.into())),
     }
 }
@@ -174,7 +190,7 @@ fn create(path: &Path) -> Result<(), Error> {
 /// A file or folder without any right to write, by its mode, because root may write anyway.
 fn refuse_read_only(path: &Path) -> Result<(), Error> {
     if fs::metadata(path).is_ok_and(|found| found.mode() & 0o222 == 0) {
-        return Err(about(path, ErrorKind::ReadOnly, "its mode forbids writing"));
+        return Err(about(path, ErrorKind::ReadOnly, "its mode forbids writing; chmod u+w"));
     }
     Ok(())
 }

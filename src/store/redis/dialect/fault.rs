@@ -14,7 +14,60 @@ pub(in crate::store::redis) fn server(error: &ServerError) -> Error {
             "the server belongs to a Cluster; a URL with redis+cluster:// leads to all of it";
         return Error::new(ErrorKind::BadArgument, what);
     }
-    Error::new(server_kind(code, details), format!("{code} {details}").trim_end().to_owned())
+    let (kind, said) = (server_kind(code, details), format!("{code} {details}"));
+    Error::new(kind, mended(mend(kind, &said), said.trim_end()))
+}
+
+/// What the server said, behind what to do about it.
+fn mended(mend: Option<String>, said: &str) -> String {
+    mend.map_or_else(|| said.to_owned(), |mend| format!("{mend} ({said})"))
+}
+
+/// What to type, where the kind of the error does not say all of it. USER and NAME stand for what
+/// the URL and the caller have.
+fn mend(kind: ErrorKind, said: &str) -> Option<String> {
+    Some(match kind {
+        ErrorKind::Auth if said.contains("NOAUTH") => {
+            "it wants a password: write redis://:password@host or redis://user:password@host, for a \
+             unix socket ?password=, and for Sentinels ?sentinel_password="
+                .to_owned()
+        }
+        ErrorKind::Auth if said.contains("without any password") => {
+            "its user 'default' has no password: leave the password out of the URL, or name \
+             another user, as in redis://user:password@host"
+                .to_owned()
+        }
+        ErrorKind::Auth => "the password is wrong, or the user is missing or disabled; without one \
+             in the URL the user is 'default', and another stands in front, as in \
+             redis://user:password@host"
+            .to_owned(),
+        ErrorKind::ReadOnly => "it is a replica; connect to the master".to_owned(),
+        ErrorKind::Permission if said.contains("channel") => {
+            "a channel is missing: ACL SETUSER USER &leasehold:wake:*".to_owned()
+        }
+        ErrorKind::Permission if said.contains("key") => {
+            "a key is missing: ACL SETUSER USER ~NAME ~leasehold:{NAME} ~leasehold:queue:{NAME}, and \
+             where lost data is guarded against ~leasehold:marker*"
+                .to_owned()
+        }
+        ErrorKind::Permission => {
+            allow(said.split_once("to run the '")?.1.split_once('\'').map(|(name, _)| name)?)
+        }
+        _ => return None,
+    })
+}
+
+fn allow(command: &str) -> String {
+    let command = command.to_ascii_lowercase();
+    format!("the command {command} is missing: ACL SETUSER USER +{command}")
+}
+
+/// The same of a script of which is known which command was forbidden.
+pub(super) fn forbidden(command: &str, explained: &Error) -> Error {
+    let said = explained.detail();
+    // Newer servers have named it, or what else is missing.
+    let mend = (!said.contains("ACL SETUSER")).then(|| allow(command));
+    Error::new(explained.kind(), mended(mend, said))
 }
 
 /// Servers before 7.0 wrap what went wrong inside a script in a message of their own.
@@ -100,5 +153,41 @@ mod tests {
         ] {
             assert_eq!(server_kind(code, details), kind, "{code} {details}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_said_as_it_is_typed() {
+        use ErrorKind::{Auth, Permission, ReadOnly, Unavailable};
+        for (kind, said, typed) in [
+            (Permission, "NOPERM User app has no permissions to run the 'zadd' command", "+zadd"),
+            (
+                Permission,
+                "NOPERM this user has no permissions to run the 'script|load' command or its \
+                 subcommand",
+                "+script|load",
+            ),
+            (Permission, "NOPERM No permissions to access a key", "~leasehold:{NAME} "),
+            (
+                Permission,
+                "NOPERM this user has no permissions to access one of the channels used as \
+                 arguments",
+                "&leasehold:wake:*",
+            ),
+            (Auth, "NOAUTH Authentication required.", "redis://:password@host"),
+            (Auth, "WRONGPASS invalid username-password pair", "redis://user:password@host"),
+            (Auth, "ERR AUTH <password> called without any password configured", "leave the"),
+            (ReadOnly, "READONLY You can't write", "connect to the master"),
+        ] {
+            let mend = mend(kind, said).unwrap();
+            assert!(mend.contains(typed), "{said}: {mend}");
+        }
+        assert_eq!(mend(Permission, "ERR can't run this command or subcommand"), None);
+        assert_eq!(mend(Unavailable, "LOADING"), None);
+        let said = Error::new(Permission, "ERR can't run this command");
+        let said = forbidden("ZADD", &said);
+        assert_eq!(
+            said.detail(),
+            "the command zadd is missing: ACL SETUSER USER +zadd (ERR can't run this command)"
+        );
     }
 }

@@ -46,7 +46,7 @@ impl Script {
         let explained = fault::server(error);
         match self.command_of(explained.detail()) {
             Some(command) if explained.kind() == ErrorKind::Permission => {
-                Error::new(ErrorKind::Permission, format!("{command}: {}", explained.detail()))
+                fault::forbidden(command, &explained)
             }
             _ if explained.kind() == ErrorKind::WrongType => foreign("it is of another type"),
             _ => explained,

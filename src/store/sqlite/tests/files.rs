@@ -87,7 +87,7 @@ fn a_damaged_file_of_ours_is_refused_and_left_alone() {
 fn what_is_no_file_is_refused() {
     let ground = Ground::new();
     fs::create_dir(ground.path()).unwrap();
-    refused_place(&ground, "a directory");
+    refused_place(&ground, "is a folder; name a file in it");
     fs::remove_dir(ground.path()).unwrap();
     std::os::unix::net::UnixListener::bind(ground.path()).unwrap();
     refused_place(&ground, "no regular file");
@@ -106,7 +106,8 @@ fn what_may_not_be_written_is_refused_also_for_root() {
     let ground = Ground::new();
     drop(ground.store());
     fs::set_permissions(ground.path(), fs::Permissions::from_mode(0o444)).unwrap();
-    refused(&ground, ErrorKind::ReadOnly, "forbids writing");
+    refused(&ground, ErrorKind::ReadOnly, "its mode forbids writing; chmod u+w");
+    assert!(!super::open(&ground.path()).err().unwrap().to_string().contains("master"));
 
     let ground = Ground::new();
     fs::set_permissions(ground.folder.path(), fs::Permissions::from_mode(0o555)).unwrap();

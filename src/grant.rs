@@ -272,11 +272,15 @@ impl Grant {
         self.state.lock().phase == Phase::Over
     }
 
-    /// Why it is over by now, where nothing else has ended it.
-    pub(crate) fn why_over(&self, now: Moment) -> Option<String> {
+    /// Why it is over by now, if its `max_hold` has ended it, or `otherwise`.
+    pub(crate) fn why_over(&self, now: Moment, otherwise: &str) -> String {
         let state = self.state.lock();
-        let most = self.terms.max_hold.filter(|_| state.last && now >= state.lost_at())?;
-        Some(format!("max_hold of {} was reached", spoken(most)))
+        match self.terms.max_hold {
+            Some(most) if state.last && now >= state.lost_at() => {
+                format!("max_hold of {} was reached", spoken(most))
+            }
+            _ => otherwise.to_owned(),
+        }
     }
 
     /// The ttl to ask for now, which never reaches beyond `max_hold`.

@@ -143,7 +143,7 @@ impl Lease {
         let core = self.keeper.core_even_closed()?;
         let now = Moment::now();
         let deadline = Deadline::at(now.plus(core.config.io_timeout));
-        let over = || Err(self.lost_before(OVER));
+        let over = || Err(Error::new(ErrorKind::Lost, self.grant.why_over(now, OVER)));
         let turn = self.end_turn(core, now);
         let given = turn.map_or_else(over, |turn| self.give(core, turn, deadline, true));
         self.named(given).map_err(|error| {
@@ -366,12 +366,10 @@ impl Lease {
 
     /// Why nothing can be done with a lease that was over before.
     fn over(&self, core: &Core) -> Error {
-        if core.room.is_closed() { Error::bare(ErrorKind::Closed) } else { self.lost_before("") }
-    }
-
-    fn lost_before(&self, otherwise: &str) -> Error {
-        let why = self.grant.why_over(Moment::now());
-        Error::new(ErrorKind::Lost, why.unwrap_or_else(|| otherwise.to_owned()))
+        if core.room.is_closed() {
+            return Error::bare(ErrorKind::Closed);
+        }
+        Error::new(ErrorKind::Lost, self.grant.why_over(Moment::now(), ""))
     }
 }
 

@@ -222,7 +222,7 @@ impl Core {
             // A claim that was carried out and never answered would keep it for a ttl.
             self.owe(grant.owed(now));
         }
-        let why = grant.why_over(now).unwrap_or_default();
+        let why = grant.why_over(now, "");
         self.tell(&grant.identity, EventKind::Lost(reason), &why);
     }
 

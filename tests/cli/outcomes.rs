@@ -164,8 +164,12 @@ fn new_servers_grant_once_they_are_initialised() {
     let url = format!("{}?guard_data_loss=yes", late.url());
     let refused = leasehold(&url, ["run", "-n", "n", "--", "echo", "ran"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("leasehold init"), "{refused:?}");
-    assert_eq!(code(leasehold(&url, ["init"])), 69);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("new servers: run leasehold init once"), "{said}");
+    let refused = leasehold(&url, ["init"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("if it has never granted a lock, leasehold init --force"), "{said}");
     assert_eq!(code(leasehold(&url, ["init", "--force"])), 0);
     assert_eq!(printed(leasehold(&url, ["run", "-n", "n", "--", "echo", "ran"])), "ran\n");
 }

@@ -30,7 +30,7 @@ fn a_server_that_may_have_forgotten_grants_nothing_and_says_why() {
     let client = guarded(&server, "60s");
     let refused = client.lock("n").try_acquire().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
-    assert!(refused.to_string().contains("lost its data or is new"), "{refused}");
+    assert!(refused.to_string().contains("is new or has lost its data"), "{refused}");
     assert!(client.lock("n").acquire_within(ms(100)).is_err());
     let refused = client.initialize(false).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
@@ -164,7 +164,7 @@ fn a_cluster_is_declared_new_in_every_slot() {
     emptied.cmd(&["FLUSHALL"]);
     let refused = client.lock("a").try_acquire().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
-    assert!(refused.to_string().contains("lost its data or is new"), "{refused}");
+    assert!(refused.to_string().contains("is new or has lost its data"), "{refused}");
     assert!(client.initialize(false).is_err());
     client.initialize(true).unwrap();
     client.lock("a").try_acquire().unwrap().expect("free").release().unwrap();

@@ -216,7 +216,9 @@ impl Round {
         let (lost, mut troubles) = (left.clone().count(), self.troubles.clone());
         if let Some(longest) = left.max() {
             let detail = format!(
-                "data was lost on {lost}, which grant nothing for {}",
+                "{lost} of {} servers are new or have lost their data, and grant nothing for another \
+                 {} (new servers: run leasehold init once, before the first lock)",
+                self.nodes.len(),
                 spoken_left(longest)
             );
             let error = Error::new(ErrorKind::Unavailable, detail);

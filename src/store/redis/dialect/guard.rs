@@ -86,7 +86,7 @@ impl Guard {
             Value::BulkString(text) if text == b"N" => Ok(false),
             Value::BulkString(text) => {
                 let (left, _) = self.read(&text).ok_or_else(|| unreadable(&text))??;
-                Err(quarantined(left))
+                Err(comes_late(left))
             }
             value => Err(unreadable(format!("{value:?}").as_bytes())),
         }
@@ -113,8 +113,22 @@ pub(super) fn quarantined(left: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the server has lost its data or is new; no grants for another {left} \
-             (leasehold init, for a new deployment)"
+            "the server is new or has lost its data, and grants nothing for another {left} (new \
+             servers: run leasehold init once, before the first lock)"
+        ),
+    )
+}
+
+/// Why a server is not declared new: it has met a client, and cannot be told from one that came back
+/// empty.
+fn comes_late(left: Duration) -> Error {
+    let left = spoken_left(left);
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "a client was there before, and the server may have forgotten what it granted: it \
+             grants again in {left}, without init; if it has never granted a lock, leasehold init \
+             --force ends the wait"
         ),
     )
 }
@@ -129,7 +143,8 @@ mod tests {
     fn a_refusal_says_why_and_for_how_long() {
         let (left, server) = GUARD.read(b"Q 41001 1795182559483864").unwrap().unwrap();
         assert_eq!((left.as_millis(), server), (41_001, 1_795_182_559_483_864));
-        assert!(quarantined(left).to_string().contains("another 42 s"));
+        assert!(quarantined(left).to_string().contains("another 42 s (new servers: run leasehold"));
+        assert!(comes_late(left).to_string().contains("again in 42 s, without init"));
         let error = GUARD.read(b"T 30000").unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
         let said = error.to_string();

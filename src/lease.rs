@@ -366,10 +366,8 @@ impl Lease {
 
     /// Why nothing can be done with a lease that was over before.
     fn over(&self, core: &Core) -> Error {
-        if core.room.is_closed() {
-            return Error::bare(ErrorKind::Closed);
-        }
-        Error::new(ErrorKind::Lost, self.grant.why_over(Moment::now(), ""))
+        let kind = if core.room.is_closed() { ErrorKind::Closed } else { ErrorKind::Lost };
+        Error::new(kind, self.grant.why_over(Moment::now(), ""))
     }
 }
 

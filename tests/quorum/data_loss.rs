@@ -138,7 +138,7 @@ fn no_quarantine_can_be_declared_over_but_by_force() {
     // Connections that have ended with their server are noticed one by one.
     eventually(LIMIT, || {
         let error = client.initialize(false).unwrap_err();
-        error.detail().contains("lost its data")
+        error.detail().contains("may have forgotten")
     });
     assert!(quorum.brisk_client().lock("n").try_acquire().is_err());
     client.initialize(true).unwrap();
@@ -175,7 +175,7 @@ fn whoever_is_not_declared_new_is_named_and_keeps_no_other_from_it() {
     let refused = open(&url).initialize(false).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert_eq!(named(&quorum, &refused), [0], "{refused}");
-    assert!(refused.to_string().contains("no grants for another"), "{refused}");
+    assert!(refused.to_string().contains("nothing for another"), "{refused}");
     for node in &quorum.nodes[1..] {
         let marker: String =
             redis::from_redis_value(node.cmd(&["GET", "leasehold:marker"])).unwrap();

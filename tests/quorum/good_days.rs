@@ -152,7 +152,7 @@ fn no_ttl_outlasts_a_quarantine() {
     let other = Client::with_config(config).unwrap();
     let error = other.lock("m").try_acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadArgument);
-    assert!(error.detail().contains("up to 2s"), "{error}");
+    assert!(error.detail().contains("up to 2 s"), "{error}");
     // A shorter one does no harm.
     let config = quorum.config().max_ttl(secs(1)).io_timeout(secs(20));
     taken(&Client::with_config(config).unwrap(), "m").release().unwrap();
@@ -185,8 +185,8 @@ fn names_of_every_shape_are_locks_behind_any_prefix() {
 fn what_is_no_quorum_is_refused() {
     let hosts = ["redis://a", "redis://b", "redis://a:6379", "unix:///c"];
     for (urls, why) in [
-        (&[hosts[0], hosts[1]][..], "odd"),
-        (&hosts[..], "odd"),
+        (&[hosts[0], hosts[1]][..], "grants nothing once"),
+        (&hosts[..], "grants nothing once"),
         (&[hosts[0], hosts[1], hosts[2]], "same"),
     ] {
         let error = Config::from_urls(urls).unwrap_err();
@@ -246,7 +246,7 @@ fn a_new_deployment_is_declared_once_and_anew_only_by_force() {
     let brisk = Client::with_config(fresh.config().io_timeout(ms(300))).unwrap();
     let error = brisk.lock("n").try_acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "they are there");
-    assert!(error.detail().contains("data was lost"), "{error}");
+    assert!(error.detail().contains("are new or have lost their data"), "{error}");
     let client = fresh.client();
     assert_eq!(kind(client.initialize(false)), ErrorKind::Unavailable);
     assert_eq!(kind(brisk.lock("n").try_acquire()), ErrorKind::Unavailable);

@@ -226,7 +226,10 @@ fn nodes_that_lost_their_data_do_not_vote() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "they are there");
     let fewer = error_of(attempt(3, &[(0, lost(40)), (1, LATE)]));
     assert_eq!(fewer.kind(), ErrorKind::NoQuorum);
-    assert!(error.detail().contains("lost on 2") && error.detail().contains("50 s"), "{error}");
+    assert!(
+        error.detail().contains("2 of 3 servers are new") && error.detail().contains("50 s"),
+        "{error}"
+    );
     assert_eq!(fence_of(attempt(3, &[(0, lost(40)), (1, granted(7)), (2, granted(7))])), 7);
     let votes = [(0, lost(3)), (1, granted(7)), (2, busy(9, 1))];
     assert_eq!(busy_of(attempt(3, &votes)).0, Duration::from_secs(3));

@@ -65,9 +65,12 @@ fn allow(command: &str) -> String {
 /// The same of a script of which is known which command was forbidden.
 pub(super) fn forbidden(command: &str, explained: &Error) -> Error {
     let said = explained.detail();
-    // Newer servers have named it, or what else is missing.
-    let mend = (!said.contains("ACL SETUSER")).then(|| allow(command));
-    Error::new(explained.kind(), mended(mend, said))
+    // What is missing may be a key, or be said already.
+    let detail = match said.contains("ACL SETUSER") {
+        true => format!("{command}: {said}"),
+        false => mended(Some(allow(command)), said),
+    };
+    Error::new(explained.kind(), detail)
 }
 
 /// Servers before 7.0 wrap what went wrong inside a script in a message of their own.

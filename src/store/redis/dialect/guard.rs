@@ -126,9 +126,9 @@ fn comes_late(left: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "a client was there before, and the server may have forgotten what it granted: it \
-             grants again in {left}, without init; if it has never granted a lock, leasehold init \
-             --force ends the wait"
+            "a client was there before, and the server may have forgotten what it granted: it grants \
+             nothing for another {left}, and needs no init then; if it has never granted a lock, \
+             leasehold init --force ends the wait"
         ),
     )
 }
@@ -144,7 +144,7 @@ mod tests {
         let (left, server) = GUARD.read(b"Q 41001 1795182559483864").unwrap().unwrap();
         assert_eq!((left.as_millis(), server), (41_001, 1_795_182_559_483_864));
         assert!(quarantined(left).to_string().contains("another 42 s (new servers: run leasehold"));
-        assert!(comes_late(left).to_string().contains("again in 42 s, without init"));
+        assert!(comes_late(left).to_string().contains("another 42 s, and needs no init then"));
         let error = GUARD.read(b"T 30000").unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
         let said = error.to_string();

@@ -25,7 +25,7 @@ impl World {
         assert_eq!(refused.sent, None, "it was not done");
         let refused = refused.error;
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
-        assert!(refused.to_string().contains("no grants for another"), "{refused}");
+        assert!(refused.to_string().contains("nothing for another"), "{refused}");
         assert_eq!(before, (self.holder(), self.side(), self.queue()));
     }
 

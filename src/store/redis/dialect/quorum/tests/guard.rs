@@ -236,7 +236,7 @@ fn a_node_in_quarantine_is_initialized_by_force_only() {
     node.assert_quarantined();
     let refused = node.initialize(GUARD, false).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
-    assert!(refused.to_string().contains("no grants for another"), "{refused}");
+    assert!(refused.to_string().contains("nothing for another"), "{refused}");
     node.assert_quarantined();
     node.initialize(GUARD, true).unwrap();
     granted(node.take(1, 1000));

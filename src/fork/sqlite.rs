@@ -54,7 +54,7 @@ unsafe extern "C" fn fstat(file: c_int, found: *mut libc::stat) -> c_int {
 unsafe fn mixed(status: c_int, found: *mut libc::stat) -> c_int {
     if status == 0 {
         // SAFETY: the call has succeeded, so this is a `struct stat` that was written.
-        unsafe { (*found).st_ino ^= MIX.load(Ordering::Relaxed) };
+        unsafe { (*found).st_ino ^= MIX.load(Ordering::Relaxed) as libc::ino_t };
     }
     status
 }

@@ -934,6 +934,8 @@ typedef int32_t leasehold_log_level;
  */
 typedef void (*leasehold_log_fn)(void *user_data, leasehold_log_level level, const char *message);
 
+/** The most bytes of a record in the socket of leasehold_log_socket(); the message is cut there. */
+#define LEASEHOLD_LOG_RECORD 4096
 /** No records at all. */
 #define LEASEHOLD_LOG_OFF 0
 /** A defect, or a server that makes no sense. */
@@ -961,6 +963,22 @@ leasehold_status leasehold_log_set(leasehold_log_fn function,
                                    void *user_data,
                                    leasehold_log_level level,
                                    leasehold_error **error);
+
+/**
+ * Sends the library's log, from `level` on, to a socket in place of a function: for languages whose
+ * code cannot be called on any thread at any time. `*descriptor` is the end to read from, and the
+ * caller's to close. Each read(2) of it brings one record: a digit that is its level, and the
+ * message, with no zero byte behind it; of LEASEHOLD_LOG_RECORD bytes at most. It does not block:
+ * poll(2) tells when a record waits. Records that nobody reads are dropped when it is full.
+ *
+ * It ends as a function does, by leasehold_log_set() or another call of this; then it can be read to
+ * its end. A forked child writes nothing into what it inherited, and can have one of its own. Any
+ * thread. Errors: as leasehold_log_set(), for LEASEHOLD_LOG_OFF too; LEASEHOLD_ERR_EXHAUSTED when no
+ * descriptors are left.
+ */
+leasehold_status leasehold_log_socket(leasehold_log_level level,
+                                      int *descriptor,
+                                      leasehold_error **error);
 
 /* ---- Durations, versions, handles ------------------------------------------------------------ */
 

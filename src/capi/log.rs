@@ -1,7 +1,9 @@
 //! Where the library's log goes.
 
+mod socket;
+
 use std::cell::Cell;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -26,6 +28,9 @@ pub const LEASEHOLD_LOG_INFO: leasehold_log_level = 3;
 pub const LEASEHOLD_LOG_DEBUG: leasehold_log_level = 4;
 /// Everything.
 pub const LEASEHOLD_LOG_TRACE: leasehold_log_level = 5;
+
+/// The most bytes of a record in the socket of leasehold_log_socket(); the message is cut there.
+pub const LEASEHOLD_LOG_RECORD: usize = 4096;
 
 /// Gets a record of the log: UTF-8 without a line end, valid during the call, never with a
 /// password. It is called on any thread, the library's own included, and on several at once. It may
@@ -55,44 +60,72 @@ pub unsafe extern "C" fn leasehold_log_set(
     level: leasehold_log_level,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::call(error, || {
-        let filter = match level {
-            LEASEHOLD_LOG_OFF => LevelFilter::Off,
-            LEASEHOLD_LOG_ERROR => LevelFilter::Error,
-            LEASEHOLD_LOG_WARN => LevelFilter::Warn,
-            LEASEHOLD_LOG_INFO => LevelFilter::Info,
-            LEASEHOLD_LOG_DEBUG => LevelFilter::Debug,
-            LEASEHOLD_LOG_TRACE => LevelFilter::Trace,
-            _ => return Err(bad(format!("there is no log level {level}"))),
-        };
-        let receiver = function.filter(|_| filter != LevelFilter::Off);
-        if receiver.is_some() && INSIDE.get() {
-            return Err(bad("a log function can be ended from within, not replaced"));
-        }
-        if INSIDE.get() {
-            // A thread that sets another one at this moment waits for this very call to end.
-            FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
-            return Ok(());
-        }
-        let _setting = loop {
-            match Visit::enter(SETTING) {
-                Some(setting) => break setting,
-                None => pause(),
-            }
-        };
-        install()?;
-        while Visit::calls() > 0 {
-            pause();
-        }
-        let function = receiver.map_or(std::ptr::null_mut(), |receiver| receiver as *mut ());
-        // A child that is forked between these finds no function, never the former one with what is
-        // meant for this one.
+    boundary::call(error, || set(function, user_data, level))
+}
+
+/// Sends the library's log, from `level` on, to a socket in place of a function: for languages whose
+/// code cannot be called on any thread at any time. `*descriptor` is the end to read from, and the
+/// caller's to close. Each read(2) of it brings one record: a digit that is its level, and the
+/// message, with no zero byte behind it; of LEASEHOLD_LOG_RECORD bytes at most. It does not block:
+/// poll(2) tells when a record waits. Records that nobody reads are dropped when it is full.
+///
+/// It ends as a function does, by leasehold_log_set() or another call of this; then it can be read to
+/// its end. A forked child writes nothing into what it inherited, and can have one of its own. Any
+/// thread. Errors: as leasehold_log_set(), for LEASEHOLD_LOG_OFF too; LEASEHOLD_ERR_EXHAUSTED when no
+/// descriptors are left.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_log_socket(
+    level: leasehold_log_level,
+    descriptor: *mut c_int,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::output(error, "descriptor", descriptor, || socket::open(level))
+}
+
+fn set(
+    function: leasehold_log_fn,
+    user_data: *mut c_void,
+    level: leasehold_log_level,
+) -> Result<(), Failure> {
+    let filter = match level {
+        LEASEHOLD_LOG_OFF => LevelFilter::Off,
+        LEASEHOLD_LOG_ERROR => LevelFilter::Error,
+        LEASEHOLD_LOG_WARN => LevelFilter::Warn,
+        LEASEHOLD_LOG_INFO => LevelFilter::Info,
+        LEASEHOLD_LOG_DEBUG => LevelFilter::Debug,
+        LEASEHOLD_LOG_TRACE => LevelFilter::Trace,
+        _ => return Err(bad(format!("there is no log level {level}"))),
+    };
+    let receiver = function.filter(|_| filter != LevelFilter::Off);
+    if receiver.is_some() && INSIDE.get() {
+        return Err(bad("a log function can be ended from within, not replaced"));
+    }
+    if INSIDE.get() {
+        // A thread that sets another one at this moment waits for this very call to end.
         FUNCTION.store(std::ptr::null_mut(), Ordering::SeqCst);
-        USER_DATA.store(user_data, Ordering::SeqCst);
-        FUNCTION.store(function, Ordering::SeqCst);
-        log::set_max_level(receiver.map_or(LevelFilter::Off, |_| filter));
-        Ok(())
-    })
+        return Ok(());
+    }
+    let _setting = loop {
+        match Visit::enter(SETTING) {
+            Some(setting) => break setting,
+            None => pause(),
+        }
+    };
+    install()?;
+    while Visit::calls() > 0 {
+        pause();
+    }
+    let function = receiver.map_or(std::ptr::null_mut(), |receiver| receiver as *mut ());
+    // A child that is forked between these finds no function, never the former one with what is
+    // meant for this one.
+    let former = FUNCTION.swap(std::ptr::null_mut(), Ordering::SeqCst);
+    let former_data = USER_DATA.swap(user_data, Ordering::SeqCst);
+    if former == socket::write as Function as *mut () {
+        socket::close(former_data);
+    }
+    FUNCTION.store(function, Ordering::SeqCst);
+    log::set_max_level(receiver.map_or(LevelFilter::Off, |_| filter));
+    Ok(())
 }
 
 type Function = unsafe extern "C" fn(*mut c_void, leasehold_log_level, *const c_char);

@@ -1,8 +1,10 @@
 /* The log: what comes, on which thread, and what its receiver may do. */
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/support.h"
 
@@ -393,6 +395,78 @@ static void several_threads_may_set_at_once(struct store *store)
     leasehold_client_free(loggers.client);
 }
 
+/* ---- As a socket ------------------------------------------------------------------------------- */
+
+static int open_socket(leasehold_log_level level)
+{
+    int descriptor = -1;
+    EXPECT(LEASEHOLD_OK, leasehold_log_socket(level, &descriptor, &problem));
+    return descriptor;
+}
+
+/* The next record, or "" where there is none yet; NULL at the end. */
+static const char *read_record(int descriptor)
+{
+    static char text[LEASEHOLD_LOG_RECORD + 1];
+    ssize_t length = read(descriptor, text, LEASEHOLD_LOG_RECORD);
+    if (length == 0) return NULL;
+    if (length < 0) CHECK_INT(EAGAIN, errno);
+    text[length < 0 ? 0 : length] = 0;
+    return text;
+}
+
+static void a_socket_brings_one_record_at_a_time(struct store *store)
+{
+    leasehold_client *client = open_client(store->url);
+    int descriptor = open_socket(LEASEHOLD_LOG_WARN);
+    CHECK_TEXT("", read_record(descriptor));
+    log_here(client);
+    lose_one(client);
+    CHECK_TEXT("2Lost(NotHeld): lease 1 on 'nobody\\'s'", read_record(descriptor));
+    const char *record;
+    EVENTUALLY((record = read_record(descriptor)) && strstr(record, "on 'lost'"));
+    CHECK_TEXT("", read_record(descriptor));
+    /* Whatever the reader does, or does not do, nobody waits for it. */
+    for (int i = 0; i < 2000; i++) log_here(client);
+    /* Another one ends it, after what is in it. */
+    log_here(client);
+    int second = open_socket(LEASEHOLD_LOG_WARN);
+    int read_before_the_end = 0;
+    while (read_record(descriptor)) read_before_the_end++;
+    CHECK(read_before_the_end > 10 && read_before_the_end < 2000);
+    close(descriptor);
+    close(second);
+    log_here(client);
+    stop_listening();
+    leasehold_client_free(client);
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
+           leasehold_log_socket(LEASEHOLD_LOG_OFF, &second, &problem));
+}
+
+static void log_in_a_child(void *with)
+{
+    const char *url = with;
+    leasehold_client *client = open_client(url);
+    log_here(client);
+    int own = open_socket(LEASEHOLD_LOG_WARN);
+    log_here(client);
+    CHECK(read_record(own)[0] == '2');
+    CHECK_TEXT("", read_record(own));
+    stop_listening();
+    CHECK(read_record(own) == NULL);
+    leasehold_client_free(client);
+}
+
+static void c8_a_child_writes_nothing_into_the_socket_of_its_parent(struct store *store)
+{
+    int descriptor = open_socket(LEASEHOLD_LOG_WARN);
+    CHECK_INT(0, in_fork(log_in_a_child, (void *)store->url));
+    CHECK_TEXT("", read_record(descriptor));
+    stop_listening();
+    CHECK(read_record(descriptor) == NULL);
+    close(descriptor);
+}
+
 int main(int argc, char **argv)
 {
     runner_start(argc, argv);
@@ -407,5 +481,7 @@ int main(int argc, char **argv)
     ON_FILE(a_receiver_may_end_the_log);
     ON_FILE(nobody_is_in_a_receiver_that_was_replaced);
     ON_FILE(several_threads_may_set_at_once);
+    ON_REDIS(a_socket_brings_one_record_at_a_time);
+    ON_REDIS(c8_a_child_writes_nothing_into_the_socket_of_its_parent);
     return runner_report();
 }

@@ -92,6 +92,7 @@
     FUNCTION(NUMBER, events_dropped, EVENTS, NONE, NO, (HANDLE))                                   \
     FUNCTION(NOTHING, events_free, EVENTS, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, log_set, NONE, NONE, NO, (LOG, USER_DATA, NUMBER_IN, ERROR_OUT))              \
+    FUNCTION(STATUS, log_socket, NONE, PLAIN, NO, (NUMBER_IN, OUTPUT, ERROR_OUT))                  \
     FUNCTION(STATUS, duration_parse, NONE, PLAIN, DURATION, (BYTES, OUTPUT, ERROR_OUT))            \
     FUNCTION(TEXT, version, NONE, NONE, NO, ())                                                    \
     FUNCTION(NUMBER, abi_version, NONE, NONE, NO, ())                                              \

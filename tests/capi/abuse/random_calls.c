@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define THREADS 4
 
@@ -153,6 +154,8 @@ static void check_output(struct thread *thread, const struct function *function,
     memcpy(&after, call->output, sizeof after);
     if (function->result == STATUS && call->status != LEASEHOLD_OK && after != before)
         report(function, call, "an output was written");
+    if (strcmp(function->name, "log_socket") == 0 && call->status == LEASEHOLD_OK)
+        close(*(const int *)call->output);
     if (function->output >= TYPES || call->status != LEASEHOLD_OK)
         return;
     memcpy(&made, call->output, sizeof made);
@@ -266,7 +269,7 @@ static const struct {
     {"events_next_within", 60},
     {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
     {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},
-    {"log_set", 20},                {"lock_set_wait_mode", 20},     {"config_set_claim_window_ms", 3},
+    {"log_set", 20},                {"log_socket", 5},              {"lock_set_wait_mode", 20},     {"config_set_claim_window_ms", 3},
 };
 
 static unsigned weights[128], all_weights;

@@ -146,6 +146,7 @@ events_free = _function(None, "events_free", c_void_p)
 
 # The log, durations, versions, handles
 log_set = _function(c_int32, "log_set", LOG, c_void_p, c_int32, c_void_p)
+log_socket = _function(c_int32, "log_socket", c_int32, c_void_p, c_void_p)
 duration_parse = _function(c_int32, "duration_parse", c_char_p, c_size_t, c_void_p, c_void_p)
 version = _function(c_char_p, "version")
 abi_version = _function(c_uint32, "abi_version")

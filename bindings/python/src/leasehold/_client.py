@@ -7,7 +7,7 @@ from ctypes import byref, c_uint64, c_void_p
 from types import TracebackType
 from typing import Callable, Dict, NamedTuple, Optional, Tuple, Type
 
-from . import _abi, _interrupts
+from . import _abi, _interrupts, _log
 from ._errors import OK, bad_argument, failure
 from ._events import Events
 from ._handles import ConfigHandle, EventsHandle, LockHandle
@@ -291,6 +291,7 @@ def connect(
     >>> with leasehold.connect(f"sqlite:{folder}/locks.db") as client:
     ...     client.lock("orders:42").try_acquire().release()
     """
+    _log.start()
     config, error = ConfigHandle(), c_void_p()
     if url is None:
         status = _abi.config_from_env(byref(config), byref(error))

@@ -103,6 +103,7 @@ static jlong open_client(JNIEnv *env, jclass native, jbyteArray url, jbyteArray 
     leasehold_status status;
     struct bytes bytes;
 
+    log_begin(env, native);
     if (url != NULL) {
         if (!bytes_read(env, native, url, &bytes))
             return 0;

@@ -44,6 +44,7 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved)
 JNIEXPORT void JNICALL JNI_OnUnload(JavaVM *vm, void *reserved)
 {
     clients_abandon();
+    log_end();
 }
 
 bool bytes_read(JNIEnv *env, jclass native, jbyteArray array, struct bytes *bytes)

@@ -4,8 +4,9 @@
  *
  * Handles cross as numbers. A method that does not succeed leaves an exception pending, made by
  * Native.raise() in Java, and returns 0, which is no handle. Class and method are looked up once,
- * when the library is loaded. No global references are kept: one to a class of ours would keep its
- * class loader, and so this library, for ever. So each native method hands its class on.
+ * when the library is loaded. No global references are kept but a weak one: another to a class of ours
+ * would keep its class loader, and so this library, for ever. So each native method hands its class
+ * on.
  */
 #ifndef LEASEHOLD_SHIM_H
 #define LEASEHOLD_SHIM_H
@@ -39,6 +40,11 @@ bool thread_interrupted(JNIEnv *env, jclass native);
 
 /* Closes, without asking any store, the clients that Java has left open. */
 void clients_abandon(void);
+
+/* Has the library's log read and handed to Native.log(), from the first client on, until the library
+ * is unloaded. Both hold no mutex of the JVM's. */
+void log_begin(JNIEnv *env, jclass native);
+void log_end(void);
 
 /* What Java calls: one table for each file. */
 struct methods {

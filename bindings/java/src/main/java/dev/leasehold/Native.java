@@ -14,6 +14,16 @@ final class Native {
     /** A time without limit. */
     static final long FOREVER = Long.MAX_VALUE;
 
+    /** By their numbers in C. */
+    private static final System.Logger.Level[] LOG_LEVELS = {
+        System.Logger.Level.OFF,
+        System.Logger.Level.ERROR,
+        System.Logger.Level.WARNING,
+        System.Logger.Level.INFO,
+        System.Logger.Level.DEBUG,
+        System.Logger.Level.TRACE,
+    };
+
     static {
         NativeLibrary.load();
         // Needed again when an application goes: its class loader may be closed by then, while the
@@ -126,6 +136,11 @@ final class Native {
             throw new LeaseholdException(Status.CLOSED, "closed by another thread");
         }
         throw new LeaseholdException(status, text);
+    }
+
+    /** Called from C, on a thread that reads the library's log. */
+    private static void log(int level, byte[] message) {
+        System.getLogger("dev.leasehold").log(LOG_LEVELS[level], new String(message, StandardCharsets.UTF_8));
     }
 
     /** Called from C, on the thread that waits: true ends the wait. */

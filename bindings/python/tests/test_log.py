@@ -1,0 +1,107 @@
+"""The library's log is that of `logging`, without a call of the user's."""
+
+import logging
+import subprocess
+from typing import Any, List
+
+import pytest
+from conftest import Until, script
+from server import Server
+
+import leasehold
+
+#: Something that is logged on the thread that calls.
+LOSE = """
+    import os, sys, leasehold
+    _, url, name = sys.argv
+    def lose(client):
+        try:
+            client.lock(name).attach("0123456789abcdef0123456789abcdef", 1).extend()
+        except leasehold.LeaseLost:
+            pass
+"""
+
+
+def run(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = script(LOSE + text, *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+
+class Records(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: List[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(record)
+
+
+def test_records_reach_the_logger_of_the_package(
+    server: Server, redis_client: leasehold.Client, name: str, until: Until
+) -> None:
+    handler, logger = Records(), logging.getLogger("leasehold")
+    logger.addHandler(handler)
+    try:
+        lease = redis_client.lock(name, ttl=0.3).acquire()
+        server.call("DEL", name)
+        until(lambda: [one for one in handler.seen if f"on '{name}'" in one.getMessage()])
+    finally:
+        logger.removeHandler(handler)
+    (told,) = [one for one in handler.seen if f"on '{name}'" in one.getMessage()]
+    assert (told.levelno, told.name) == (logging.WARNING, "leasehold")
+    assert told.getMessage() == f"Lost(NotHeld): lease {lease.fence} on '{name}'"
+
+
+@pytest.mark.parametrize(
+    ("setting", "printed"),
+    [
+        ("", "Lost(NotHeld): lease 1 on 'NAME'\n"),
+        ("import logging; logging.basicConfig()", "WARNING:leasehold:Lost(NotHeld): lease 1 on 'NAME'\n"),
+        ("import logging; logging.getLogger('leasehold').setLevel(logging.CRITICAL)", ""),
+        ("import logging; logging.getLogger('leasehold').disabled = True", ""),
+    ],
+)
+def test_what_is_logged_last_is_printed_before_the_end(
+    server: Server, name: str, setting: str, printed: str
+) -> None:
+    text = f"""
+    {setting}
+    lose(leasehold.connect(url))
+    """
+    assert run(text, server.url, name).stderr == printed.replace("NAME", name)
+
+
+def test_a_child_has_a_log_of_its_own(server: Server, name: str) -> None:
+    text = """
+    client = leasehold.connect(url)
+    child = os.fork()
+    if child == 0:
+        lose(leasehold.connect(url))
+        print("child", flush=True)
+        sys.exit()
+    os.waitpid(child, 0)
+    print("parent")
+    """
+    done = run(text, server.url, name)
+    assert done.stdout == "child\nparent\n"
+    assert done.stderr.count(f"lease 1 on '{name}'") == 1
+
+
+def test_a_handler_may_fail_and_may_use_the_library(server: Server, name: str) -> None:
+    text = """
+    import logging
+    client = leasehold.connect(url)
+    class Handler(logging.Handler):
+        def emit(self, record):
+            with client.lock(name + ":in the handler"):
+                print("told", flush=True)
+            try:
+                raise ValueError("on purpose")
+            except ValueError:
+                self.handleError(record)
+    logging.getLogger("leasehold").addHandler(Handler())
+    lose(client)
+    lose(client)
+    """
+    done = run(text, server.url, name)
+    assert done.stdout == "told\ntold\n" and done.stderr.count("ValueError: on purpose") == 2

@@ -45,11 +45,13 @@ impl Client {
     /// Opens the store that a URL names; [`Config::from_url`] lists the URLs.
     ///
     /// A Redis store connects when it is first asked, so a client can be opened before its
-    /// server; [`ping`](Client::ping) asks at once. An SQLite file is opened here.
+    /// server; [`ping`](Client::ping) asks at once. An SQLite file that is there is opened here; a
+    /// missing one is made by the first lock that is taken.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument) for the URL,
-    /// [`ErrorKind::Storage`](crate::ErrorKind::Storage) for the file.
+    /// [`ErrorKind::Storage`](crate::ErrorKind::Storage) for the file,
+    /// [`ErrorKind::Permission`](crate::ErrorKind::Permission) where it is another user's.
     pub fn open(url: &str) -> Result<Client, Error> {
         Client::with_config(Config::from_url(url)?)
     }
@@ -193,7 +195,7 @@ fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, E
         StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
         StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config)?)),
         #[cfg(feature = "sqlite")]
-        StoreConfig::Sqlite(path) => Ok(Box::new(SqliteStore::open(path, config)?)),
+        StoreConfig::Sqlite(file) => Ok(Box::new(SqliteStore::open(file, config)?)),
         #[cfg(not(feature = "sqlite"))]
         StoreConfig::Sqlite(_) => {
             Err(Error::new(crate::ErrorKind::BadArgument, "sqlite needs the feature 'sqlite'"))

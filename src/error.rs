@@ -84,9 +84,9 @@ kinds! {
     /// The two ends do not trust each other's certificates, or speak no common TLS.
     Tls c"tls" stop c"the TLS connection could not be made"
         c"check ca, cert, key and the host name in the URL";
-    /// The store forbids a command or a key that a lock needs.
+    /// The store forbids a command or a key that a lock needs, or the file is another user's.
     Permission c"permission" stop c"the store forbids what is needed"
-        c"grant the user that command or key (docs/operating.md lists all of them)";
+        c"grant the user that command, key or file (docs/operating.md lists what is needed)";
     /// The key belongs to something else than Leasehold: another type, or no TTL.
     WrongType c"wrong_type" stop c"the name is in use by something that is not a lease"
         c"choose another name or prefix, or remove the key";

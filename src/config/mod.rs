@@ -7,9 +7,9 @@ pub mod limits;
 mod nearest;
 mod redis;
 mod span;
+mod sqlite;
 mod url;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
@@ -20,6 +20,9 @@ use limits::MAX_TTL;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
 pub(crate) use span::{spoken, spoken_left};
+#[cfg(feature = "sqlite")]
+pub(crate) use sqlite::Sharing;
+pub(crate) use sqlite::SqliteConfig;
 
 /// How much of a ttl is never relied on: the clocks of two machines drift apart.
 pub(crate) fn drift(ttl: Duration) -> Duration {
@@ -60,7 +63,7 @@ pub(crate) enum StoreConfig {
     Redis(Box<RedisConfig>),
     /// Independent ones, of which a majority grants a lock.
     Quorum(Vec<RedisConfig>),
-    Sqlite(PathBuf),
+    Sqlite(SqliteConfig),
 }
 
 impl Config {
@@ -74,7 +77,7 @@ impl Config {
     /// | `redis+cluster://[user:password@]host[:port],host2` | a Redis Cluster, found by some of its servers |
     /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same over TLS (feature `tls`); `ca=`, `cert=` and `key=` name PEM files |
     /// | `redis://a,redis://b,rediss+sentinel://c,d/master` | a quorum of independent ones: an odd number of the above, separated by commas |
-    /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`) |
+    /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`); `mode=0660` makes it for a group, `mode=0666` for all users |
     /// | `sqlite:` | the embedded store, one per user |
     ///
     /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=` and
@@ -201,24 +204,13 @@ impl Config {
     /// The store as people may see it: no user, no password.
     pub fn display_store(&self) -> String {
         match &self.store {
-            StoreConfig::Sqlite(path) => format!("sqlite:{}", path.display()),
+            StoreConfig::Sqlite(file) => format!("sqlite:{}", file.path.display()),
             StoreConfig::Redis(redis) => redis.display(),
             StoreConfig::Quorum(members) => {
                 members.iter().map(RedisConfig::display).collect::<Vec<_>>().join(",")
             }
         }
     }
-}
-
-/// Where the embedded store lives: `$XDG_STATE_HOME/leasehold/locks.db`, one per user.
-fn embedded_path() -> Result<PathBuf, Error> {
-    let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
-    // The XDG rules: a relative path there is invalid and ignored.
-    let state = set("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || set("HOME").map(|home| Path::new(&home).join(".local/state"));
-    state.or_else(home).map(|state| state.join("leasehold/locks.db")).ok_or_else(|| {
-        bad("the embedded store needs XDG_STATE_HOME or HOME; set one, or give a URL")
-    })
 }
 
 fn bad(detail: impl Into<String>) -> Error {

@@ -22,6 +22,8 @@ fn without_a_url_the_store_is_a_file_of_the_user_and_that_is_said() {
         command.env("XDG_STATE_HOME", state.path());
         command
     };
+    assert_eq!(printed(embedded(&["show", "--local", "n"])), "n: free\n");
+    assert!(!file.parent().unwrap().exists());
     let mut holder = start(embedded(&[&["run", "--local", "n", "--"][..], &HOLD].concat()));
     assert!(file.exists());
     let notice = format!(

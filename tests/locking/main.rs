@@ -17,6 +17,7 @@ mod names;
 mod panicking_logger;
 mod secrets;
 mod sqlite_names;
+mod sqlite_users;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod waiting;

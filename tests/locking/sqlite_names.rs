@@ -234,7 +234,7 @@ fn c1_a_file_that_was_deleted_has_no_second_holder() {
 #[test]
 fn c1_a_file_that_was_replaced_has_no_second_holder() {
     never_both_after(|ground| {
-        drop(ground.open("b/locks.db"));
+        drop(ground.open("b/locks.db").lock("other").try_acquire().unwrap());
         fs::rename(ground.path("b/locks.db"), ground.path("a/locks.db")).unwrap();
     });
 }
@@ -285,8 +285,8 @@ fn c1_clients_of_one_process_let_go_of_a_lost_log_before_any_of_them_goes_on() {
                 fs::remove_file(ground.path("a").join(file)).unwrap();
             }
             let third = ground.open("a/locks.db");
-            assert!(!ground.lease.is_valid(), "{deleted:?}");
             let lease = third.lock("name").ttl(TTL).acquire_within(LIMIT).unwrap();
+            assert!(!ground.lease.is_valid(), "{deleted:?}");
             for client in [&ground.client, &second, &idle] {
                 assert!(client.lock("name").try_acquire().unwrap().is_none(), "{deleted:?}");
             }
@@ -318,7 +318,8 @@ fn c1_nothing_but_a_take_makes_a_deleted_file_anew() {
     let ground = Ground::new();
     fs::remove_dir_all(ground.path("a")).unwrap();
     ground.ends();
-    assert_eq!(ground.client.ping().unwrap_err().kind(), ErrorKind::Storage);
+    ground.client.ping().unwrap();
+    assert!(ground.client.lock("name").inspect().unwrap().holder.is_none());
     std::thread::sleep(Duration::from_millis(600));
     assert!(!ground.path("a").exists());
     ground.recovers("a/locks.db");

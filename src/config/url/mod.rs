@@ -4,19 +4,19 @@
 //!
 //! No error made here repeats the URL: it may hold a password.
 
+mod file;
 mod quorum;
 mod scheme;
 mod server;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 use super::nearest::nearest;
-use super::{Config, StoreConfig, bad, embedded_path, parse_duration};
+use super::{Config, StoreConfig, bad, parse_duration};
 use crate::error::Error;
 
 pub(super) use quorum::split;
@@ -28,7 +28,7 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
     let store = if parts.scheme != "sqlite" {
         StoreConfig::Redis(Box::new(server::read(&mut parts)?))
     } else if cfg!(feature = "sqlite") {
-        StoreConfig::Sqlite(file_path(parts.body)?.map_or_else(embedded_path, Ok)?)
+        StoreConfig::Sqlite(file::read(&mut parts)?)
     } else {
         return Err(bad(
             "sqlite needs leasehold built with its feature 'sqlite'; for Redis give a URL such as \
@@ -173,26 +173,4 @@ fn switch(value: Vec<u8>) -> Result<bool, Error> {
         b"no" => Ok(false),
         _ => Err(bad("it is yes or no")),
     }
-}
-
-/// `///path`, `/path` or `path`; nothing at all is `None`.
-fn file_path(body: &str) -> Result<Option<PathBuf>, Error> {
-    use std::os::unix::ffi::OsStringExt;
-
-    let path = match body.strip_prefix("//") {
-        Some("") => "",
-        Some(path) if path.starts_with('/') => path,
-        None => body,
-        Some(_) => {
-            return Err(bad(
-                "a path after '//' begins with another '/', as in sqlite:///var/lib/locks.db",
-            ));
-        }
-    };
-    let path = decode("path", path)?;
-    if path.contains(&0) {
-        return Err(bad("a path cannot hold a NUL"));
-    }
-    Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(path)))
-        .filter(|path| !path.as_os_str().is_empty()))
 }

@@ -36,7 +36,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
         "redis+sentinel" | "rediss+sentinel" => sentinel(parts, is_tls)?,
         // On a unix socket.
         _ => {
-            let path = super::file_path(parts.body)?
+            let path = super::file::path(parts.body)?
                 .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
             let access = named(parts, "user", "password")?;
             let database = parts.take("db", |value| database(&text(value)?))?.unwrap_or(0);

@@ -318,6 +318,23 @@ fn a_file_has_nothing_of_a_servers() {
     refused("sqlite:file?guard_data_loss=yes", "an SQLite file loses nothing");
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_file_is_a_path_that_several_can_open() {
+    for url in ["sqlite::memory:", "sqlite://:memory:", "sqlite:///:memory:"] {
+        refused(url, "a store in memory would be this client's alone");
+    }
+    refused("sqlite:file:locks.db?mode=memory", "write sqlite:/path/to/file");
+    refused("sqlite://", "the URL has no path");
+    refused("sqlite:?mode=0666", "a file of each user's own");
+    for mode in ["0644", "rw", "", "1b6", "0777"] {
+        refused(&format!("sqlite:file?mode={mode}"), "mode: it is 0600 (this user), 0660");
+    }
+    for url in ["file?mode=0600", "file?mode=660", "file?mode=0666", "?mode=0600"] {
+        assert!(Config::from_url(&format!("sqlite:{url}")).is_ok());
+    }
+}
+
 #[test]
 fn what_people_see_leads_there() {
     for (url, shown) in [

@@ -49,11 +49,7 @@ type Seen = ([Identity; 3], u64);
 impl Files {
     /// Of a file that was read, so that all three are there. `None` if it is not as it was before.
     pub(super) fn note(name: &Path, path: &Path, before: &Metadata) -> Option<Arc<Files>> {
-        let [log, shm] = ["-wal", "-shm"].map(|ending| {
-            let mut beside = OsString::from(path);
-            beside.push(ending);
-            PathBuf::from(beside)
-        });
+        let [log, shm] = ["-wal", "-shm"].map(|ending| beside(path, ending));
         let seen = see(name, &log, &shm).ok()?;
         let ([file, ..], links) = seen;
         if (file, links) != (identity(before), before.nlink()) {
@@ -121,6 +117,13 @@ fn see(name: &Path, log: &Path, shm: &Path) -> io::Result<Seen> {
     let file = fs::metadata(name)?;
     let (log, shm) = (identity(&fs::metadata(log)?), identity(&fs::metadata(shm)?));
     Ok(([identity(&file), log, shm], file.nlink()))
+}
+
+/// What SQLite calls its log and its shared memory.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut beside = OsString::from(path);
+    beside.push(ending);
+    PathBuf::from(beside)
 }
 
 fn identity(found: &Metadata) -> Identity {

@@ -6,18 +6,18 @@ mod files;
 mod mount;
 mod open;
 mod requests;
+mod rights;
 #[cfg(test)]
 mod tests;
 mod waiters;
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
-use crate::config::Config;
+use crate::config::{Config, SqliteConfig};
 use crate::error::{Error, ErrorKind};
 use crate::fork::{self, OneProcess, is_whole, steady};
 use crate::store::{
@@ -46,14 +46,14 @@ pub(crate) struct SqliteStore {
     /// Nobody watches any more: a late request, such as to give back a lock, opens the file for
     /// itself.
     closed: AtomicBool,
-    /// As it was given, but absolute.
-    name: PathBuf,
+    /// With the path as it was given, but absolute.
+    file: SqliteConfig,
     prefix: Vec<u8>,
     boot: String,
 }
 
 impl SqliteStore {
-    pub(crate) fn open(path: &Path, config: &Config) -> Result<SqliteStore, Error> {
+    pub(crate) fn open(file: &SqliteConfig, config: &Config) -> Result<SqliteStore, Error> {
         if !USED_IN.is_this() {
             let _steady = steady();
             if !is_whole() || !fork::sqlite::begin_anew() {
@@ -69,11 +69,19 @@ impl SqliteStore {
             USED_IN.take_over();
         }
         let boot = open::boot()?;
-        let name = std::path::absolute(path).map_err(|error| open::failed(path, &error))?;
-        let opened = open::open(&name, true, Deadline::after(config.io_timeout))?;
-        let (current, closed) = (Mutex::new(Some(opened)), AtomicBool::new(false));
+        let path = std::path::absolute(&file.path);
+        let path = path.map_err(|error| open::failed(&file.path, &error))?;
+        let file = SqliteConfig { path, sharing: file.sharing };
+        // A look at a lock leaves nothing behind, so the first take makes the file.
+        let opened = if open::is_gone(&file.path) {
+            open::check_place(&file)?;
+            None
+        } else {
+            Some(open::open(&file, true, Deadline::after(config.io_timeout))?)
+        };
+        let (current, closed) = (Mutex::new(opened), AtomicBool::new(false));
         let opening = Turnstile::default();
-        Ok(SqliteStore { current, opening, closed, name, prefix: config.prefix.clone(), boot })
+        Ok(SqliteStore { current, opening, closed, file, prefix: config.prefix.clone(), boot })
     }
 
     /// The file that was opened, or that is there now if the keeper has ended every lease of that
@@ -82,16 +90,22 @@ impl SqliteStore {
         if let Some(opened) = self.current.lock().clone() {
             return Ok(opened);
         }
-        let _only = self.opening.enter(deadline).ok_or_else(|| connection::late(&self.name))?;
+        let _only =
+            self.opening.enter(deadline).ok_or_else(|| connection::late(&self.file.path))?;
         if let Some(opened) = self.current.lock().clone() {
             return Ok(opened);
         }
-        let opened = open::open(&self.name, make, deadline)?;
+        let opened = open::open(&self.file, make, deadline)?;
         let mut current = self.current.lock();
         if self.closed.load(Ordering::Relaxed) {
             return Ok(opened);
         }
         Ok(Arc::clone(current.get_or_insert(opened)))
+    }
+
+    /// There is no file, so nothing is held in it.
+    fn is_missing(&self) -> bool {
+        self.current.lock().is_none() && open::is_gone(&self.file.path)
     }
 
     /// Closes the file, outside of the mutex.
@@ -171,12 +185,12 @@ impl Store for SqliteStore {
         let make = requests.iter().any(|request| matches!(request, Request::Take { .. }));
         let opened = match self.opened(make, patience) {
             Ok(opened) => opened,
-            Err(error) if open::is_gone(&self.name) => return lost(requests, &error),
+            Err(error) if open::is_gone(&self.file.path) => return lost(requests, &error),
             Err(error) => return vec![Err(Failure::not_done(error)); requests.len()],
         };
         let answered = || {
             if deadline.has_passed() {
-                return Err(Failure::not_done(connection::late(&self.name)));
+                return Err(Failure::not_done(connection::late(&self.file.path)));
             }
             if let [Request::Take { name, token, place, .. }] = *requests
                 && let Some(answer) = self.refuse(&opened, (name, token, place), deadline)?
@@ -192,6 +206,9 @@ impl Store for SqliteStore {
     }
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        if self.is_missing() {
+            return Ok(Look { holder: None, last_fence: None });
+        }
         let opened = self.opened(false, deadline)?;
         let look = |connection: &_| self.tables(connection, name, None).look();
         let seen = opened.quick.read(deadline, look)?;
@@ -199,6 +216,9 @@ impl Store for SqliteStore {
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        if self.is_missing() {
+            return open::check_place(&self.file);
+        }
         let opened = self.opened(false, deadline)?;
         opened.quick.read(deadline, open::probe)?;
         opened.files.check()

@@ -2,16 +2,15 @@
 //! SQLite's `application_id` and `user_version`, stand in its first bytes, where they can be read
 //! without a lock, a log or a side file.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::stat::{Mode, SFlag, mknod};
+use nix::unistd::{AccessFlags, eaccess};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rusqlite::config::DbConfig;
 use rusqlite::{ErrorCode, OpenFlags, Transaction, TransactionBehavior};
@@ -19,7 +18,9 @@ use rusqlite::{ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use super::connection::{Cause, Connection, is_busy, pause};
 use super::files::{Files, about};
 use super::mount::{mount_of, shared_type};
+use super::rights;
 use crate::clock::Deadline;
+use crate::config::{Sharing, SqliteConfig};
 use crate::error::{Error, ErrorKind};
 use crate::fork::{Steady, steady};
 
@@ -54,13 +55,18 @@ impl Drop for Opened {
 }
 
 /// With `make` it is made, and the folders above it, where they are missing.
-pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Opened>, Error> {
+pub(super) fn open(
+    file: &SqliteConfig,
+    make: bool,
+    deadline: Deadline,
+) -> Result<Arc<Opened>, Error> {
+    let name = &*file.path;
     loop {
         if !make && is_gone(name) {
             return Err(unusable(name, "was deleted"));
         }
         let section = steady();
-        let attempted = attempt(name);
+        let attempted = attempt(file);
         drop(section);
         match attempted {
             Ok(Some(opened)) => return Ok(opened),
@@ -70,7 +76,14 @@ pub(super) fn open(name: &Path, make: bool, deadline: Deadline) -> Result<Arc<Op
             Err(Cause::Sqlite(error))
                 if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
                     && !deadline.has_passed() => {}
-            Err(cause) => return Err(cause.explain(name)),
+            Err(cause) => {
+                let error = rights::missing(name).unwrap_or_else(|| cause.explain(name));
+                // So it looks while another process makes it, and has not set its mode yet.
+                let is_new = error.kind() == ErrorKind::Permission && is_empty(name);
+                if !is_new || deadline.has_passed() {
+                    return Err(error);
+                }
+            }
         }
         pause(deadline, name)?;
     }
@@ -80,11 +93,33 @@ pub(super) fn is_gone(name: &Path) -> bool {
     name.try_exists().is_ok_and(|exists| !exists)
 }
 
+fn is_empty(name: &Path) -> bool {
+    fs::metadata(name).is_ok_and(|found| found.is_file() && found.len() == 0)
+}
+
+/// Whether a file can be made there, as far as that shows without making one.
+pub(super) fn check_place(file: &SqliteConfig) -> Result<(), Error> {
+    let name = &*file.path;
+    refuse_shared(name)?;
+    if let Some(folder) = name.ancestors().skip(1).find(|folder| folder.exists()) {
+        refuse_read_only(folder)?;
+        let writes = eaccess(folder, AccessFlags::W_OK);
+        writes.map_err(|error| {
+            rights::missing(&folder.join("_")).unwrap_or_else(|| failed(folder, &error.into()))
+        })?;
+    }
+    rights::check(name, file.sharing)
+}
+
 /// `None` if the file was replaced meanwhile, or this process still has open what was here before.
-fn attempt(name: &Path) -> Result<Option<Arc<Opened>>, Cause> {
-    let path = &prepare_folder(name)?;
+fn attempt(file: &SqliteConfig) -> Result<Option<Arc<Opened>>, Cause> {
+    let name = &*file.path;
+    let sharing = file.sharing.unwrap_or(Sharing::User);
+    let path = &prepare_folder(name, sharing)?;
     if !path.exists() {
-        create(path)?;
+        rights::check(path, file.sharing)?;
+        refuse_read_only(path.parent().unwrap_or(path))?;
+        rights::make_file(path, sharing).map_err(|error| failed(path, &error))?;
     }
     let found = fs::metadata(path).map_err(|error| failed(path, &error))?;
     if !found.is_file() {
@@ -96,6 +131,7 @@ fn attempt(name: &Path) -> Result<Option<Arc<Opened>>, Cause> {
         return Err(unusable(path, what).into());
     }
     refuse_read_only(path)?;
+    rights::check(path, file.sharing)?;
     // The log is found by the file's name, so each name would have one of its own.
     if found.nlink() > 1 {
         let why = format!(
@@ -133,28 +169,29 @@ pub(super) fn probe(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
+fn refuse_shared(name: &Path) -> Result<(), Error> {
+    let mount = name.ancestors().find_map(|part| mount_of(part).transpose());
+    let kind = mount.map_or(Ok(None), |mount| shared_type(&mount?));
+    match kind.map_err(|error| failed(name, &error))? {
+        Some(kind) => Err(unusable(name, &format!("is on a network file system ({kind})"))),
+        None => Ok(()),
+    }
+}
+
 /// The folder made where it is missing, and the path without symbolic links.
-fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
+fn prepare_folder(name: &Path, sharing: Sharing) -> Result<PathBuf, Error> {
     let (Some(folder), Some(file)) = (name.parent(), name.file_name()) else {
         return Err(unusable(name, "names no file"));
     };
-    let mount = name.ancestors().find_map(|part| mount_of(part).transpose());
-    let kind = mount.map_or(Ok(None), |mount| shared_type(&mount?));
-    if let Some(kind) = kind.map_err(|error| failed(name, &error))? {
-        return Err(unusable(name, &format!("is on a network file system ({kind})")));
-    }
-    if !folder.exists() {
-        // Only for this user: anybody who can read a token can release its lock.
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => about(
-                folder,
-                ErrorKind::ReadOnly,
-                "there is no such folder, and this user may not make it; make it, or name another",
-            ),
-            _ => failed(folder, &error),
-        })?;
-    }
+    refuse_shared(name)?;
+    rights::make_folder(folder, sharing).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => about(
+            folder,
+            ErrorKind::Permission,
+            "there is no such folder, and this user may not make it; make it, or name another",
+        ),
+        _ => failed(folder, &error),
+    })?;
     let Ok(path) = name.canonicalize() else {
         let folder = folder.canonicalize().map_err(|error| failed(folder, &error))?;
         return Ok(folder.join(file));
@@ -169,22 +206,6 @@ fn prepare_folder(name: &Path) -> Result<PathBuf, Error> {
         ));
     }
     Ok(path)
-}
-
-/// An empty file that only this user can read, made without opening it: to close a descriptor drops
-/// the locks of SQLite connections in other threads, too.
-fn create(path: &Path) -> Result<(), Error> {
-    refuse_read_only(path.parent().unwrap_or(path))?;
-    match mknod(path, SFlag::S_IFREG, Mode::S_IRUSR | Mode::S_IWUSR, 0) {
-        // Another process was faster, and its file is as good.
-        Ok(()) | Err(Errno::EEXIST) => Ok(()),
-        Err(Errno::EACCES) => Err(about(
-            path.parent().unwrap_or(path),
-            ErrorKind::ReadOnly,
-            "this user may not make a file in this folder; SQLite keeps others beside it, too",
-        )),
-        Err(error) => Err(failed(path, &error.into())),
-    }
 }
 
 /// A file or folder without any right to write, by its mode, because root may write anyway.
@@ -211,7 +232,7 @@ fn recognise(path: &Path) -> Result<(), Error> {
         })
         .map_err(|error| match error.sqlite_error_code() {
             // SQLite does not say why, and would name the file in a way of its own.
-            Some(ErrorCode::CannotOpen) => unusable(path, "cannot be read; is it another user's?"),
+            Some(ErrorCode::CannotOpen) => unusable(path, "cannot be read"),
             _ => Cause::Sqlite(error).explain(path),
         })?;
     // The file was empty a moment ago, and is being rolled back to that; the lock will tell.

@@ -320,9 +320,10 @@ fn c7_opening_ends_by_its_deadline_while_somebody_has_the_file() {
     let meddler = ground.meddler();
     meddler.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let limit = Duration::from_millis(60);
-    let config = Config::new(StoreConfig::Sqlite(ground.path())).io_timeout(limit);
+    let (file, config) = config(&ground.path(), None);
+    let config = config.io_timeout(limit);
     ends_by(limit, || {
-        let error = SqliteStore::open(&ground.path(), &config).err().expect("it was opened");
+        let error = SqliteStore::open(&file, &config).err().expect("it was opened");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     });
 }
@@ -369,7 +370,7 @@ fn a_link_that_is_made_while_the_file_is_opened_is_noticed() {
 #[test]
 fn a_grant_that_comes_late_to_a_keeper_that_has_lost_the_file_is_lost() {
     let ground = Ground::new();
-    let config = Config::new(StoreConfig::Sqlite(ground.path()));
+    let (_, config) = config(&ground.path(), None);
     let keeper = Keeper::start(Box::new(ground.store()), Arc::default(), config).unwrap();
     let (core, terms) = (keeper.core().unwrap(), Terms { ttl: TTL, renew: true, max_hold: None });
     let grant = |sent| {

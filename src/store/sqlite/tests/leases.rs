@@ -207,8 +207,9 @@ fn requests_travel_together_and_are_answered_in_order() {
 fn names_are_bytes_and_the_prefix_keeps_them_apart() {
     let ground = Ground::new();
     let plain = ground.store();
-    let config = Config::new(StoreConfig::Sqlite(ground.path())).io_timeout(PATIENCE).prefix("p:");
-    let prefixed = SqliteStore::open(&ground.path(), &config).unwrap();
+    let (file, config) = config(&ground.path(), None);
+    let config = config.io_timeout(PATIENCE).prefix("p:");
+    let prefixed = SqliteStore::open(&file, &config).unwrap();
     let long = vec![0xff; crate::config::limits::MAX_NAME];
     for name in [&b"a"[..], b"a\0", b"a\0b", b"\xff\xfe", b"{a}", b"'; --", &long] {
         fence(plain.try_take(name, token()));

@@ -3,6 +3,7 @@
 mod files;
 mod leases;
 mod many;
+mod users;
 mod waiters;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 use super::SqliteStore;
 use crate::clock::{Deadline, Moment};
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, Sharing, SqliteConfig, StoreConfig};
 use crate::error::Error;
 use crate::store::{Lane, Place, Reach, Reply, Request, Store};
 use crate::token::Token;
@@ -37,8 +38,11 @@ impl Ground {
         self.folder.path().join("locks.db")
     }
 
+    /// With a file, which else the first take would make.
     fn store(&self) -> SqliteStore {
-        open(&self.path()).unwrap()
+        let store = open(&self.path()).unwrap();
+        store.opened(true, Deadline::after(PATIENCE)).unwrap();
+        store
     }
 
     /// A connection of somebody who knows the tables.
@@ -48,7 +52,17 @@ impl Ground {
 }
 
 fn open(path: &Path) -> Result<SqliteStore, Error> {
-    SqliteStore::open(path, &Config::new(StoreConfig::Sqlite(path.into())).io_timeout(PATIENCE))
+    share(path, None)
+}
+
+fn share(path: &Path, sharing: Option<Sharing>) -> Result<SqliteStore, Error> {
+    let (file, config) = config(path, sharing);
+    SqliteStore::open(&file, &config.io_timeout(PATIENCE))
+}
+
+fn config(path: &Path, sharing: Option<Sharing>) -> (SqliteConfig, Config) {
+    let file = SqliteConfig { path: path.into(), sharing };
+    (file.clone(), Config::new(StoreConfig::Sqlite(file)))
 }
 
 fn token() -> Token {

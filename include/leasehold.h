@@ -5,6 +5,19 @@
  * (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a
  * Cluster, or a quorum of several), or in an SQLite file.
  *
+ * Ten calls are what most programs need:
+ *
+ *     leasehold_client_open     the store that a URL names; ..._open_env: that of LEASEHOLD_URL
+ *     leasehold_client_lock     a lock on a name; its options are leasehold_lock_set_ttl_ms() etc.
+ *     leasehold_lock_try_acquire   LEASEHOLD_OK and a lease, or at once LEASEHOLD_BUSY
+ *     leasehold_lock_acquire    waits for it in a fair queue, 60 s by default
+ *     leasehold_lease_fence     the number by which the resource refuses a late writer
+ *     leasehold_lease_is_valid  whether the lease may be relied on now; asks nobody
+ *     leasehold_lease_release   gives the lock back: LEASEHOLD_OK, or LEASEHOLD_LOST
+ *     leasehold_lease_free      and leasehold_lock_free, leasehold_client_free: every handle has one
+ *     leasehold_error_message   what went wrong and what to do about it, in one sentence
+ *     leasehold_error_free      does nothing with NULL
+ *
  *     leasehold_client *client; leasehold_lock *lock; leasehold_lease *lease;
  *     leasehold_error *error = NULL;
  *
@@ -285,6 +298,17 @@ leasehold_status leasehold_config_from_url(const char *url,
                                            leasehold_error **error);
 
 /**
+ * Reads the URLs of a quorum, `count` of them, each ended by a zero byte: an odd number of
+ * independent servers, of which a majority grants a lock. One alone means what
+ * leasehold_config_from_url() reads. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
+ * malformed URL, and for what is no quorum.
+ */
+leasehold_status leasehold_config_from_urls(const char *const *urls,
+                                            size_t count,
+                                            leasehold_config **config,
+                                            leasehold_error **error);
+
+/**
  * Takes the URL from the environment variable LEASEHOLD_URL, or else from the file
  * /etc/leasehold.conf (another one, if LEASEHOLD_CONF names it), or else the embedded store,
  * "sqlite:": a file for this user on this machine only, which the log says at LEASEHOLD_LOG_WARN.
@@ -299,9 +323,9 @@ leasehold_status leasehold_config_from_env(leasehold_config **config, leasehold_
  * name is a key among others, "lock:" or the like sets locks apart.
  *
  * The setters of a configuration return LEASEHOLD_OK, LEASEHOLD_ERR_BAD_ARGUMENT (then opening a
- * client with it fails too, until the setting is made well), or LEASEHOLD_ERR_SEALED: a client
- * has been opened with it, which goes on with what it was opened with. Values that are out of
- * range are refused by leasehold_client_open_config(), with the reason. Any thread.
+ * client with it fails too, until the setting is made well; leasehold_config_check() has the
+ * reason), or LEASEHOLD_ERR_SEALED: a client has been opened with it, which goes on with what it
+ * was opened with. Any thread.
  */
 leasehold_status leasehold_config_set_prefix(leasehold_config *config,
                                              const char *prefix,
@@ -329,6 +353,26 @@ leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
  * minute. Any thread.
  */
 leasehold_status leasehold_config_set_claim_window_ms(leasehold_config *config, int64_t window_ms);
+
+/**
+ * Sets the longest ttl that a lock may have: 24 h by default, and 60 s in a store that guards
+ * against lost data; from 1 s to 24 h. A server that came back without its data grants nothing for
+ * as long, so all clients of such a store should have the same. Any thread.
+ */
+leasehold_status leasehold_config_set_max_ttl_ms(leasehold_config *config, int64_t most_ms);
+
+/**
+ * Sets whether a server that may have lost data grants nothing until every lease that it has
+ * forgotten must be over. Off by default, except in a quorum, where it is always on; a file needs
+ * no guard, and refuses it. leasehold_client_initialize() declares new servers. Any thread.
+ */
+leasehold_status leasehold_config_set_guard_data_loss(leasehold_config *config, bool on);
+
+/**
+ * What a setter of this configuration has refused, with the reason, while the setting is not made
+ * well; LEASEHOLD_OK when nothing is. Any thread.
+ */
+leasehold_status leasehold_config_check(const leasehold_config *config, leasehold_error **error);
 
 /** The store as people may see it, without user and password. Borrowed. Any thread. */
 const char *leasehold_config_store(const leasehold_config *config);
@@ -407,6 +451,19 @@ leasehold_status leasehold_client_lock(leasehold_client *client,
  * Errors: whatever is in the way, by io_timeout.
  */
 leasehold_status leasehold_client_ping(leasehold_client *client, leasehold_error **error);
+
+/**
+ * Declares a new deployment whose store guards against lost data (a quorum, or one with
+ * guard_data_loss): nothing was granted there before, so its servers grant locks at once. Done
+ * once, before the first lock is taken; `leasehold init` does the same. Never call this whenever a
+ * program or a server starts: a server that has come back empty looks new, and would grant at once
+ * what somebody still holds. A server that has come back with data, or waits already, is refused,
+ * unless `force` declares that nobody relies on any lease. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for a store without that guard; others say which server is in the way.
+ */
+leasehold_status leasehold_client_initialize(leasehold_client *client,
+                                             bool force,
+                                             leasehold_error **error);
 
 /**
  * Subscribes to what happens to the leases of this client from now on. Each subscription gets
@@ -511,10 +568,10 @@ typedef struct {
  * to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
  * of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
  *
- * The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
- * then taking the lock fails too, until the option is set well. Values that are out of range are
- * refused when the lock is taken, with the reason. Leases that were taken before stay as they
- * are. Any thread.
+ * The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for what the option
+ * can never be; leasehold_lock_check() has the reason. Then taking the lock fails too, until the
+ * option is set well. Options that do not go together are refused when the lock is taken. Leases
+ * that were taken before stay as they are. Any thread.
  */
 leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock,
                                            int64_t ttl_ms);
@@ -563,13 +620,19 @@ leasehold_status leasehold_lock_set_wait_mode(leasehold_lock *lock, leasehold_wa
  * Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
  * length, the first one up to `first_ms` and the others up to twice as much each time, none longer
  * than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms
- * on Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
- * LEASEHOLD_WAIT_MODE_SPIN. Any thread.
+ * on Redis). Pauses of zero are refused. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the
+ * lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
  */
 leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
                                                uint32_t spins,
                                                int64_t first_ms,
                                                int64_t longest_ms);
+
+/**
+ * What a setter of this lock has refused, with the reason, while the option is not set well;
+ * LEASEHOLD_OK when nothing is. Any thread.
+ */
+leasehold_status leasehold_lock_check(const leasehold_lock *lock, leasehold_error **error);
 
 /**
  * The name, and its length in `*length` unless that is NULL. A zero byte follows it, and it may

@@ -66,6 +66,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -172,13 +173,16 @@ private:
  *
  *     leasehold::client client{leasehold::config{"redis://cache"}.prefix("shop:").pool(16)};
  *
- * The setters throw LEASEHOLD_ERR_SEALED once a client was opened with it. What is out of range is
- * refused when a client is opened.
+ * The setters throw for what is out of range, and LEASEHOLD_ERR_SEALED once a client was opened
+ * with it.
  */
 class config : public detail::owner<leasehold_config, leasehold_config_free> {
 public:
     /** Reads a URL; leasehold_config_from_url() lists them. */
     explicit config(std::string_view url);
+    /** Reads the URLs of a quorum, one for each member. */
+    template <class Urls = std::initializer_list<std::string_view>>
+    static config from_urls(const Urls &urls);
     /** The URL in the environment variable LEASEHOLD_URL or in /etc/leasehold.conf, or else the embedded store. */
     static config from_env();
     static config adopt(leasehold_config *handle) noexcept { return config{handle}; }
@@ -193,12 +197,18 @@ public:
     config &close_timeout(time_span most) &;
     /** What a waiter that died as it was given the lock costs the ones behind it: 1 s by default. */
     config &claim_window(time_span window) &;
+    /** The longest ttl that a lock may have: 24 h by default, 60 s with guard_data_loss. */
+    config &max_ttl(time_span most) &;
+    /** Whether a server that may have lost data grants nothing until older leases are over. */
+    config &guard_data_loss(bool on) &;
 
     config prefix(std::string_view bytes) && { return std::move(prefix(bytes)); }
     config io_timeout(time_span most) && { return std::move(io_timeout(most)); }
     config pool(std::uint32_t connections) && { return std::move(pool(connections)); }
     config close_timeout(time_span most) && { return std::move(close_timeout(most)); }
     config claim_window(time_span window) && { return std::move(claim_window(window)); }
+    config max_ttl(time_span most) && { return std::move(max_ttl(most)); }
+    config guard_data_loss(bool on) && { return std::move(guard_data_loss(on)); }
 
     /** The store as people may see it, without user and password. */
     std::string store() const { return leasehold_config_store(handle()); }
@@ -243,6 +253,8 @@ public:
     leasehold::lock lock(std::string_view name) const;
     /** Reaches the store, credentials included, and throws what is in the way. */
     void ping() const;
+    /** Declares new servers that guard against lost data; see leasehold_client_initialize(). */
+    void initialize(bool force = false) const;
     /** Subscribes to what happens to the leases of this client from now on. */
     leasehold::events events() const;
     leasehold::counters counters() const;
@@ -290,8 +302,8 @@ enum class wait_mode : leasehold_wait_mode {
  *
  *     leasehold::lock stock = client.lock("stock:sku-17").ttl(10s).wait(5s);
  *
- * A setter throws for a negative time. What is out of range is refused when the lock is taken,
- * with the reason. Leases that were taken before stay as they are.
+ * A setter throws for what its option can never be, with the reason. Options that do not go together
+ * are refused when the lock is taken. Leases that were taken before stay as they are.
  */
 class lock : public detail::owner<leasehold_lock, leasehold_lock_free> {
 public:
@@ -740,8 +752,17 @@ inline config config::from_env() {
     return config{detail::get<leasehold_config *>(leasehold_config_from_env)};
 }
 
+template <class Urls> config config::from_urls(const Urls &urls) {
+    std::string all;
+    for (const std::string_view url : urls) (all += all.empty() ? "" : ",") += url;
+    return config{std::string_view{all}};
+}
+
 inline config &config::set(const char *what, leasehold_status status) {
-    if (status != LEASEHOLD_OK) throw error{status, what};
+    if (status != LEASEHOLD_OK) {
+        detail::ask(leasehold_config_check, handle());
+        throw error{status, what}; // nothing was refused for its value
+    }
     return *this;
 }
 
@@ -763,6 +784,14 @@ inline config &config::close_timeout(time_span most) & {
 
 inline config &config::claim_window(time_span window) & {
     return set("claim_window", leasehold_config_set_claim_window_ms(handle(), window.ms()));
+}
+
+inline config &config::max_ttl(time_span most) & {
+    return set("max_ttl", leasehold_config_set_max_ttl_ms(handle(), most.ms()));
+}
+
+inline config &config::guard_data_loss(bool on) & {
+    return set("guard_data_loss", leasehold_config_set_guard_data_loss(handle(), on));
 }
 
 /* ---- client ---- */
@@ -792,6 +821,10 @@ inline leasehold::lock client::lock(std::string_view name) const {
 
 inline void client::ping() const { detail::ask(leasehold_client_ping, handle()); }
 
+inline void client::initialize(bool force) const {
+    detail::ask(leasehold_client_initialize, handle(), force);
+}
+
 inline leasehold::events client::events() const {
     return leasehold::events::adopt(
         detail::get<leasehold_events *>(leasehold_client_events, handle()));
@@ -817,7 +850,10 @@ inline void client::close_within(time_span most) {
 /* ---- lock ---- */
 
 inline lock &lock::set(const char *what, leasehold_status status) {
-    if (status != LEASEHOLD_OK) throw error{status, what};
+    if (status != LEASEHOLD_OK) {
+        detail::ask(leasehold_lock_check, handle());
+        throw error{status, what}; // nothing was refused for its value
+    }
     return *this;
 }
 

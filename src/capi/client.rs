@@ -135,6 +135,22 @@ pub unsafe extern "C" fn leasehold_client_ping(
     boundary::call(error, || Ok(table::get(client)?.client.ping()?))
 }
 
+/// Declares a new deployment whose store guards against lost data (a quorum, or one with
+/// guard_data_loss): nothing was granted there before, so its servers grant locks at once. Done
+/// once, before the first lock is taken; `leasehold init` does the same. Never call this whenever a
+/// program or a server starts: a server that has come back empty looks new, and would grant at once
+/// what somebody still holds. A server that has come back with data, or waits already, is refused,
+/// unless `force` declares that nobody relies on any lease. Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for a store without that guard; others say which server is in the way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_initialize(
+    client: *mut leasehold_client,
+    force: bool,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || Ok(table::get(client)?.client.initialize(force)?))
+}
+
 /// Subscribes to what happens to the leases of this client from now on. Each subscription gets
 /// every event. Any thread. Errors: LEASEHOLD_ERR_EXHAUSTED when no descriptors are left,
 /// LEASEHOLD_ERR_CLOSED.

@@ -3,8 +3,8 @@
 use std::ffi::c_char;
 
 use super::boundary::{self, leasehold_error};
-use super::bytes::{CBytes, bytes, span, text};
-use super::failure::{Failure, leasehold_status};
+use super::bytes::{CBytes, NUL, bytes, span, text};
+use super::failure::{Failure, bad, leasehold_status};
 use super::settings::Settings;
 use super::table;
 use crate::config::limits::MAX_NAME;
@@ -20,6 +20,9 @@ pub struct leasehold_config {
 
 impl table::Handled for leasehold_config {}
 
+/// More URLs than any quorum has.
+const MAX_URLS: usize = 64;
+
 impl leasehold_config {
     fn new(config: Config) -> leasehold_config {
         let store = CBytes::new(config.display_store());
@@ -32,7 +35,13 @@ fn set(
     what: &'static str,
     change: impl FnOnce(&'static str, Config) -> Result<Config, Failure>,
 ) -> leasehold_status {
-    boundary::call(std::ptr::null_mut(), || table::get(config)?.settings.lock().set(what, change))
+    boundary::call(std::ptr::null_mut(), || {
+        table::get(config)?.settings.lock().set(what, |what, config| {
+            let config = change(what, config)?;
+            config.check()?;
+            Ok(config)
+        })
+    })
 }
 
 /// Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
@@ -75,6 +84,29 @@ pub unsafe extern "C" fn leasehold_config_from_url(
     })
 }
 
+/// Reads the URLs of a quorum, `count` of them, each ended by a zero byte: an odd number of
+/// independent servers, of which a majority grants a lock. One alone means what
+/// leasehold_config_from_url() reads. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
+/// malformed URL, and for what is no quorum.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_from_urls(
+    urls: *const *const c_char,
+    count: usize,
+    config: *mut *mut leasehold_config,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::open(error, "config", config, || {
+        if urls.is_null() || count > MAX_URLS {
+            return Err(bad(format!("there are {count} URLs, or none; {MAX_URLS} are the most")));
+        }
+        // SAFETY: not NULL, and by the contract of this function there are so many, which nobody
+        // changes during the call.
+        let urls = unsafe { std::slice::from_raw_parts(urls, count) };
+        let urls = urls.iter().map(|url| text("URL", *url, NUL)).collect::<Result<Vec<_>, _>>()?;
+        Ok(leasehold_config::new(Config::from_urls(urls)?))
+    })
+}
+
 /// Takes the URL from the environment variable LEASEHOLD_URL, or else from the file
 /// /etc/leasehold.conf (another one, if LEASEHOLD_CONF names it), or else the embedded store,
 /// "sqlite:": a file for this user on this machine only, which the log says at LEASEHOLD_LOG_WARN.
@@ -93,9 +125,9 @@ pub unsafe extern "C" fn leasehold_config_from_env(
 /// name is a key among others, "lock:" or the like sets locks apart.
 ///
 /// The setters of a configuration return LEASEHOLD_OK, LEASEHOLD_ERR_BAD_ARGUMENT (then opening a
-/// client with it fails too, until the setting is made well), or LEASEHOLD_ERR_SEALED: a client
-/// has been opened with it, which goes on with what it was opened with. Values that are out of
-/// range are refused by leasehold_client_open_config(), with the reason. Any thread.
+/// client with it fails too, until the setting is made well; leasehold_config_check() has the
+/// reason), or LEASEHOLD_ERR_SEALED: a client has been opened with it, which goes on with what it
+/// was opened with. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_prefix(
     config: *mut leasehold_config,
@@ -145,6 +177,38 @@ pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
     window_ms: i64,
 ) -> leasehold_status {
     set(config, "claim_window", |what, config| Ok(config.claim_window(span(what, window_ms)?)))
+}
+
+/// Sets the longest ttl that a lock may have: 24 h by default, and 60 s in a store that guards
+/// against lost data; from 1 s to 24 h. A server that came back without its data grants nothing for
+/// as long, so all clients of such a store should have the same. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_max_ttl_ms(
+    config: *mut leasehold_config,
+    most_ms: i64,
+) -> leasehold_status {
+    set(config, "max_ttl", |what, config| Ok(config.max_ttl(span(what, most_ms)?)))
+}
+
+/// Sets whether a server that may have lost data grants nothing until every lease that it has
+/// forgotten must be over. Off by default, except in a quorum, where it is always on; a file needs
+/// no guard, and refuses it. leasehold_client_initialize() declares new servers. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_guard_data_loss(
+    config: *mut leasehold_config,
+    on: bool,
+) -> leasehold_status {
+    set(config, "guard_data_loss", |_, config| Ok(config.guard_data_loss(on)))
+}
+
+/// What a setter of this configuration has refused, with the reason, while the setting is not made
+/// well; LEASEHOLD_OK when nothing is. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_check(
+    config: *const leasehold_config,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || table::get(config)?.settings.lock().read().map(drop))
 }
 
 /// The store as people may see it, without user and password. Borrowed. Any thread.

@@ -132,17 +132,21 @@ fn set_lock(
     what: &'static str,
     change: impl FnOnce(&'static str, Lock) -> Result<Lock, Failure>,
 ) -> leasehold_status {
-    set(lock, what, |what, options| Ok(Options { lock: change(what, options.lock)?, ..options }))
+    set(lock, what, |what, options| {
+        let lock = change(what, options.lock)?;
+        lock.check_options()?;
+        Ok(Options { lock, ..options })
+    })
 }
 
 /// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or
 /// to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
 /// of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
 ///
-/// The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a negative value;
-/// then taking the lock fails too, until the option is set well. Values that are out of range are
-/// refused when the lock is taken, with the reason. Leases that were taken before stay as they
-/// are. Any thread.
+/// The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for what the option
+/// can never be; leasehold_lock_check() has the reason. Then taking the lock fails too, until the
+/// option is set well. Options that do not go together are refused when the lock is taken. Leases
+/// that were taken before stay as they are. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_ttl_ms(
     lock: *mut leasehold_lock,
@@ -188,7 +192,10 @@ pub unsafe extern "C" fn leasehold_lock_set_attempts(
     lock: *mut leasehold_lock,
     most: u32,
 ) -> leasehold_status {
-    set(lock, "attempts", |_, options| Ok(Options { attempts: Some(most), ..options }))
+    set(lock, "attempts", |_, options| {
+        Backoff::default().attempts(most).check()?;
+        Ok(Options { attempts: Some(most), ..options })
+    })
 }
 
 /// Sets whether leases are renewed in the background. By default they are where the ttl is at least
@@ -238,8 +245,8 @@ pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
 /// Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
 /// length, the first one up to `first_ms` and the others up to twice as much each time, none longer
 /// than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms
-/// on Redis). When the lock is taken, pauses of zero are refused, and so is another mode than
-/// LEASEHOLD_WAIT_MODE_SPIN. Any thread.
+/// on Redis). Pauses of zero are refused. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the
+/// lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
     lock: *mut leasehold_lock,
@@ -251,8 +258,19 @@ pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
         let backoff = Backoff::default().spins(spins).first(span(what, first_ms)?);
         let longest = limit(what, longest_ms)?;
         let backoff = longest.map_or(backoff, |longest| backoff.longest(longest));
+        backoff.check()?;
         Ok(Options { backoff: Some(backoff), ..options })
     })
+}
+
+/// What a setter of this lock has refused, with the reason, while the option is not set well;
+/// LEASEHOLD_OK when nothing is. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_check(
+    lock: *const leasehold_lock,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::call(error, || table::get(lock)?.settings.lock().read().map(drop))
 }
 
 /// The name, and its length in `*length` unless that is NULL. A zero byte follows it, and it may

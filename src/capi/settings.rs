@@ -35,7 +35,7 @@ impl<T: Clone> Settings<T> {
     }
 
     pub(super) fn read(&self) -> Result<T, Failure> {
-        match self.refused.first() {
+        match self.refused.last() {
             None => Ok(self.accepted.clone()),
             Some((_, failure)) => Err(failure.clone()),
         }

@@ -238,15 +238,27 @@ impl Lock {
         self.io_timeout.unwrap_or(self.keepers.config.io_timeout)
     }
 
-    /// Everything that can be refused before anything is sent.
-    fn check(&self) -> Result<Terms, Error> {
-        self.keepers.here()?.core()?;
-        let Lock { ttl, io_timeout, renew, max_hold, wait_mode, .. } = *self;
-        self.check_name()?;
+    /// What no option can be by itself, whatever the others are.
+    pub(crate) fn check_options(&self) -> Result<(), Error> {
+        let Lock { ttl, io_timeout, max_hold, wait_mode, .. } = *self;
         let max_ttl = self.keepers.config.longest_ttl();
         check_ttl(ttl, max_ttl)?;
         wait_mode.backoff().check()?;
         io_timeout.map_or(Ok(()), check_io_timeout)?;
+        max_hold.map_or(Ok(()), |most| {
+            check_ttl(most.min(ttl), max_ttl).map_err(|error| {
+                let most = spoken(most);
+                bad(format!("max_hold is {most}, too short to hold anything: {}", error.detail()))
+            })
+        })
+    }
+
+    /// Everything that can be refused before anything is sent.
+    fn check(&self) -> Result<Terms, Error> {
+        self.keepers.here()?.core()?;
+        let Lock { ttl, renew, max_hold, .. } = *self;
+        self.check_name()?;
+        self.check_options()?;
         if renew == Some(true) && ttl < MIN_RENEWED_TTL {
             return Err(bad(format!(
                 "a ttl of {} is too short to renew; {} is the least",
@@ -255,12 +267,6 @@ impl Lock {
             )));
         }
         let renew = renew.unwrap_or(ttl >= MIN_RENEWED_TTL);
-        if renew && let Some(most) = max_hold {
-            check_ttl(most.min(ttl), max_ttl).map_err(|error| {
-                let most = spoken(most);
-                bad(format!("max_hold is {most}, too short to hold anything: {}", error.detail()))
-            })?;
-        }
         // Stores count whole milliseconds, and so does what is relied on.
         let ttl = Duration::from_millis(crate::store::millis(ttl));
         Ok(Terms { ttl, renew, max_hold: max_hold.filter(|_| renew) })

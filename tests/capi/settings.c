@@ -137,6 +137,8 @@ static void a_configuration_is_sealed_when_a_client_was_opened_with_it(struct st
 static void refused(leasehold_config *config, const char *reason)
 {
     leasehold_client *client = UNTOUCHED;
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_check(config, &problem));
+    CHECK_CONTAINS(reason, said);
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_open_config(config, &client, &problem));
     CHECK_CONTAINS(reason, said);
     CHECK(client == UNTOUCHED);
@@ -154,40 +156,89 @@ static void a_setting_that_can_never_work_is_refused_until_it_is_made_well(struc
 
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_io_timeout_ms(config, -1));
     refused(config, "io_timeout");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_io_timeout_ms(config, 0));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_io_timeout_ms(config, 0));
     refused(config, "io_timeout");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_io_timeout_ms(config, 3600 * 1000 + 1));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
+                 leasehold_config_set_io_timeout_ms(config, 3600 * 1000 + 1));
     refused(config, "io_timeout");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_io_timeout_ms(config, INT64_MAX));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
+                 leasehold_config_set_io_timeout_ms(config, INT64_MAX));
     refused(config, "io_timeout");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_io_timeout_ms(config, 3600 * 1000));
 
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_pool(config, 0));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_pool(config, 0));
     refused(config, "pool");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_pool(config, 1025));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_pool(config, 1025));
     refused(config, "pool");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_pool(config, 1));
 
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
                  leasehold_config_set_close_timeout_ms(config, INT64_MIN));
     refused(config, "close_timeout");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_close_timeout_ms(config, 3600 * 1000 + 1));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
+                 leasehold_config_set_close_timeout_ms(config, 3600 * 1000 + 1));
     refused(config, "close_timeout");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_close_timeout_ms(config, 3600 * 1000));
 
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_claim_window_ms(config, -1));
     refused(config, "claim_window");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_claim_window_ms(config, 49));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_claim_window_ms(config, 49));
     refused(config, "claim_window");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_claim_window_ms(config, 60 * 1000 + 1));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
+                 leasehold_config_set_claim_window_ms(config, 60 * 1000 + 1));
     refused(config, "claim_window");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_claim_window_ms(config, 50));
+
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_max_ttl_ms(config, 999));
+    refused(config, "max_ttl is 999 ms; it goes from 1 s to 1 d");
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_max_ttl_ms(config, 5000));
+    if (!store->server) {
+        CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
+                     leasehold_config_set_guard_data_loss(config, true));
+        refused(config, "guard_data_loss");
+        CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_guard_data_loss(config, false));
+    }
+    EXPECT(LEASEHOLD_OK, leasehold_config_check(config, &problem));
 
     /* Nothing that was refused has sealed it, and each was made up for. */
     leasehold_client *client = open_it(config);
     give_back(take_name(client, "n"));
+    leasehold_lock *lock = make_lock(client, "n");
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_ttl_ms(lock, 5001));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_check(lock, &problem));
+    CHECK_CONTAINS("this store's max_ttl", said);
+    leasehold_lock_free(lock);
     leasehold_client_free(client);
     free(long_prefix);
+}
+
+static void a_quorum_can_be_said_as_a_list(void)
+{
+    const char *urls[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"};
+    leasehold_config *config = UNTOUCHED;
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_from_urls(urls, 2, &config, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_from_urls(NULL, 3, &config, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_from_urls(urls, 0, &config, &problem));
+    CHECK(config == UNTOUCHED);
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_urls(urls, 3, &config, &problem));
+    CHECK_TEXT("redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3",
+               leasehold_config_store(config));
+    leasehold_config_free(config);
+}
+
+static void only_a_store_with_the_guard_is_declared_new(struct store *store)
+{
+    leasehold_config *config = configure(store);
+    leasehold_client *client = open_it(config);
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_initialize(client, false, &problem));
+    leasehold_client_free(client);
+    if (!store->server) return;
+    config = configure(store);
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_guard_data_loss(config, true));
+    client = open_it(config);
+    EXPECT(LEASEHOLD_OK, leasehold_client_initialize(client, true, &problem));
+    give_back(take_name(client, "n"));
+    leasehold_client_free(client);
 }
 
 /* ---- Locks ------------------------------------------------------------------------------------ */
@@ -218,7 +269,9 @@ static void an_option_that_can_never_work_is_refused_until_it_is_made_well(struc
     leasehold_lock *lock = make_lock(client, "n");
     const int64_t bad_ttls[] = {0, 1, 2, 24 * 3600 * 1000 + 1, INT64_MAX};
     for (size_t i = 0; i < sizeof bad_ttls / sizeof *bad_ttls; i++) {
-        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, bad_ttls[i]));
+        CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_ttl_ms(lock, bad_ttls[i]));
+        EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_check(lock, &problem));
+        CHECK_CONTAINS("the ttl is ", said);
         refuses(client, lock, "ttl");
     }
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_ttl_ms(lock, -1));
@@ -231,12 +284,12 @@ static void an_option_that_can_never_work_is_refused_until_it_is_made_well(struc
 
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_io_timeout_ms(lock, -1));
     refuses(client, lock, "io_timeout");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_io_timeout_ms(lock, 0));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_io_timeout_ms(lock, 0));
     refuses(client, lock, "io_timeout");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_io_timeout_ms(lock, 5000));
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_max_hold_ms(lock, INT64_MIN));
     refuses(client, lock, "max_hold");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_max_hold_ms(lock, 1));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_max_hold_ms(lock, 1));
     refuses(client, lock, "max_hold");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_max_hold_ms(lock, 3600 * 1000));
 
@@ -291,6 +344,8 @@ int main(int argc, char **argv)
     ON_REDIS(the_pool_is_how_many_requests_are_under_way_at_once);
     ON_EACH_STORE(a_configuration_is_sealed_when_a_client_was_opened_with_it);
     ON_EACH_STORE(a_setting_that_can_never_work_is_refused_until_it_is_made_well);
+    TEST(a_quorum_can_be_said_as_a_list);
+    ON_EACH_STORE(only_a_store_with_the_guard_is_declared_new);
     ON_EACH_STORE(an_option_that_can_never_work_is_refused_until_it_is_made_well);
     return runner_report();
 }

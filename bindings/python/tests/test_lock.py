@@ -329,19 +329,24 @@ def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     wrong = [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}]
     spin = {"wait_mode": "spin", "attempts": 0}
     not_spin = [{"attempts": 2}, {"backoff": leasehold.Backoff(), "wait_mode": "queue"}]
-    for options in [*wrong, spin, *not_spin, {"io_timeout": 0}]:
+    for options in [*wrong[:2], spin, {"io_timeout": 0}]:
+        with pytest.raises(leasehold.BadArgument):
+            lock("x", **options)
+    for options in [wrong[2], *not_spin]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options).acquire()
+    with pytest.raises(leasehold.BadArgument, match="the ttl is 2 ms; it goes from 3 ms to 1 d"):
+        lock("x", ttl=0.002)
     for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}, {"wait_mode": 2}]:
         with pytest.raises(TypeError):
             lock("x", **options)
     with pytest.raises(TypeError):
         lock(42)
     with pytest.raises(leasehold.BadArgument) as caught:
-        lock("").acquire()
+        lock("")
     assert isinstance(caught.value, ValueError) and not caught.value.retriable
     with pytest.raises(leasehold.BadArgument):
-        lock("n" * 70000).acquire()
+        lock("n" * 70000)
 
 
 def test_nothing_of_it_goes_through_pickle_or_copy(client: leasehold.Client, name: str) -> None:
@@ -397,10 +402,27 @@ def test_settings_of_a_client(server: Server, name: str) -> None:
             assert server.get(f"app:{name}") is not None
     refused: "list[dict[str, Any]]" = [{"pool": 0}, {"pool": 2**32}]
     refused += [{"io_timeout": -1}, {"io_timeout": 10**6}, {"claim_window": 0.01}]
-    refused += [{"pool": -1}]
+    refused += [{"pool": -1}, {"max_ttl": 0.5}]
     for settings in refused:
         with pytest.raises(leasehold.BadArgument):
             leasehold.connect(server.url, **settings)
+    with pytest.raises(leasehold.BadArgument, match="pool is 0; it goes from 1 to 1024"):
+        leasehold.connect(server.url, pool=0)
+    with pytest.raises(TypeError):
+        leasehold.connect(server.url, guard_data_loss=1)
+    with leasehold.connect(server.url, prefix="new:", max_ttl=5, guard_data_loss=True) as guarded:
+        guarded.initialize(force=True)
+        with guarded.lock(name, ttl=5):
+            pass
+        with pytest.raises(leasehold.BadArgument, match="3 ms to 5 s, this store's max_ttl"):
+            guarded.lock(name, ttl=6)
+    with pytest.raises(leasehold.BadArgument, match="guard"):
+        leasehold.connect(server.url).initialize()
+    members = ["redis://a", "redis://b", "redis://c"]
+    with leasehold.connect(members) as quorum:
+        assert quorum.store.split(",") == [f"{member}:6379" for member in members]
+    with pytest.raises(leasehold.BadArgument):
+        leasehold.connect(members[:2])
     for url in ["nonsense", "redis://", "http://localhost", "redis://h?colour=green"]:
         with pytest.raises(leasehold.BadArgument):
             leasehold.connect(url)

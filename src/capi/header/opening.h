@@ -5,6 +5,19 @@
  * (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a
  * Cluster, or a quorum of several), or in an SQLite file.
  *
+ * Ten calls are what most programs need:
+ *
+ *     leasehold_client_open     the store that a URL names; ..._open_env: that of LEASEHOLD_URL
+ *     leasehold_client_lock     a lock on a name; its options are leasehold_lock_set_ttl_ms() etc.
+ *     leasehold_lock_try_acquire   LEASEHOLD_OK and a lease, or at once LEASEHOLD_BUSY
+ *     leasehold_lock_acquire    waits for it in a fair queue, 60 s by default
+ *     leasehold_lease_fence     the number by which the resource refuses a late writer
+ *     leasehold_lease_is_valid  whether the lease may be relied on now; asks nobody
+ *     leasehold_lease_release   gives the lock back: LEASEHOLD_OK, or LEASEHOLD_LOST
+ *     leasehold_lease_free      and leasehold_lock_free, leasehold_client_free: every handle has one
+ *     leasehold_error_message   what went wrong and what to do about it, in one sentence
+ *     leasehold_error_free      does nothing with NULL
+ *
  *     leasehold_client *client; leasehold_lock *lock; leasehold_lease *lease;
  *     leasehold_error *error = NULL;
  *

@@ -204,6 +204,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_client_events, (client), null_mut() => free!(leasehold_events_free)),
         call!(leasehold_client_counter, (client, LEASEHOLD_COUNTER_BUSY), u64::MAX => |_| ()),
         call!(leasehold_client_ping, (client)),
+        call!(leasehold_lock_check, (lock)),
         call!(leasehold_lock_try_acquire, (other), null_mut() => free!(leasehold_lease_free)),
         call!(leasehold_lock_acquire, (other), null_mut() => free!(leasehold_lease_free)),
         call!(leasehold_lock_acquire_unless, (other, None, null_mut()), null_mut()

@@ -23,12 +23,16 @@
     FUNCTION(TEXT, error_detail, ERROR, NONE, NO, (HANDLE))                                        \
     FUNCTION(NOTHING, error_free, ERROR, NONE, NO, (HANDLE))                                       \
     FUNCTION(STATUS, config_from_url, NONE, CONFIG, URL, (BYTES, OUTPUT, ERROR_OUT))               \
+    FUNCTION(STATUS, config_from_urls, NONE, CONFIG, NO, (URLS, OUTPUT, ERROR_OUT))                \
     FUNCTION(STATUS, config_from_env, NONE, CONFIG, NO, (OUTPUT, ERROR_OUT))                       \
     FUNCTION(STATUS, config_set_prefix, CONFIG, NONE, NAME, (HANDLE, BYTES))                       \
     FUNCTION(STATUS, config_set_io_timeout_ms, CONFIG, NONE, NO, (HANDLE, MS))                     \
     FUNCTION(STATUS, config_set_pool, CONFIG, NONE, NO, (HANDLE, COUNT))                           \
     FUNCTION(STATUS, config_set_close_timeout_ms, CONFIG, NONE, NO, (HANDLE, MS))                  \
     FUNCTION(STATUS, config_set_claim_window_ms, CONFIG, NONE, NO, (HANDLE, MS))                   \
+    FUNCTION(STATUS, config_set_max_ttl_ms, CONFIG, NONE, NO, (HANDLE, MS))                        \
+    FUNCTION(STATUS, config_set_guard_data_loss, CONFIG, NONE, NO, (HANDLE, COUNT))                \
+    FUNCTION(STATUS, config_check, CONFIG, NONE, NO, (HANDLE, ERROR_OUT))                          \
     FUNCTION(TEXT, config_store, CONFIG, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, config_free, CONFIG, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, client_open, NONE, CLIENT, URL, (BYTES, OUTPUT, ERROR_OUT))                   \
@@ -36,6 +40,7 @@
     FUNCTION(STATUS, client_open_config, CONFIG, CLIENT, NO, (HANDLE, OUTPUT, ERROR_OUT))          \
     FUNCTION(STATUS, client_lock, CLIENT, LOCK, NAME, (HANDLE, BYTES, OUTPUT, ERROR_OUT))          \
     FUNCTION(STATUS, client_ping, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))                           \
+    FUNCTION(STATUS, client_initialize, CLIENT, NONE, NO, (HANDLE, COUNT, ERROR_OUT))              \
     FUNCTION(STATUS, client_events, CLIENT, EVENTS, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
     FUNCTION(STATUS, client_counter, CLIENT, PLAIN, NO, (HANDLE, NUMBER_IN, OUTPUT, ERROR_OUT))    \
     FUNCTION(TEXT, client_store, CLIENT, NONE, NO, (HANDLE))                                       \
@@ -50,6 +55,7 @@
     FUNCTION(STATUS, lock_set_max_hold_ms, LOCK, NONE, NO, (HANDLE, MS))                           \
     FUNCTION(STATUS, lock_set_wait_mode, LOCK, NONE, NO, (HANDLE, NUMBER_IN))                      \
     FUNCTION(STATUS, lock_set_backoff_ms, LOCK, NONE, NO, (HANDLE, COUNT, MS, MORE_MS))            \
+    FUNCTION(STATUS, lock_check, LOCK, NONE, NO, (HANDLE, ERROR_OUT))                              \
     FUNCTION(TEXT, lock_name, LOCK, LENGTH, NO, (HANDLE, OUTPUT))                                  \
     FUNCTION(STATUS, lock_try_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
     FUNCTION(STATUS, lock_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))                   \
@@ -88,7 +94,7 @@
     FUNCTION(NUMBER, event_fence, EVENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, event_free, EVENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(NUMBER, events_descriptor, EVENTS, NONE, NO, (HANDLE))                                \
-    FUNCTION(STATUS, events_next_within, EVENTS, EVENT, NO, (HANDLE, MS, OUTPUT, ERROR_OUT))              \
+    FUNCTION(STATUS, events_next_within, EVENTS, EVENT, NO, (HANDLE, MS, OUTPUT, ERROR_OUT))       \
     FUNCTION(NUMBER, events_dropped, EVENTS, NONE, NO, (HANDLE))                                   \
     FUNCTION(NOTHING, events_free, EVENTS, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, log_set, NONE, NONE, NO, (LOG, USER_DATA, NUMBER_IN, ERROR_OUT))              \

@@ -102,8 +102,22 @@ TEST(config_refuses_what_cannot_be) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, negative.close_timeout(-1ns));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, negative.claim_window(-1s));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{negative});
-    const auto empty = leasehold::config{server().url()}.pool(0);
-    CHECK(contains(THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{empty}).what(), "pool"));
+    const auto empty = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{server().url()}.pool(0));
+    EQUAL(empty.detail(), std::string{"pool is 0; it goes from 1 to 1024"});
+}
+
+TEST(config_guards_against_lost_data_and_takes_a_quorum) {
+    const leasehold::client guarded{
+        leasehold::config{server().url()}.prefix("new:").guard_data_loss(true).max_ttl(5s)};
+    guarded.initialize(true);
+    CHECK(guarded.lock("n").ttl(5s).try_acquire());
+    const auto longer = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, guarded.lock("n").ttl(6s));
+    EQUAL(longer.detail(),
+          std::string{"the ttl is 6 s; it goes from 3 ms to 5 s, this store's max_ttl"});
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{server().url()}.initialize());
+    EQUAL(leasehold::config::from_urls({"redis://a", "redis://b", "redis://c"}).store(),
+          std::string{"redis://a:6379,redis://b:6379,redis://c:6379"});
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config::from_urls({"redis://a", "redis://b"}));
 }
 
 TEST(store_is_shown_without_its_password) {

@@ -108,7 +108,7 @@ static leasehold_status make_lock(char **word, int words)
         else if (strcmp(word[i], "renew=no") == 0)
             leasehold_lock_set_renew(*lock, false);
     }
-    return status;
+    return status == LEASEHOLD_OK ? leasehold_lock_check(*lock, NULL) : status;
 }
 
 static leasehold_status take_name(size_t length)

@@ -56,6 +56,9 @@ config_set_io_timeout_ms = _function(c_int32, "config_set_io_timeout_ms", c_void
 config_set_pool = _function(c_int32, "config_set_pool", c_void_p, c_uint32)
 config_set_close_timeout_ms = _function(c_int32, "config_set_close_timeout_ms", c_void_p, c_int64)
 config_set_claim_window_ms = _function(c_int32, "config_set_claim_window_ms", c_void_p, c_int64)
+config_set_max_ttl_ms = _function(c_int32, "config_set_max_ttl_ms", c_void_p, c_int64)
+config_set_guard_data_loss = _function(c_int32, "config_set_guard_data_loss", c_void_p, c_bool)
+config_check = _function(c_int32, "config_check", c_void_p, c_void_p)
 config_store = _function(c_char_p, "config_store", c_void_p)
 config_free = _function(None, "config_free", c_void_p)
 
@@ -64,6 +67,7 @@ client_open = _function(c_int32, "client_open", c_char_p, c_size_t, c_void_p, c_
 client_open_env = _function(c_int32, "client_open_env", c_void_p, c_void_p)
 client_open_config = _function(c_int32, "client_open_config", c_void_p, c_void_p, c_void_p)
 client_lock = _function(c_int32, "client_lock", c_void_p, c_char_p, c_size_t, c_void_p, c_void_p)
+client_initialize = _function(c_int32, "client_initialize", c_void_p, c_bool, c_void_p)
 client_ping = _function(c_int32, "client_ping", c_void_p, c_void_p)
 client_reopen_after_fork = _function(c_int32, "client_reopen_after_fork", c_void_p, c_void_p)
 client_events = _function(c_int32, "client_events", c_void_p, c_void_p, c_void_p)
@@ -84,6 +88,7 @@ lock_set_wait_mode = _function(c_int32, "lock_set_wait_mode", c_void_p, c_int32)
 lock_set_backoff_ms = _function(
     c_int32, "lock_set_backoff_ms", c_void_p, c_uint32, c_int64, c_int64
 )
+lock_check = _function(c_int32, "lock_check", c_void_p, c_void_p)
 lock_name = _function(c_void_p, "lock_name", c_void_p, c_void_p)
 lock_try_acquire = _function(c_int32, "lock_try_acquire", c_void_p, c_void_p, c_void_p)
 lock_acquire = _function(c_int32, "lock_acquire", c_void_p, c_void_p, c_void_p)

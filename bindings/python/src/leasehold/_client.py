@@ -5,7 +5,7 @@ import sys
 import weakref
 from ctypes import byref, c_uint64, c_void_p
 from types import TracebackType
-from typing import Callable, Dict, NamedTuple, Optional, Tuple, Type
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from . import _abi, _interrupts, _log
 from ._errors import OK, bad_argument, failure
@@ -110,7 +110,8 @@ class Client:
           libraries, whose releases tell nobody.
         - `backoff`: how a wait with `wait_mode="spin"` asks again. Other modes refuse it.
 
-        Values out of range are refused when the lock is taken.
+        What an option can never be is refused here, and what does not go together when the lock is
+        taken.
         """
         options = (name, ttl, wait, io_timeout, attempts, renew, max_hold, wait_mode, backoff)
         try:
@@ -141,29 +142,27 @@ class Client:
             raise failure(status, error)
         handle.name, handle.argument = decode_name(text), _abi.argument(handle.value)
         if ttl is not None:
-            _check(_abi.lock_set_ttl_ms(handle, milliseconds("ttl", ttl)))
+            _set(_abi.lock_set_ttl_ms, handle, milliseconds("ttl", ttl))
         if wait is not None:
-            _check(_abi.lock_set_wait_ms(handle, milliseconds("wait", wait)))
+            _set(_abi.lock_set_wait_ms, handle, milliseconds("wait", wait))
         if io_timeout is not None:
             timeout_ms = milliseconds("io_timeout", io_timeout)
-            _check(_abi.lock_set_io_timeout_ms(handle, timeout_ms))
+            _set(_abi.lock_set_io_timeout_ms, handle, timeout_ms)
         if attempts is not None:
-            _check(_abi.lock_set_attempts(handle, _count("attempts", attempts)))
+            _set(_abi.lock_set_attempts, handle, _count("attempts", attempts))
         if renew is not None:
-            if not isinstance(renew, bool):
-                raise TypeError(f"renew is {renew!r}; it is True or False")
-            _check(_abi.lock_set_renew(handle, renew))
+            _set(_abi.lock_set_renew, handle, _switch("renew", renew))
         if max_hold is not None:
-            _check(_abi.lock_set_max_hold_ms(handle, milliseconds("max_hold", max_hold)))
+            _set(_abi.lock_set_max_hold_ms, handle, milliseconds("max_hold", max_hold))
         if wait_mode is not None:
-            _check(_abi.lock_set_wait_mode(handle, _wait_mode(wait_mode)))
+            _set(_abi.lock_set_wait_mode, handle, _wait_mode(wait_mode))
         if backoff is not None:
             if not isinstance(backoff, Backoff):
                 raise TypeError(f"backoff is {backoff!r}; it is a leasehold.Backoff")
             spins = _count("backoff.spins", backoff.spins)
             first = milliseconds("backoff.first", backoff.first)
             longest = milliseconds("backoff.longest", backoff.longest)
-            _check(_abi.lock_set_backoff_ms(handle, spins, first, longest))
+            _set(_abi.lock_set_backoff_ms, handle, spins, first, longest)
         return handle
 
     def events(self) -> Events:
@@ -175,6 +174,16 @@ class Client:
         """Reaches the store, credentials included, without doing anything to a lock there."""
         error = c_void_p()
         status = _abi.client_ping(self._handle, byref(error))
+        if status != OK:
+            raise failure(status, error)
+
+    def initialize(self, force: bool = False) -> None:
+        """Declares new servers that guard against lost data: nothing was granted there before, so
+        they grant locks at once. Done once, before the first lock is taken, and never whenever a
+        program starts; ``leasehold init`` does the same. Servers that wait already, or came back
+        with data, are refused; `force` declares that nobody relies on any lease there."""
+        error = c_void_p()
+        status = _abi.client_initialize(self._handle, _switch("force", force), byref(error))
         if status != OK:
             raise failure(status, error)
 
@@ -255,15 +264,17 @@ class Client:
 
 
 def connect(
-    url: Optional[str] = None,
+    url: Union[str, Sequence[str], None] = None,
     *,
     prefix: Optional[Name] = None,
     io_timeout: Optional[Seconds] = None,
     pool: Optional[int] = None,
     close_timeout: Optional[Seconds] = None,
     claim_window: Optional[Seconds] = None,
+    max_ttl: Optional[Seconds] = None,
+    guard_data_loss: Optional[bool] = None,
 ) -> Client:
-    """Opens the store that a URL names; without one, that of the environment variable
+    """Opens the store that a URL names, or the quorum of several; without one, that of the environment variable
     ``LEASEHOLD_URL`` or of ``/etc/leasehold.conf``, or else the embedded one: a file for this user
     on this machine only, which the log says.
 
@@ -285,6 +296,10 @@ def connect(
     - `close_timeout`: how long closing goes on releasing leases; 1 s by default.
     - `claim_window`: what a waiter that died as it was given the lock costs the ones behind it;
       1 s by default.
+    - `max_ttl`: the longest ttl that a lock may have; 24 h by default, and 60 s in a store that
+      guards against lost data.
+    - `guard_data_loss`: whether a server that may have lost data grants nothing for as long as
+      `max_ttl`. Off by default, except in a quorum, where it is always on.
 
     The URL can say these as well: ``redis://cache?io_timeout=300ms&pool=16``.
 
@@ -293,6 +308,8 @@ def connect(
     """
     _log.start()
     config, error = ConfigHandle(), c_void_p()
+    if isinstance(url, (list, tuple)):
+        url = ",".join(url)
     if url is None:
         status = _abi.config_from_env(byref(config), byref(error))
     elif isinstance(url, str):
@@ -304,17 +321,21 @@ def connect(
         raise failure(status, error)
     if prefix is not None:
         before = encode_name(prefix)
-        _check(_abi.config_set_prefix(config, before, len(before)))
+        _set(_abi.config_set_prefix, config, before, len(before))
     if io_timeout is not None:
-        _check(_abi.config_set_io_timeout_ms(config, milliseconds("io_timeout", io_timeout)))
+        _set(_abi.config_set_io_timeout_ms, config, milliseconds("io_timeout", io_timeout))
     if pool is not None:
-        _check(_abi.config_set_pool(config, _count("pool", pool)))
+        _set(_abi.config_set_pool, config, _count("pool", pool))
     if close_timeout is not None:
         close_ms = milliseconds("close_timeout", close_timeout)
-        _check(_abi.config_set_close_timeout_ms(config, close_ms))
+        _set(_abi.config_set_close_timeout_ms, config, close_ms)
     if claim_window is not None:
         window_ms = milliseconds("claim_window", claim_window)
-        _check(_abi.config_set_claim_window_ms(config, window_ms))
+        _set(_abi.config_set_claim_window_ms, config, window_ms)
+    if max_ttl is not None:
+        _set(_abi.config_set_max_ttl_ms, config, milliseconds("max_ttl", max_ttl))
+    if guard_data_loss is not None:
+        _set(_abi.config_set_guard_data_loss, config, _switch("guard_data_loss", guard_data_loss))
     handle = c_void_p()
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:
@@ -323,9 +344,13 @@ def connect(
     return Client(handle)
 
 
-def _check(status: int) -> None:
+def _set(setter: Callable[..., int], handle: c_void_p, *values: object) -> None:
+    """Sets an option. What was refused for its value is told with the reason."""
+    status = setter(handle, *values)
     if status != OK:
-        raise failure(status)
+        error = c_void_p()
+        check = _abi.lock_check if isinstance(handle, LockHandle) else _abi.config_check
+        raise failure(check(handle, byref(error)) or status, error)
 
 
 def _count(what: str, number: int) -> int:
@@ -335,6 +360,12 @@ def _count(what: str, number: int) -> int:
     if not 0 <= number <= _MOST_U32:
         raise bad_argument(f"{what} is {number}")
     return number
+
+
+def _switch(what: str, on: bool) -> bool:
+    if not isinstance(on, bool):
+        raise TypeError(f"{what} is {on!r}; it is True or False")
+    return on
 
 
 def _wait_mode(mode: str) -> int:

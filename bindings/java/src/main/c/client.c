@@ -69,36 +69,9 @@ void clients_abandon(void)
 
 /* ---- Native methods --------------------------------------------------------------------------- */
 
-static leasehold_status configure(JNIEnv *env, jclass native, leasehold_config *config,
-                                  jbyteArray prefix, jlong io_timeout_ms, jint pool,
-                                  jlong close_timeout_ms, jlong claim_window_ms)
-{
-    leasehold_status status = LEASEHOLD_OK;
-    struct bytes bytes;
-
-    if (prefix != NULL) {
-        if (!bytes_read(env, native, prefix, &bytes))
-            return LEASEHOLD_ERR_EXHAUSTED;
-        status = leasehold_config_set_prefix(config, bytes.start, bytes.length);
-        bytes_free(&bytes);
-    }
-    if (status == LEASEHOLD_OK && io_timeout_ms != NOT_SET)
-        status = leasehold_config_set_io_timeout_ms(config, io_timeout_ms);
-    if (status == LEASEHOLD_OK && pool != NOT_SET)
-        status = leasehold_config_set_pool(config, (uint32_t)pool);
-    if (status == LEASEHOLD_OK && close_timeout_ms != NOT_SET)
-        status = leasehold_config_set_close_timeout_ms(config, close_timeout_ms);
-    if (status == LEASEHOLD_OK && claim_window_ms != NOT_SET)
-        status = leasehold_config_set_claim_window_ms(config, claim_window_ms);
-    return status;
-}
-
-static jlong open_client(JNIEnv *env, jclass native, jbyteArray url, jbyteArray prefix,
-                         jlong io_timeout_ms, jint pool, jlong close_timeout_ms,
-                         jlong claim_window_ms)
+static jlong make_config(JNIEnv *env, jclass native, jbyteArray url)
 {
     leasehold_config *config = NULL;
-    leasehold_client *client;
     leasehold_error *error = NULL;
     leasehold_status status;
     struct bytes bytes;
@@ -112,12 +85,64 @@ static jlong open_client(JNIEnv *env, jclass native, jbyteArray url, jbyteArray 
     } else {
         status = leasehold_config_from_env(&config, &error);
     }
-    if (status == LEASEHOLD_OK)
-        status = configure(env, native, config, prefix, io_timeout_ms, pool, close_timeout_ms,
-                           claim_window_ms);
-    if (status == LEASEHOLD_OK)
-        status = leasehold_client_open_config(config, &client, &error);
-    leasehold_config_free(config);
+    if (status != LEASEHOLD_OK)
+        raise_status(env, native, status, error);
+    return NUMBER(config);
+}
+
+/* A setter has no room for the reason. */
+static void raise_config(JNIEnv *env, jclass native, leasehold_config *config,
+                         leasehold_status status)
+{
+    leasehold_error *error = NULL;
+    leasehold_status refused = leasehold_config_check(config, &error);
+
+    raise_status(env, native, refused != LEASEHOLD_OK ? refused : status, error);
+}
+
+static void set_prefix(JNIEnv *env, jclass native, jlong handle, jbyteArray prefix)
+{
+    leasehold_config *config = HANDLE(leasehold_config, handle);
+    leasehold_status status;
+    struct bytes bytes;
+
+    if (!bytes_read(env, native, prefix, &bytes))
+        return;
+    status = leasehold_config_set_prefix(config, bytes.start, bytes.length);
+    bytes_free(&bytes);
+    if (status != LEASEHOLD_OK)
+        raise_config(env, native, config, status);
+}
+
+static void set_config(JNIEnv *env, jclass native, jlong handle, jint option, jlong value)
+{
+    leasehold_config *config = HANDLE(leasehold_config, handle);
+    leasehold_status status = LEASEHOLD_ERR_BAD_ARGUMENT;
+
+    switch (option) {
+    case 0: status = leasehold_config_set_io_timeout_ms(config, value); break;
+    case 1: status = leasehold_config_set_pool(config, (uint32_t)value); break;
+    case 2: status = leasehold_config_set_close_timeout_ms(config, value); break;
+    case 3: status = leasehold_config_set_claim_window_ms(config, value); break;
+    case 4: status = leasehold_config_set_max_ttl_ms(config, value); break;
+    case 5: status = leasehold_config_set_guard_data_loss(config, value != 0); break;
+    }
+    if (status != LEASEHOLD_OK)
+        raise_config(env, native, config, status);
+}
+
+static void free_config(JNIEnv *env, jclass native, jlong config)
+{
+    leasehold_config_free(HANDLE(leasehold_config, config));
+}
+
+static jlong open_client(JNIEnv *env, jclass native, jlong config)
+{
+    leasehold_client *client;
+    leasehold_error *error = NULL;
+    leasehold_status status =
+        leasehold_client_open_config(HANDLE(leasehold_config, config), &client, &error);
+
     if (status == LEASEHOLD_OK && !remember(client)) {
         leasehold_client_free(client);
         status = LEASEHOLD_ERR_EXHAUSTED;
@@ -127,6 +152,16 @@ static jlong open_client(JNIEnv *env, jclass native, jbyteArray url, jbyteArray 
         return 0;
     }
     return NUMBER(client);
+}
+
+static void initialize(JNIEnv *env, jclass native, jlong client, jboolean force)
+{
+    leasehold_error *error = NULL;
+    leasehold_status status =
+        leasehold_client_initialize(HANDLE(leasehold_client, client), force, &error);
+
+    if (status != LEASEHOLD_OK)
+        raise_status(env, native, status, error);
 }
 
 static jbyteArray store(JNIEnv *env, jclass native, jlong client)
@@ -225,7 +260,12 @@ static jlong handle_count(JNIEnv *env, jclass native)
 }
 
 static const JNINativeMethod methods[] = {
-    {"open", "([B[BJIJJ)J", open_client},
+    {"config", "([B)J", make_config},
+    {"setPrefix", "(J[B)V", set_prefix},
+    {"setConfig", "(JIJ)V", set_config},
+    {"freeConfig", "(J)V", free_config},
+    {"open", "(J)J", open_client},
+    {"initialize", "(JZ)V", initialize},
     {"store", "(J)[B", store},
     {"ping", "(J)V", ping},
     {"counter", "(JI)J", counter},

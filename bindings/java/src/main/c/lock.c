@@ -28,7 +28,16 @@ static jlong lease_of(JNIEnv *env, jclass native, leasehold_status status, lease
     return 0;
 }
 
-/* Java has refused what these refuse at once; the rest is said when the lock is taken. */
+/* What a setter has refused. */
+static void raise_refused(JNIEnv *env, jclass native, jlong lock)
+{
+    leasehold_error *error = NULL;
+    leasehold_status status = leasehold_lock_check(HANDLE(leasehold_lock, lock), &error);
+
+    if (status != LEASEHOLD_OK)
+        raise_status(env, native, status, error);
+}
+
 static void set_times(JNIEnv *env, jclass native, jlong lock, jlong ttl_ms, jlong wait_ms,
                       jlong io_timeout_ms, jlong max_hold_ms)
 {
@@ -42,11 +51,13 @@ static void set_times(JNIEnv *env, jclass native, jlong lock, jlong ttl_ms, jlon
         leasehold_lock_set_io_timeout_ms(setting, io_timeout_ms);
     if (max_hold_ms >= 0)
         leasehold_lock_set_max_hold_ms(setting, max_hold_ms);
+    raise_refused(env, native, lock);
 }
 
 static void set_attempts(JNIEnv *env, jclass native, jlong lock, jint most)
 {
     leasehold_lock_set_attempts(HANDLE(leasehold_lock, lock), (uint32_t)most);
+    raise_refused(env, native, lock);
 }
 
 static void set_renew(JNIEnv *env, jclass native, jlong lock, jboolean renew)
@@ -64,6 +75,7 @@ static void set_backoff(JNIEnv *env, jclass native, jlong lock, jint spins, jlon
 {
     leasehold_lock_set_backoff_ms(HANDLE(leasehold_lock, lock), (uint32_t)spins, first_ms,
                                   longest_ms);
+    raise_refused(env, native, lock);
 }
 
 /* 0 without an exception when somebody else has it. */

@@ -1,5 +1,6 @@
 package dev.leasehold;
 
+import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.Objects;
 
@@ -11,20 +12,16 @@ import java.util.Objects;
  * var client = LeaseholdClient.configure("redis://cache").ioTimeout(ofMillis(300)).pool(16).connect();
  * }</pre>
  *
- * <p>Unlike all else here, it is for one thread.
+ * <p>Each of them refuses what can never work: a {@link LeaseholdException} with
+ * {@link Status#BAD_ARGUMENT}. When a client was opened, they are not changed any more.
  */
 public final class ClientBuilder {
+    private final ConfigHandle config;
+
     /** Null: what the environment says. */
-    private final String url;
-
-    private byte[] prefix;
-    private long ioTimeoutMs = Native.NOT_SET;
-    private int pool = (int) Native.NOT_SET;
-    private long closeTimeoutMs = Native.NOT_SET;
-    private long claimWindowMs = Native.NOT_SET;
-
     ClientBuilder(String url) {
-        this.url = url;
+        config = new ConfigHandle(Native.config(url == null ? null : Name.encode("the URL", url)));
+        config.follow(this);
     }
 
     /**
@@ -34,8 +31,7 @@ public final class ClientBuilder {
      * @return this
      */
     public ClientBuilder prefix(String prefix) {
-        this.prefix = Name.encode("the prefix", Objects.requireNonNull(prefix, "prefix"));
-        return this;
+        return prefix(Name.encode("the prefix", Objects.requireNonNull(prefix, "prefix")));
     }
 
     /**
@@ -45,8 +41,12 @@ public final class ClientBuilder {
      * @return this
      */
     public ClientBuilder prefix(byte[] prefix) {
-        this.prefix = prefix.clone();
-        return this;
+        try {
+            Native.setPrefix(config.get(), prefix);
+            return this;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /**
@@ -56,8 +56,7 @@ public final class ClientBuilder {
      * @return this
      */
     public ClientBuilder ioTimeout(Duration timeout) {
-        ioTimeoutMs = Times.toMillis("ioTimeout", timeout);
-        return this;
+        return set(Native.IO_TIMEOUT, Times.toMillis("ioTimeout", timeout));
     }
 
     /**
@@ -67,12 +66,10 @@ public final class ClientBuilder {
      * @return this
      */
     public ClientBuilder pool(int connections) {
-        // A negative number would mean "not set" on the way down.
-        if (connections < 1) {
-            throw LeaseholdException.badArgument("the pool has " + connections + " connections; 1 is the least");
+        if (connections < 0) {
+            throw LeaseholdException.badArgument("pool is negative: " + connections);
         }
-        pool = connections;
-        return this;
+        return set(Native.POOL, connections);
     }
 
     /**
@@ -82,8 +79,7 @@ public final class ClientBuilder {
      * @return this
      */
     public ClientBuilder closeTimeout(Duration timeout) {
-        closeTimeoutMs = Times.toMillis("closeTimeout", timeout);
-        return this;
+        return set(Native.CLOSE_TIMEOUT, Times.toMillis("closeTimeout", timeout));
     }
 
     /**
@@ -94,20 +90,63 @@ public final class ClientBuilder {
      * @return this
      */
     public ClientBuilder claimWindow(Duration window) {
-        claimWindowMs = Times.toMillis("claimWindow", window);
-        return this;
+        return set(Native.CLAIM_WINDOW, Times.toMillis("claimWindow", window));
+    }
+
+    /**
+     * Sets the longest ttl that a lock may have: 24 h by default, and 60 s in a store that guards
+     * against lost data. All clients of such a store should have the same.
+     *
+     * @param most from 1 s to 24 h
+     * @return this
+     */
+    public ClientBuilder maxTtl(Duration most) {
+        return set(Native.MAX_TTL, Times.toMillis("maxTtl", most));
+    }
+
+    /**
+     * Sets whether a server that may have lost data grants nothing for as long as {@code maxTtl}.
+     *
+     * @param on false by default, except in a quorum, where it is always on
+     * @return this
+     */
+    public ClientBuilder guardDataLoss(boolean on) {
+        return set(Native.GUARD_DATA_LOSS, on ? 1 : 0);
+    }
+
+    private ClientBuilder set(int option, long value) {
+        try {
+            Native.setConfig(config.get(), option, value);
+            return this;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /**
      * Opens the store with these options.
      *
      * @return an open client
-     * @throws LeaseholdException as {@link LeaseholdClient#connect(String)}, and
-     *     {@link Status#BAD_ARGUMENT} for options out of range
+     * @throws LeaseholdException as {@link LeaseholdClient#connect(String)}
      */
     public LeaseholdClient connect() {
-        byte[] where = url == null ? null : Name.encode("the URL", url);
-        return new LeaseholdClient(Native.open(
-                where, prefix, ioTimeoutMs, pool, closeTimeoutMs, claimWindowMs));
+        try {
+            return new LeaseholdClient(Native.open(config.get()));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    private static final class ConfigHandle extends Handle {
+        private static final long serialVersionUID = 1;
+
+        ConfigHandle(long handle) {
+            super(handle);
+        }
+
+        @Override
+        void abandon(long handle) {
+            Native.freeConfig(handle);
+        }
     }
 }

@@ -2,6 +2,7 @@ package dev.leasehold;
 
 import java.lang.ref.Reference;
 import java.time.Duration;
+import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -68,6 +69,17 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
+     * Opens a quorum of independent servers, of which a majority grants a lock.
+     *
+     * @param urls one for each member, an odd number
+     * @return an open client
+     * @throws LeaseholdException as {@link #connect(String)}
+     */
+    public static LeaseholdClient connect(List<String> urls) {
+        return configure(urls).connect();
+    }
+
+    /**
      * Opens the store that the environment variable {@code LEASEHOLD_URL} names, or else the file
      * {@code /etc/leasehold.conf}, or else the embedded one: a file for this user on this machine
      * only, which the log says. The command line does the same.
@@ -90,6 +102,16 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
+     * The same with a quorum.
+     *
+     * @param urls one for each member, an odd number
+     * @return options to be set, and then to connect with
+     */
+    public static ClientBuilder configure(List<String> urls) {
+        return configure(String.join(",", urls));
+    }
+
+    /**
      * The same with the store that {@link #fromEnvironment()} opens.
      *
      * @return options to be set, and then to connect with
@@ -103,9 +125,10 @@ public final class LeaseholdClient implements AutoCloseable {
      *
      * @param name any text but an empty one; its UTF-8 has 65536 bytes at most
      * @return a lock with the default options
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for the name
      */
     public NamedLock lock(String name) {
-        return new NamedLock(this, new Name(name), Options.DEFAULT);
+        return new NamedLock(this, new Name(name), Options.DEFAULT).checked();
     }
 
     /**
@@ -113,9 +136,10 @@ public final class LeaseholdClient implements AutoCloseable {
      *
      * @param name any bytes, from 1 to 65536
      * @return a lock with the default options
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for the name
      */
     public NamedLock lock(byte[] name) {
-        return new NamedLock(this, new Name(name), Options.DEFAULT);
+        return new NamedLock(this, new Name(name), Options.DEFAULT).checked();
     }
 
     /**
@@ -126,6 +150,24 @@ public final class LeaseholdClient implements AutoCloseable {
     public void ping() {
         try {
             Native.ping(open());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Declares new servers that guard against lost data: nothing was granted there before, so they
+     * grant locks at once. Done once, before the first lock is taken, and never whenever a program
+     * starts: a server that has come back empty looks new. {@code leasehold init} does the same.
+     *
+     * @param force declares that nobody relies on any lease, where servers wait already or came back
+     *     with data; they are refused otherwise
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for a store without that guard; others
+     *     say which server is in the way
+     */
+    public void initialize(boolean force) {
+        try {
+            Native.initialize(open(), force);
         } finally {
             Reference.reachabilityFence(this);
         }

@@ -21,8 +21,8 @@ import java.util.Set;
  * }
  * }</pre>
  *
- * <p>Options that can never work are refused when the lock is taken, negative ones at once: a
- * {@link LeaseholdException} with {@link Status#BAD_ARGUMENT}.
+ * <p>What an option can never be is refused where it is set, and what does not go together when the
+ * lock is taken: a {@link LeaseholdException} with {@link Status#BAD_ARGUMENT}.
  */
 @CheckReturnValue
 public final class NamedLock {
@@ -149,7 +149,30 @@ public final class NamedLock {
     }
 
     private NamedLock with(Options changed) {
-        return new NamedLock(client, name, changed);
+        return new NamedLock(client, name, changed).checked();
+    }
+
+    /** What can never be is refused where it is said: by a native lock that is made for that. */
+    NamedLock checked() {
+        if (!client.isClosed()) {
+            try {
+                Native.freeLock(make());
+            } finally {
+                Reference.reachabilityFence(client);
+            }
+        }
+        return this;
+    }
+
+    private long make() {
+        long lock = Native.lock(client.open(), name.bytes());
+        try {
+            options.apply(lock);
+            return lock;
+        } catch (LeaseholdException e) {
+            Native.freeLock(lock);
+            throw e;
+        }
     }
 
     // ---- taking it -------------------------------------------------------------------------------
@@ -349,9 +372,8 @@ public final class NamedLock {
 
     private synchronized LockHandle openFirst() {
         if (handle == null) {
-            LockHandle opened = new LockHandle(Native.lock(client.open(), name.bytes()), client.locks());
+            LockHandle opened = new LockHandle(make(), client.locks());
             opened.follow(this);
-            options.apply(opened.get());
             handle = opened;
             if (client.isClosed()) {
                 opened.run();

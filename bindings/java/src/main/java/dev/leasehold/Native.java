@@ -24,6 +24,15 @@ final class Native {
         System.Logger.Level.TRACE,
     };
 
+    /** What {@link #setConfig} sets, in the order of {@code set_config} in client.c. */
+    static final int IO_TIMEOUT = 0;
+
+    static final int POOL = 1;
+    static final int CLOSE_TIMEOUT = 2;
+    static final int CLAIM_WINDOW = 3;
+    static final int MAX_TTL = 4;
+    static final int GUARD_DATA_LOSS = 5;
+
     static {
         NativeLibrary.load();
         // Needed again when an application goes: its class loader may be closed by then, while the
@@ -34,13 +43,17 @@ final class Native {
     private Native() {}
 
     // client.c
-    static native long open(
-            byte[] url,
-            byte[] prefix,
-            long ioTimeoutMs,
-            int pool,
-            long closeTimeoutMs,
-            long claimWindowMs);
+    static native long config(byte[] url);
+
+    static native void setPrefix(long config, byte[] prefix);
+
+    static native void setConfig(long config, int option, long value);
+
+    static native void freeConfig(long config);
+
+    static native long open(long config);
+
+    static native void initialize(long client, boolean force);
 
     static native byte[] store(long client);
 

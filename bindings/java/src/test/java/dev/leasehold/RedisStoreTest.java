@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.List;
 import org.junit.jupiter.api.Test;
 
 /** The contract on Redis, and what only a server can do. */
@@ -55,8 +56,23 @@ class RedisStoreTest extends StoreContract {
             assertTrue(lease.isValid());
             assertTrue(redis.exists("b:" + name));
         }
-        var tooMany = LeaseholdClient.configure(url()).pool(5000);
-        assertEquals(Status.BAD_ARGUMENT, assertThrows(LeaseholdException.class, tooMany::connect).status());
+        var builder = LeaseholdClient.configure(url());
+        String tooMany = assertThrows(LeaseholdException.class, () -> builder.pool(5000)).getMessage();
+        assertTrue(tooMany.contains("pool is 5000; it goes from 1 to 1024"), tooMany);
+        var brief = LeaseholdClient.configure(url()).guardDataLoss(true).maxTtl(ofSeconds(5));
+        try (var client = brief.connect()) {
+            client.initialize(true);
+            client.lock(Names.fresh()).ttl(ofSeconds(5)).tryAcquire().close();
+            String tooLong = assertThrows(LeaseholdException.class, () -> client.lock("n").ttl(ofSeconds(6))).getMessage();
+            assertTrue(tooLong.contains("the ttl is 6 s; it goes from 3 ms to 5 s, this store's max_ttl"), tooLong);
+            assertEquals(
+                    Status.SEALED, assertThrows(LeaseholdException.class, () -> brief.pool(2)).status());
+        }
+        var members = List.of("redis://a", "redis://b", "redis://c");
+        try (var quorum = LeaseholdClient.connect(members)) {
+            assertEquals("redis://a:6379,redis://b:6379,redis://c:6379", quorum.store());
+        }
+        assertThrows(LeaseholdException.class, () -> LeaseholdClient.connect(members.subList(0, 2)));
         assertThrows(LeaseholdException.class, () -> LeaseholdClient.configure(url()).pool(-1));
     }
 

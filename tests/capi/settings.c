@@ -190,7 +190,7 @@ static void a_setting_that_can_never_work_is_refused_until_it_is_made_well(struc
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_claim_window_ms(config, 50));
 
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_max_ttl_ms(config, 999));
-    refused(config, "max_ttl is 999 ms; it goes from 1 s to 1 d");
+    refused(config, "max_ttl is 999 ms; it goes from 1 s to 24 h");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_max_ttl_ms(config, 5000));
     if (!store->server) {
         CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
@@ -221,7 +221,7 @@ static void a_quorum_can_be_said_as_a_list(void)
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_from_urls(urls, 0, &config, &problem));
     CHECK(config == UNTOUCHED);
     EXPECT(LEASEHOLD_OK, leasehold_config_from_urls(urls, 3, &config, &problem));
-    CHECK_TEXT("redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3",
+    CHECK_TEXT("redis://127.0.0.1:1/0,redis://127.0.0.1:2/0,redis://127.0.0.1:3/0",
                leasehold_config_store(config));
     leasehold_config_free(config);
 }

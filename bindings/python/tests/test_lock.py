@@ -335,7 +335,7 @@ def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     for options in [wrong[2], *not_spin]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options).acquire()
-    with pytest.raises(leasehold.BadArgument, match="the ttl is 2 ms; it goes from 3 ms to 1 d"):
+    with pytest.raises(leasehold.BadArgument, match="the ttl is 2 ms; it goes from 3 ms to 24 h"):
         lock("x", ttl=0.002)
     for options in [{"ttl": "10s"}, {"wait": True}, {"attempts": 1.5}, {"wait_mode": 2}]:
         with pytest.raises(TypeError):
@@ -410,22 +410,25 @@ def test_settings_of_a_client(server: Server, name: str) -> None:
         leasehold.connect(server.url, pool=0)
     with pytest.raises(TypeError):
         leasehold.connect(server.url, guard_data_loss=1)
-    with leasehold.connect(server.url, prefix="new:", max_ttl=5, guard_data_loss=True) as guarded:
-        guarded.initialize(force=True)
-        with guarded.lock(name, ttl=5):
-            pass
-        with pytest.raises(leasehold.BadArgument, match="3 ms to 5 s, this store's max_ttl"):
-            guarded.lock(name, ttl=6)
     with pytest.raises(leasehold.BadArgument, match="guard"):
         leasehold.connect(server.url).initialize()
     members = ["redis://a", "redis://b", "redis://c"]
     with leasehold.connect(members) as quorum:
-        assert quorum.store.split(",") == [f"{member}:6379" for member in members]
+        assert quorum.store.split(",") == [f"{member}:6379/0" for member in members]
     with pytest.raises(leasehold.BadArgument):
         leasehold.connect(members[:2])
     for url in ["nonsense", "redis://", "http://localhost", "redis://h?colour=green"]:
         with pytest.raises(leasehold.BadArgument):
             leasehold.connect(url)
+
+
+def test_new_servers_that_guard_are_declared(own_server: Server) -> None:
+    with leasehold.connect(own_server.url, max_ttl=5, guard_data_loss=True) as guarded:
+        with pytest.raises(leasehold.BadArgument, match="3 ms to 5 s, this store's max_ttl"):
+            guarded.lock("n", ttl=6)
+        guarded.initialize(force=True)
+        with guarded.lock("n", ttl=5):
+            pass
 
 
 def test_without_a_url_the_environment_names_the_store(

@@ -106,17 +106,15 @@ TEST(config_refuses_what_cannot_be) {
     EQUAL(empty.detail(), std::string{"pool is 0; it goes from 1 to 1024"});
 }
 
-TEST(config_guards_against_lost_data_and_takes_a_quorum) {
-    const leasehold::client guarded{
-        leasehold::config{server().url()}.prefix("new:").guard_data_loss(true).max_ttl(5s)};
-    guarded.initialize(true);
-    CHECK(guarded.lock("n").ttl(5s).try_acquire());
-    const auto longer = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, guarded.lock("n").ttl(6s));
+TEST(config_has_max_ttl_and_the_guard_and_takes_a_quorum) {
+    const leasehold::client brief{leasehold::config{server().url()}.max_ttl(5s)};
+    const auto longer = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, brief.lock("n").ttl(6s));
     EQUAL(longer.detail(),
           std::string{"the ttl is 6 s; it goes from 3 ms to 5 s, this store's max_ttl"});
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{server().url()}.initialize());
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, brief.initialize());
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{"sqlite:x"}.guard_data_loss(true));
     EQUAL(leasehold::config::from_urls({"redis://a", "redis://b", "redis://c"}).store(),
-          std::string{"redis://a:6379,redis://b:6379,redis://c:6379"});
+          std::string{"redis://a:6379/0,redis://b:6379/0,redis://c:6379/0"});
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config::from_urls({"redis://a", "redis://b"}));
 }
 

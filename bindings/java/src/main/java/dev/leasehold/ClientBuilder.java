@@ -137,6 +137,15 @@ public final class ClientBuilder {
         }
     }
 
+    /** The same for a builder that nobody else sees. */
+    LeaseholdClient connectOnce() {
+        try {
+            return connect();
+        } finally {
+            config.run();
+        }
+    }
+
     private static final class ConfigHandle extends Handle {
         private static final long serialVersionUID = 1;
 

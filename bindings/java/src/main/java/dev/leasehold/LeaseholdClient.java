@@ -65,7 +65,7 @@ public final class LeaseholdClient implements AutoCloseable {
      *     the file
      */
     public static LeaseholdClient connect(String url) {
-        return configure(url).connect();
+        return configure(url).connectOnce();
     }
 
     /**
@@ -76,7 +76,7 @@ public final class LeaseholdClient implements AutoCloseable {
      * @throws LeaseholdException as {@link #connect(String)}
      */
     public static LeaseholdClient connect(List<String> urls) {
-        return configure(urls).connect();
+        return configure(urls).connectOnce();
     }
 
     /**
@@ -88,7 +88,7 @@ public final class LeaseholdClient implements AutoCloseable {
      * @throws LeaseholdException as {@link #connect(String)}
      */
     public static LeaseholdClient fromEnvironment() {
-        return configureFromEnvironment().connect();
+        return configureFromEnvironment().connectOnce();
     }
 
     /**

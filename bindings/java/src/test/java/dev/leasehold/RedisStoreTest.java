@@ -59,18 +59,20 @@ class RedisStoreTest extends StoreContract {
         var builder = LeaseholdClient.configure(url());
         String tooMany = assertThrows(LeaseholdException.class, () -> builder.pool(5000)).getMessage();
         assertTrue(tooMany.contains("pool is 5000; it goes from 1 to 1024"), tooMany);
-        var brief = LeaseholdClient.configure(url()).guardDataLoss(true).maxTtl(ofSeconds(5));
+        var brief = LeaseholdClient.configure(url()).maxTtl(ofSeconds(5));
         try (var client = brief.connect()) {
-            client.initialize(true);
+            assertThrows(LeaseholdException.class, () -> client.initialize(false));
             client.lock(Names.fresh()).ttl(ofSeconds(5)).tryAcquire().close();
             String tooLong = assertThrows(LeaseholdException.class, () -> client.lock("n").ttl(ofSeconds(6))).getMessage();
             assertTrue(tooLong.contains("the ttl is 6 s; it goes from 3 ms to 5 s, this store's max_ttl"), tooLong);
             assertEquals(
                     Status.SEALED, assertThrows(LeaseholdException.class, () -> brief.pool(2)).status());
         }
+        var file = LeaseholdClient.configure("sqlite:x");
+        assertThrows(LeaseholdException.class, () -> file.guardDataLoss(true));
         var members = List.of("redis://a", "redis://b", "redis://c");
         try (var quorum = LeaseholdClient.connect(members)) {
-            assertEquals("redis://a:6379,redis://b:6379,redis://c:6379", quorum.store());
+            assertEquals("redis://a:6379/0,redis://b:6379/0,redis://c:6379/0", quorum.store());
         }
         assertThrows(LeaseholdException.class, () -> LeaseholdClient.connect(members.subList(0, 2)));
         assertThrows(LeaseholdException.class, () -> LeaseholdClient.configure(url()).pool(-1));
@@ -96,7 +98,7 @@ class RedisStoreTest extends StoreContract {
         assertFalse(bad.isRetriable());
         assertTrue(bad.getMessage().contains("colour"));
         assertFalse(bad.getMessage().contains("hunter2"));
-        assertThrows(NullPointerException.class, () -> LeaseholdClient.connect(null));
+        assertThrows(NullPointerException.class, () -> LeaseholdClient.connect((String) null));
     }
 
     @Test

@@ -141,8 +141,9 @@ class UnloadTest {
         }
 
         public static void lawless(String url, String name) {
-            final long unset = Native.NOT_SET;
-            long client = Native.open(url.getBytes(), null, unset, -1, unset, unset);
+            long config = Native.config(url.getBytes());
+            long client = Native.open(config);
+            Native.freeConfig(config);
             long lock = Native.lock(client, name.getBytes());
             long lease = Native.tryAcquire(lock);
             if (lease == 0) {

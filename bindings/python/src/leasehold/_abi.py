@@ -50,6 +50,7 @@ error_free = _function(None, "error_free", c_void_p)
 
 # Setting up a client
 config_from_url = _function(c_int32, "config_from_url", c_char_p, c_size_t, c_void_p, c_void_p)
+config_from_urls = _function(c_int32, "config_from_urls", c_void_p, c_size_t, c_void_p, c_void_p)
 config_from_env = _function(c_int32, "config_from_env", c_void_p, c_void_p)
 config_set_prefix = _function(c_int32, "config_set_prefix", c_void_p, c_char_p, c_size_t)
 config_set_io_timeout_ms = _function(c_int32, "config_set_io_timeout_ms", c_void_p, c_int64)

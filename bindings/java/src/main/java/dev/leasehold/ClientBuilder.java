@@ -94,10 +94,10 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets the longest ttl that a lock may have: 24 h by default, and 60 s in a store that guards
+     * Sets the longest ttl that a lock may have: 366 days by default, and 60 s in a store that guards
      * against lost data. All clients of such a store should have the same.
      *
-     * @param most from 1 s to 24 h
+     * @param most from 1 s to 366 days
      * @return this
      */
     public ClientBuilder maxTtl(Duration most) {

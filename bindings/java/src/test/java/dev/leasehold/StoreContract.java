@@ -182,7 +182,7 @@ abstract class StoreContract {
             lease.extend();
             lease.extend(ofSeconds(60));
             assertTrue(lease.remaining().compareTo(ofSeconds(40)) > 0);
-            assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lease.extend(ofDays(2))));
+            assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lease.extend(ofDays(400))));
             assertTrue(lease.isValid());
         }
     }
@@ -194,7 +194,7 @@ abstract class StoreContract {
 
         String another = Names.fresh();
         Lease lease = client.lock(another).acquire();
-        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lease.letExpireIn(ofDays(2))));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lease.letExpireIn(ofDays(400))));
         assertTrue(lease.isValid());
         lease.letExpireIn(ofMillis(300));
         assertFalse(lease.isValid());
@@ -306,7 +306,7 @@ abstract class StoreContract {
                 Status.BAD_ARGUMENT,
                 statusOf(() -> lock.backoff(new Backoff(0, ofMillis(1), null)).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ZERO)));
-        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofDays(2))));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofDays(400))));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofMillis(50)).renew(true).tryAcquire()));
         assertEquals(
                 Status.BAD_ARGUMENT, statusOf(() -> spin.backoff(new Backoff(0, ZERO, null))));
@@ -333,7 +333,7 @@ abstract class StoreContract {
             assertTrue(client.counters().attempts() <= 4);
         }
         // Other locks of that name are not concerned.
-        try (Lease lease = lock.ttl(ofSeconds(Long.MAX_VALUE)).ttl(ofSeconds(10)).acquire()) {
+        try (Lease lease = lock.ttl(ofSeconds(20)).ttl(ofSeconds(10)).acquire()) {
             assertTrue(lease.remaining().compareTo(ofSeconds(5)) > 0);
         }
     }

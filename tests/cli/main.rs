@@ -40,6 +40,12 @@ fn mind_signals() {
 fn leasehold<W: AsRef<OsStr>>(url: &str, words: impl IntoIterator<Item = W>) -> Command {
     mind_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    // It would warn of those that only tests know.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name != "LEASEHOLD_CONF") {
+        if name.as_encoded_bytes().starts_with(b"LEASEHOLD_") {
+            command.env_remove(name);
+        }
+    }
     command.env("LEASEHOLD_URL", url).env_remove("RUST_LOG").args(words).stdin(Stdio::null());
     command
 }

@@ -253,6 +253,7 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://:p%w@h", "the URL's password has a '%'"),
         ("redis://:p%@h", "a '%' itself is written as %25"),
         ("redis://h?prefix=%é", "the URL's parameter has a '%'"),
+        #[cfg(feature = "sqlite")]
         ("sqlite:100%.db", "the URL's path has a '%'"),
         ("redis://h:99999", "port"),
         ("redis://h/x", "database"),

@@ -269,8 +269,8 @@ impl Lease {
             Ended::Stale => None,
         };
         let (identity, lane) = (&self.grant.identity, Lane::Give(Deadline::after(DROP_WAIT)));
-        // Half of the time is left for the give.
-        let by = Deadline::at(now.plus(core.config.io_timeout / 2));
+        // Most of the time is left for the give.
+        let by = Deadline::at(now.plus(core.config.io_timeout / 4));
         let look = || core.with_store(|store| store.is_unawaited(identity, lane, by));
         let ending = core.room.end_turn(identity, legacy, look, now);
         Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
@@ -414,10 +414,10 @@ fn until_answered(
     }
 }
 
-/// Releases the lock if that was not done, without waiting for the reply. It waits 50 ms at most
-/// for a connection and never tries twice: what is left to do is the keeper's. A program that ends
-/// right after it dropped several leases may leave the last ones to their ttl; closing the client, or
-/// releasing them, does not.
+/// Releases the lock if that was not done, without waiting for the reply; only where threads of this
+/// process wait for it, perhaps for a look, a quarter of `io_timeout` at most. It waits 50 ms at most for
+/// a connection and never tries twice: the rest is the keeper's. A program that ends right after it
+/// dropped several leases may leave the last ones to their ttl; closing the client, or releasing does not.
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(core) = self.keeper.core_even_closed() else { return };

@@ -5,8 +5,8 @@
 //! the turns of those who were waiting when it came (its cohort) follow one another without a
 //! command. Where it ends before all of them had one, the rest of the cohort goes on with its
 //! ticket: they came before the waiters behind it. Later ones wait for the next ticket, so that a
-//! process cannot keep the lock to itself; unless a look at the store shows that nobody waits there.
-//! From then on each thread may have one more turn under the grant, until the next look.
+//! process cannot keep the lock to itself; unless a look at the store shows that nobody waits there:
+//! then those who wait here at that moment have a turn under the grant, too.
 //!
 //! No I/O, no threads and no clock of its own: [`room`](super::room) puts threads around it.
 
@@ -14,7 +14,6 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::backoff::Pace;
@@ -44,7 +43,6 @@ pub(crate) struct LocalQueue {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Queued {
     id: u64,
-    thread: ThreadId,
     /// For a grant of its own: used at most once.
     token: Token,
     terms: Terms,
@@ -58,18 +56,9 @@ struct SharedGrant {
     /// The fence of the turn that is held, and the end of the block.
     fence: u64,
     end: u64,
-    latecomers: Latecomers,
-}
-
-/// Whether waiters that came after the grant have turns under it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Latecomers {
-    /// Others waited at the store when that was last known.
-    Never,
-    /// If a look finds nobody at the store. It is likely: the store granted the lock to us at once.
-    Perhaps,
-    /// Nobody waited there at the last look. These threads had a turn since.
-    Once(Vec<ThreadId>),
+    /// Whether a look may let more waiters in. It is likely to find nobody at the store: that granted the
+    /// lock to us at once.
+    looks: bool,
 }
 
 #[derive(PartialEq, Eq)]
@@ -106,15 +95,8 @@ impl LocalQueue {
         self.held.as_mut().filter(|held| held.place.token == token)
     }
 
-    pub(crate) fn join(
-        &mut self,
-        id: u64,
-        thread: ThreadId,
-        token: Token,
-        terms: Terms,
-        pace: Pace,
-    ) {
-        self.waiters.push_back(Queued { id, thread, token, terms, pace });
+    pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
+        self.waiters.push_back(Queued { id, token, terms, pace });
     }
 
     pub(crate) fn next(&mut self, id: u64, now: Moment) -> Next {
@@ -174,7 +156,7 @@ impl LocalQueue {
                 place.asking = false;
                 let is_left = sent.plus(ttl).minus(drift(ttl)) > now;
                 let validity = is_left.then_some(Validity::Whole { sent });
-                let wake = self.hand((fence, block), validity, Latecomers::Perhaps, now);
+                let wake = self.hand((fence, block), validity, true, now);
                 Effects { wake, owe: None }
             }
             Reply::Busy { free_in, ticket, rank, ours } => {
@@ -273,7 +255,7 @@ impl LocalQueue {
         let is_left = |since: &Moment| since.plus(span).minus(drift(span)) > now;
         let since = since.filter(is_left);
         let validity = since.map(|since| Validity::Window { since, span });
-        self.hand(grant, validity, Latecomers::Never, now)
+        self.hand(grant, validity, false, now)
     }
 
     /// A message says that the lock is free, for the first that asks.
@@ -298,7 +280,7 @@ impl LocalQueue {
         &mut self,
         (fence, block): (u64, u32),
         validity: Option<Validity>,
-        latecomers: Latecomers,
+        looks: bool,
         now: Moment,
     ) -> Option<u64> {
         let (mut place, head) = (self.place?, self.waiters.front_mut()?);
@@ -314,7 +296,7 @@ impl LocalQueue {
         let mark = place.mark.min(self.waiters.back().map_or(0, |newest| newest.id));
         let place = StorePlace { asking, suspect, ..StorePlace::new(token, terms, (ticket, mark)) };
         let end = fence + u64::from(block.min(self.limits.turns).max(1));
-        self.held = Some(SharedGrant { place, fence, end, latecomers });
+        self.held = Some(SharedGrant { place, fence, end, looks });
         let followed = self.waiters.front().is_some_and(|next| next.terms == terms);
         self.turns.push((id, Turn { token, fence, validity, followed }));
         Some(id)
@@ -324,27 +306,29 @@ impl LocalQueue {
     /// ended.
     fn following(&self, token: Token, fence: u64, in_time: bool) -> Option<Follows> {
         let is_it = |held: &&SharedGrant| held.place.token == token && held.fence == fence;
-        let SharedGrant { place, end, latecomers, .. } = self.held.as_ref().filter(is_it)?;
+        let SharedGrant { place, end, looks, .. } = self.held.as_ref().filter(is_it)?;
         let is_left = in_time && fence + 1 < *end;
         let next = self.waiters.front().filter(|next| is_left && next.terms == place.terms)?;
-        match latecomers {
-            _ if next.id <= place.mark => Some(Follows::Now),
-            Latecomers::Once(had) if !had.contains(&next.thread) => Some(Follows::Now),
-            Latecomers::Once(_) | Latecomers::Perhaps => Some(Follows::IfNobodyWaits),
-            Latecomers::Never => None,
+        if next.id <= place.mark {
+            Some(Follows::Now)
+        } else {
+            looks.then_some(Follows::IfNobodyWaits)
         }
     }
 
     /// Before the turn with this fence ends, the store is to be asked whether anybody waits there:
-    /// the next waiter came after the grant, or had a turn since that was last known.
+    /// the next waiter came after the grant, and after the last look.
     pub(crate) fn has_to_look(&self, token: Token, fence: u64, in_time: bool) -> bool {
         self.following(token, fence, in_time) == Some(Follows::IfNobodyWaits)
     }
 
     /// Nobody waits at the store, as a look says that began after the last turn under this token.
     pub(crate) fn nobody_waits(&mut self, token: Token) {
+        let newest = self.waiters.back().map_or(0, |newest| newest.id);
         if let Some(held) = self.held_by(token) {
-            held.latecomers = Latecomers::Once(Vec::new());
+            // Who comes to the store from now on comes before those who come here, and before those of
+            // these who have no turn under this grant: the ticket was for its cohort.
+            (held.place.mark, held.place.ticket) = (newest, 0);
         }
     }
 
@@ -357,15 +341,12 @@ impl LocalQueue {
         in_time: bool,
         now: Moment,
     ) -> Ending {
-        let next = self.waiters.front().map(|next| (next.id, next.thread));
+        let next = self.head();
         let follows = self.following(token, fence, in_time) == Some(Follows::Now);
         let is_it = |held: &&mut SharedGrant| held.place.token == token && held.fence == fence;
         let Some(held) = self.held.as_mut().filter(is_it) else { return Ending::ALONE };
-        if let Some((id, thread)) = next.filter(|_| follows) {
+        if let Some(id) = next.filter(|_| follows) {
             self.waiters.pop_front();
-            if let Latecomers::Once(had) = &mut held.latecomers {
-                had.push(thread);
-            }
             held.fence += 1;
             let fence = held.fence;
             let turn = Turn { token, fence, validity: Validity::Passed, followed: true };

@@ -111,7 +111,7 @@ impl Room {
         let (id, condvar) = (waiters.last_id, Arc::new(Condvar::default()));
         let queue =
             waiters.queues.entry(Arc::clone(name)).or_insert_with(|| LocalQueue::new(self.limits));
-        queue.join(id, std::thread::current().id(), token, terms, pace);
+        queue.join(id, token, terms, pace);
         self.occupied.store(waiters.queues.len(), Ordering::Release);
         let sleeper = Sleeper { condvar: Arc::clone(&condvar), woken: false, legacy: None };
         waiters.sleepers.insert(id, sleeper);
@@ -125,7 +125,7 @@ impl Room {
         identity: &Identity,
         legacy: Option<Legacy>,
         look: impl FnOnce() -> bool,
-        now: Moment,
+        mut now: Moment,
     ) -> Ending {
         if !self.is_occupied() {
             return Ending::ALONE;
@@ -137,6 +137,7 @@ impl Room {
         if waiters.queues.get(name).is_some_and(has_to_look) {
             drop(waiters);
             let nobody_waits = look();
+            now = Moment::now();
             waiters = self.waiters.lock();
             if nobody_waits && let Some(queue) = waiters.queues.get_mut(name) {
                 queue.nobody_waits(*token);

@@ -90,24 +90,29 @@ fn a_turn_that_is_given_back_at_once_costs_two_commands_and_no_claim() {
 }
 
 #[test]
-fn threads_that_come_again_while_nobody_else_waits_cost_one_look_for_a_turn_of_each() {
-    for (threads, rounds) in [(2, 8), (3, 5)] {
-        let server = Server::start();
-        let lock = open(&server.url()).lock(NAME).wait(LIMIT);
-        // The server learns the scripts.
-        again_and_again(&lock, threads, |turns| turns < 2);
-        let mut watch = server.watch();
-        let turns = again_and_again(&lock, threads, |turns| turns < rounds).concat();
-        let sent = watch.client_commands();
-        let (looks, others): (Vec<_>, Vec<_>) = sent.into_iter().partition(|it| is_look(it));
-        assert!(!looks.is_empty() && looks.len() <= rounds, "{looks:?}");
-        // The first thread takes it, another waits for that one at the server and claims it, and two
-        // gives follow; the second one with a take.
-        assert!(others.len() <= 7, "{others:?}");
-        assert_eq!(turns.len(), threads * rounds);
-        judge(turns);
-        assert_all_keys_end(&server);
-    }
+fn threads_that_come_again_while_nobody_else_waits_cost_a_look_and_no_more() {
+    // A look that a busy machine answers too late is followed by a give and a take.
+    unless_starved(STALL, || {
+        for (threads, rounds) in [(2, 8), (3, 5)] {
+            let server = Server::start();
+            let lock = open(&server.url()).lock(NAME).wait(LIMIT);
+            // The server learns the scripts.
+            again_and_again(&lock, threads, |turns| turns < 2);
+            let mut watch = server.watch();
+            let turns = again_and_again(&lock, threads, |turns| turns < rounds).concat();
+            let sent = watch.client_commands();
+            let (looks, others): (Vec<_>, Vec<_>) = sent.into_iter().partition(|it| is_look(it));
+            // One for those who are in line: all threads but the one whose turn ends.
+            let most = (threads * rounds).div_ceil(threads - 1);
+            assert!(!looks.is_empty() && looks.len() <= most, "{looks:?}");
+            // The first thread takes it, another waits for that one at the server and claims it, and
+            // two gives follow; the second one with a take.
+            assert!(others.len() <= 7, "{others:?}");
+            assert_eq!(turns.len(), threads * rounds);
+            judge(turns);
+            assert_all_keys_end(&server);
+        }
+    });
 }
 
 /// A minute of this is measured elsewhere; the limits are wide.

@@ -10,14 +10,8 @@ use crate::store::{Answer, Reply, ServerId};
 use crate::token::Token;
 use crate::wait::{Ask, Backoff, Effects, Ending, Next, Owe, Pace, Turn, Validity};
 
-use std::sync::LazyLock;
-use std::thread::ThreadId;
 use std::time::Duration;
 
-/// How those of a client are told apart in its line.
-static THREADS: LazyLock<[ThreadId; 8]> = LazyLock::new(|| {
-    [(); 8].map(|()| std::thread::spawn(|| std::thread::current().id()).join().unwrap())
-});
 /// The keeper claims so long after a turn began.
 const CLAIM_AFTER: Duration = ms(10);
 const RETRY: Duration = ms(50);
@@ -31,7 +25,7 @@ impl World {
         client.next_id += 1;
         let seed = (c as u64) << 32 | id;
         let pace = Pace::new(Backoff::default(), ms(64), Jitter::seeded(seed));
-        client.queue.join(id, THREADS[t], token(c, id), terms, pace);
+        client.queue.join(id, token(c, id), terms, pace);
         let thread = &mut client.threads[t];
         (thread.task, thread.id) = (Task::Ready, id);
         (thread.stands, thread.overtaken) = (behind, [0; 8]);
@@ -141,10 +135,8 @@ impl World {
         }
         let (token, in_time) = (lease.token, lease.is_valid(now));
         self.record.disturbed |= !in_time;
-        match self.setup.wrong {
-            Some(Wrong::PassesUnasked) => client.queue.nobody_waits(token),
-            Some(Wrong::PassesAgain) => client.queue.forget_who_had_turns(),
-            _ => {}
+        if self.setup.wrong == Some(Wrong::PassesUnasked) {
+            client.queue.nobody_waits(token);
         }
         if client.queue.has_to_look(token, lease.fence, in_time) {
             let errand = Errand::LookForWaiters { lease, in_time };
@@ -209,6 +201,9 @@ impl World {
             Errand::LookForWaiters { lease, in_time } => {
                 if reply == Reply::Extended {
                     client.queue.nobody_waits(lease.token);
+                    if self.setup.wrong == Some(Wrong::PassesLater) {
+                        client.queue.let_in_who_comes_later();
+                    }
                 }
                 self.spoil_ticket(c);
                 self.end_turn(c, lease, in_time)?;

@@ -105,8 +105,8 @@ pub(super) enum Wrong {
     GivesFirst,
     /// Nobody asks whether anybody waits before latecomers have their turns.
     PassesUnasked,
-    /// A thread may have any number of turns before the server is asked again.
-    PassesAgain,
+    /// Who comes after the server was asked has a turn before it is asked again.
+    PassesLater,
     /// What the server says of a turn's token counts for that turn alone.
     RefusesOneTurn,
 }

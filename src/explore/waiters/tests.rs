@@ -217,9 +217,9 @@ fn caught_turns_of_latecomers_though_somebody_waits_at_the_server() {
 }
 
 #[test]
-fn caught_two_turns_of_a_thread_between_two_looks() {
+fn caught_turns_of_those_who_come_after_the_look() {
     is_caught(
-        Wrong::PassesAgain,
+        Wrong::PassesLater,
         Setup::new(&[2, 1]).rounds(5).turns(8).ordered().until(ms(10_000)),
     );
 }

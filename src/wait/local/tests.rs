@@ -36,9 +36,9 @@ impl LocalQueue {
         self.left.clear();
     }
 
-    pub(crate) fn forget_who_had_turns(&mut self) {
-        if let Some(SharedGrant { latecomers: Latecomers::Once(had), .. }) = &mut self.held {
-            had.clear();
+    pub(crate) fn let_in_who_comes_later(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.place.mark = u64::MAX;
         }
     }
 }
@@ -54,13 +54,7 @@ fn standing(ttl: Duration) -> (LocalQueue, Token) {
     let mut queue = LocalQueue::new(limits);
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
     let token = Token::random().unwrap();
-    queue.join(
-        1,
-        std::thread::current().id(),
-        token,
-        Terms { ttl, renew: false, max_hold: None },
-        pace,
-    );
+    queue.join(1, token, Terms { ttl, renew: false, max_hold: None }, pace);
     let Next::Ask(ask) = queue.next(1, NOW) else { panic!("it has nothing to ask") };
     let reply = Reply::Busy { free_in: ttl, ticket: 1, rank: 1, ours: true };
     let answer = Answer { reply, sent: NOW, server: 0, by: ServerId::default() };

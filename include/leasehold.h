@@ -356,8 +356,8 @@ leasehold_status leasehold_config_set_claim_window_ms(leasehold_config *config, 
 
 /**
  * Sets the longest ttl that a lock may have: 366 days by default, and 60 s in a store that guards
- * against lost data; from 1 s to 366 days. A server that came back without its data grants nothing
- * for as long, so all clients of such a store should have the same. Any thread.
+ * against lost data; from 1 s to 366 days, in a quorum to 24 h. A server that came back without its
+ * data grants nothing for as long, so all clients of such a store should have the same. Any thread.
  */
 leasehold_status leasehold_config_set_max_ttl_ms(leasehold_config *config, int64_t most_ms);
 

@@ -197,7 +197,8 @@ public:
     config &close_timeout(time_span most) &;
     /** What a waiter that died as it was given the lock costs the ones behind it: 1 s by default. */
     config &claim_window(time_span window) &;
-    /** The longest ttl that a lock may have: 366 days by default, 60 s with guard_data_loss. */
+    /** The longest ttl that a lock may have: 366 days by default, 60 s with guard_data_loss;
+        in a quorum 24 h at most. */
     config &max_ttl(time_span most) &;
     /** Whether a server that may have lost data grants nothing until older leases are over. */
     config &guard_data_loss(bool on) &;

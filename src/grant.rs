@@ -268,6 +268,11 @@ impl Grant {
         self.state.lock().next
     }
 
+    /// Its last renewal did not get through.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.state.lock().failures > 0
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().phase == Phase::Over
     }
@@ -404,6 +409,8 @@ impl Grant {
     /// Ends the turn: from now on the lease is invalid and no reply raises it.
     pub(crate) fn end(&self, now: Moment) -> Ended {
         let mut state = self.state.lock();
+        // Then it is not max_hold that has ended it.
+        state.last &= now >= state.lost_at();
         let phase = std::mem::replace(&mut state.phase, Phase::Over);
         let until = std::mem::take(&mut state.valid_until);
         if phase == Phase::Over || state.abandoned {

@@ -180,8 +180,8 @@ pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
 }
 
 /// Sets the longest ttl that a lock may have: 366 days by default, and 60 s in a store that guards
-/// against lost data; from 1 s to 366 days. A server that came back without its data grants nothing
-/// for as long, so all clients of such a store should have the same. Any thread.
+/// against lost data; from 1 s to 366 days, in a quorum to 24 h. A server that came back without its
+/// data grants nothing for as long, so all clients of such a store should have the same. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_max_ttl_ms(
     config: *mut leasehold_config,

@@ -11,7 +11,8 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use log::{Level, LevelFilter};
+use env_logger::Logger;
+use log::{Level, Log, Metadata, Record};
 
 use exit::{Failure, USAGE};
 
@@ -50,21 +51,41 @@ enum Command {
 /// The keeper's warnings are of the lease that `run` watches over, and says itself.
 const USUAL: &str = "error,leasehold=warn,leasehold::keeper=error";
 
-/// Says on standard error what the library logs; RUST_LOG may ask for more.
-fn listen_to_the_log(verbose: bool) {
-    let mut log =
-        env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(USUAL));
-    if verbose {
-        log.filter_module("leasehold", LevelFilter::Debug);
-        log.filter_module("leasehold::keeper", LevelFilter::Debug);
+/// Says on standard error what the library logs; RUST_LOG may ask for more, not for less.
+struct Listener {
+    usual: Logger,
+    asked: Logger,
+}
+
+impl Log for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.usual.enabled(metadata) || self.asked.enabled(metadata)
     }
+
+    fn log(&self, record: &Record<'_>) {
+        let log = if self.usual.matches(record) { &self.usual } else { &self.asked };
+        log.log(record);
+    }
+
+    fn flush(&self) {}
+}
+
+fn listen_to_the_log(verbose: bool) {
     // The line of a wait is cleared first; it is drawn again soon.
     let clear = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-    log.format(move |out, record| match record.level() {
-        Level::Error | Level::Warn => writeln!(out, "{clear}leasehold: {}", record.args()),
-        level => writeln!(out, "{clear}leasehold: {level}: {}", record.args()),
-    });
-    log.init();
+    let logger = |filters: &str| {
+        let mut log = env_logger::Builder::new();
+        log.parse_filters(filters).format(move |out, record| match record.level() {
+            Level::Error | Level::Warn => writeln!(out, "{clear}leasehold: {}", record.args()),
+            level => writeln!(out, "{clear}leasehold: {level}: {}", record.args()),
+        });
+        log.build()
+    };
+    let usual = logger(if verbose { "error,leasehold=debug" } else { USUAL });
+    let asked = logger(&std::env::var("RUST_LOG").unwrap_or_default());
+    log::set_max_level(usual.filter().max(asked.filter()));
+    // It is the first and only one.
+    let _ = log::set_boxed_logger(Box::new(Listener { usual, asked }));
 }
 
 fn main() -> ExitCode {

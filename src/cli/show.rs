@@ -71,7 +71,11 @@ fn human(name: &[u8], shown: &LockState) -> String {
 pub(crate) fn who(holder: &Holder) -> String {
     match holder.fence {
         Some(fence) => format!("held by {}, fence {fence}", plain(holder.token_prefix.as_bytes())),
-        None => "held without a fence: an application's own key, or another library's lock".into(),
+        None => {
+            "held without a fence: an application's own key, another library's lock, or one that \
+                 was left taken for more than a day"
+                .into()
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::limits::{MAX_NAME, MAX_TTL, MIN_TTL};
+use super::limits::{MAX_NAME, MAX_QUORUM_TTL, MAX_TTL, MIN_TTL};
 use super::{Config, StoreConfig, bad, spoken};
 use crate::error::Error;
 
@@ -38,6 +38,10 @@ impl Config {
                 "guard_data_loss is always on in a quorum: a server that forgot what it granted \
                  would vote for a second holder",
             )),
+            StoreConfig::Quorum(_) => {
+                let range = ms(1000)..=MAX_QUORUM_TTL;
+                check_range("max_ttl of a quorum", self.longest_ttl(), range, spoken)
+            }
             _ => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::nearest::nearest;
-use super::{Config, bad};
+use super::{Config, bad, url};
 use crate::error::Error;
 
 /// The environment variable that names the store where no URL is given.
@@ -67,7 +67,11 @@ fn chosen(
                 let there = read(&lines, &place)?;
                 set = Settings { url: there.url, require: set.require.or(there.require) };
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {}
+            // A link that leads nowhere is a file that is missing, and not a machine without one.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && named.is_none()
+                    && path.symlink_metadata().is_err() => {}
             Err(error) => return Err(bad(format!("{place}: {error}"))),
         }
     }
@@ -99,14 +103,16 @@ fn chosen(
 fn strange(name: &str, value: &OsString) -> Result<Option<String>, Error> {
     let meant = nearest(name, [URL_VARIABLE, REQUIRE_VARIABLE, FILE_VARIABLE]);
     let is_known = OTHERS.contains(&name);
-    let is_ours = name.to_ascii_uppercase().starts_with("LEASEHOLD_") && !is_known;
-    let is_url = || value.to_str().is_some_and(|value| Config::from_url(value).is_ok());
-    let meant = meant.or_else(|| (is_ours && is_url()).then_some(URL_VARIABLE));
+    let upper = name.to_ascii_uppercase();
+    let is_ours = upper.starts_with("LEASEHOLD_") && !is_known;
+    // Kubernetes sets these for a service of that name.
+    let is_service = name.contains("_SERVICE_") || name.contains("_PORT");
+    let is_url = value.to_str().is_some_and(url::is_likely)
+        || upper.starts_with(URL_VARIABLE) && !is_service;
+    let meant = meant.or_else(|| (is_ours && is_url).then_some(URL_VARIABLE));
     if let Some(meant) = meant.filter(|_| !is_known) {
         return Err(bad(format!("{name} is no variable of Leasehold; did you mean {meant}?")));
     }
-    // Kubernetes sets these for a service of that name.
-    let is_service = name.contains("_SERVICE_") || name.contains("_PORT");
     let says = || format!("{name} is no variable of Leasehold, and changes nothing");
     Ok((is_ours && !is_service).then(says))
 }
@@ -137,7 +143,11 @@ fn read(lines: &str, place: &str) -> Result<Settings, Error> {
         }
         let place = format!("{place}, line {number}");
         let (key, value) = line.split_once('=').unwrap_or_default();
-        let value = text(&place, value.trim().into());
+        let value = value.trim();
+        if value.starts_with(['"', '\'']) {
+            return Err(bad(format!("{place} is in quotes; leave them out")));
+        }
+        let value = text(&place, value.into());
         let is_second = match key.trim() {
             "url" => settings.url.replace((value?, place.clone())).is_some(),
             "require_url" => {
@@ -226,6 +236,9 @@ mod tests {
             ("leasehold_url", "redis://a", "LEASEHOLD_URL"),
             ("LEASEHOLD_URL ", "redis://a", "LEASEHOLD_URL"),
             ("LEASEHOLD_STORE", "redis://a,redis://b,redis://c", "LEASEHOLD_URL"),
+            ("LEASEHOLD_URL_FILE", "/run/secrets/url", "LEASEHOLD_URL"),
+            ("LEASEHOLD_STORE", "redis://h?x=1", "LEASEHOLD_URL"),
+            ("LEASEHOLD_REDIS", "10.0.0.7:6379", "LEASEHOLD_URL"),
             ("LEASEHOLD_REQUIRE_URI", "1", "LEASEHOLD_REQUIRE_URL"),
             ("LEASEHOLD_CONFIG", "/x", "LEASEHOLD_CONF"),
         ] {
@@ -243,6 +256,7 @@ mod tests {
             url,
             ("LEASEHOLD_NAME", "redis://a"),
             ("LEASEHOLD_FENCE", "7"),
+            ("LEASEHOLD_IMAGE_PORT", "redis:7"),
             ("LEASEHOLD_PORT", "tcp://10.0.0.1:6379"),
             ("LEASEHOLD_REDIS_SERVICE_HOST", "10.0.0.1"),
         ];
@@ -258,6 +272,9 @@ mod tests {
             (&[("LEASEHOLD_REQUIRE_URL", "hunter2")], "none", "LEASEHOLD_REQUIRE_URL is yes or no"),
             (&[("LEASEHOLD_CONF", "")], "none", "LEASEHOLD_CONF is empty"),
             (&[("LEASEHOLD_CONF", "/no/such/file")], "none", "/no/such/file: No such file"),
+            (&[("LEASEHOLD_URL", "redis://h?prefix=hunter2\n")], "none", "line break"),
+            (&[], "url = redis://h?prefix=app: # the fleet", "a comment on a line of its own"),
+            (&[], "url = \"redis://h\"", "leasehold.conf, line 1 is in quotes"),
             (&[], "url =", "leasehold.conf, line 1 is empty"),
             (&[], "\nurl = h?x=hunter2", "leasehold.conf, line 2: "),
             (&[], "redis://:hunter2@h?x=1", "leasehold.conf, line 1 is neither 'url = ...'"),
@@ -272,6 +289,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = chosen([], folder.path()).unwrap_err().to_string();
         assert!(refused.contains("Is a directory"), "{refused}");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path().join("nothing"), &link).unwrap();
+        let refused = chosen([], &link).unwrap_err().to_string();
+        assert!(refused.contains("link: No such file"), "{refused}");
     }
 
     #[test]

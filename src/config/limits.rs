@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// The longest ttl that any store takes: a job that is done once a year.
 pub const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+/// The longest ttl that a quorum takes: its servers keep a fence for 25 hours or more, and there no
+/// clock stands in for one that they forgot while the lock was still taken.
+pub const MAX_QUORUM_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The shortest ttl: of less, the margin for drift would leave nothing to rely on.
 pub const MIN_TTL: Duration = Duration::from_millis(3);
 /// Below this ttl there is no time to renew in.

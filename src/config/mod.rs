@@ -182,8 +182,8 @@ impl Config {
     }
 
     /// The longest ttl that a lock may have: 366 days by default, and 60 s in a store that guards
-    /// against lost data; from 1 s to 366 days. A server that came back without its data grants nothing
-    /// for as long, so all clients of such a store should have the same.
+    /// against lost data; from 1 s to 366 days, in a quorum to 24 h. A server that came back
+    /// without its data grants nothing for as long, so all clients of such a store should have the same.
     pub fn max_ttl(mut self, most: Duration) -> Config {
         self.max_ttl = Some(most);
         self

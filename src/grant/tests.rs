@@ -150,6 +150,27 @@ fn max_hold_bounds_ttl_validity_and_renewal() {
 }
 
 #[test]
+fn max_hold_is_said_only_where_it_has_ended_the_lease() {
+    let near_its_end = || {
+        let grant = grant(Terms { max_hold: Some(ms(5000)), ..terms(3000) });
+        assert!(grant.extended(at(2500), ms(2500), at(2500)));
+        grant
+    };
+    let held = near_its_end();
+    assert_eq!(held.step(at(4968)), Step::Lose(LossReason::MaxHold));
+    assert_eq!(held.end(at(4968)), Ended::Before);
+    let unwatched = near_its_end();
+    assert_eq!(unwatched.end(at(5000)), Ended::Stale);
+    for grant in [held, unwatched] {
+        assert_eq!(grant.why_over(at(5000), "another's"), "max_hold of 5 s was reached");
+    }
+    let stolen = near_its_end();
+    assert!(matches!(stolen.end(at(3000)), Ended::Valid(_)));
+    assert_eq!(stolen.end(at(3000)), Ended::Before);
+    assert_eq!(stolen.why_over(at(3000), "another's"), "another's");
+}
+
+#[test]
 fn max_hold_below_the_ttl_shortens_the_ttl() {
     let terms = Terms { max_hold: Some(ms(500)), ..terms(3000) };
     assert_eq!(terms.first_ttl(), ms(500));

@@ -152,13 +152,12 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
     let outcomes = core.store.run(Lane::Keeper, &requests, deadline(core));
     let now = Moment::now();
     let failures = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+    let has_failed = outcomes.iter().any(Result::is_err);
     if let Some(first) = failures.clone().next() {
         // One line a round: in an outage there may be as many failures as leases.
         let (count, all) = (failures.count(), renewals.len());
         log::warn!("{count} of {all} renewals failed; the first: {}", first.error);
         *is_failing = true;
-    } else if std::mem::take(is_failing) {
-        log::info!("renewals get through again");
     }
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
         match outcome {
@@ -179,6 +178,11 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
         }
     }
     refile(core, renewals.into_iter().map(|(grant, ..)| grant));
+    let is_well = || !core.book.lock().ends.values().any(|grant| grant.is_failing());
+    if *is_failing && !has_failed && is_well() {
+        *is_failing = false;
+        log::info!("renewals get through again");
+    }
 }
 
 /// The place where they were kept is gone.

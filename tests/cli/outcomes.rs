@@ -165,7 +165,7 @@ fn new_servers_grant_once_they_are_initialised() {
     let refused = leasehold(&url, ["run", "-n", "n", "--", "echo", "ran"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("new servers: run leasehold init once"), "{said}");
+    assert!(said.contains("leasehold init --force ends the wait"), "{said}");
     let refused = leasehold(&url, ["init"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
     let said = String::from_utf8_lossy(&refused.stderr);
@@ -237,7 +237,8 @@ fn show_tells_who_has_it() {
     // What is no lock of ours keeps its value to itself.
     for value in ["hunter2 is my password", "0123456789abcdef0123456789abcdef"] {
         server.cmd(&["SET", "n", value, "PX", "60000"]);
-        let said = "n: held without a fence: an application's own key, or another library's lock, ";
+        let said = "n: held without a fence: an application's own key, another library's lock, \
+                    or one that was left taken for more than a day, ";
         assert!(show(&[]).starts_with(said), "{}", show(&[]));
         assert_eq!((json()["held"].as_bool(), json()["token_prefix"].as_str()), (Some(true), None));
     }

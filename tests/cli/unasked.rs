@@ -31,7 +31,9 @@ fn without_a_url_the_store_is_a_file_of_the_user_and_that_is_said() {
          LEASEHOLD_URL=sqlite: says that this is meant\n",
         file.display()
     );
-    assert_eq!(said(embedded(&["run", "-n", "n", "--", "true"])), (notice.clone(), Some(1)));
+    let mut another = embedded(&["run", "-n", "n", "--", "true"]);
+    another.env("RUST_LOG", "error");
+    assert_eq!(said(another), (notice.clone(), Some(1)));
     assert!(printed(embedded(&["show", "n"])).starts_with("n: held by "));
     holder.process.handle().stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert_eq!(holder.code(), 7);

@@ -129,7 +129,7 @@ fn wait_mode(text: &str) -> Result<WaitMode, String> {
 
 /// As flock(1) has it, a bare number is seconds.
 fn span(text: &str) -> Result<Duration, String> {
-    let bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let unit = if bare { "s" } else { "" };
     parse_duration(&format!("{text}{unit}")).map_err(|error| error.detail().to_owned())
 }
@@ -387,6 +387,12 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn an_empty_time_is_refused_as_one() {
+        let said = parse(&["--wait", "", "n", "--", "true"]).err().unwrap().to_string();
+        assert!(said.contains("'' is no duration: "), "{said}");
     }
 
     #[test]

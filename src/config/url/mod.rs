@@ -44,6 +44,8 @@ struct Parts<'a> {
     body: &'a str,
     /// What looks like parameters may be the end of a password.
     is_dubious: bool,
+    /// An unknown key may be the end of a password.
+    has_password: bool,
     /// The parameters, each to be taken once; what is left at the end was not known.
     given: Vec<(&'a str, Vec<u8>)>,
     /// The keys that were asked for.
@@ -68,9 +70,24 @@ impl<'a> Parts<'a> {
         let (scheme, rest) = scheme::split(url).ok_or_else(|| scheme::missing(url))?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let is_dubious = query.contains('@') && !body.contains('@');
+        let has_password = query.contains("password=");
         let refuse = |why: String| if is_dubious { split_password() } else { bad(why) };
-        if body.contains('#') {
-            return Err(bad("the URL has a '#'; write it as %23"));
+        if rest.contains('#') {
+            return Err(bad(
+                "the URL has a '#'; write it as %23, and a comment on a line of its own",
+            ));
+        }
+        // What nobody sees would name another prefix or another file.
+        let is_unseen = |character: char| character.is_control() || character.is_whitespace();
+        let has_spaces = scheme::is_path(scheme) && body.trim() == body;
+        if query.contains(is_unseen)
+            || body.contains(|character| is_unseen(character) && !(has_spaces && character == ' '))
+        {
+            return Err(bad(
+                "the URL has a space, a line break or another character that nobody sees: leave it \
+                 out, or write it as %20, %0A and so on; only a path has spaces as they are, and \
+                 not at its ends",
+            ));
         }
         let mut given: Vec<(&str, Vec<u8>)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -78,11 +95,14 @@ impl<'a> Parts<'a> {
                 refuse("a parameter of the URL has no '='; write key=value".into())
             })?;
             if given.iter().any(|(known, _)| *known == key) {
-                return Err(refuse(format!("the URL gives '{key}' twice")));
+                return Err(refuse(match has_password {
+                    true => format!("the URL gives a key twice{ESCAPED}"),
+                    false => format!("the URL gives '{key}' twice"),
+                }));
             }
             given.push((key, decode("parameter", value)?));
         }
-        Ok(Parts { scheme, body, is_dubious, given, known: Vec::new() })
+        Ok(Parts { scheme, body, is_dubious, has_password, given, known: Vec::new() })
     }
 
     fn take<T>(
@@ -95,7 +115,10 @@ impl<'a> Parts<'a> {
             return Ok(None);
         };
         let value = read(self.given.swap_remove(index).1);
-        value.map(Some).map_err(|error| bad(format!("{key}: {}", error.detail())))
+        value.map(Some).map_err(|error| match self.is_dubious {
+            true => split_password(),
+            false => bad(format!("{key}: {}", error.detail())),
+        })
     }
 
     /// Sets up a client for a store, with the parameters that are left.
@@ -130,8 +153,20 @@ impl<'a> Parts<'a> {
                 None => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
             },
         };
-        Err(bad(format!("the URL's key '{key}' is not known for {}: {meant}", self.scheme)))
+        Err(bad(match self.has_password {
+            true => format!("a key of the URL is not known for {}: {meant}{ESCAPED}", self.scheme),
+            false => format!("the URL's key '{key}' is not known for {}: {meant}", self.scheme),
+        }))
     }
+}
+
+const ESCAPED: &str = " (an '&' in a password is written as %26)";
+
+/// Whether somebody who wrote this may have meant a store.
+pub(super) fn is_likely(text: &str) -> bool {
+    let is_place = |place: &str| scheme::is_place(place) && place.contains("6379");
+    scheme::split(text).is_some_and(|(name, rest)| scheme::is_path(name) || rest.starts_with("//"))
+        || text.split(',').all(is_place)
 }
 
 fn split_password() -> Error {

@@ -26,6 +26,11 @@ pub(super) fn split(url: &str) -> Option<(&'static str, &str)> {
     SCHEMES.into_iter().find(|known| *known == given).map(|known| (known, rest))
 }
 
+/// Whether a path of this machine comes next.
+pub(super) fn is_path(scheme: &str) -> bool {
+    matches!(scheme, "unix" | "redis+unix" | "sqlite")
+}
+
 /// Repeats addresses only: the rest may be a password that somebody pasted.
 pub(super) fn missing(url: &str) -> Error {
     let places: Vec<_> = url.split('?').next().unwrap_or(url).split(',').collect();
@@ -53,7 +58,7 @@ pub(super) fn missing(url: &str) -> Error {
 }
 
 /// `localhost`, `10.0.0.7`, `host:6379` or `host:6379/2`.
-fn is_place(text: &str) -> bool {
+pub(super) fn is_place(text: &str) -> bool {
     let (place, database) = text.split_once('/').unwrap_or((text, "0"));
     let is_host = |host: &str| {
         !host.is_empty()

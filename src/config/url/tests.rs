@@ -195,6 +195,7 @@ fn a_quorum_that_is_none_is_refused_with_its_reason() {
         ("redis://a,redis://b,redis://c?colour=red", "'colour' is not known"),
         ("redis://a,http://b,redis://c,redis://d", "URL 1 of 3: this URL has one host"),
         ("redis://a,redis:b,redis://c", "URL 2 of 3: after 'redis:'"),
+        ("redis://a,redis://b,redis://c?max_ttl=25h", "is 25 h; it goes from 1 s to 24 h"),
         ("redis://a,redis://b,redis://c?guard_data_loss=no", "always on in a quorum"),
     ] {
         refused(urls, reason);
@@ -272,7 +273,14 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://user@h", "no password"),
         ("redis://[::1", "']'"),
         ("redis://a,b", "one host"),
-        ("redis://a b", "host has a character"),
+        ("redis://h?prefix=app:\n", "a line break or another character that nobody sees"),
+        ("redis://a b", "the URL has a space"),
+        ("redis://h?prefix=app: ", "the URL has a space"),
+        ("redis://h?prefix=app:\u{a0}", "that nobody sees"),
+        ("redis://h?prefix=app:#1", "write it as %23"),
+        ("redis+sentinel://h/my master", "the URL has a space"),
+        ("unix:/run/redis.sock\n", "the URL has a space"),
+        ("unix:/run/redis.sock ?db=3", "the URL has a space"),
         ("redis://h?replicas=17", "replicas is 17; it goes from 0 to 16"),
         ("redis://h?replicas=-1", "whole number"),
         ("redis://h?max_ttl=999ms", "max_ttl is 999 ms; it goes from 1 s to 366 d"),
@@ -327,6 +335,11 @@ fn a_file_is_a_path_that_several_can_open() {
     }
     refused("sqlite:file:locks.db?mode=memory", "write sqlite:/path/to/file");
     refused("sqlite://", "the URL has no path");
+    for url in ["sqlite:/p/a.db\n", "sqlite:/p/a.db ", "sqlite: /p/a.db", "sqlite:/p/\ta.db"] {
+        refused(url, "the URL has a space, a line break");
+    }
+    let shown = |url| Config::from_url(url).unwrap().display_store();
+    assert_eq!(shown("sqlite:/p/a b.db"), shown("sqlite:/p/a%20b.db"));
     refused("sqlite:?mode=0666", "a file of each user's own");
     for mode in ["0644", "rw", "", "1b6", "0777"] {
         refused(&format!("sqlite:file?mode={mode}"), "mode: it is 0600 (this user), 0660");
@@ -372,7 +385,10 @@ fn c12_no_error_of_a_url_repeats_its_password() {
         "redis://a,redis://b,redis://h:1?hunter2=1@h",
         "redis://:hunter2#@h",
         "redis://:hunter2%@h",
+        "redis://h:12?io_timeout=hunter2@127.0.0.1:7401",
         "unix:///s?password=hunter2&x=1",
+        "unix:///s?password=a&hunter2=x",
+        "unix:///s?password=a&hunter2=x&hunter2=y",
         "redis+sentinel://h/m?sentinel_password=hunter2&x=1",
         "redis+sentinel://h/m?sentinel_user=x&sentinel_pasword=hunter2",
         "redis+sentinel://:hunter2@h,i",

@@ -217,7 +217,7 @@ impl Round {
         if let Some(longest) = left.max() {
             let detail = format!(
                 "{lost} of {} servers are new or have lost their data, and grant nothing for another \
-                 {} (new servers: run leasehold init once, before the first lock)",
+                 {} (if they have never granted a lock, leasehold init --force ends the wait)",
                 self.nodes.len(),
                 spoken_left(longest)
             );

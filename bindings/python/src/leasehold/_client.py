@@ -297,7 +297,7 @@ def connect(
     - `claim_window`: what a waiter that died as it was given the lock costs the ones behind it;
       1 s by default.
     - `max_ttl`: the longest ttl that a lock may have; 366 days by default, and 60 s in a store that
-      guards against lost data.
+      guards against lost data; in a quorum, 24 h at most.
     - `guard_data_loss`: whether a server that may have lost data grants nothing for as long as
       `max_ttl`. Off by default, except in a quorum, where it is always on.
 

@@ -113,8 +113,8 @@ pub(super) fn quarantined(left: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the server is new or has lost its data, and grants nothing for another {left} (new \
-             servers: run leasehold init once, before the first lock)"
+            "the server is new or has lost its data, and grants nothing for another {left} (if it \
+             has never granted a lock, leasehold init --force ends the wait)"
         ),
     )
 }
@@ -143,7 +143,9 @@ mod tests {
     fn a_refusal_says_why_and_for_how_long() {
         let (left, server) = GUARD.read(b"Q 41001 1795182559483864").unwrap().unwrap();
         assert_eq!((left.as_millis(), server), (41_001, 1_795_182_559_483_864));
-        assert!(quarantined(left).to_string().contains("another 42 s (new servers: run leasehold"));
+        assert!(
+            quarantined(left).to_string().contains("another 42 s (if it has never granted a lock")
+        );
         assert!(comes_late(left).to_string().contains("another 42 s, and needs no init then"));
         let error = GUARD.read(b"T 30000").unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);

@@ -97,7 +97,7 @@ public final class ClientBuilder {
      * Sets the longest ttl that a lock may have: 366 days by default, and 60 s in a store that guards
      * against lost data. All clients of such a store should have the same.
      *
-     * @param most from 1 s to 366 days
+     * @param most from 1 s to 366 days, in a quorum to 24 h
      * @return this
      */
     public ClientBuilder maxTtl(Duration most) {

@@ -22,9 +22,10 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  * }
  * }</pre>
  *
- * <p>{@code lockAtMostFor} is the ttl, which is not renewed, and 24 hours at most. A job that took
- * longer ends with {@link LeaseLostException}: another node may have run it meanwhile. A store that
- * cannot be reached is a {@link dev.leasehold.LeaseholdException}, and the job does not run.
+ * <p>{@code lockAtMostFor} is the ttl, which is not renewed and is 366 days at most, or the
+ * store's {@code max_ttl}. A job that took longer ends with {@link LeaseLostException}: another node may
+ * have run it meanwhile. A store that cannot be reached is a
+ * {@link dev.leasehold.LeaseholdException}, and the job does not run.
  */
 public final class LeaseholdLockProvider implements ExtensibleLockProvider {
     /** No lock is kept for less. */

@@ -71,7 +71,7 @@ impl Client {
     pub fn with_config(config: Config) -> Result<Client, Error> {
         config.check()?;
         let store = config.display_store().into();
-        Ok(Client { keepers: Arc::new(Keepers::start(config, open_keeper)?), store })
+        Ok(Client { keepers: Arc::new(Keepers::new(open_keeper(&config)?, open_keeper)), store })
     }
 
     /// A lock on a name: any bytes, 64 KiB at most. Nothing is checked or sent before it is taken.

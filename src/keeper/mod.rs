@@ -32,13 +32,11 @@ pub(crate) struct Keepers {
 }
 
 impl Keepers {
-    pub(crate) fn start(
-        config: Config,
-        open: fn(&Config) -> Result<Keeper, Error>,
-    ) -> Result<Keepers, Error> {
-        let of_process = PerProcess::new(Arc::new(open(&config)?));
+    /// With that of this process, and how a child opens its own.
+    pub(crate) fn new(keeper: Keeper, open: fn(&Config) -> Result<Keeper, Error>) -> Keepers {
+        let (config, of_process) = (keeper.config().clone(), PerProcess::new(Arc::new(keeper)));
         let (reopens, closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Keepers { config, open, of_process, reopens, closed })
+        Keepers { config, open, of_process, reopens, closed }
     }
 
     /// That of this process. A forked child opens the store for it, if the client says so.

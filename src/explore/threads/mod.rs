@@ -18,7 +18,7 @@ use shuttle::thread;
 use self::server::{Inbox, LONG, Link, Served, Server};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Keepers};
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::sync::{self, Mutex};
@@ -119,7 +119,7 @@ const KEPT: Scenario =
 const CLOSED: &str = "(closed)";
 
 struct Client {
-    keeper: Arc<Keeper>,
+    keepers: Arc<Keepers>,
     inbox: Arc<Inbox>,
     served: Arc<Served>,
     closing: AtomicBool,
@@ -148,13 +148,14 @@ impl Client {
         }
         link.flaw = scenario.flaw;
         let inbox = link.inbox();
-        let keeper = Arc::new(Keeper::start(Box::new(link), Arc::default(), config).unwrap());
-        inbox.belongs_to(&keeper);
-        Arc::new(Client { keeper, inbox, served, closing: AtomicBool::new(false) })
+        let keeper = Keeper::start(Box::new(link), Arc::default(), config).unwrap();
+        let keepers = Arc::new(Keepers::new(keeper, |_| unreachable!()));
+        inbox.belongs_to(keepers.here().unwrap());
+        Arc::new(Client { keepers, inbox, served, closing: AtomicBool::new(false) })
     }
 
     fn visit(self: &Arc<Client>, (name, visit): Wish, watch: &Watch) {
-        let lock = Lock::new(Arc::clone(&self.keeper), name.as_bytes());
+        let lock = Lock::new(Arc::clone(&self.keepers), name.as_bytes());
         let lock = lock.ttl(LONG).no_max_hold().wait(LONG);
         let mut patience: i32 = thread_rng().gen_range(1..4);
         let got = match visit {
@@ -234,13 +235,13 @@ impl Client {
 
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        self.keeper.close(LONG).unwrap();
+        self.keepers.close(LONG).unwrap();
         self.served.add(CLOSED);
     }
 
     /// Nobody waits or listens here any more, and nothing is left of those who did.
     fn is_empty(&self, closed: bool, forbidden: bool) -> bool {
-        self.keeper.core_even_closed().unwrap().room.is_empty(closed, forbidden)
+        self.keepers.here().unwrap().core_even_closed().unwrap().room.is_empty(closed, forbidden)
     }
 }
 

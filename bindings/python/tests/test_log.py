@@ -17,7 +17,7 @@ LOSE = """
     def lose(client):
         try:
             client.lock(name).attach("0123456789abcdef0123456789abcdef", 1).extend()
-        except leasehold.LeaseLost:
+        except leasehold.Lost:
             pass
 """
 

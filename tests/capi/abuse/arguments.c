@@ -149,6 +149,13 @@ static bool takes_a_while(const struct function *function)
            strcmp(function->name, "lease_let_expire_in_ms") == 0;
 }
 
+/* Less than that is refused where it is set. */
+static bool takes_seconds(const struct function *function)
+{
+    return strcmp(function->name, "config_set_claim_window_ms") == 0 ||
+           strcmp(function->name, "config_set_max_ttl_ms") == 0;
+}
+
 static int64_t some_ms(bool waits, bool a_while, struct chance *chance)
 {
     const uint64_t way = below(chance, 100);
@@ -165,6 +172,8 @@ bool fill_in(struct call *call, const struct function *function, struct chance *
     bool refused = fill_in_bytes(call, function->bytes, chance);
 
     call->ms = some_ms(waits(function, call), takes_a_while(function), chance);
+    if (takes_seconds(function) && call->ms >= 0 && call->ms < 100)
+        call->ms = 1000 + (int64_t)below(chance, 59000);
     call->more_ms = some_ms(false, false, chance);
     call->count = percent(chance, 90) ? 1 + (uint32_t)below(chance, 5) : (uint32_t)number(chance);
     call->number = percent(chance, 95) ? (int32_t)below(chance, 10) - 1 : (int32_t)number(chance);

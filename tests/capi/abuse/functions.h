@@ -42,6 +42,7 @@
     FUNCTION(STATUS, client_ping, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))                           \
     FUNCTION(STATUS, client_initialize, CLIENT, NONE, NO, (HANDLE, COUNT, ERROR_OUT))              \
     FUNCTION(STATUS, client_events, CLIENT, EVENTS, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
+    FUNCTION(STATUS, client_reopen_after_fork, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))              \
     FUNCTION(STATUS, client_counter, CLIENT, PLAIN, NO, (HANDLE, NUMBER_IN, OUTPUT, ERROR_OUT))    \
     FUNCTION(TEXT, client_store, CLIENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(STATUS, client_close, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))                          \

@@ -340,8 +340,11 @@ def connect(
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:
         raise failure(status, error)
-    _check(_abi.client_reopen_after_fork(handle, None))
-    return Client(handle)
+    client = Client(handle)
+    status = _abi.client_reopen_after_fork(handle, byref(error))
+    if status != OK:
+        raise failure(status, error)
+    return client
 
 
 def _set(setter: Callable[..., int], handle: c_void_p, *values: object) -> None:

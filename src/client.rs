@@ -123,6 +123,10 @@ impl Client {
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a child, as without this call everything
     /// does.
     ///
+    /// A client on an SQLite file says [`ErrorKind::Storage`](crate::ErrorKind::Storage) in a child,
+    /// except in the C library: the program has one SQLite for all of its databases, and a child
+    /// inherits what that knows of their locks. Open such a client in each child, and not before.
+    ///
     /// ```no_run
     /// use leasehold::Client;
     ///

@@ -22,10 +22,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-#[cfg(feature = "sqlite")]
-pub(crate) use steady::Steady;
+#[cfg(feature = "capi")]
+pub(crate) use steady::HANDLES;
 #[cfg(any(feature = "capi", feature = "sqlite"))]
-pub(crate) use steady::{is_whole, keep_steady, steady};
+pub(crate) use steady::keep_steady;
+#[cfg(feature = "sqlite")]
+pub(crate) use steady::{SQLITE, Steady, forks_wait};
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use thread::Thread;
 pub(crate) use thread::{is_ours, without_signals};

@@ -11,7 +11,7 @@ use super::lease::leasehold_lease;
 use super::lock_state::leasehold_lock_state;
 use super::settings::Settings;
 use super::table::{self, Handled};
-use crate::fork::steady;
+use crate::fork::HANDLES;
 use crate::sync::Mutex;
 use crate::{Backoff, ErrorKind, Lock, WaitMode};
 
@@ -69,7 +69,7 @@ impl leasehold_lock {
 
     /// In a section, so that no child inherits the mutex locked.
     fn with<T>(&self, work: impl FnOnce(&mut Settings<Options>) -> T) -> T {
-        let _steady = steady();
+        let _steady = HANDLES.steady();
         work(&mut self.settings.lock())
     }
 

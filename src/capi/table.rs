@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::failure::{Failure, LEASEHOLD_ERR_HANDLE, panic_point};
 use crate::error::{Error, ErrorKind};
-use crate::fork::{OneProcess, is_whole, steady};
+use crate::fork::{HANDLES, OneProcess};
 use crate::sync::Mutex;
 
 /// An object that C can hold.
@@ -106,7 +106,8 @@ fn current() -> &'static Table {
         if table.process.is_this() {
             return table;
         }
-        let (first, parent) = (table.next.load(Ordering::Relaxed), is_whole().then_some(table));
+        let (first, parent) =
+            (table.next.load(Ordering::Relaxed), HANDLES.is_whole().then_some(table));
         let next = Box::leak(Box::new(Table::new(first, parent)));
         // Two threads of the child may be first together. The second one leaks its empty table.
         let _ = LATER.compare_exchange(before, next, Ordering::AcqRel, Ordering::Acquire);
@@ -123,7 +124,7 @@ pub(super) fn open<T: Handled>(object: T) -> Result<*mut T, Failure> {
     let table = current();
     let number = table.next.fetch_add(1, Ordering::Relaxed).wrapping_add(origin());
     let handle = handle_of(number);
-    let _steady = steady();
+    let _steady = HANDLES.steady();
     table.objects.lock().insert(handle, Arc::new(object));
     Ok(std::ptr::without_provenance_mut(handle))
 }
@@ -148,7 +149,7 @@ fn table_of<T: Handled>(handle: *const T) -> Result<&'static Table, Failure> {
 
 /// Moves an object of an ancestor's into the table, if a child may use it.
 fn inherit<T: Handled>(table: &'static Table, handle: usize) -> Result<(), Failure> {
-    let _steady = steady();
+    let _steady = HANDLES.steady();
     let mut own = table.objects.lock();
     if own.contains_key(&handle) {
         return Ok(());
@@ -168,7 +169,7 @@ fn inherit<T: Handled>(table: &'static Table, handle: usize) -> Result<(), Failu
 /// The object that a handle stands for, shared with calls that use or free it meanwhile.
 pub(super) fn get<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
     let table = table_of(handle)?;
-    let steady = steady();
+    let steady = HANDLES.steady();
     let object = table.objects.lock().get(&handle.addr()).cloned();
     drop(steady);
     object.and_then(|object| object.downcast::<T>().ok()).ok_or_else(unknown::<T>)
@@ -177,7 +178,7 @@ pub(super) fn get<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
 /// Takes the object out of the table: its handle is wrong from now on.
 pub(super) fn take<T: Handled>(handle: *const T) -> Result<Arc<T>, Failure> {
     let table = table_of(handle)?;
-    let _steady = steady();
+    let _steady = HANDLES.steady();
     let mut objects = table.objects.lock();
     let object = match objects.entry(handle.addr()) {
         Entry::Occupied(object) if object.get().is::<T>() => Some(object.remove()),
@@ -201,6 +202,6 @@ fn wrong<T: Handled>(how: &str) -> Failure {
 
 /// How many handles are open in this process.
 pub(super) fn count() -> usize {
-    let _steady = steady();
+    let _steady = HANDLES.steady();
     current().objects.lock().len()
 }

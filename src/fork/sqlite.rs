@@ -5,6 +5,11 @@
 //! process of a line of forks tells its SQLite other inode numbers: what the child opens is not in
 //! the list, and what it has inherited is never touched. That the numbers are wrong shows nowhere:
 //! SQLite compares them with one another only.
+//!
+//! The C library does that: its SQLite is its own, of which the process sees no symbol and nobody else
+//! has a file open. A program in Rust has one SQLite for all that it links: other numbers would take
+//! its own databases their locks, and one of its threads may be in SQLite as it forks. There, a file
+//! stays refused in a child.
 
 use std::ffi::{c_char, c_int};
 use std::mem::transmute;
@@ -22,12 +27,14 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// In a child, before it opens a file; twice does no harm. False where it cannot be done.
 #[allow(unsafe_code)]
 pub(crate) fn begin_anew() -> bool {
-    if cfg!(not(target_pointer_width = "64")) {
-        return false; // SQLite may have been compiled for another `struct stat` than `libc` knows.
+    // With 32 bits, SQLite may have been compiled for another `struct stat` than `libc` knows.
+    if cfg!(not(all(feature = "capi", target_pointer_width = "64"))) {
+        return false;
     }
     MIX.store(Birth::here().0.wrapping_mul(SPREAD), Ordering::Relaxed);
     // SAFETY: SQLite calls them as what they are, since these are the types that it has under these
-    // names; no other thread is in SQLite, as nothing was opened in this process.
+    // names; no other thread is in SQLite, which is the library's own (`nm -D` shows none of it): the
+    // caller has the mutex, and nothing was opened in this process.
     unsafe {
         let vfs = sqlite3_vfs_find(c"unix".as_ptr());
         let Some(set) = vfs.as_ref().and_then(|vfs| vfs.xSetSystemCall) else { return false };

@@ -8,8 +8,10 @@ mod book;
 mod core;
 mod rounds;
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
 pub(crate) use self::core::Core;
@@ -41,15 +43,25 @@ impl Keepers {
 
     /// That of this process. A forked child opens the store for it, if the client says so.
     pub(crate) fn here(&self) -> Result<&Arc<Keeper>, Error> {
-        self.of_process.get_or_make(|| {
+        let made = Cell::new(false);
+        let keeper = self.of_process.get_or_make(|| {
             if !self.reopens() {
                 return Err(Error::bare(ErrorKind::Forked));
             }
-            if self.closed.load(Ordering::Relaxed) {
+            if self.closed.load(Relaxed) {
                 return Err(Error::bare(ErrorKind::Closed));
             }
+            made.set(true);
             (self.open)(&self.config).map(Arc::new)
-        })
+        })?;
+        if made.get() {
+            // A thread that closed the client meanwhile may not have seen this one yet.
+            fence(SeqCst);
+            if self.closed.load(Relaxed) {
+                keeper.close(Duration::ZERO)?;
+            }
+        }
+        Ok(keeper)
     }
 
     /// The same, without opening anything.
@@ -60,21 +72,21 @@ impl Keepers {
     pub(crate) fn reopen_after_fork(&self) {
         #[cfg(any(feature = "capi", feature = "sqlite"))]
         fork::keep_steady();
-        self.reopens.store(true, Ordering::Relaxed);
+        self.reopens.store(true, Relaxed);
     }
 
     pub(crate) fn reopens(&self) -> bool {
-        self.reopens.load(Ordering::Relaxed)
+        self.reopens.load(Relaxed)
     }
 
     /// As [`Keeper::close`]. What this process has not opened, it does not open any more.
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
-        let opened = self.opened();
-        if opened.is_none() && !self.reopens() {
+        if self.opened().is_none() && !self.reopens() {
             return Err(Error::bare(ErrorKind::Forked));
         }
-        self.closed.store(true, Ordering::Relaxed);
-        opened.map_or(Ok(()), |keeper| keeper.close(timeout))
+        self.closed.store(true, Relaxed);
+        fence(SeqCst); // As in `here`.
+        self.opened().map_or(Ok(()), |keeper| keeper.close(timeout))
     }
 }
 

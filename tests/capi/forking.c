@@ -1,5 +1,6 @@
 /* A forked child owns nothing of its parent's, is told so by every call, and can begin anew. */
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -364,8 +365,50 @@ static void c8_children_may_share_a_file_that_their_parent_has_not_opened(struct
     open_a_file(store->url);
 }
 
+/* ---- A library that was there first, and locks its own mutex for a fork ---------------------- */
+
+static pthread_mutex_t theirs = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool theirs_waits;
+
+static void lock_theirs(void)
+{
+    theirs_waits = true;
+    pthread_mutex_lock(&theirs);
+}
+
+static void unlock_theirs(void) { pthread_mutex_unlock(&theirs); }
+
+static void *call_with_theirs(void *held)
+{
+    pthread_mutex_lock(&theirs);
+    theirs_waits = false;
+    *(atomic_bool *)held = true;
+    EVENTUALLY(theirs_waits);
+    CHECK(leasehold_handle_count() > 0);
+    pthread_mutex_unlock(&theirs);
+    return NULL;
+}
+
+static void take_once(void *lock) { give_back(take(lock)); }
+
+static void c8_a_fork_may_wait_for_a_mutex_of_a_thread_that_calls(struct store *store)
+{
+    leasehold_client *client = open_client(store->url);
+    leasehold_lock *lock = make_lock(client, "n");
+    EXPECT(LEASEHOLD_OK, leasehold_client_reopen_after_fork(client, &problem));
+    atomic_bool held = false;
+    pthread_t thread = begin(call_with_theirs, &held);
+    EVENTUALLY(held);
+    CHECK_INT(0, in_fork(take_once, lock));
+    finish(thread);
+    leasehold_lock_free(lock);
+    leasehold_client_free(client);
+}
+
 int main(int argc, char **argv)
 {
+    /* Before the library's, which so run first as a fork begins. */
+    pthread_atfork(lock_theirs, unlock_theirs, unlock_theirs);
     runner_start(argc, argv);
     ON_EACH_STORE(c8_a_forked_child_is_told_by_every_function_and_its_parent_loses_nothing);
     ON_REDIS(c8_a_child_of_a_child_is_told_of_both);
@@ -373,5 +416,7 @@ int main(int argc, char **argv)
     TEST(c8_a_fork_may_meet_the_first_call_of_all);
     ON_REDIS(c8_a_fork_may_meet_the_first_lock_of_all);
     ON_FILE(c8_children_may_share_a_file_that_their_parent_has_not_opened);
+    /* The last one: from here on, forks wait for calls. */
+    ON_REDIS(c8_a_fork_may_wait_for_a_mutex_of_a_thread_that_calls);
     return runner_report();
 }

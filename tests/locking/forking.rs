@@ -146,6 +146,7 @@ pub(crate) const ROLES: kit::child::Roles = &[
     ("pre_fork", pre_fork),
     ("reopener", reopener),
     ("outlived", outlived),
+    ("closer", closer),
 ];
 
 fn c8_a_forked_child_is_refused_everything_and_can_begin_anew(store: &Store) {
@@ -255,6 +256,35 @@ fn c8_children_go_on_with_a_client_that_reopens(store: &Store) {
     let mut reopener = Child::start("reopener", &[&store.url()]);
     assert_eq!(reopener.line(LIMIT * 2), "all went well");
     assert!(reopener.wait(LIMIT).success());
+}
+
+/// A thread of each child uses the client for the first time while another one closes it.
+fn closer(args: &[String]) {
+    let client = open(&args[0]);
+    client.reopen_after_fork();
+    let lock = client.lock("n");
+    for _ in 0..200 {
+        assert!(in_a_fork(|| {
+            let start = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    let _ = lock.try_acquire();
+                });
+                start.wait();
+                client.close().unwrap();
+            });
+            assert_eq!(kind(lock.try_acquire()), ErrorKind::Closed);
+        }));
+    }
+    child::say("all are closed");
+}
+
+#[test]
+fn c14_a_child_may_close_a_client_as_it_first_uses_it() {
+    let server = Server::start();
+    let closer = Child::start("closer", &[&server.url()]);
+    assert_eq!(closer.line(LIMIT * 2), "all are closed");
 }
 
 /// Its child holds on until somebody has the lock "stop".

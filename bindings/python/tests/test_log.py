@@ -71,12 +71,13 @@ def test_what_is_logged_last_is_printed_before_the_end(
     assert run(text, server.url, name).stderr == printed.replace("NAME", name)
 
 
-def test_a_child_has_a_log_of_its_own(server: Server, name: str) -> None:
-    text = """
+@pytest.mark.parametrize("used", ["client", "leasehold.connect(url)"])
+def test_a_child_has_a_log_of_its_own(server: Server, name: str, used: str) -> None:
+    text = f"""
     client = leasehold.connect(url)
     child = os.fork()
     if child == 0:
-        lose(leasehold.connect(url))
+        lose({used})
         print("child", flush=True)
         sys.exit()
     os.waitpid(child, 0)

@@ -53,7 +53,8 @@ def test_a_child_goes_on_with_client_and_locks_and_owns_no_lease(url: str, name:
         def child() -> None:
             assert not lease.valid and lease.remaining == 0 and events.fileno() == -1
             calls: List[Callable[[], Any]]
-            for call in [lease.extend, lease.release, events.try_next]:
+            ends = [lease.release, lease.let_expire, lease.detach, lease.release]
+            for call in [lease.extend, *ends, lease.extend, events.try_next]:
                 with pytest.raises(leasehold.Forked):
                     call()
             assert client.counters().granted == 0
@@ -101,7 +102,18 @@ def test_a_child_is_told_of_its_losses(
         assert server.call("DEL", name) == b":1\r\n"
         assert told.wait(20) and not lease.valid
 
-    assert in_child(child) == 0
+    def after_a_failure() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(redis_client._watcher, "_subscribe", lambda: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                lock.acquire()
+        child()
+
+    def grandchild() -> None:
+        assert in_child(child) == 0
+
+    for work in (child, after_a_failure, grandchild):
+        assert in_child(work) == 0
     assert not told.is_set()
 
 

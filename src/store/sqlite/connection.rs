@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use super::files::{Files, about};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::fork::steady;
+use crate::fork::SQLITE;
 use crate::store::Failure;
 use crate::sync::{Turnstile, TurnstileGuard};
 
@@ -94,7 +94,7 @@ impl Connection {
             Ok((connection, sent))
         });
         let (connection, sent) = begun.map_err(Failure::not_done)?;
-        let _steady = steady();
+        let _steady = SQLITE.steady();
         let _undo = Undo(&connection);
         let path = &self.files.path;
         match work(&connection, sent) {
@@ -124,7 +124,7 @@ impl Connection {
         let path = &self.files.path;
         loop {
             let connection = self.inner.enter(deadline).ok_or_else(|| late(path))?;
-            let section = steady();
+            let section = SQLITE.steady();
             let worked = work(connection);
             drop(section);
             match worked {

@@ -17,15 +17,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, ErrorKind};
+use crate::fork::{self, OneProcess};
 use crate::sync::Mutex;
 
 /// What this process has open, of all clients. SQLite has one memory beside a log for the whole
 /// process: with two logs of one name, one after the other, it would take one for the other.
 static OPENED: Mutex<Vec<Weak<Files>>> = Mutex::new(Vec::new());
 
-/// In a forked child: what is open there is the parent's.
-pub(super) fn forget() {
-    OPENED.lock().clear();
+/// In a forked child: what is open there is the parent's. False where SQLite cannot begin anew.
+pub(super) fn begin_anew(used_in: &OneProcess) -> bool {
+    let mut opened = OPENED.lock();
+    // Another thread may have been faster, and have a file open by now.
+    if used_in.is_this() {
+        return true;
+    }
+    if !fork::sqlite::begin_anew() {
+        return false;
+    }
+    opened.clear();
+    used_in.take_over();
+    true
 }
 
 /// Noted as open until this is dropped, which has to be after the connections.

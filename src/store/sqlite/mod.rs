@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, SqliteConfig};
 use crate::error::{Error, ErrorKind};
-use crate::fork::{self, OneProcess, is_whole, steady};
+use crate::fork::{OneProcess, SQLITE, forks_wait};
 use crate::store::{
     Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
 };
@@ -32,8 +32,17 @@ use requests::{Found, Tables, Waiter};
 /// SQLite knows by itself which locks of a file its process has, and asks the kernel only for
 /// others. In a forked child that knowledge is false for every file which the parent has open: the
 /// child would hold nothing, and once the parent is gone, work on a log that others have deleted. It
-/// is set aside where no thread of the parent was in the midst of SQLite.
+/// is set aside where that can be done, and no thread of the parent was in the midst of SQLite.
 static USED_IN: OneProcess = OneProcess::new();
+const CUT: &str = "a thread was in the midst of SQLite when this process was forked; fork again";
+const INHERITED: &str = if cfg!(feature = "capi") {
+    "this process was forked from one that had opened an SQLite file, and would share locks that it \
+     does not have; open clients in the children only (Celery: worker_process_init, gunicorn: \
+     post_fork), or let the parent's reopen after a fork"
+} else {
+    "this process was forked from one that had opened an SQLite file, and would share locks that it \
+     does not have; open clients on SQLite files in the children only"
+};
 
 /// Between two looks whether the file is still what it was.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
@@ -55,18 +64,12 @@ pub(crate) struct SqliteStore {
 impl SqliteStore {
     pub(crate) fn open(file: &SqliteConfig, config: &Config) -> Result<SqliteStore, Error> {
         if !USED_IN.is_this() {
-            let _steady = steady();
-            if !is_whole() || !fork::sqlite::begin_anew() {
-                return Err(Error::new(
-                    ErrorKind::Storage,
-                    "this process was forked from one that had opened an SQLite file, and would \
-                     share locks that it does not have; open clients in the children only (Celery: \
-                     worker_process_init, gunicorn: post_fork), or let the parent's reopen after a \
-                     fork",
-                ));
+            let _steady = SQLITE.steady();
+            let is_whole = SQLITE.is_whole();
+            if !is_whole || !files::begin_anew(&USED_IN) {
+                let why = if !is_whole && forks_wait() { CUT } else { INHERITED };
+                return Err(Error::new(ErrorKind::Storage, why));
             }
-            files::forget();
-            USED_IN.take_over();
         }
         let boot = open::boot()?;
         let path = std::path::absolute(&file.path);

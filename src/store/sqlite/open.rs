@@ -22,7 +22,7 @@ use super::rights;
 use crate::clock::Deadline;
 use crate::config::{Sharing, SqliteConfig};
 use crate::error::{Error, ErrorKind};
-use crate::fork::{Steady, steady};
+use crate::fork::{SQLITE, Steady};
 
 /// "lhld"
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
@@ -43,7 +43,7 @@ pub(super) struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        self.section = Some(steady());
+        self.section = Some(SQLITE.steady());
         if self.files.are_there() {
             self.durable.let_close_copy();
             self.quick.let_close_copy();
@@ -65,7 +65,7 @@ pub(super) fn open(
         if !make && is_gone(name) {
             return Err(unusable(name, "was deleted"));
         }
-        let section = steady();
+        let section = SQLITE.steady();
         let attempted = attempt(file);
         drop(section);
         match attempted {

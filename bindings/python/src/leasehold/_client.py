@@ -69,7 +69,7 @@ class Client:
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.
         self._locks: Dict[Tuple[object, ...], LockHandle] = {}
-        # In a child of a fork: nobody calls the callbacks yet.
+        # In a child of a fork: nobody calls the callbacks yet, nor reads the log.
         self._unwatched = False
         # Weakly, or its thread would keep the client open for ever.
         myself = weakref.ref(self)
@@ -203,8 +203,9 @@ class Client:
         return count.value
 
     def _watch_again(self) -> None:
-        self._unwatched = False
+        _log.start()
         self._watcher.watch_again()
+        self._unwatched = False
 
     @property
     def store(self) -> str:
@@ -402,7 +403,8 @@ def _forked() -> None:
     is left for us is not to count on threads that are not there."""
     _interrupts.forked()
     for client in list(_clients):
-        client._unwatched = client._watcher.forked()
+        client._watcher.forked()
+        client._unwatched = True
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -137,7 +137,8 @@ class Lease:
         else:
             after_ms = milliseconds("after", after)
             status = _abi.lease_let_expire_in_ms(self._handle, after_ms, byref(error))
-        if status != _errors.BadArgument.status:  # Then the lease goes on.
+        # Then the lease goes on, or is the parent's.
+        if status not in (_errors.BadArgument.status, _errors.Forked.status):
             self._end()
         self._check(status, error)
 
@@ -150,7 +151,8 @@ class Lease:
         handed = Handover(self.token, self.fence)
         error = c_void_p()
         status = _abi.lease_detach(self._handle, byref(error))
-        self._end()
+        if status != _errors.Forked.status:
+            self._end()
         self._check(status, error)
         return handed
 
@@ -186,6 +188,8 @@ class Lease:
         if status == OK:
             room.home.append(room)
             return
+        if status == _errors.Forked.status:  # The parent's: it stays what it was.
+            rooms.append(room)
         try:
             self._check(status, room.error)
         except Error as error:

@@ -22,6 +22,9 @@ class Callbacks:
         """From now on."""
         self._by_name.setdefault(name, []).append(callback)
 
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
     def tell(self, event: Event) -> None:
         """Calls those that the event concerns. One that fails keeps nobody else from being told."""
         if event.kind is not EventKind.LOST:
@@ -61,17 +64,16 @@ class Watcher:
             )
             self._thread.start()
 
-    def forked(self) -> bool:
-        """In a child, where the thread is missing, and the mutex may be held by one that is. Tells
-        whether there was one."""
+    def forked(self) -> None:
+        """In a child, where the thread is missing, and the mutex may be held by one that is."""
         self._mutex = threading.Lock()
-        was_there, self._thread = self._thread is not None, None
-        return was_there
+        self._thread = None
 
     def watch_again(self) -> None:
-        """In a child, before its first lease."""
+        """In a child, before its first lease: calls what an ancestor has registered."""
         with self._mutex:
-            self._start()
+            if self._callbacks:
+                self._start()
 
 
 def _watch(events: Events, callbacks: Callbacks) -> None:

@@ -146,7 +146,7 @@ pub(crate) const ROLES: kit::child::Roles = &[
     ("pre_fork", pre_fork),
     ("reopener", reopener),
     ("outlived", outlived),
-    ("closer", closer),
+    ("hasty", hasty),
 ];
 
 fn c8_a_forked_child_is_refused_everything_and_can_begin_anew(store: &Store) {
@@ -259,7 +259,7 @@ fn c8_children_go_on_with_a_client_that_reopens(store: &Store) {
 }
 
 /// A thread of each child uses the client for the first time while another one closes it.
-fn closer(args: &[String]) {
+fn hasty(args: &[String]) {
     let client = open(&args[0]);
     client.reopen_after_fork();
     let lock = client.lock("n");
@@ -283,8 +283,8 @@ fn closer(args: &[String]) {
 #[test]
 fn c14_a_child_may_close_a_client_as_it_first_uses_it() {
     let server = Server::start();
-    let closer = Child::start("closer", &[&server.url()]);
-    assert_eq!(closer.line(LIMIT * 2), "all are closed");
+    let hasty = Child::start("hasty", &[&server.url()]);
+    assert_eq!(hasty.line(LIMIT * 2), "all are closed");
 }
 
 /// Its child holds on until somebody has the lock "stop".

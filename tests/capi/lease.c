@@ -165,7 +165,7 @@ static void an_extension_counts_from_now_and_never_makes_a_lease_shorter(struct 
     CHECK(holder_ttl(client, "n") > 60000);
 
     /* What can be no ttl changes nothing. */
-    const int64_t bad[] = {-1, INT64_MIN, 0, 2, 24 * 3600 * 1000 + 1, LEASEHOLD_FOREVER};
+    const int64_t bad[] = {-1, INT64_MIN, 0, 2, 366 * INT64_C(86400000) + 1, LEASEHOLD_FOREVER};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lease_extend_for_ms(lease, bad[i], &problem));
     CHECK(leasehold_lease_remaining_ms(lease) > 60000);
@@ -242,7 +242,7 @@ static void a_lease_can_be_let_expire_at_another_time(struct store *store)
     leasehold_lease *later = take_name_for(client, "later", 300);
 
     /* What can be no ttl ends nothing: the lease goes on and is renewed. */
-    const int64_t bad[] = {-1, INT64_MIN, 0, 2, 24 * 3600 * 1000 + 1, LEASEHOLD_FOREVER};
+    const int64_t bad[] = {-1, INT64_MIN, 0, 2, 366 * INT64_C(86400000) + 1, LEASEHOLD_FOREVER};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
                leasehold_lease_let_expire_in_ms(later, bad[i], &problem));

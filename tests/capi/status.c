@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "support/support.h"
 
@@ -168,8 +169,8 @@ static void durations_are_read_as_people_write_them(void)
         int64_t ms;
     } good[] = {{"0", 0},          {"250ms", 250},   {"10s", 10000}, {"1.5s", 1500},
                 {"5m", 300000},    {"1h", 3600000},  {"1d", 86400000}, {"0.1ms", 1},
-                {"1.0001ms", 2},   {"0s", 0}};
-    const char *bad[] = {"", "10", "-1s", "s", "1 s", "1y", "1e3s", "9999999999999999999d", "ms"};
+                {"1.0001ms", 2},   {"0s", 0},       {"1 h 30 m", 5400000}};
+    const char *bad[] = {"", "10", "-1s", "s", "1y", "1e3s", "9999999999999999999d", "ms"};
     int64_t ms = 77;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         EXPECT(LEASEHOLD_OK,
@@ -198,7 +199,9 @@ static void an_error_that_repeats_what_it_was_given_is_still_one_sentence(void)
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
            leasehold_client_open("redis://h?io_timeout=%0a%00", LEASEHOLD_NUL, &client, &problem));
     new_folder(folder, sizeof folder);
-    snprintf(url, sizeof url, "sqlite://%s/a%%0ab/../..", folder);
+    snprintf(url, sizeof url, "%s/a\nb", folder);
+    CHECK_INT(0, mkdir(url, 0700));
+    snprintf(url, sizeof url, "sqlite://%s/a%%0ab", folder);
     EXPECT(LEASEHOLD_ERR_STORAGE, leasehold_client_open(url, LEASEHOLD_NUL, &client, &problem));
 }
 

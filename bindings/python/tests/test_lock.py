@@ -408,8 +408,9 @@ def test_settings_of_a_client(server: Server, name: str) -> None:
             leasehold.connect(server.url, **settings)
     with pytest.raises(leasehold.BadArgument, match="pool is 0; it goes from 1 to 1024"):
         leasehold.connect(server.url, pool=0)
+    one: Any = 1
     with pytest.raises(TypeError):
-        leasehold.connect(server.url, guard_data_loss=1)
+        leasehold.connect(server.url, guard_data_loss=one)
     with pytest.raises(leasehold.BadArgument, match="guard"):
         leasehold.connect(server.url).initialize()
     members = ["redis://a", "redis://b", "redis://c"]

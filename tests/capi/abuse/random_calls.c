@@ -255,7 +255,7 @@ static const struct {
 } rare[] = {
     {"client_open", 3},             {"client_open_env", 2},         {"client_open_config", 2},
     {"client_close", 1},            {"client_close_within", 1},     {"client_free", 3},
-    {"client_initialize", 3},       {"client_reopen_after_fork", 10},       {"config_from_urls", 30},
+    {"client_initialize", 40},       {"client_reopen_after_fork", 10},       {"config_from_urls", 30},
     {"client_ping", 10},            {"client_events", 30},          {"client_lock", 200},
     {"config_from_url", 30},        {"config_from_env", 30},        {"config_free", 30},
     {"lock_set_ttl_ms", 20},        {"lock_set_wait_ms", 20},       {"lock_set_attempts", 20},

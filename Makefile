@@ -122,7 +122,7 @@ uninstall:
 	if [ -d "$(DESTDIR)$(CMAKEDIR)" ]; then rmdir "$(DESTDIR)$(CMAKEDIR)"; fi
 
 header:
-	LEASEHOLD_REWRITE=1 $(CARGO) test --quiet --features capi --test languages abi:
+	KIT_REWRITE=1 $(CARGO) test --quiet --features capi --test languages abi:
 
 TARGETS = $(foreach libc,gnu musl,x86_64-unknown-linux-$(libc) aarch64-unknown-linux-$(libc))
 dist:

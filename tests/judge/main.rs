@@ -2,7 +2,7 @@
 //! says of itself is written to memory that outlives its process: when it was valid, and until when
 //! it promised to be. No two leases of one name may have been valid at one moment.
 //!
-//! `LEASEHOLD_CHAOS_SECONDS` says how long a run takes, `LEASEHOLD_SEED` repeats one's choices.
+//! `KIT_CHAOS_SECONDS` says how long a run takes, `KIT_SEED` repeats one's choices.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 

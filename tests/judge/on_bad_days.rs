@@ -3,7 +3,7 @@
 //! jump. Leases that are valid never overlap, and fences are in order. The same is done with locks
 //! written by hand, whose mistakes must be found.
 //!
-//! `LEASEHOLD_CHAOS_SECONDS` says how long a run takes, `LEASEHOLD_SEED` repeats one's choices.
+//! `KIT_CHAOS_SECONDS` says how long a run takes, `KIT_SEED` repeats one's choices.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,7 +22,7 @@ use kit::{Child, Clock, Dice, Hold, Link, Wrong, chaos_length, child, eventually
 use leasehold::Client;
 
 const LIMIT: Duration = Duration::from_secs(30);
-const SEED: &str = "LEASEHOLD_SEED";
+const SEED: &str = "KIT_SEED";
 /// How far a client's clock may be off: nodes refuse those that are an hour ahead.
 const MOST_SKEW: Duration = Duration::from_secs(1000);
 /// The same where nodes forget which fences they granted. Then it is the clients' clocks that are

@@ -104,7 +104,7 @@ impl Scene<'_> {
             urls.splice(1.., proxies.iter().map(Proxy::url));
             io_timeout = ms(250);
         }
-        let dice = Dice::from_env("LEASEHOLD_SEED");
+        let dice = Dice::from_env("KIT_SEED");
         let (away, children) = (Vec::new(), Vec::new());
         let mut scene = Scene {
             store,

@@ -16,7 +16,7 @@ pub(crate) const TESTS: [(&str, fn()); 3] = [
         every_function_is_documented_and_says_which_threads_may_call_it,
     ),
 ];
-const REWRITE: &str = "LEASEHOLD_REWRITE";
+const REWRITE: &str = "KIT_REWRITE";
 
 fn checked_in(path: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);

@@ -9,7 +9,7 @@ use kit::Process;
 
 /// How this test program is told to be the driver of Rust.
 pub(crate) const RUST: &str = "--driver";
-const OTHERS: &str = "LEASEHOLD_DRIVERS";
+const OTHERS: &str = "KIT_DRIVERS";
 const MARK: &str = "@@ ";
 /// Longer than anything that a driver is told to wait for.
 const LIMIT: Duration = Duration::from_secs(90);

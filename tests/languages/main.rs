@@ -1,7 +1,7 @@
 //! One table for all languages: `table.toml` says what Leasehold does, and each language's driver
 //! does all of it against one server. Then all of them contend for the same locks.
 //!
-//! Rust and the shell are always there. `LEASEHOLD_DRIVERS="c=/path/to/driver python=..."` names
+//! Rust and the shell are always there. `KIT_DRIVERS="c=/path/to/driver python=..."` names
 //! programs for others; `tests/run` builds them against what is installed. An argument that is no
 //! option runs only the tests whose name contains it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -229,7 +229,7 @@ impl Drop for Ends<'_> {
 }
 
 fn rounds() -> usize {
-    if std::env::var_os("LEASEHOLD_LONG").is_some() { 3000 } else { 150 }
+    if std::env::var_os("KIT_LONG").is_some() { 3000 } else { 150 }
 }
 
 #[test]

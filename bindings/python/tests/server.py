@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Iterator, List, Optional
 
 #: Starts servers.
-KIT = os.environ.get("LEASEHOLD_KIT") or str(Path(__file__).parents[3] / "tests/kit/run")
+KIT = os.environ.get("KIT_PROGRAM") or str(Path(__file__).parents[3] / "tests/kit/run")
 
 
 def exchange(port: int, *words: str, timeout: float = 5.0) -> bytes:

@@ -332,7 +332,7 @@ unsafe extern "C" fn hear(_: *mut c_void, level: leasehold_log_level, message: *
 /// Alone in its process: there is one log, and one standard error.
 #[test]
 fn c12_a_panic_says_where_it_was_to_the_log_and_nothing_to_anybody_else() {
-    const ALONE: &str = "LEASEHOLD_TEST_ALONE";
+    const ALONE: &str = "KIT_ALONE";
     if std::env::var_os(ALONE).is_some() {
         // SAFETY: a function that may be called so at any time.
         unsafe { leasehold_log_set(Some(hear), null_mut(), LEASEHOLD_LOG_ERROR, null_mut()) };

@@ -1,6 +1,6 @@
 //! How much is explored in an ordinary run, and what the search finds where something is wrong.
 //!
-//! `LEASEHOLD_LONG=1` explores larger worlds as well.
+//! `KIT_LONG=1` explores larger worlds as well.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -107,7 +107,7 @@ fn c2_fences_of_a_quorum_are_in_order_whatever_the_network_and_the_clocks_do() {
     let successes = [seen.at_once, seen.raised, seen.later, seen.refused];
     assert!(successes.into_iter().all(|count| count >= 50_000), "{seen}");
     assert!(seen.whole >= 1000, "{seen}");
-    if std::env::var_os("LEASEHOLD_LONG").is_some() {
+    if std::env::var_os("KIT_LONG").is_some() {
         println!("larger ones: {}", explore(larger_worlds(), 2_000_000));
     }
 }

@@ -13,7 +13,7 @@ const EXECUTIONS: usize = 1000;
 const PATIENCE: usize = 20 * EXECUTIONS;
 
 fn explore(scenario: Scenario) {
-    if std::env::var_os("LEASEHOLD_LONG").is_some() {
+    if std::env::var_os("KIT_LONG").is_some() {
         let seed = Token::random().unwrap().seed();
         println!("seed {seed}");
         run_all(seed, 50 * EXECUTIONS, scenario);

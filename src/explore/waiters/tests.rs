@@ -1,6 +1,6 @@
 //! How much is explored in an ordinary run, and what the search finds where something is wrong.
 //!
-//! `LEASEHOLD_LONG=1` explores much more, from seeds that differ from run to run and are printed.
+//! `KIT_LONG=1` explores much more, from seeds that differ from run to run and are printed.
 
 use std::sync::Mutex;
 use std::time::{Instant, SystemTime};
@@ -97,7 +97,7 @@ fn worlds() -> Vec<(Way, Setup)> {
 
 #[test]
 fn c1_c2_c10_a_million_states_hold_and_everybody_who_waits_is_served() {
-    let long = std::env::var_os("LEASEHOLD_LONG").is_some();
+    let long = std::env::var_os("KIT_LONG").is_some();
     let (more, seed) = if long { (20, now()) } else { (1, 0) };
     let (left, seen) = (Mutex::new(worlds()), Mutex::new(Seen::default()));
     std::thread::scope(|scope| {

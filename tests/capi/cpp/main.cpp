@@ -122,8 +122,8 @@ void send_line(int socket, const std::string &line) {
 redis::redis() {
     int ends[2];
     EQUAL(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    const char *kit = std::getenv("LEASEHOLD_KIT");
-    if (kit == nullptr) throw std::runtime_error{"LEASEHOLD_KIT does not name the kit's program"};
+    const char *kit = std::getenv("KIT_PROGRAM");
+    if (kit == nullptr) throw std::runtime_error{"KIT_PROGRAM does not name the kit's program"};
     kit_ = fork();
     if (kit_ == 0) {
         dup2(ends[1], STDIN_FILENO);

@@ -29,8 +29,8 @@ static struct sockaddr_in loopback(int port)
 /* The kit's program, with its standard input and output at the other end of `channel`. */
 static _Noreturn void become_kit(char *options, int channel)
 {
-    const char *kit = getenv("LEASEHOLD_KIT");
-    if (!kit) FAIL("LEASEHOLD_KIT does not name the kit's program");
+    const char *kit = getenv("KIT_PROGRAM");
+    if (!kit) FAIL("KIT_PROGRAM does not name the kit's program");
     char *words[48] = {(char *)kit, "redis"};
     int count = 2;
     for (char *word = strtok(options, " "); word; word = strtok(NULL, " ")) words[count++] = word;

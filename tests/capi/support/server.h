@@ -1,5 +1,5 @@
 /*
- * Private redis-servers on free ports of 127.0.0.1, started by the kit's program, which LEASEHOLD_KIT
+ * Private redis-servers on free ports of 127.0.0.1, started by the kit's program, which KIT_PROGRAM
  * names. They end with the test that started them.
  */
 

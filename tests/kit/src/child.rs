@@ -28,9 +28,9 @@ use super::clocked::Clock;
 use super::process::Process;
 
 const ENTRY: &str = "child_entry";
-const ALONE: &str = "LEASEHOLD_TEST_ALONE";
-const ROLE: &str = "LEASEHOLD_TEST_ROLE";
-const ARGS: &str = "LEASEHOLD_TEST_ARGS";
+const ALONE: &str = "KIT_ALONE";
+const ROLE: &str = "KIT_ROLE";
+const ARGS: &str = "KIT_ARGS";
 const SEPARATOR: &str = "\u{1f}";
 /// Tells the lines of a role from those that the test harness prints.
 const MARK: &str = "@@ ";

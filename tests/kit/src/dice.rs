@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-/// For how long a run of chances goes on: as `LEASEHOLD_CHAOS_SECONDS` says, or so many seconds.
+/// For how long a run of chances goes on: as `KIT_CHAOS_SECONDS` says, or so many seconds.
 pub fn chaos_length(short: u64, long: u64) -> Duration {
-    let given = std::env::var("LEASEHOLD_CHAOS_SECONDS").ok();
+    let given = std::env::var("KIT_CHAOS_SECONDS").ok();
     let given = given.map(|text| text.parse().expect("a number of seconds"));
-    let is_long = std::env::var_os("LEASEHOLD_LONG").is_some();
+    let is_long = std::env::var_os("KIT_LONG").is_some();
     Duration::from_secs(given.unwrap_or(if is_long { long } else { short }))
 }
 

@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, NoReturn, Tuple
 from . import elf, metadata, places
 
 #: Names a folder that has libleasehold.so and leasehold already: nothing is built then.
-PREBUILT = "LEASEHOLD_PREBUILT"
+PREBUILT = "PACKAGING_PREBUILT"
 
 
 class Built(NamedTuple):

@@ -81,7 +81,7 @@ fn threads_share_one_store() {
 }
 
 /// The file for which this test binary was started again.
-const CHILD: &str = "LEASEHOLD_TEST_CONTENDER";
+const CHILD: &str = "KIT_CONTENDER";
 
 #[test]
 fn c1_c2_c10_processes_take_turns() {

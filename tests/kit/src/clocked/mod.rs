@@ -39,7 +39,7 @@ impl Clock {
     }
 
     pub(super) fn wind(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", &self.library).env("LEASEHOLD_TEST_CLOCK", &self.path);
+        command.env("LD_PRELOAD", &self.library).env("KIT_CLOCK", &self.path);
     }
 
     /// Moves it to this far from the machine's own.

@@ -15,7 +15,7 @@ static const _Atomic int64_t *offset;
 
 __attribute__((constructor)) static void open_offset(void)
 {
-    const char *path = getenv("LEASEHOLD_TEST_CLOCK");
+    const char *path = getenv("KIT_CLOCK");
     int file = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         abort();

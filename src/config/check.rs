@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::limits::{MAX_NAME, MAX_QUORUM_TTL, MAX_TTL, MIN_TTL};
+use super::limits::{MAX_NAME, MAX_QUORUM_TTL, MAX_TTL, MIN_RENEWED_TTL, MIN_TTL};
 use super::{Config, StoreConfig, bad, spoken};
 use crate::error::Error;
 
@@ -66,10 +66,21 @@ pub(super) fn check_range<T: PartialOrd + Copy>(
 
 /// A ttl that leaves its holder something to rely on, and is not longer than the store's longest.
 pub(crate) fn check_ttl(ttl: Duration, most: Duration) -> Result<(), Error> {
-    check_range("the ttl", ttl, MIN_TTL..=most, spoken).map_err(|error| match most {
-        MAX_TTL => error,
-        _ => bad(format!("{}, this store's max_ttl", error.detail())),
-    })
+    check_named_ttl("the ttl", ttl, MIN_TTL..=most)
+}
+
+/// The same of a ttl that leaves time to renew in.
+pub(crate) fn check_renewed_ttl(ttl: Duration, most: Duration) -> Result<(), Error> {
+    check_named_ttl("the ttl, with renewal,", ttl, MIN_RENEWED_TTL..=most)
+}
+
+fn check_named_ttl(
+    what: &str,
+    ttl: Duration,
+    range: RangeInclusive<Duration>,
+) -> Result<(), Error> {
+    let end = if *range.end() == MAX_TTL { "" } else { ", this store's max_ttl" };
+    check_range(what, ttl, range, spoken).map_err(|error| bad(format!("{}{end}", error.detail())))
 }
 
 /// What the key of a name may not be: it could be one of those that stand beside locks.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-pub(crate) use check::{check_io_timeout, check_name, check_ttl};
+pub(crate) use check::{check_io_timeout, check_name, check_renewed_ttl, check_ttl};
 pub use environment::URL_VARIABLE;
 use limits::MAX_TTL;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
-use crate::config::{check_io_timeout, check_name, check_ttl, defaults, spoken};
+use crate::config::{check_io_timeout, check_name, check_renewed_ttl, check_ttl, defaults, spoken};
 use crate::error::{Error, ErrorKind};
 use crate::fork::Birth;
 use crate::grant::{Grant, Terms};
@@ -258,14 +258,10 @@ impl Lock {
         self.keepers.here()?.core()?;
         let Lock { ttl, renew, max_hold, .. } = *self;
         self.check_name()?;
-        self.check_options()?;
-        if renew == Some(true) && ttl < MIN_RENEWED_TTL {
-            return Err(bad(format!(
-                "a ttl of {} is too short to renew; {} is the least",
-                spoken(ttl),
-                spoken(MIN_RENEWED_TTL)
-            )));
+        if renew == Some(true) {
+            check_renewed_ttl(ttl, self.keepers.config.longest_ttl())?;
         }
+        self.check_options()?;
         let renew = renew.unwrap_or(ttl >= MIN_RENEWED_TTL);
         // Stores count whole milliseconds, and so does what is relied on.
         let ttl = Duration::from_millis(crate::store::millis(ttl));

@@ -194,18 +194,24 @@ fn a_command_runs_while_most_servers_of_a_quorum_are_there() {
 }
 
 #[test]
-fn no_ttl_is_longer_than_the_stores_longest() {
+fn a_ttl_out_of_bounds_is_told_those_that_count() {
     let server = Server::start();
     let url = format!("{}?max_ttl=1s", server.url());
-    for options in [&["--ttl", "2s"][..], &["--once-per", "1h"], &[]] {
+    for (options, ttl) in [
+        (&["--ttl", "2s"][..], "2 s"),
+        (&["--once-per", "1h"], "1 h"),
+        (&[], "30 s"),
+        (&["--ttl", "1ms"], "1 ms"),
+        (&["--ttl", "99ms"], "99 ms"),
+    ] {
         let words = [&["run"], options, &["n", "--", "echo", "ran"]].concat();
         let refused = leasehold(&url, words).output().unwrap();
         assert_eq!(refused.status.code(), Some(64), "{refused:?}");
         let said = String::from_utf8(refused.stderr).unwrap();
-        assert!(
-            said.contains("3 ms to 1 s, this store's max_ttl") && refused.stdout.is_empty(),
-            "{said}"
+        let bounds = format!(
+            "the ttl, with renewal, is {ttl}; it goes from 100 ms to 1 s, this store's max_ttl"
         );
+        assert!(said.contains(&bounds) && refused.stdout.is_empty(), "{said}");
     }
     let words = ["run", "--ttl", "1s", "n", "--", "echo", "ran"];
     assert_eq!(printed(leasehold(&url, words)), "ran\n");

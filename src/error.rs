@@ -165,9 +165,9 @@ impl Error {
         self
     }
 
-    /// The same with another particular.
-    pub(crate) fn with(mut self, more: &str) -> Error {
-        self.detail = joined(&self.detail, more);
+    /// The same with the bound that was not met, in front of the other particulars.
+    pub(crate) fn bounded(mut self, bound: &str) -> Error {
+        self.detail = joined(bound, &self.detail);
         self
     }
 

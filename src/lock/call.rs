@@ -226,7 +226,7 @@ impl<'a> Call<'a, '_> {
                 true => "by the end of the wait".to_owned(),
                 false => format!("within io_timeout, {}", spoken(patience)),
             };
-            error = error.with(&bound);
+            error = error.bounded(&bound);
         }
         if sent.is_some() && error.kind() != ErrorKind::NotReplicated {
             self.core.metrics.unknown.add_one();

@@ -1,8 +1,9 @@
-//! What a client does with its line: the threads' loop, the keeper and the listener, as steps.
+//! What a client does with its line: the threads' loop and the listener, as steps.
 
+use super::keeper::RETRY;
 use super::server::{Op, Word};
 use super::setup::{Wrong, ms};
-use super::world::{Broken, Client, Errand, Lease, Life, Link, Owed, Task, Wire, World};
+use super::world::{Broken, Client, Errand, Lease, Life, Link, Task, Wire, World};
 use crate::clock::Moment;
 use crate::config::drift;
 use crate::jitter::Jitter;
@@ -14,7 +15,6 @@ use std::time::Duration;
 
 /// The keeper claims so long after a turn began.
 const CLAIM_AFTER: Duration = ms(10);
-const RETRY: Duration = ms(50);
 
 impl World {
     pub(super) fn join(&mut self, c: usize, t: usize) {
@@ -73,7 +73,7 @@ impl World {
         self.send(c, errand, ops);
     }
 
-    fn send(&mut self, client: usize, errand: Errand, ops: Vec<Op>) {
+    pub(super) fn send(&mut self, client: usize, errand: Errand, ops: Vec<Op>) {
         let sent = self.clock(client);
         let (replies, slow, orphan) = (Vec::new(), false, false);
         self.wires.push(Wire { client, errand, ops, replies, sent, slow, orphan });
@@ -316,96 +316,13 @@ impl World {
         self.follow(c, effects);
     }
 
-    fn follow(&mut self, c: usize, effects: Effects) {
+    pub(super) fn follow(&mut self, c: usize, effects: Effects) {
         if let Some(id) = effects.wake {
             self.clients[c].wake(id);
         }
         if let Some(owe) = effects.owe {
             self.owe(c, owe);
         }
-    }
-
-    fn owe(&mut self, c: usize, Owe { token, ttl, until }: Owe) {
-        let now = self.clock(c);
-        let client = &mut self.clients[c];
-        match client.owed.iter_mut().find(|owed| owed.token == token) {
-            Some(owed) => {
-                owed.until = owed.until.max(until);
-                owed.again = true;
-                if owed.sent.is_none() {
-                    owed.due = now;
-                }
-            }
-            None => {
-                let (sent, again) = (None, false);
-                client.owed.push(Owed { token, ttl, until, due: now, sent, again });
-            }
-        }
-    }
-
-    pub(super) fn keep(&mut self, c: usize, number: usize) {
-        let now = self.clock(c);
-        let owed = &mut self.clients[c].owed[number];
-        (owed.sent, owed.again) = (Some(now), false);
-        let (token, ttl) = (owed.token, owed.ttl);
-        self.send(c, Errand::Owed(token), vec![Op::Give { token, fence: 0, ttl }]);
-    }
-
-    /// The keeper claims or renews.
-    pub(super) fn raise(&mut self, c: usize, t: usize, claim: bool) {
-        let Task::Holding(lease) = &mut self.clients[c].threads[t].task else { return };
-        lease.raising = true;
-        let Lease { token, ttl, first, fence, .. } = *lease;
-        let op = if claim { Op::Claim { token, first, ttl } } else { Op::Extend { token, ttl } };
-        self.send(c, Errand::Raise { token, fence }, vec![op]);
-    }
-
-    fn raised(&mut self, c: usize, (token, fence): (Token, u64), reply: Reply, sent: Moment) {
-        if reply != Reply::Extended {
-            self.refused(c, token, fence);
-            return;
-        }
-        let (now, renews) = (self.clock(c), self.setup.renew);
-        let Some(lease) = self.clients[c].lease(fence).filter(|lease| lease.is_valid(now)) else {
-            return;
-        };
-        let ttl = lease.ttl;
-        lease.raising = false;
-        lease.valid_until = lease.valid_until.max(sent.plus(ttl).minus(drift(ttl)));
-        lease.claim = Moment::NEVER;
-        lease.renew = if renews { sent.plus(ttl / 3).max(now) } else { Moment::NEVER };
-    }
-
-    /// The token does not have the lock: the turn under it has ended, whichever it is by now.
-    fn refused(&mut self, c: usize, token: Token, fence: u64) {
-        let now = self.clock(c);
-        let one_turn = self.setup.wrong == Some(Wrong::RefusesOneTurn);
-        self.spoil_ticket(c);
-        let client = &mut self.clients[c];
-        client.refused.push(token);
-        let held = client.threads.iter().find_map(|thread| match &thread.task {
-            Task::Holding(lease) if lease.token == token && !lease.lost => Some(lease.fence),
-            _ => None,
-        });
-        match held {
-            Some(held) if held == fence || !one_turn => self.lose(c, held),
-            None if !one_turn => {
-                let effects = client.queue.lost(token, now);
-                self.follow(c, effects);
-            }
-            _ => {}
-        }
-    }
-
-    pub(super) fn lose(&mut self, c: usize, fence: u64) {
-        let now = self.clock(c);
-        let client = &mut self.clients[c];
-        let Some(lease) = client.lease(fence) else { return };
-        lease.lost = true;
-        let token = lease.token;
-        self.spoil_ticket(c);
-        let effects = self.clients[c].queue.lost(token, now);
-        self.follow(c, effects);
     }
 
     pub(super) fn let_expire(&mut self, c: usize, t: usize) {
@@ -423,7 +340,7 @@ impl World {
     }
 
     /// Before the grant ends.
-    fn spoil_ticket(&mut self, c: usize) {
+    pub(super) fn spoil_ticket(&mut self, c: usize) {
         if self.setup.wrong == Some(Wrong::NewTicketForTheRest) {
             self.clients[c].queue.forget_ticket();
         }
@@ -477,28 +394,6 @@ impl Client {
             if matches!(thread.task, Task::Asking) {
                 thread.task = Task::Ready;
             }
-        }
-    }
-
-    fn lease(&mut self, fence: u64) -> Option<&mut Lease> {
-        self.threads.iter_mut().find_map(|thread| match &mut thread.task {
-            Task::Holding(lease) if lease.fence == fence && !lease.lost => Some(lease),
-            _ => None,
-        })
-    }
-
-    /// A give of a token that is owed was answered.
-    fn given(&mut self, token: Token, now: Moment, pause: Duration) {
-        let closing = self.life == Life::Closing;
-        let Some(at) = self.owed.iter().position(|owed| owed.token == token) else { return };
-        let owed = &mut self.owed[at];
-        let sent = owed.sent.take();
-        if owed.again {
-            owed.due = now;
-        } else if closing || sent.is_some_and(|sent| sent >= owed.until) {
-            self.owed.remove(at);
-        } else {
-            owed.due = now.plus(pause).min(owed.until).max(now);
         }
     }
 }

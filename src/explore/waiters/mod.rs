@@ -11,6 +11,7 @@
 mod apply;
 mod checks;
 mod driver;
+mod keeper;
 mod search;
 mod server;
 mod settle;

@@ -118,15 +118,11 @@ fn a_waiter_moves_along_with_the_lock() {
     });
 }
 
-/// Everything of it is where it was, and what a script deletes there cannot be written again.
-#[test]
-fn c1_nobody_is_told_of_a_lock_that_a_migration_keeps_from_being_handed_over() {
-    let cluster = Cluster::start();
+/// A lock is released to a waiter amid a migration, which ends after `amid`; the waiter's lease must
+/// then be the only one that was granted, and hold.
+fn handed_over_amid_a_migration(cluster: &Cluster, amid: impl FnOnce(&Client, &dyn Fn() -> bool)) {
     let (holder, waiter) = (open(&cluster.url()), open(&cluster.url()));
-    let [here, there] = places(&cluster);
-    // Fences that are ahead of the clock: the lock is deleted before it is handed over.
-    let side = format!("0 {0} {0} {1:032x}", 1u64 << 52, 7);
-    cluster.server(here).cmd(&["SET", &format!("leasehold:{{{NAME}}}"), &side, "PX", "600000"]);
+    let [here, there] = places(cluster);
     let held = holder.lock(NAME).acquire().unwrap();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -136,17 +132,38 @@ fn c1_nobody_is_told_of_a_lock_that_a_migration_keeps_from_being_handed_over() {
             assert!(lease.is_valid());
             lease.release().unwrap();
         });
-        eventually(LIMIT, || queued(&cluster, here) == 1);
+        eventually(LIMIT, || queued(cluster, here) == 1);
         let migration = cluster.begin_migration(cluster.slot_of(NAME), there);
         held.release().unwrap();
-        std::thread::sleep(ms(300));
-        assert!(!waits.is_finished());
-        assert_eq!(waiter.counters().granted, 0);
+        amid(&waiter, &|| waits.is_finished());
         migration.move_keys();
         migration.finish();
         waits.join().unwrap();
     });
     assert_eq!((waiter.counters().lost, waiter.counters().granted), (0, 1));
+}
+
+/// Everything of it is where it was, and what a script deletes there cannot be written again.
+#[test]
+fn c1_nobody_is_told_of_a_lock_that_a_migration_keeps_from_being_handed_over() {
+    let cluster = Cluster::start();
+    let [here, _] = places(&cluster);
+    // Fences that are ahead of the clock: the lock is deleted before it is handed over.
+    let side = format!("0 {0} {0} {1:032x}", 1u64 << 52, 7);
+    cluster.server(here).cmd(&["SET", SIDE, &side, "PX", "600000"]);
+    handed_over_amid_a_migration(&cluster, |waiter, is_over| {
+        std::thread::sleep(ms(300));
+        assert!(!is_over());
+        assert_eq!(waiter.counters().granted, 0);
+    });
+}
+
+/// The lock is not deleted in between, so that nothing keeps it from being set.
+#[test]
+fn c1_a_lock_that_is_handed_over_amid_a_migration_is_the_waiters() {
+    handed_over_amid_a_migration(&Cluster::start(), |waiter, _| {
+        eventually(LIMIT, || waiter.counters().granted == 1);
+    });
 }
 
 #[test]
@@ -162,32 +179,6 @@ fn a_lock_is_looked_at_while_its_release_waits_for_a_migration() {
     migration.finish();
     let other = open(&cluster.url());
     eventually(LIMIT, || other.lock(NAME).inspect().unwrap().holder.is_none());
-}
-
-/// The lock is not deleted in between, so that nothing keeps it from being set.
-#[test]
-fn c1_a_lock_that_is_handed_over_amid_a_migration_is_the_waiters() {
-    let cluster = Cluster::start();
-    let (holder, waiter) = (open(&cluster.url()), open(&cluster.url()));
-    let [here, there] = places(&cluster);
-    let held = holder.lock(NAME).acquire().unwrap();
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let lease = patient(&waiter).acquire().unwrap();
-            // Longer than a hand-over lasts that is not confirmed.
-            std::thread::sleep(ms(1200));
-            assert!(lease.is_valid());
-            lease.release().unwrap();
-        });
-        eventually(LIMIT, || queued(&cluster, here) == 1);
-        let migration = cluster.begin_migration(cluster.slot_of(NAME), there);
-        held.release().unwrap();
-        eventually(LIMIT, || waiter.counters().granted == 1);
-        migration.move_keys();
-        migration.finish();
-        waits.join().unwrap();
-    });
-    assert_eq!((waiter.counters().lost, waiter.counters().granted), (0, 1));
 }
 
 /// A slot goes to and fro until this is over, which can ask whether it has done so.

@@ -9,7 +9,7 @@ use super::dialect::guard::Guard;
 use super::dialect::keys::SLOTS;
 use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup, look};
 use super::listener::Listener;
-use super::route::{Carried, Gives, Heard, Route};
+use super::route::{Carried, Gives, Heard, Parcel, Route};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Lane, Listener as _, Look, Outcome, Request, unguarded};
@@ -104,7 +104,7 @@ impl<D: Dialect> Deployment<D> {
         batch: &Batch<'_>,
         deadline: Deadline,
     ) -> impl Iterator<Item = Result<Value, Error>> + use<D> {
-        let carried = self.route.carry_all(lane, batch, deadline);
+        let carried = self.route.carry_all(Parcel { lane, batch, deadline });
         carried.into_iter().map(|carried| Ok(carried.map_err(|failure| failure.error)?.value))
     }
 }

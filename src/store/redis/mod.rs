@@ -31,7 +31,7 @@ use self::dialect::native::Native;
 pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, look, notice};
 use self::pool::Pools;
-use self::route::{Carried, unanswered};
+use self::route::{Carried, Parcel, unanswered};
 use self::way::Way;
 use super::outbox::Outbox;
 use super::{Abilities, Identity, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store};
@@ -82,7 +82,7 @@ impl RedisStore {
     ) {
         let Deployment { codec, route } = &self.deployment;
         let batch = codec.pack(requests);
-        route.carry(lane, &batch, carried, deadline);
+        route.carry(Parcel { lane, batch: &batch, deadline }, carried);
         codec.dialect.format().drafts.keep(batch);
     }
 
@@ -126,7 +126,7 @@ impl Store for RedisStore {
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
         let Deployment { codec, route } = &self.deployment;
         let give = codec.pack(&[owed.identity.give()]);
-        let sent = route.let_go(owed, &give, lane, deadline);
+        let sent = route.let_go(owed, Parcel { lane, batch: &give, deadline });
         codec.dialect.format().drafts.keep(give);
         sent.err().map(Err)
     }

@@ -14,8 +14,8 @@ use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
 use super::dialect::{Batch, Dialect};
 use super::poll;
-use super::route::Carried;
 use super::route::single::Pending;
+use super::route::{Carried, Parcel};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, Outbox};
@@ -195,7 +195,8 @@ impl Node {
         sheet: &'a Sheet<'a>,
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
-        let pending = self.deployment.route.start(lane, &sheet.batch, deadline)?;
+        let parcel = Parcel { lane, batch: &sheet.batch, deadline };
+        let pending = self.deployment.route.start(parcel)?;
         Ok(Asked { node: self, sheet, pending })
     }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 use redis::Value;
 
 use super::super::dialect::keys::{slot, slot_behind};
-use super::super::dialect::{Batch, lacks_lock};
+use super::super::dialect::lacks_lock;
 use super::super::listener::{Endpoint, Endpoints};
 use super::peer::plain;
 use super::single::Pending;
 use super::slots::{Elsewhere, Map, Node, elsewhere};
-use super::{Carried, Gives, Heard, Route, unanswered};
+use super::{Carried, Gives, Heard, Parcel, Route, unanswered};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::Outbox;
-use crate::store::{Failure, Lane, Owed};
+use crate::store::{Failure, Owed};
 
 /// How often a call is sent on. While a slot changes hands, its servers may point at each other.
 const HOPS: usize = 4;
@@ -40,14 +40,8 @@ impl Cluster {
     }
 
     /// Sends calls to the servers that have their slots. Returns those that are to be sent on.
-    fn round(
-        &self,
-        lane: Lane,
-        batch: &Batch<'_>,
-        open: Vec<usize>,
-        carried: &mut [Carried],
-        deadline: Deadline,
-    ) -> Vec<usize> {
+    fn round(&self, parcel: Parcel<'_>, open: Vec<usize>, carried: &mut [Carried]) -> Vec<usize> {
+        let batch = parcel.batch;
         let mut parts: BTreeMap<u32, (Arc<Node>, Vec<usize>)> = BTreeMap::new();
         for call in open {
             match self.map.owner(slot(batch.key(call))) {
@@ -58,7 +52,7 @@ impl Cluster {
         let mut onward = Vec::new();
         let mut sort = |node: &Node, calls: &[usize], answers: Vec<Carried>| {
             for (call, answer) in calls.iter().zip(answers) {
-                let (answer, goes_on) = self.sort(*call, answer, node, batch, lane, deadline);
+                let (answer, goes_on) = self.sort(*call, answer, node, parcel);
                 carried[*call] = answer;
                 onward.extend(goes_on.then_some(*call));
             }
@@ -66,11 +60,11 @@ impl Cluster {
         match parts.first_key_value() {
             // The everyday case, without a copy.
             Some((_, (node, calls))) if calls.len() == batch.calls.len() => {
-                sort(node, calls, node.single.carry_all(lane, batch, deadline));
+                sort(node, calls, node.single.carry_all(parcel));
             }
             _ => {
                 let parts: Vec<_> = parts.into_values().collect();
-                for (part, answers) in parts.iter().zip(scatter(&parts, batch, lane, deadline)) {
+                for (part, answers) in parts.iter().zip(scatter(&parts, parcel)) {
                     sort(&part.0, &part.1, answers);
                 }
             }
@@ -86,10 +80,9 @@ impl Cluster {
         call: usize,
         answer: Carried,
         from: &Node,
-        batch: &Batch<'_>,
-        lane: Lane,
-        deadline: Deadline,
+        parcel: Parcel<'_>,
     ) -> (Carried, bool) {
+        let Parcel { batch, deadline, .. } = parcel;
         let moved = match &answer {
             Ok(Heard { value: Value::ServerError(error), .. }) => {
                 elsewhere(error.code(), error.details().unwrap_or(""), &from.address)
@@ -114,7 +107,8 @@ impl Cluster {
             Some(Elsewhere::Ask(to)) => {
                 let asked = self.map.at(to).map(|node| {
                     let asking = batch.asking(call);
-                    node.single.carry_all(lane, &asking, deadline).pop().unwrap_or(answer)
+                    let asking = Parcel { batch: &asking, ..parcel };
+                    node.single.carry_all(asking).pop().unwrap_or(answer)
                 });
                 let asked = asked.unwrap_or_else(|error| Err(Failure::not_done(error)));
                 (self.plain(asked), false)
@@ -134,20 +128,17 @@ impl Cluster {
 }
 
 /// Sends every part before the first answer is waited for; each has its share of the time for that.
-fn scatter(
-    parts: &[(Arc<Node>, Vec<usize>)],
-    batch: &Batch<'_>,
-    lane: Lane,
-    deadline: Deadline,
-) -> Vec<Vec<Carried>> {
-    let batches: Vec<_> = parts.iter().map(|(_, calls)| batch.only(calls)).collect();
+fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: Parcel<'_>) -> Vec<Vec<Carried>> {
+    let deadline = parcel.deadline;
+    let batches: Vec<_> = parts.iter().map(|(_, calls)| parcel.batch.only(calls)).collect();
     let mut sent: Vec<_> = parts
         .iter()
         .zip(&batches)
         .zip((2..=parts.len() + 1).rev())
         .map(|(((node, _), batch), left)| {
             let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
-            let begun = node.single.begin(lane, batch, Deadline::after(share), deadline, false);
+            let part = Parcel { batch, ..parcel };
+            let begun = node.single.begin(part, Deadline::after(share), false);
             begun.unwrap_or_else(|failure| Pending::Answered(vec![Err(failure); batch.calls.len()]))
         })
         .map(Some)
@@ -168,13 +159,14 @@ fn scatter(
 }
 
 impl Route for Cluster {
-    fn carry(&self, lane: Lane, batch: &Batch<'_>, carried: &mut [Carried], deadline: Deadline) {
+    fn carry(&self, parcel: Parcel<'_>, carried: &mut [Carried]) {
+        let Parcel { batch, deadline, .. } = parcel;
         if let Err(error) = self.map.freshen(deadline) {
             return carried.fill(Err(Failure::not_done(error)));
         }
         let mut open: Vec<usize> = (0..batch.calls.len()).collect();
         for _ in 0..HOPS {
-            open = self.round(lane, batch, open, carried, deadline);
+            open = self.round(parcel, open, carried);
             if open.is_empty() || deadline.has_passed() {
                 break;
             }
@@ -189,24 +181,13 @@ impl Route for Cluster {
     }
 
     /// Where it goes is known only from the answers, so they are here when it returns.
-    fn start<'a>(
-        &'a self,
-        lane: Lane,
-        batch: &'a Batch<'a>,
-        deadline: Deadline,
-    ) -> Result<Pending<'a>, Failure> {
-        Ok(Pending::Answered(self.carry_all(lane, batch, deadline)))
+    fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure> {
+        Ok(Pending::Answered(self.carry_all(parcel)))
     }
 
-    fn let_go(
-        &self,
-        owed: &Owed,
-        give: &Batch<'_>,
-        lane: Lane,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let node = self.map.owner(slot(give.key(0))).map_err(Failure::not_done)?;
-        node.single.let_go(owed, give, lane, deadline)
+    fn let_go(&self, owed: &Owed, give: Parcel<'_>) -> Result<(), Failure> {
+        let node = self.map.owner(slot(give.batch.key(0))).map_err(Failure::not_done)?;
+        node.single.let_go(owed, give)
     }
 
     fn read_unread(&self, before: Moment) {

@@ -32,6 +32,14 @@ pub(super) struct Heard {
     pub(super) copies: Option<Box<Value>>,
 }
 
+/// A batch that is to be sent: on which connections, and by when it is answered.
+#[derive(Clone, Copy)]
+pub(super) struct Parcel<'a> {
+    pub(super) lane: Lane,
+    pub(super) batch: &'a Batch<'a>,
+    pub(super) deadline: Deadline,
+}
+
 /// What stands in the place of an answer until there is one.
 pub(super) fn unanswered() -> Carried {
     Err(Failure::not_done(Error::bare(ErrorKind::NoAnswer)))
@@ -39,31 +47,19 @@ pub(super) fn unanswered() -> Carried {
 
 pub(super) trait Route: Send + Sync {
     /// Sends a batch and reads the reply to each of its calls into its place.
-    fn carry(&self, lane: Lane, batch: &Batch<'_>, carried: &mut [Carried], deadline: Deadline);
+    fn carry(&self, parcel: Parcel<'_>, carried: &mut [Carried]);
 
-    fn carry_all(&self, lane: Lane, batch: &Batch<'_>, deadline: Deadline) -> Vec<Carried> {
-        let mut carried = vec![unanswered(); batch.calls.len()];
-        self.carry(lane, batch, &mut carried, deadline);
+    fn carry_all(&self, parcel: Parcel<'_>) -> Vec<Carried> {
+        let mut carried = vec![unanswered(); parcel.batch.calls.len()];
+        self.carry(parcel, &mut carried);
         carried
     }
 
     /// Sends a batch and does not wait for the replies, so that others can be asked meanwhile.
-    fn start<'a>(
-        &'a self,
-        lane: Lane,
-        batch: &'a Batch<'a>,
-        deadline: Deadline,
-    ) -> Result<Pending<'a>, Failure>;
+    fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure>;
 
-    /// Sends a give, which is this batch, and leaves its reply to the next user of that connection:
-    /// the outbox hears of it.
-    fn let_go(
-        &self,
-        owed: &Owed,
-        give: &Batch<'_>,
-        lane: Lane,
-        deadline: Deadline,
-    ) -> Result<(), Failure>;
+    /// Sends a give, and leaves its reply to the next user of that connection: the outbox hears of it.
+    fn let_go(&self, owed: &Owed, give: Parcel<'_>) -> Result<(), Failure>;
 
     /// Reads what has come of the replies that idle connections owe to what was sent before.
     fn read_unread(&self, before: Moment);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redis::{ServerErrorKind, Value};
 
-use super::{Carried, Gives, Heard};
+use super::{Carried, Gives, Heard, Parcel};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Again, Outbox};
@@ -45,7 +45,7 @@ pub(super) struct Letter<'a> {
 }
 
 impl<'a> Letter<'a> {
-    pub(super) fn new(batch: &'a Batch<'a>, lane: Lane, deadline: Deadline) -> Letter<'a> {
+    pub(super) fn new(Parcel { lane, batch, deadline }: Parcel<'a>) -> Letter<'a> {
         // Making a connection is a part of waiting for one.
         let connect_by = match lane {
             Lane::Give(until) => deadline.min(until),

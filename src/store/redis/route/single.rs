@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::peer::{Letter, Peer, lacks_script, moved};
-use super::{Carried, Gives, Heard, Route, unanswered};
+use super::{Carried, Gives, Heard, Parcel, Route, unanswered};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, Outbox};
@@ -37,18 +37,17 @@ impl Single {
 
     pub(super) fn begin<'a>(
         &'a self,
-        lane: Lane,
-        batch: &'a Batch<'a>,
+        parcel: Parcel<'a>,
         connected_by: Deadline,
-        deadline: Deadline,
         is_scattered: bool,
     ) -> Result<Pending<'a>, Failure> {
-        let mut letter = Letter::new(batch, lane, deadline);
+        let most = MOST.saturating_sub(parcel.batch.replies());
+        let mut letter = Letter { most, is_scattered, ..Letter::new(parcel) };
         letter.connect_by = letter.connect_by.min(connected_by);
-        (letter.most, letter.is_scattered) = (MOST.saturating_sub(batch.replies()), is_scattered);
-        let mut lent = self.pool.lend(lane, letter.connect_by).map_err(Failure::not_done)?;
+        let lent = self.pool.lend(parcel.lane, letter.connect_by);
+        let mut lent = lent.map_err(Failure::not_done)?;
         let sent = self.peer.send(&mut lent, &letter)?;
-        Ok(Pending::Sent { single: self, lent, batch, sent, deadline })
+        Ok(Pending::Sent { single: self, lent, parcel, sent })
     }
 
     /// Reads replies on connections that are not in use, while any to requests before that moment are
@@ -92,17 +91,17 @@ impl Single {
     fn finish(
         &self,
         lent: &mut Lent<'_>,
-        batch: &Batch<'_>,
+        parcel: Parcel<'_>,
         carried: &mut [Carried],
-        (sent, deadline): (Moment, Deadline),
+        sent: Moment,
     ) {
-        self.peer.collect(lent, batch, carried, (sent, deadline));
+        self.peer.collect(lent, parcel.batch, carried, (sent, parcel.deadline));
         let is_error =
             |one: &Carried| matches!(one, Ok(Heard { value: Value::ServerError(_), .. }));
         if self.peer.outbox.is_empty() && !carried.iter().any(is_error) {
             return;
         }
-        self.reload(lent, batch, carried, deadline);
+        self.reload(lent, parcel, carried);
         for answer in carried {
             *answer = self.peer.without_refusal(std::mem::replace(answer, unanswered()));
         }
@@ -112,13 +111,8 @@ impl Single {
     /// sends the calls that needed them again: those were not carried out. If the server is no
     /// master any more, it sends them to the new master. It also repeats a take or a look behind a
     /// give that was not done.
-    fn reload(
-        &self,
-        lent: &mut Lent<'_>,
-        batch: &Batch<'_>,
-        carried: &mut [Carried],
-        deadline: Deadline,
-    ) {
+    fn reload(&self, lent: &mut Lent<'_>, parcel: Parcel<'_>, carried: &mut [Carried]) {
+        let Parcel { batch, deadline, .. } = parcel;
         let is_behind =
             |call| batch.sees(call).is_some_and(|name| self.peer.outbox.has_undone(name));
         // A call that was cut off may have been carried out: that stays the answer.
@@ -132,14 +126,15 @@ impl Single {
         if lent.wire.as_ref().is_some_and(|wire| wire.is_demoted) {
             self.peer.discard(lent, &moved());
         }
-        let own = batch.only(&again);
+        let (own, lane) = (batch.only(&again), Lane::Caller);
+        let own = Parcel { batch: &own, lane, deadline };
         let sent = self
-            .command(lent, &own.loads(), deadline)
-            .and_then(|()| self.peer.send(lent, &Letter::new(&own, Lane::Caller, deadline)));
+            .command(lent, &own.batch.loads(), deadline)
+            .and_then(|()| self.peer.send(lent, &Letter::new(own)));
         match sent {
             Ok(sent) => {
                 let mut answers = vec![unanswered(); again.len()];
-                self.peer.collect(lent, &own, &mut answers, (sent, deadline));
+                self.peer.collect(lent, own.batch, &mut answers, (sent, deadline));
                 for (index, answer) in again.into_iter().zip(answers) {
                     carried[index] = answer;
                 }
@@ -167,7 +162,8 @@ impl Single {
         batch: &Batch<'_>,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let sent = self.peer.send(lent, &Letter::new(batch, Lane::Caller, deadline));
+        let lane = Lane::Caller;
+        let sent = self.peer.send(lent, &Letter::new(Parcel { lane, batch, deadline }));
         let answers = sent.map(|sent| {
             let mut answers = vec![unanswered(); batch.calls.len()];
             self.peer.collect(lent, batch, &mut answers, (sent, deadline));
@@ -183,11 +179,11 @@ impl Single {
 }
 
 impl Route for Single {
-    fn carry(&self, lane: Lane, batch: &Batch<'_>, carried: &mut [Carried], deadline: Deadline) {
-        let letter = Letter::new(batch, lane, deadline);
-        let failed = self.on_connection(lane, letter.connect_by, |lent| {
+    fn carry(&self, parcel: Parcel<'_>, carried: &mut [Carried]) {
+        let letter = Letter::new(parcel);
+        let failed = self.on_connection(parcel.lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
-            self.finish(lent, batch, carried, (sent, deadline));
+            self.finish(lent, parcel, carried, sent);
             Ok(())
         });
         if let Err(failure) = failed {
@@ -195,28 +191,17 @@ impl Route for Single {
         }
     }
 
-    fn start<'a>(
-        &'a self,
-        lane: Lane,
-        batch: &'a Batch<'a>,
-        deadline: Deadline,
-    ) -> Result<Pending<'a>, Failure> {
+    fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure> {
         // Others are asked after this one: it may not take all of their time only to be reached.
-        self.begin(lane, batch, Deadline::after(deadline.left() / 2), deadline, true)
+        self.begin(parcel, Deadline::after(parcel.deadline.left() / 2), true)
     }
 
-    fn let_go(
-        &self,
-        owed: &Owed,
-        give: &Batch<'_>,
-        lane: Lane,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let letter = Letter { most: MOST - 1, ..Letter::new(give, lane, deadline) };
-        self.on_connection(lane, letter.connect_by, |lent| {
+    fn let_go(&self, owed: &Owed, give: Parcel<'_>) -> Result<(), Failure> {
+        let letter = Letter { most: MOST - 1, ..Letter::new(give) };
+        self.on_connection(give.lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             if let Some(wire) = &mut lent.wire {
-                let (concern, when) = (Concern::Release, (sent, deadline));
+                let (concern, when) = (Concern::Release, (sent, give.deadline));
                 let id = self.peer.outbox.written(owed.clone(), concern, wire.unread.on);
                 wire.unread.push(Subject::Give(id, owed.identity.clone()), when);
             }
@@ -246,13 +231,7 @@ impl Route for Single {
 
 pub(in crate::store::redis) enum Pending<'a> {
     Answered(Vec<Carried>),
-    Sent {
-        single: &'a Single,
-        lent: Lent<'a>,
-        batch: &'a Batch<'a>,
-        sent: Moment,
-        deadline: Deadline,
-    },
+    Sent { single: &'a Single, lent: Lent<'a>, parcel: Parcel<'a>, sent: Moment },
 }
 
 impl Pending<'_> {
@@ -266,9 +245,9 @@ impl Pending<'_> {
 
     /// Whether all of them have come by then, or there will be none.
     pub(in crate::store::redis) fn is_answered(&mut self, until: Deadline) -> bool {
-        let Pending::Sent { lent, batch, .. } = self else { return true };
+        let Pending::Sent { lent, parcel, .. } = self else { return true };
         let Some(wire) = &mut lent.wire else { return true };
-        wire.has_whole(wire.unread.len() + batch.replies(), until)
+        wire.has_whole(wire.unread.len() + parcel.batch.replies(), until)
     }
 
     /// Whether it is known by now that nothing was carried out.
@@ -280,15 +259,15 @@ impl Pending<'_> {
     pub(in crate::store::redis) fn finish(self, tell: &mut dyn FnMut(Carried)) {
         match self {
             Pending::Answered(carried) => carried.into_iter().for_each(tell),
-            Pending::Sent { single, mut lent, batch, sent, deadline } => {
+            Pending::Sent { single, mut lent, parcel, sent } => {
                 let (mut one, mut many) = ([unanswered()], Vec::new());
-                let carried = if batch.calls.len() == 1 {
+                let carried = if parcel.batch.calls.len() == 1 {
                     &mut one[..]
                 } else {
-                    many.resize(batch.calls.len(), unanswered());
+                    many.resize(parcel.batch.calls.len(), unanswered());
                     &mut many[..]
                 };
-                single.finish(&mut lent, batch, carried, (sent, deadline));
+                single.finish(&mut lent, parcel, carried, sent);
                 carried.iter_mut().for_each(|one| tell(std::mem::replace(one, unanswered())));
             }
         }
@@ -297,11 +276,9 @@ impl Pending<'_> {
     /// Leaves them to the next user of the connection: the outbox hears of them. All of them are
     /// returned instead if they have come already.
     pub(in crate::store::redis) fn leave(self) -> Vec<Carried> {
-        let (single, mut lent, batch, sent, by) = match self {
+        let (single, mut lent, Parcel { batch, deadline, .. }, sent) = match self {
             Pending::Answered(carried) => return carried,
-            Pending::Sent { single, lent, batch, sent, deadline } => {
-                (single, lent, batch, sent, deadline)
-            }
+            Pending::Sent { single, lent, parcel, sent } => (single, lent, parcel, sent),
         };
         let Some(wire) = &mut lent.wire else { return Vec::new() };
         let (outbox, on) = (&single.peer.outbox, wire.unread.on);
@@ -320,9 +297,9 @@ impl Pending<'_> {
                 Some(Request::Extend { token, reach, .. }) => vote(reach.holder(token)),
                 None => Subject::Nothing,
             };
-            wire.unread.push(subject, (sent, by));
+            wire.unread.push(subject, (sent, deadline));
             if call.is_awaited {
-                wire.unread.push(Subject::Nothing, (sent, by));
+                wire.unread.push(Subject::Nothing, (sent, deadline));
             }
         }
         Vec::new()

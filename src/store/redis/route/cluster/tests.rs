@@ -7,9 +7,9 @@ use super::*;
 use crate::config::{Access, Address};
 use crate::store::redis::dial::{Dialer, Greeting};
 use crate::store::redis::dialect::native::Native;
-use crate::store::redis::dialect::{Dialect, Format, NO_WAKEUP};
+use crate::store::redis::dialect::{Batch, Dialect, Format, NO_WAKEUP};
 use crate::store::redis::pool::Pools;
-use crate::store::{Outcome, Reach, Request};
+use crate::store::{Lane, Outcome, Reach, Request};
 use crate::token::Token;
 
 /// Nobody lets go of anything here.
@@ -92,7 +92,8 @@ fn replies_stay_with_their_calls_when_all_are_sent_on() {
     let requests = [extend(held.as_bytes()), extend(gone.as_bytes())];
     let batch = Native(Format::default()).pack(&requests, &|_| NO_WAKEUP);
     for _ in 0..2 {
-        let said = cluster.carry_all(Lane::Keeper, &batch, Deadline::after(Duration::from_secs(5)));
+        let (lane, deadline) = (Lane::Keeper, Deadline::after(Duration::from_secs(5)));
+        let said = cluster.carry_all(Parcel { lane, batch: &batch, deadline });
         let values: Vec<_> = said.into_iter().map(|one| one.map(|heard| heard.value)).collect();
         let held_or_gone = [Value::Int(1), Value::Int(0)];
         assert!(values.iter().map(|value| value.as_ref().unwrap()).eq(&held_or_gone), "{values:?}");

@@ -28,7 +28,7 @@ use crate::store::redis::dialect::{Batch, notice};
 use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
 use crate::store::redis::route::single::Single;
-use crate::store::redis::route::{Carried, Gives};
+use crate::store::redis::route::{Carried, Gives, Parcel};
 use crate::store::redis::way::Way;
 use crate::store::{Lane, Notice, Outcome, Place, Reach, Reply, Request};
 use crate::token::Token;
@@ -95,7 +95,8 @@ impl World {
     /// What is said to a batch of one call.
     pub(crate) fn carry(&self, batch: &Batch<'_>) -> Value {
         let deadline = Deadline::after(PATIENCE);
-        self.route.carry_all(Lane::Caller, batch, deadline).remove(0).unwrap().value
+        let parcel = Parcel { lane: Lane::Caller, batch, deadline };
+        self.route.carry_all(parcel).remove(0).unwrap().value
     }
 
     /// The server ends in some way and is started again; who asked it before has to connect again.

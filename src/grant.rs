@@ -110,11 +110,11 @@ pub(crate) enum Ended {
 pub(crate) enum Step {
     /// Nothing, or it is over.
     Rest,
-    Renew {
-        ttl: Duration,
-        reach: Reach,
-    },
+    /// Extend it by this ttl.
+    Renew { ttl: Duration, reach: Reach },
+    /// Say that it is at risk.
     Warn,
+    /// Say that it is lost.
     Lose(LossReason),
 }
 

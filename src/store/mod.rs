@@ -282,14 +282,9 @@ pub(crate) enum Reply {
     /// The lock is the token's, under this fence and those after it, `block` in all.
     Granted { fence: u64, block: u32 },
     /// Somebody else has it, or is before us. It can be free by its ttl after `free_in`. Where a
-    /// place was taken, `ticket` is not 0 and `rank` waiters stand before it.
-    Busy {
-        free_in: Duration,
-        ticket: u64,
-        rank: u32,
-        /// The holder is a client of this library, which hands the lock to the first waiter.
-        ours: bool,
-    },
+    /// place was taken, `ticket` is not 0 and `rank` waiters stand before it. `ours`: the holder is a
+    /// client of this library, which hands the lock to the first waiter.
+    Busy { free_in: Duration, ticket: u64, rank: u32, ours: bool },
     /// The lock is the token's for the ttl that was asked for.
     Extended,
     /// The lock was the token's and is free now.

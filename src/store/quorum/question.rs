@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::round::{Round, Step, Vote, Why, majority};
 use super::tally::{Tally, Verdict};
 use crate::clock::Moment;
-use crate::store::redis::node::{Ballot, Said};
+use crate::store::redis::node::{Asks, Ballot, Said};
 use crate::store::{
     Answer, Failure, Lane, Outcome, Place, Reach, Reply, Request, ServerId, no_reply,
 };
@@ -53,17 +53,18 @@ impl<'r> Question<'r> {
             Request::Take { name, token, ttl, place, block } => {
                 // Each node has given it a ticket of its own, and finds it.
                 let place = if place == Place::Try { place } else { Place::Join(0) };
-                Ballot::Take { name, token, ttl, place, attempt: self.attempt, block }
+                let asks = Asks::Take { ttl, place, attempt: self.attempt, block };
+                Ballot { name, token, asks }
             }
             Request::Extend { name, token, fence, ttl, reach } => {
-                Ballot::Extend { name, token, fence, ttl, reach }
+                Ballot { name, token, asks: Asks::Extend { fence, ttl, reach } }
             }
             // Of the attempt under whose fence the lock was held. (A fence is not less than the
             // attempt that it was granted to, and a token that was granted one makes no further
             // attempt.)
             Request::Give { name, token, fence, ttl } => {
                 let attempt = (fence != 0).then_some(fence);
-                Ballot::Give { name, token, ttl, attempt, leaves: true, tells: true }
+                Ballot { name, token, asks: Asks::Give { ttl, attempt, leaves: true, tells: true } }
             }
         }
     }
@@ -79,7 +80,7 @@ impl<'r> Question<'r> {
         nodes.swap_remove(nodes.iter().position(|told| *told == node)?);
         // The whole block is ours then.
         let fence = *fence + u64::from(block.saturating_sub(1));
-        Some(Ballot::Raise { name, token, attempt: self.attempt, fence })
+        Some(Ballot { name, token, asks: Asks::Raise { attempt: self.attempt, fence } })
     }
 
     pub(super) fn heard(&mut self, node: usize, vote: Vote) {
@@ -143,7 +144,8 @@ impl<'r> Question<'r> {
         let has_vote = |vote: &Vote| !matches!(vote, Some(Ok(Said::Quarantined { .. })));
         let may_have = left.filter(|left| self.first_of(**left).is_some_and(has_vote)).count();
         let tells = may_have >= majority(self.nodes);
-        Some(Ballot::Give { name, token, ttl, attempt: Some(self.attempt), leaves: false, tells })
+        let asks = Asks::Give { ttl, attempt: Some(self.attempt), leaves: false, tells };
+        Some(Ballot { name, token, asks })
     }
 
     fn first_of(&self, node: usize) -> Option<&Vote> {
@@ -183,7 +185,7 @@ impl<'r> Question<'r> {
         let Request::Extend { name, fence, ttl, .. } = self.request else { return None };
         let token = self.lacking()?;
         let is_lacking = self.votes.iter().any(|(at, vote)| *at == node && lacks(vote));
-        is_lacking.then_some(Ballot::Fill { name, token, fence, ttl })
+        is_lacking.then_some(Ballot { name, token, asks: Asks::Fill { fence, ttl } })
     }
 
     /// A token that was given up or passed on.

@@ -28,38 +28,25 @@ pub(crate) type Vote = Option<Result<Said, Failure>>;
 /// What to do now.
 #[derive(Debug)]
 pub(crate) enum Step {
+    /// Hear more nodes.
     Wait,
     /// Tell these nodes to raise to this fence, and go on with the round.
-    Raise {
-        fence: u64,
-        nodes: Vec<usize>,
-    },
+    Raise { fence: u64, nodes: Vec<usize> },
     /// The lock is ours under this fence. Its validity counts from before the first node was asked.
-    Granted {
-        fence: u64,
-    },
+    Granted { fence: u64 },
     /// It is not ours, and never will be by this attempt, which has to be given up on these nodes:
     /// all that it was sent to, whether they have answered or not, but for those that said that
     /// another has it. These have nothing of ours but a place among the waiters.
-    Refused {
-        why: Why,
-        give: Vec<usize>,
-    },
+    Refused { why: Why, give: Vec<usize> },
 }
 
 #[derive(Debug)]
 pub(crate) enum Why {
-    /// A majority voted, and not for us.
-    Busy {
-        /// Before this is over, counted from the first send, no majority is free, unless a holder
-        /// gives the lock up.
-        free_in: Duration,
-        /// Nobody else was seen to have a majority. There may be no holder, so that every client
-        /// that wants the lock must ask again, each after a delay of its own.
-        contested: bool,
-        /// How many stand before us on the node where most do.
-        rank: u32,
-    },
+    /// A majority voted, and not for us. Before `free_in` is over, counted from the first send, no
+    /// majority is free, unless a holder gives the lock up. `contested`: nobody else was seen to have a
+    /// majority. There may be no holder, so that every client that wants the lock must ask again, each
+    /// after a delay of its own. `rank`: how many stand before us on the node where most do.
+    Busy { free_in: Duration, contested: bool, rank: u32 },
     /// Too few nodes could vote.
     NoQuorum(Error),
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 pub(in crate::store) use self::members::Members;
 use super::codec::Deployment;
-pub(in crate::store) use super::dialect::quorum::Ballot;
 use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
+pub(in crate::store) use super::dialect::quorum::{Asks, Ballot};
 use super::dialect::{Batch, Dialect};
 use super::poll;
 use super::route::single::Pending;
@@ -72,7 +72,7 @@ pub(in crate::store) struct Sheet<'a> {
 }
 
 fn joins(ballots: &[Ballot<'_>]) -> bool {
-    ballots.iter().any(|ballot| matches!(ballot, Ballot::Take { place: Place::Join(_), .. }))
+    ballots.iter().any(|ballot| matches!(ballot.asks, Asks::Take { place: Place::Join(_), .. }))
 }
 
 impl<'a> Sheet<'a> {
@@ -157,11 +157,9 @@ impl Node {
                 until.fetch_max(now.plus(span).as_nanos(), Ordering::Relaxed);
             }
         };
-        let ttl = ballots.iter().filter_map(|ballot| match ballot {
-            Ballot::Take { ttl, .. } | Ballot::Extend { ttl, .. } | Ballot::Fill { ttl, .. } => {
-                Some(*ttl)
-            }
-            Ballot::Raise { .. } | Ballot::Give { .. } => None,
+        let ttl = ballots.iter().filter_map(|ballot| match ballot.asks {
+            Asks::Take { ttl, .. } | Asks::Extend { ttl, .. } | Asks::Fill { ttl, .. } => Some(ttl),
+            Asks::Raise { .. } | Asks::Give { .. } => None,
         });
         keep(&self.locked_until, ttl.max());
         keep(&self.queued_until, joins(ballots).then_some(PLACES_KEPT));

@@ -26,9 +26,9 @@ fn leftover(nodes: usize, said: Vec<Vote>, late: usize) -> (Vec<usize>, bool) {
     }
     asked.iter().rev().take(late).for_each(|node| question.heard(*node, None));
     assert!(question.is_settled());
-    let left = (0..nodes).filter_map(|node| match question.leftover(node)? {
-        Ballot::Give { leaves: false, tells, .. } => Some((node, tells)),
-        ballot => panic!("{ballot:?}"),
+    let left = (0..nodes).filter_map(|node| match question.leftover(node)?.asks {
+        Asks::Give { leaves: false, tells, .. } => Some((node, tells)),
+        asks => panic!("{asks:?}"),
     });
     let (nodes, tells): (_, Vec<_>) = left.unzip();
     (nodes, tells.contains(&true))

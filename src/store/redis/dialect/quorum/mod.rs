@@ -45,108 +45,84 @@ static GIVE: Script = script!("quick_give.lua", "line.lua", "../lock.lua", "give
 
 pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
 
-/// One thing asked of a node, as docs/protocol.md says.
+/// One thing asked of a node about a token, as docs/protocol.md says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store) enum Ballot<'a> {
+pub(in crate::store) struct Ballot<'a> {
+    pub(in crate::store) name: &'a [u8],
+    pub(in crate::store) token: Token,
+    pub(in crate::store) asks: Asks,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::store) enum Asks {
     /// `attempt` is the client's own clock in microseconds, and larger than in any ballot before,
     /// except those numbered by a clock too far ahead for any node.
-    Take {
-        name: &'a [u8],
-        token: Token,
-        ttl: Duration,
-        place: Place,
-        attempt: u64,
-        block: u32,
-    },
-    Raise {
-        name: &'a [u8],
-        token: Token,
-        attempt: u64,
-        fence: u64,
-    },
-    Extend {
-        name: &'a [u8],
-        token: Token,
-        fence: u64,
-        ttl: Duration,
-        reach: Reach,
-    },
-    Fill {
-        name: &'a [u8],
-        token: Token,
-        fence: u64,
-        ttl: Duration,
-    },
+    Take { ttl: Duration, place: Place, attempt: u64, block: u32 },
+    /// The lock that this attempt was granted is kept under this fence.
+    Raise { attempt: u64, fence: u64 },
+    /// A lock that is the token's lasts longer, or becomes another token's.
+    Extend { fence: u64, ttl: Duration, reach: Reach },
+    /// The lock of a token that has it on most nodes is stored, where it is free.
+    Fill { fence: u64, ttl: Duration },
     /// By this attempt or an earlier one; without an attempt, by any. `leaves`: its place in the queue
     /// too. `tells`: waiters are told if that made the lock free. `ttl` is what its takes asked for.
-    Give {
-        name: &'a [u8],
-        token: Token,
-        ttl: Duration,
-        attempt: Option<u64>,
-        leaves: bool,
-        tells: bool,
-    },
+    Give { ttl: Duration, attempt: Option<u64>, leaves: bool, tells: bool },
+}
+
+impl Asks {
+    fn script(&self) -> &'static Script {
+        match self {
+            Asks::Take { .. } => &TAKE,
+            Asks::Raise { .. } => &RAISE,
+            Asks::Extend { .. } => &EXTEND,
+            Asks::Fill { .. } => &FILL,
+            Asks::Give { .. } => &GIVE,
+        }
+    }
 }
 
 impl<'a> Ballot<'a> {
-    fn parts(&self) -> (&'static Script, &'a [u8], Token) {
-        match *self {
-            Ballot::Take { name, token, .. } => (&TAKE, name, token),
-            Ballot::Raise { name, token, .. } => (&RAISE, name, token),
-            Ballot::Extend { name, token, .. } => (&EXTEND, name, token),
-            Ballot::Fill { name, token, .. } => (&FILL, name, token),
-            Ballot::Give { name, token, .. } => (&GIVE, name, token),
-        }
-    }
-
     /// The request that it stands for. A give of a token that leaves the waiters, too, gives up all
     /// that the token may have.
     pub(in crate::store) fn request(&self) -> Option<Request<'a>> {
-        match *self {
-            Ballot::Take { name, token, ttl, place, block, .. } => {
-                Some(Request::Take { name, token, ttl, place, block })
+        let Ballot { name, token, asks } = *self;
+        Some(match asks {
+            Asks::Take { ttl, place, block, .. } => {
+                Request::Take { name, token, ttl, place, block }
             }
-            Ballot::Extend { name, token, fence, ttl, reach } => {
-                Some(Request::Extend { name, token, fence, ttl, reach })
+            Asks::Extend { fence, ttl, reach } => {
+                Request::Extend { name, token, fence, ttl, reach }
             }
-            Ballot::Fill { name, token, fence, ttl } => {
-                Some(Request::Extend { name, token, fence, ttl, reach: Reach::Grow })
+            Asks::Fill { fence, ttl } => {
+                Request::Extend { name, token, fence, ttl, reach: Reach::Grow }
             }
-            Ballot::Give { name, token, ttl, attempt, leaves, .. } => {
+            Asks::Give { ttl, attempt, leaves, .. } => {
                 let fence = attempt.filter(|_| !leaves).unwrap_or(0);
-                Some(Request::Give { name, token, fence, ttl })
+                Request::Give { name, token, fence, ttl }
             }
-            Ballot::Raise { .. } => None,
-        }
+            Asks::Raise { .. } => return None,
+        })
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
     /// To a take: the lock is the attempt's there, under this fence and the rest of its block.
-    Granted {
-        fence: u64,
-    },
+    Granted { fence: u64 },
     /// To a take: it is not, and can be free by its ttl after `free_in`. Where a place was taken,
-    /// `ticket` is not 0 and `rank` waiters stand before it.
-    Busy {
-        free_in: Duration,
-        rank: u32,
-        ticket: u64,
-        /// Tells holders apart; the same for one holder on every node.
-        holder: u64,
-        /// The holder is a client of this library, and tells waiters when it gives.
-        ours: bool,
-    },
+    /// `ticket` is not 0 and `rank` waiters stand before it. `holder` tells holders apart, and is the
+    /// same for one holder on every node; `ours`: it is a client of this library, and tells waiters
+    /// when it gives.
+    Busy { free_in: Duration, rank: u32, ticket: u64, holder: u64, ours: bool },
     /// To all but a give: the node lost its data, and has no vote until `left` is over.
-    Quarantined {
-        left: Duration,
-    },
+    Quarantined { left: Duration },
+    /// To a raise: the attempt's lock has the fence there.
     Raised,
+    /// To an extension: the lock is the token's there.
     Extended,
     /// To a fill: the lock is the token's there.
     Filled,
+    /// To a give: it was the token's there, and is free.
     Given,
     /// To all but a take: the lock is not the token's there, or not as was said.
     NotMine,
@@ -169,12 +145,13 @@ impl Dialect for Quorum {
         let mut packer = Packer::new(&self.0, ballots.len());
         let mut hex = [0; HEX];
         for ballot in ballots {
-            let (script, name, token) = ballot.parts();
+            let Ballot { name, token, asks } = *ballot;
+            let script = asks.script();
             packer.begin(name, ballot.request());
             let text = Arg::Text(token.hex(&mut hex).as_bytes());
             let number = Arg::Number;
-            match *ballot {
-                Ballot::Take { ttl, place, attempt, block, .. } => {
+            match asks {
+                Asks::Take { ttl, place, attempt, block } => {
                     let Wakeup { channel, is_open } = wakeup(name);
                     let (count, ticket) = match place {
                         _ if channel.is_empty() => (if block == 1 { 2 } else { 3 }, 0),
@@ -186,10 +163,10 @@ impl Dialect for Quorum {
                     let args = [Arg::Words(&line), ttl, block, Arg::Text(&channel), ticket];
                     packer.replicated(script, 3, &args[..count]);
                 }
-                Ballot::Raise { attempt, fence, .. } => {
+                Asks::Raise { attempt, fence } => {
                     packer.replicated(script, 2, &[text, number(attempt), number(fence)]);
                 }
-                Ballot::Extend { fence, ttl, reach, .. } => {
+                Asks::Extend { fence, ttl, reach } => {
                     let mut other = [0; HEX];
                     let (mode, to): (&[u8], &[u8]) = match reach {
                         Reach::Pass(to) => (b"pass", to.hex(&mut other).as_bytes()),
@@ -202,10 +179,10 @@ impl Dialect for Quorum {
                     let args = [text, ttl, mode, number(fence), Arg::Text(to)];
                     packer.call(script, 2, &args[..if to.is_empty() { 4 } else { 5 }]);
                 }
-                Ballot::Fill { fence, ttl, .. } => {
+                Asks::Fill { fence, ttl } => {
                     packer.call(script, 2, &[text, number(millis(ttl)), number(fence)]);
                 }
-                Ballot::Give { attempt, leaves, tells, .. } => {
+                Asks::Give { attempt, leaves, tells, .. } => {
                     let Wakeup { channel, .. } = wakeup(name);
                     let count = if leaves && !channel.is_empty() {
                         3
@@ -229,22 +206,20 @@ impl Dialect for Quorum {
         (value, copies): (Value, Option<&Value>),
         sent: Moment,
     ) -> Result<(Said, u64), Failure> {
-        let read = match (ballot, value) {
-            (ballot, Value::ServerError(error)) => {
-                return Err(Failure::not_done(ballot.parts().0.explain(&error)));
+        let read = match (ballot.asks, value) {
+            (asks, Value::ServerError(error)) => {
+                return Err(Failure::not_done(asks.script().explain(&error)));
             }
-            (Ballot::Take { attempt, .. }, Value::Int(1)) if *attempt <= MAX_FENCE => {
-                Ok((Said::Granted { fence: *attempt }, 0))
+            (Asks::Take { attempt, .. }, Value::Int(1)) if attempt <= MAX_FENCE => {
+                Ok((Said::Granted { fence: attempt }, 0))
             }
-            (Ballot::Raise { .. }, Value::Int(1)) => Ok((Said::Raised, 0)),
-            (Ballot::Extend { .. }, Value::Int(1)) => Ok((Said::Extended, 0)),
-            (Ballot::Fill { .. }, Value::Int(1)) => Ok((Said::Filled, 0)),
-            (Ballot::Give { .. }, Value::Int(1)) => Ok((Said::Given, 0)),
-            (ballot, Value::Int(0)) if !matches!(ballot, Ballot::Take { .. }) => {
-                Ok((Said::NotMine, 0))
-            }
-            (ballot, Value::BulkString(text)) => {
-                self.read_text(ballot, &text).unwrap_or_else(|| Err(unreadable(&text)))
+            (Asks::Raise { .. }, Value::Int(1)) => Ok((Said::Raised, 0)),
+            (Asks::Extend { .. }, Value::Int(1)) => Ok((Said::Extended, 0)),
+            (Asks::Fill { .. }, Value::Int(1)) => Ok((Said::Filled, 0)),
+            (Asks::Give { .. }, Value::Int(1)) => Ok((Said::Given, 0)),
+            (asks, Value::Int(0)) if !matches!(asks, Asks::Take { .. }) => Ok((Said::NotMine, 0)),
+            (asks, Value::BulkString(text)) => {
+                self.read_text(asks, &text).unwrap_or_else(|| Err(unreadable(&text)))
             }
             (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
         };
@@ -264,7 +239,8 @@ impl Dialect for Quorum {
     fn give<'a>(give: &Request<'a>) -> Option<Ballot<'a>> {
         let Request::Give { name, token, fence, ttl } = *give else { return None };
         let attempt = (fence != 0).then_some(fence);
-        Some(Ballot::Give { name, token, ttl, attempt, leaves: attempt.is_none(), tells: true })
+        let asks = Asks::Give { ttl, attempt, leaves: attempt.is_none(), tells: true };
+        Some(Ballot { name, token, asks })
     }
 
     fn given(said: Said) -> Reply {
@@ -273,14 +249,14 @@ impl Dialect for Quorum {
 }
 
 impl Quorum {
-    fn read_text(&self, ballot: &Ballot<'_>, text: &[u8]) -> Option<Result<(Said, u64), Error>> {
-        if matches!(ballot, Ballot::Give { .. }) {
+    fn read_text(&self, asks: Asks, text: &[u8]) -> Option<Result<(Said, u64), Error>> {
+        if matches!(asks, Asks::Give { .. }) {
             return None;
         }
         if let Some(refusal) = self.0.guard.and_then(|guard| guard.read(text)) {
             return Some(refusal.map(|(left, server)| (Said::Quarantined { left }, server)));
         }
-        if !matches!(ballot, Ballot::Take { .. }) {
+        if !matches!(asks, Asks::Take { .. }) {
             return None;
         }
         let mut words = Words(Some(text));

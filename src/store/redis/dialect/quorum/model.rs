@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Ballot, Said};
+use super::{Asks, Ballot, Said};
 use crate::config::limits::MAX_FENCE;
 use crate::store::{Place, Reach, millis};
 use crate::token::Token;
@@ -94,15 +94,16 @@ impl ModelNode {
     ) -> (Option<Said>, Told) {
         self.lock.take_if(|held| held.until <= now);
         let mut told = Told::new();
-        let fills = matches!(ballot, Ballot::Fill { .. }) && self.flaws.fills_in_quarantine;
-        if !matches!(ballot, Ballot::Give { .. })
+        let fills = matches!(ballot.asks, Asks::Fill { .. }) && self.flaws.fills_in_quarantine;
+        if !matches!(ballot.asks, Asks::Give { .. })
             && !fills
             && let Some(left) = self.quarantine(now)
         {
             return (Some(Said::Quarantined { left }), told);
         }
-        let said = match *ballot {
-            Ballot::Take { token, ttl, place, attempt, block, .. } => {
+        let token = ballot.token;
+        let said = match ballot.asks {
+            Asks::Take { ttl, place, attempt, block } => {
                 let place = match place {
                     Place::Join(ticket) if wakeup.is_open && wakeup.channel.is_some() => {
                         Some(ticket)
@@ -111,12 +112,10 @@ impl ModelNode {
                 };
                 self.take(now, token, ttl, (attempt, block), wakeup.channel, place)
             }
-            Ballot::Raise { token, attempt, fence, .. } => Some(self.raise(token, attempt, fence)),
-            Ballot::Extend { token, fence, ttl, reach, .. } => {
-                Some(self.extend(now, token, fence, ttl, reach))
-            }
-            Ballot::Fill { token, fence, ttl, .. } => Some(self.fill(now, token, fence, ttl)),
-            Ballot::Give { token, attempt, leaves, tells, .. } => {
+            Asks::Raise { attempt, fence } => Some(self.raise(token, attempt, fence)),
+            Asks::Extend { fence, ttl, reach } => Some(self.extend(now, token, fence, ttl, reach)),
+            Asks::Fill { fence, ttl } => Some(self.fill(now, token, fence, ttl)),
+            Asks::Give { attempt, leaves, tells, .. } => {
                 let mine = self.is_held_by(token)
                     && !self.side.as_ref().and_then(|side| side.grant).is_some_and(
                         |(known, owner)| {

@@ -78,28 +78,16 @@ fn nobody_is_told_of_a_lock_that_was_not_freed_or_quietly() {
     crowd(&node, 2..4);
     assert_eq!(node.give(3, None), Said::NotMine);
     assert_eq!(node.queue(), [2], "but it left");
-    let name = NAME;
-    let quiet = |leaves| Ballot::Give {
-        name,
-        token: token(1),
-        ttl: TTL,
-        attempt: Some(1000),
-        leaves,
-        tells: false,
+    let quiet = |leaves| {
+        ballot(token(1), Asks::Give { ttl: TTL, attempt: Some(1000), leaves, tells: false })
     };
     assert_eq!(node.ask(quiet(true), 1), Said::Given);
     assert_eq!((told(&mut wakeup), node.queue()), (vec![], vec![2]));
     // An attempt that failed is given up, and the place is kept for the next one.
     granted(node.take(2, 1001));
     node.join(1, 1002);
-    let stays = Ballot::Give {
-        name,
-        token: token(1),
-        ttl: TTL,
-        attempt: Some(1002),
-        leaves: false,
-        tells: true,
-    };
+    let stays =
+        ballot(token(1), Asks::Give { ttl: TTL, attempt: Some(1002), leaves: false, tells: true });
     assert_eq!(node.ask(stays, 1), Said::NotMine);
     assert_eq!(node.queue(), [1]);
 }
@@ -160,24 +148,11 @@ fn any_name_is_told_as_it_is() {
     let node = Node::new();
     let name = b"a b\0{c}\xff G 1";
     let mut wakeup = node.listen(2);
-    let ballot = |client, place| Ballot::Take {
-        name,
-        token: token(client),
-        ttl: TTL,
-        place,
-        attempt: 7,
-        block: 1,
-    };
-    granted(node.ask(ballot(1, Place::Try), 1));
-    busy(node.ask(ballot(2, Place::Join(0)), 2));
-    let give = Ballot::Give {
-        name,
-        token: token(1),
-        ttl: TTL,
-        attempt: Some(7),
-        leaves: true,
-        tells: true,
-    };
+    let ballot = |client, asks| Ballot { name, token: token(client), asks };
+    let take = |client, place| ballot(client, Asks::Take { ttl: TTL, place, attempt: 7, block: 1 });
+    granted(node.ask(take(1, Place::Try), 1));
+    busy(node.ask(take(2, Place::Join(0)), 2));
+    let give = ballot(1, Asks::Give { ttl: TTL, attempt: Some(7), leaves: true, tells: true });
     assert_eq!(node.ask(give, 1), Said::Given);
     assert_eq!(told(&mut wakeup), [name.to_vec()]);
 }

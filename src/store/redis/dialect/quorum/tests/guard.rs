@@ -9,14 +9,13 @@ impl Node {
     #[track_caller]
     fn assert_quarantined(&self) {
         let longest = self.marker().map_or(600_000, |(_, _, longest)| longest);
-        let name = NAME;
         let ballots = [
             take(1, Place::Try, 5),
             take(2, Place::Join(0), 6),
-            Ballot::Raise { name, token: token(1), attempt: 5, fence: 9 },
-            Ballot::Extend { name, token: token(1), fence: 5, ttl: TTL, reach: Reach::Grow },
-            Ballot::Extend { name, token: token(1), fence: 5, ttl: TTL, reach: Reach::Claim },
-            Ballot::Fill { name, token: token(1), fence: 5, ttl: TTL },
+            ballot(token(1), Asks::Raise { attempt: 5, fence: 9 }),
+            ballot(token(1), Asks::Extend { fence: 5, ttl: TTL, reach: Reach::Grow }),
+            ballot(token(1), Asks::Extend { fence: 5, ttl: TTL, reach: Reach::Claim }),
+            ballot(token(1), Asks::Fill { fence: 5, ttl: TTL }),
         ];
         let before = (self.holder(), self.side(), self.queue());
         for ballot in ballots.into_iter().chain(ballots) {
@@ -49,8 +48,7 @@ fn a_quarantine_ends_by_itself() {
     let node = Node::uninitialized();
     let node = Node { quorum: quorum(guard), ..node };
     let ttl = guard.max_ttl;
-    let take =
-        Ballot::Take { name: NAME, token: token(1), ttl, place: Place::Try, attempt: 5, block: 1 };
+    let take = ballot(token(1), Asks::Take { ttl, place: Place::Try, attempt: 5, block: 1 });
     let mut refused = 0;
     loop {
         let (said, now) = node.try_ask(take, NO_WAKEUP).unwrap();

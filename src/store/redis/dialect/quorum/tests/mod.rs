@@ -87,17 +87,17 @@ impl Node {
 
     #[track_caller]
     fn raise(&self, client: u32, attempt: u64, fence: u64) -> Said {
-        self.ask(Ballot::Raise { name: NAME, token: token(client), attempt, fence }, client)
+        self.ask(ballot(token(client), Asks::Raise { attempt, fence }), client)
     }
 
     #[track_caller]
     fn extend(&self, client: u32, fence: u64, ttl: Duration, reach: Reach) -> Said {
-        self.ask(Ballot::Extend { name: NAME, token: token(client), fence, ttl, reach }, client)
+        self.ask(ballot(token(client), Asks::Extend { fence, ttl, reach }), client)
     }
 
     #[track_caller]
     fn fill(&self, client: u32, fence: u64) -> Said {
-        self.ask(Ballot::Fill { name: NAME, token: token(client), fence, ttl: TTL }, client)
+        self.ask(ballot(token(client), Asks::Fill { fence, ttl: TTL }), client)
     }
 
     #[track_caller]
@@ -139,12 +139,16 @@ impl Node {
 }
 
 fn take(client: u32, place: Place, attempt: u64) -> Ballot<'static> {
-    Ballot::Take { name: NAME, token: token(client), ttl: TTL, place, attempt, block: 1 }
+    ballot(token(client), Asks::Take { ttl: TTL, place, attempt, block: 1 })
+}
+
+fn ballot(token: Token, asks: Asks) -> Ballot<'static> {
+    Ballot { name: NAME, token, asks }
 }
 
 /// Leaves, and tells.
 fn give(client: u32, attempt: Option<u64>) -> Ballot<'static> {
-    Ballot::Give { name: NAME, token: token(client), ttl: TTL, attempt, leaves: true, tells: true }
+    ballot(token(client), Asks::Give { ttl: TTL, attempt, leaves: true, tells: true })
 }
 
 #[track_caller]

@@ -103,7 +103,7 @@ fn a_node_short_of_memory_grants_nothing_new_and_still_extends_and_gives() {
     assert_eq!(granted(node.take(1, 1000)), 1000, "what it has already is told");
     let refused = node.try_ask(take(9, Place::Join(0), 1000), open(&channel(9))).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
-    let raise = Ballot::Raise { name: NAME, token: token(1), attempt: 1000, fence: 2000 };
+    let raise = ballot(token(1), Asks::Raise { attempt: 1000, fence: 2000 });
     assert_eq!(node.try_ask(raise, NO_WAKEUP).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(node.side(), Some((true, 1000, 1000, 1)));
     assert_eq!(node.give(1, Some(1000)), Said::Given);

@@ -71,7 +71,7 @@ fn the_range_of_fences_ends() {
     node.cmd(&["SET", "n", &token(1).to_string(), "PX", "90000"]);
     assert_eq!(granted(node.take(1, 5)), MAX_FENCE);
     assert_eq!(node.raise(1, 5, MAX_FENCE), Said::Raised);
-    let raise = Ballot::Raise { name: NAME, token: token(1), attempt: 5, fence: MAX_FENCE + 1 };
+    let raise = ballot(token(1), Asks::Raise { attempt: 5, fence: MAX_FENCE + 1 });
     assert!(node.try_ask(raise, NO_WAKEUP).is_err());
 }
 
@@ -346,8 +346,8 @@ fn a_number_too_far_ahead_is_let_in_only_beside_one_that_was() {
 fn c2_a_block_of_fences_is_one_grants_alone() {
     let node = Node::new();
     let take = |client: u32, attempt, block| {
-        let (name, token, place) = (NAME, token(client), Place::Try);
-        let take = Ballot::Take { name, token, ttl: TTL, place, attempt, block };
+        let (token, place) = (token(client), Place::Try);
+        let take = ballot(token, Asks::Take { ttl: TTL, place, attempt, block });
         node.ask(take, client)
     };
     for _ in 0..2 {

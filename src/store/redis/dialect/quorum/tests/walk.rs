@@ -154,7 +154,7 @@ impl Walk {
 
     fn new_ballot(&mut self) -> (u32, Ballot<'static>) {
         let client = self.below(TOKENS.into()) as u32;
-        let (name, token, ttl) = (NAME, token(client), TTLS[self.below(3) as usize]);
+        let (token, ttl) = (token(client), TTLS[self.below(3) as usize]);
         self.attempt += 1 + self.below(50);
         if self.below(20) == 0 {
             self.attempt += 60_000_000;
@@ -176,36 +176,31 @@ impl Walk {
         let block = 1 + (attempt % 3) as u32;
         let near = (attempt_known + self.below(3)).saturating_sub(1);
         let ballot = match self.below(14) {
-            0..=2 => Ballot::Take { name, token, ttl, place: Place::Join(0), attempt, block },
-            3 => Ballot::Take { name, token, ttl, place: Place::Join(ticket), attempt, block },
-            4 => Ballot::Take { name, token, ttl, place: Place::Try, attempt, block },
+            0..=2 => ballot(token, Asks::Take { ttl, place: Place::Join(0), attempt, block }),
+            3 => ballot(token, Asks::Take { ttl, place: Place::Join(ticket), attempt, block }),
+            4 => ballot(token, Asks::Take { ttl, place: Place::Try, attempt, block }),
             5 | 6 => {
                 let fence = (self.fence + self.below(4)).saturating_sub(1);
-                Ballot::Raise { name, token: token_known, attempt: near, fence }
+                ballot(token_known, Asks::Raise { attempt: near, fence })
             }
             7 => {
                 let pass = Reach::Pass(token);
                 let reach = [Reach::Grow, Reach::Claim, Reach::Set, pass][self.below(4) as usize];
-                Ballot::Extend { name, token: token_known, fence: self.fence, ttl, reach }
+                ballot(token_known, Asks::Extend { fence: self.fence, ttl, reach })
             }
             // Mostly of a lease under the last fence, else under one that others have passed.
             8 | 9 => {
                 let fence = self.fence - if self.below(4) > 0 { 0 } else { self.fence.min(3000) };
-                Ballot::Fill { name, token: token_known, fence, ttl }
+                ballot(token_known, Asks::Fill { fence, ttl })
             }
             _ => {
                 // 0 would stand for any attempt.
                 let attempt = (self.below(4) > 0).then_some(near.max(1));
                 let (leaves, tells) = (self.below(2) == 0, self.below(4) > 0);
-                Ballot::Give { name, token: token_known, ttl: TTL, attempt, leaves, tells }
+                ballot(token_known, Asks::Give { ttl: TTL, attempt, leaves, tells })
             }
         };
-        let (Ballot::Take { token, .. }
-        | Ballot::Raise { token, .. }
-        | Ballot::Extend { token, .. }
-        | Ballot::Fill { token, .. }
-        | Ballot::Give { token, .. }) = ballot;
-        (u32::from_str_radix(&token.to_string(), 16).unwrap(), ballot)
+        (u32::from_str_radix(&ballot.token.to_string(), 16).unwrap(), ballot)
     }
 
     fn lose(

@@ -80,6 +80,11 @@ impl Deadline {
         self.0.since(Moment::now())
     }
 
+    /// The end of an equal part of what is left, with so many steps to come.
+    pub(crate) fn share(self, steps: usize) -> Deadline {
+        Deadline::after(self.left() / u32::try_from(steps).unwrap_or(u32::MAX))
+    }
+
     pub(crate) fn has_passed(self) -> bool {
         Moment::now() >= self.0
     }

@@ -165,6 +165,13 @@ impl Error {
         self
     }
 
+    /// The same with where it happened, in front of the particulars.
+    pub(crate) fn at(mut self, place: impl fmt::Display) -> Error {
+        let colon = if self.detail.is_empty() { "" } else { ": " };
+        self.detail = format!("{place}{colon}{}", self.detail);
+        self
+    }
+
     /// The same with the bound that was not met, in front of the other particulars.
     pub(crate) fn bounded(mut self, bound: &str) -> Error {
         self.detail = joined(bound, &self.detail);

@@ -198,7 +198,6 @@ fn install() -> Result<(), Failure> {
     }
     // Not set_logger: a child that is forked while another thread is in it would spin for ever.
     // SAFETY: one thread sets at a time, and a host in Rust sets its own logger before it calls C.
-    #[allow(unsafe_code)]
     unsafe { log::set_logger_racy(&LOGGER) }
         .map_err(|_| bad("this program has a logger already, in Rust"))
 }

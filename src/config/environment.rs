@@ -76,9 +76,7 @@ fn chosen(
         }
     }
     if let Some((url, place)) = set.url {
-        let config = Config::from_url(&url);
-        let config = config.map_err(|error| bad(format!("{place}: {}", error.detail())))?;
-        return Ok((config, warnings));
+        return Ok((Config::from_url(&url).map_err(|error| error.at(place))?, warnings));
     }
     if let Some((true, place)) = set.require {
         return Err(bad(format!("{place} asks for a URL, and {URL_VARIABLE} is not set")));

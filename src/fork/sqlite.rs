@@ -11,6 +11,8 @@
 //! its own databases their locks, and one of its threads may be in SQLite as it forks. There, a file
 //! stays refused in a child.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{c_char, c_int};
 use std::mem::transmute;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +27,6 @@ static MIX: AtomicU64 = AtomicU64::new(0);
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// In a child, before it opens a file; twice does no harm. False where it cannot be done.
-#[allow(unsafe_code)]
 pub(crate) fn begin_anew() -> bool {
     // With 32 bits, SQLite may have been compiled for another `struct stat` than `libc` knows.
     if cfg!(not(all(feature = "capi", target_pointer_width = "64"))) {
@@ -45,19 +46,16 @@ pub(crate) fn begin_anew() -> bool {
     }
 }
 
-#[allow(unsafe_code)]
 unsafe extern "C" fn stat(path: *const c_char, found: *mut libc::stat) -> c_int {
     // SAFETY: SQLite calls it as the function of this name, and so it has written what was found.
     unsafe { mixed(libc::stat(path, found), found) }
 }
 
-#[allow(unsafe_code)]
 unsafe extern "C" fn fstat(file: c_int, found: *mut libc::stat) -> c_int {
     // SAFETY: as above.
     unsafe { mixed(libc::fstat(file, found), found) }
 }
 
-#[allow(unsafe_code)]
 unsafe fn mixed(status: c_int, found: *mut libc::stat) -> c_int {
     if status == 0 {
         // SAFETY: the call has succeeded, so this is a `struct stat` that was written.

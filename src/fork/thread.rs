@@ -4,6 +4,8 @@
 //! that was forked in such an instant inherits it locked: its threads never end, and closing a
 //! client waits for ever. What is made with pthread_create copes with forks.
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -42,17 +44,14 @@ pub(crate) struct Thread(libc::pthread_t);
 
 // SAFETY: it is a thread's name, which every thread may use. With musl it is written as a pointer,
 // which nobody here follows.
-#[allow(unsafe_code)]
 unsafe impl Send for Thread {}
 // SAFETY: as above; a shared one is not used at all.
-#[allow(unsafe_code)]
 unsafe impl Sync for Thread {}
 
 type Work = Box<dyn FnOnce() + Send>;
 
 impl Thread {
     /// The name has 15 bytes at most.
-    #[allow(unsafe_code)]
     pub(crate) fn start(
         name: &'static CStr,
         work: impl FnOnce() + Send + 'static,
@@ -97,7 +96,6 @@ impl Thread {
         Ok(Thread(unsafe { thread.assume_init() }))
     }
 
-    #[allow(unsafe_code)]
     pub(crate) fn join(self) {
         let thread = ManuallyDrop::new(self);
         // SAFETY: it was neither joined nor detached: both take the only `Thread` there is.
@@ -106,14 +104,12 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: as for `join`.
         unsafe { libc::pthread_detach(self.0) };
     }
 }
 
-#[allow(unsafe_code)]
 extern "C" fn run(work: *mut c_void) -> *mut c_void {
     // SAFETY: `start` made it so and gave it to this call alone.
     let work = unsafe { Box::from_raw(work.cast::<Work>()) };

@@ -117,7 +117,7 @@ impl<'a> Parts<'a> {
         let value = read(self.given.swap_remove(index).1);
         value.map(Some).map_err(|error| match self.is_dubious {
             true => split_password(),
-            false => bad(format!("{key}: {}", error.detail())),
+            false => error.at(key),
         })
     }
 

@@ -31,7 +31,7 @@ pub(super) fn read(urls: &[&str]) -> Result<Config, Error> {
     let (mut members, mut last) = (Vec::new(), None);
     for (place, url) in (1..).zip(urls) {
         let (member, parts) = member(url, place == count)
-            .map_err(|error| bad(format!("URL {place} of {count}: {}", error.detail())))?;
+            .map_err(|error| error.at(format_args!("URL {place} of {count}")))?;
         members.push(member);
         last = Some(parts);
     }

@@ -256,8 +256,7 @@ impl Store for QuorumStore {
         let (mut first, nodes) = (Ok(()), self.nodes());
         for (node, left) in nodes.iter().zip((1..=nodes.len()).rev()) {
             // One that does not answer must leave time for the others.
-            let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
-            first = first.and(node.initialize(force, Deadline::after(share)));
+            first = first.and(node.initialize(force, deadline.share(left)));
         }
         first
     }

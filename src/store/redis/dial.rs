@@ -102,8 +102,7 @@ impl Dialer {
         let mut last = Error::new(ErrorKind::Refused, format!("{host} has no address"));
         for (index, address) in addresses.iter().enumerate() {
             // One address that swallows everything must leave time for the others.
-            let share = deadline.left() / u32::try_from(addresses.len() - index).unwrap_or(1);
-            let until = Deadline::after(share).min(deadline);
+            let until = deadline.share(addresses.len() - index);
             match connect(&address.to_string(), &SockAddr::from(*address), until, show) {
                 Ok(socket) => return Ok(socket),
                 Err(error) => last = error,

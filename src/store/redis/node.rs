@@ -255,19 +255,11 @@ impl Node {
     }
 
     pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
-        self.deployment.is_marked(deadline).map_err(|error| self.about(&error))
+        self.deployment.is_marked(deadline).map_err(|error| error.at(&self.shown))
     }
 
     pub(in crate::store) fn initialize(&self, force: bool, by: Deadline) -> Result<(), Error> {
-        self.deployment.initialize(force, by).map_err(|error| self.about(&error))
-    }
-
-    fn about(&self, error: &Error) -> Error {
-        let Node { shown, .. } = self;
-        match error.detail() {
-            "" => Error::new(error.kind(), shown.as_str()),
-            detail => Error::new(error.kind(), format!("{shown}: {detail}")),
-        }
+        self.deployment.initialize(force, by).map_err(|error| error.at(&self.shown))
     }
 
     pub(in crate::store) fn ping(&self, deadline: Deadline) -> Result<(), Error> {

@@ -63,8 +63,7 @@ impl Target for Fixed {
         let Some(doubt) = doubt else { return dialed };
         dialed.map_err(|error| {
             doubt.store(true, Ordering::Release);
-            let what = format!("{address}, a server that the Cluster names: {}", error.detail());
-            Error::new(error.kind(), what)
+            error.at(format_args!("{address}, a server that the Cluster names"))
         })
     }
 

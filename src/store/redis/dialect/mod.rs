@@ -119,10 +119,7 @@ impl Copies {
                 let what = format!("{acknowledged} of {} replicas", self.count);
                 Err(Error::new(ErrorKind::NotReplicated, what))
             }
-            Some(Value::ServerError(error)) => {
-                let error = fault::server(error);
-                Err(Error::new(error.kind(), format!("WAIT: {}", error.detail())))
-            }
+            Some(Value::ServerError(error)) => Err(fault::server(error).at("WAIT")),
             _ => Err(Error::new(ErrorKind::Protocol, "WAIT was answered by something else")),
         }
     }

@@ -136,9 +136,8 @@ fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: Parcel<'_>) -> Vec<Vec<Car
         .zip(&batches)
         .zip((2..=parts.len() + 1).rev())
         .map(|(((node, _), batch), left)| {
-            let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
             let part = Parcel { batch, ..parcel };
-            let begun = node.single.begin(part, Deadline::after(share), false);
+            let begun = node.single.begin(part, deadline.share(left), false);
             begun.unwrap_or_else(|failure| Pending::Answered(vec![Err(failure); batch.calls.len()]))
         })
         .map(Some)
@@ -202,8 +201,7 @@ impl Route for Cluster {
         self.map.refresh(deadline)?;
         let masters = self.map.masters();
         for (node, left) in masters.iter().zip((1..=masters.len()).rev()) {
-            let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
-            node.single.ping(Deadline::after(share))?;
+            node.single.ping(deadline.share(left))?;
         }
         Ok(())
     }

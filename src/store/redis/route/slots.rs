@@ -203,8 +203,7 @@ impl Map {
         for left in (1..=asking.order.len()).rev() {
             let Some(address) = asking.order.front().cloned() else { break };
             // A server that answers nothing must leave time for the others.
-            let share = deadline.left() / u32::try_from(left).unwrap_or(u32::MAX);
-            let until = Deadline::after(share.max(LEAST.min(deadline.left())));
+            let until = deadline.share(left).max(Deadline::after(LEAST).min(deadline));
             let told = self.ask_one(&address, until).and_then(|ranges| self.learn(ranges));
             asking.asked = Moment::now();
             match told {
@@ -226,12 +225,8 @@ impl Map {
         if !worst.is_retriable() {
             return Err(worst);
         }
-        let what = format!(
-            "no server of the Cluster tells which are its servers ({}): {}",
-            asked_all.join(", "),
-            worst.detail()
-        );
-        Err(Error::new(worst.kind(), what))
+        let all = asked_all.join(", ");
+        Err(worst.at(format_args!("no server of the Cluster tells which are its servers ({all})")))
     }
 
     fn ask_one(&self, address: &Address, deadline: Deadline) -> Result<Vec<Range>, Error> {
@@ -250,7 +245,7 @@ impl Map {
                             error.detail()
                         ),
                     ),
-                    kind => Error::new(kind, format!("CLUSTER SLOTS: {}", error.detail())),
+                    _ => error.at("CLUSTER SLOTS"),
                 })
             }
             value => read(&value, address).ok_or_else(|| {

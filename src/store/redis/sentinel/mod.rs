@@ -146,9 +146,7 @@ impl WatchedMaster {
             log::info!("the master '{}' is now that at {}", self.name, master.address);
         }
         wire.map_err(|error| {
-            let Master { address, .. } = master;
-            let detail = format!("the master '{}' at {address}: {}", self.name, error.detail());
-            Error::new(error.kind(), detail)
+            error.at(format_args!("the master '{}' at {}", self.name, master.address))
         })
     }
 

@@ -70,8 +70,7 @@ impl Sentinels {
         let (mut older, mut strangers, mut errors) = (Vec::new(), 0, Vec::new());
         let count = self.hosts.len();
         for index in 0..count {
-            let share = deadline.left() / u32::try_from(count - index + 1).unwrap_or(u32::MAX);
-            match self.ask_one(index, Deadline::after(share).min(deadline), show) {
+            match self.ask_one(index, deadline.share(count - index + 1), show) {
                 Ok(Some(answer)) if answer.epoch.is_none_or(|told| told >= epoch) => {
                     self.hosts[..=index].rotate_right(1);
                     self.majority = None;
@@ -155,11 +154,7 @@ fn told_by_most(answers: &[Answer], count: usize) -> Option<usize> {
 
 /// Says which one, if that is not said yet.
 fn about(host: &Address, error: Error) -> Error {
-    let (host, detail) = (host.to_string(), error.detail());
-    match detail.contains(&host) {
-        true => error,
-        false => Error::new(error.kind(), format!("{host}: {detail}")),
-    }
+    if error.detail().contains(&host.to_string()) { error } else { error.at(host) }
 }
 
 /// The error that says most of those that the Sentinels ended with.

@@ -42,13 +42,9 @@ pub(super) fn bytes<'a>(
 }
 
 /// The same where it must be text.
-pub(super) fn text<'a>(
-    what: &str,
-    start: *const c_char,
-    length: usize,
-) -> Result<&'a str, Failure> {
+pub(super) fn text<'a>(what: &str, from: *const c_char, length: usize) -> Result<&'a str, Failure> {
     // The bytes are not repeated: a URL may hold a password.
-    std::str::from_utf8(bytes(what, start, length, MAX_TEXT)?)
+    std::str::from_utf8(bytes(what, from, length, MAX_TEXT)?)
         .map_err(|_| bad(format!("the {what} is not UTF-8")))
 }
 

@@ -66,19 +66,15 @@ pub(super) fn check_range<T: PartialOrd + Copy>(
 
 /// A ttl that leaves its holder something to rely on, and is not longer than the store's longest.
 pub(crate) fn check_ttl(ttl: Duration, most: Duration) -> Result<(), Error> {
-    check_named_ttl("the ttl", ttl, MIN_TTL..=most)
+    check_ttl_in("the ttl", ttl, MIN_TTL..=most)
 }
 
 /// The same of a ttl that leaves time to renew in.
 pub(crate) fn check_renewed_ttl(ttl: Duration, most: Duration) -> Result<(), Error> {
-    check_named_ttl("the ttl, with renewal,", ttl, MIN_RENEWED_TTL..=most)
+    check_ttl_in("the ttl, with renewal,", ttl, MIN_RENEWED_TTL..=most)
 }
 
-fn check_named_ttl(
-    what: &str,
-    ttl: Duration,
-    range: RangeInclusive<Duration>,
-) -> Result<(), Error> {
+fn check_ttl_in(what: &str, ttl: Duration, range: RangeInclusive<Duration>) -> Result<(), Error> {
     let end = if *range.end() == MAX_TTL { "" } else { ", this store's max_ttl" };
     check_range(what, ttl, range, spoken).map_err(|error| bad(format!("{}{end}", error.detail())))
 }

@@ -16,28 +16,22 @@ pub(crate) struct SqliteConfig {
 /// writing: a token that can be read releases its lock, and without writing there is no log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sharing {
-    User,
-    Group,
-    All,
+    User = 0o600,
+    Group = 0o660,
+    All = 0o666,
 }
 
 impl Sharing {
     pub(super) fn read(mode: &str) -> Result<Sharing, Error> {
-        match mode.trim_start_matches('0') {
-            "600" => Ok(Sharing::User),
-            "660" => Ok(Sharing::Group),
-            "666" => Ok(Sharing::All),
-            _ => Err(bad("it is 0600 (this user), 0660 (a group) or 0666 (all users)")),
-        }
+        let is_it = |one: &Sharing| mode.trim_start_matches('0') == format!("{:o}", *one as u32);
+        let mut all = [Sharing::User, Sharing::Group, Sharing::All].into_iter();
+        all.find(is_it)
+            .ok_or_else(|| bad("it is 0600 (this user), 0660 (a group) or 0666 (all users)"))
     }
 
     #[cfg(feature = "sqlite")]
     pub(crate) fn file(self) -> u32 {
-        match self {
-            Sharing::User => 0o600,
-            Sharing::Group => 0o660,
-            Sharing::All => 0o666,
-        }
+        self as u32
     }
 
     /// In a folder with the set-group-ID bit, what each member of the group makes is the group's.

@@ -117,16 +117,13 @@ fn line(bytes: &[u8], looked: usize) -> Result<Option<&[u8]>, Error> {
     Ok(end.map(|end| &bytes[..looked + end]))
 }
 
-fn number(digits: &[u8]) -> Result<i64, Error> {
-    integer(digits).ok_or_else(|| unreadable(digits))
-}
-
 fn integer(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn size(digits: &[u8]) -> Result<usize, Error> {
-    usize::try_from(number(digits)?).map_err(|_| unreadable(digits))
+    let size = integer(digits).and_then(|size| usize::try_from(size).ok());
+    size.ok_or_else(|| unreadable(digits))
 }
 
 fn unreadable(bytes: &[u8]) -> Error {

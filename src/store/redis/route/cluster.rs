@@ -75,15 +75,9 @@ impl Cluster {
     }
 
     /// An answer, and whether the call is to be sent on. One that has to be asked for elsewhere is.
-    fn sort(
-        &self,
-        call: usize,
-        answer: Carried,
-        from: &Node,
-        parcel: Parcel<'_>,
-    ) -> (Carried, bool) {
+    fn sort(&self, call: usize, said: Carried, from: &Node, parcel: Parcel<'_>) -> (Carried, bool) {
         let Parcel { batch, deadline, .. } = parcel;
-        let moved = match &answer {
+        let moved = match &said {
             Ok(Heard { value: Value::ServerError(error), .. }) => {
                 elsewhere(error.code(), error.details().unwrap_or(""), &from.address)
             }
@@ -92,23 +86,23 @@ impl Cluster {
                 let moved = error.kind() == ErrorKind::Refused
                     && self.map.refresh(deadline).is_ok()
                     && self.map.owner(slot(batch.key(call))).is_ok_and(|to| to.key != from.key);
-                return (answer, moved);
+                return (said, moved);
             }
             Ok(_) | Err(_) => None,
         };
         match moved {
             // It went out behind a give that was not done, and goes out behind it again.
-            None if self.is_in_vain(batch.sees(call), &answer) => (answer, true),
-            None => (self.plain(answer), false),
+            None if self.is_in_vain(batch.sees(call), &said) => (said, true),
+            None => (self.plain(said), false),
             Some(Elsewhere::Moved(slot, to)) => match self.map.moved(slot, to) {
-                Ok(()) => (answer, true),
+                Ok(()) => (said, true),
                 Err(error) => (Err(Failure::not_done(error)), false),
             },
             Some(Elsewhere::Ask(to)) => {
                 let asked = self.map.at(to).map(|node| {
                     let asking = batch.asking(call);
                     let asking = Parcel { batch: &asking, ..parcel };
-                    node.single.carry_all(asking).pop().unwrap_or(answer)
+                    node.single.carry_all(asking).pop().unwrap_or(said)
                 });
                 let asked = asked.unwrap_or_else(|error| Err(Failure::not_done(error)));
                 (self.plain(asked), false)

@@ -109,9 +109,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard.
-    /// Others say which member of a quorum is in the way, the first one where there are several;
-    /// the rest of them may have been declared new. Without `force`, all of them have to be
-    /// reached.
+    /// Others say which member of a quorum is in the way, the first one where there are several; the
+    /// rest may have been declared new. Without `force`, all of them have to be reached.
     pub fn initialize(&self, force: bool) -> Result<(), Error> {
         let core = self.keepers.here()?.core()?;
         let span = core.config.io_timeout.saturating_mul(INITIALIZE_REQUESTS);
@@ -168,8 +167,7 @@ impl Client {
     /// Closes the client: every lease becomes invalid at once and is released, waiters return
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the background thread has ended when
     /// this returns. It takes as long as `close_timeout` (1 s) at most, if the request under way
-    /// is answered in that time, else `io_timeout`; what was not released by then is free by its
-    /// ttl.
+    /// is answered in that time, else `io_timeout`; what is left then is free by its ttl.
     ///
     /// Without closing, a program may just exit: that does no I/O, and the ttl frees its locks.
     ///

@@ -42,8 +42,7 @@ pub(crate) struct Birth(u64);
 
 impl Birth {
     pub(crate) fn here() -> Birth {
-        // Ordinary memory: a child inherits the count and takes the next one, so it differs from
-        // every ancestor.
+        // Ordinary memory: a child inherits the count, and takes a number that no ancestor has.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let Some(page) = witness() else { return Birth(u64::from(std::process::id())) };
         let known = page.load(Ordering::Relaxed);

@@ -7,8 +7,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind};
 
-/// 128 random bits that mark one grant in the store, written as 32 lower-case hex digits. Never
-/// reused.
+/// 128 random bits that mark one grant in the store, and no other: 32 lower-case hex digits.
 ///
 /// All that know a token can release the lock that it marks, so it is handed on
 /// ([`Lease::detach`](crate::Lease::detach)) and not logged: `Debug` shows its first digits only.

@@ -41,8 +41,7 @@ impl leasehold_error {
     }
 }
 
-/// Runs the body of a function that says how it went. `error` gets the particulars of a failure,
-/// and NULL otherwise.
+/// Runs the body of a function that says how it went. `error` gets particulars of a failure, or NULL.
 pub(super) fn call(
     error: *mut *mut leasehold_error,
     body: impl FnOnce() -> Result<(), Failure>,

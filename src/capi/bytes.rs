@@ -14,8 +14,7 @@ pub const LEASEHOLD_FOREVER: i64 = i64::MAX;
 /// The longest URL, token or duration that is looked at.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
 
-/// The bytes of an argument, no more than `most` of them: a length that cannot be meant is refused
-/// before a byte is read.
+/// The bytes of an argument, no more than `most` of them: too long ones are refused unread.
 pub(super) fn bytes<'a>(
     what: &str,
     start: *const c_char,
@@ -65,8 +64,7 @@ pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A sentence for C: no zero byte may end it early and no line end break it, whatever it repeats of
-/// what somebody gave.
+/// A sentence for C: whatever it repeats, no zero byte ends it early and no line end breaks it.
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -78,8 +76,7 @@ pub(super) fn one_line(text: &str) -> String {
     line
 }
 
-/// A string that C may borrow for as long as its owner is there. It may hold zero bytes; one more
-/// follows it.
+/// A string that C may borrow while its owner is there. It may hold zero bytes; one more follows.
 pub(super) struct CBytes(Box<[u8]>);
 
 impl CBytes {

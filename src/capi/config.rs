@@ -99,8 +99,7 @@ pub unsafe extern "C" fn leasehold_config_from_urls(
         if urls.is_null() || count > MAX_URLS {
             return Err(bad(format!("there are {count} URLs, or none; {MAX_URLS} are the most")));
         }
-        // SAFETY: not NULL, and by the contract of this function there are so many, which nobody
-        // changes during the call.
+        // SAFETY: not NULL, and by this function's contract so many, unchanged during the call.
         let urls = unsafe { std::slice::from_raw_parts(urls, count) };
         let urls = urls.iter().map(|url| text("URL", *url, NUL)).collect::<Result<Vec<_>, _>>()?;
         Ok(leasehold_config::new(Config::from_urls(urls)?))
@@ -158,8 +157,7 @@ pub unsafe extern "C" fn leasehold_config_set_pool(
     set(config, "pool", |_, config| Ok(config.pool(connections)))
 }
 
-/// Sets how long closing a client goes on releasing leases: 1000 ms by default, an hour at most.
-/// Any thread.
+/// Sets how long closing goes on releasing leases: 1000 ms by default, an hour at most. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_close_timeout_ms(
     config: *mut leasehold_config,
@@ -168,9 +166,8 @@ pub unsafe extern "C" fn leasehold_config_set_close_timeout_ms(
     set(config, "close_timeout", |what, config| Ok(config.close_timeout(span(what, timeout_ms)?)))
 }
 
-/// Sets how long a lock that was handed to a waiter stays with it before it must have answered:
-/// what a waiter that died just then costs the ones behind it. 1000 ms by default, from 50 ms to a
-/// minute. Any thread.
+/// Sets how long a lock that was handed to a waiter stays with it before it must have answered: what
+/// one that died just then costs those behind it. 1000 ms by default, 50 ms to 60 s. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_config_set_claim_window_ms(
     config: *mut leasehold_config,

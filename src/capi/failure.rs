@@ -17,8 +17,7 @@ pub const LEASEHOLD_BUSY: leasehold_status = 1;
 pub const LEASEHOLD_TIMEOUT: leasehold_status = 2;
 /// Outcome: the caller's interrupt function ended the wait; nothing is held.
 pub const LEASEHOLD_INTERRUPTED: leasehold_status = 3;
-/// Outcome: the lease was not held any more: it was ended before, ran out, was deleted, or somebody
-/// else has the lock now.
+/// Outcome: the lease was over: ended before, run out, deleted, or somebody else has the lock now.
 pub const LEASEHOLD_LOST: leasehold_status = 4;
 /// Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
 /// lock that may have been taken is being given back.
@@ -95,8 +94,7 @@ fn of(kind: ErrorKind) -> leasehold_status {
     }
 }
 
-/// The kind that a status has its texts from. In Rust only a client can be closed, so C has texts
-/// of its own for that.
+/// The kind that a status has its texts from. For Closed C has its own: in Rust only clients can be.
 fn kind(status: leasehold_status) -> Option<ErrorKind> {
     let mut kinds = ErrorKind::ALL.iter().copied().filter(|kind| *kind != ErrorKind::Closed);
     kinds.find(|kind| of(*kind) == status)

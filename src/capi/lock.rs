@@ -104,8 +104,7 @@ fn acquire(
         lock = waiting(lock, "wait", wait_ms)?;
     }
     let freed = || object.freed.load(Ordering::Acquire);
-    // SAFETY: the header asks for a function that may be called so, on this thread and until this
-    // call ends.
+    // SAFETY: the header asks for one that may be called so, on this thread, until this call ends.
     let stop = || interrupt.is_some_and(|ask| unsafe { ask(user_data) != 0 });
     match lock.acquire_unless(|| freed() || stop()) {
         Ok(lease) => Ok(leasehold_lease::new(lease, &object.name)),

@@ -42,15 +42,13 @@ pub unsafe extern "C" fn leasehold_lock_state_token_prefix(
     boundary::string(state, std::ptr::null_mut(), |state| &state.token_prefix)
 }
 
-/// In how many milliseconds the lock would be free if nobody renewed it; 0 when it was free. Any
-/// thread.
+/// In how many milliseconds the lock would be free if not renewed; 0 when it was free. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_ttl_ms(state: *const leasehold_lock_state) -> i64 {
     boundary::get(state, 0, |state| state.holder().map_or(0, |holder| millis(holder.ttl)))
 }
 
-/// The holder's fence; 0 when the lock was free, or another program holds it without a fence. Any
-/// thread.
+/// The holder's fence; 0 when the lock was free, or is held without a fence. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_fence(state: *const leasehold_lock_state) -> u64 {
     boundary::get(state, 0, |state| state.holder().and_then(|holder| holder.fence).unwrap_or(0))

@@ -116,8 +116,7 @@ fn set(
         pause();
     }
     let function = receiver.map_or(std::ptr::null_mut(), |receiver| receiver as *mut ());
-    // A child that is forked between these finds no function, never the former one with what is
-    // meant for this one.
+    // A child that is forked in between finds no function, never the former one with the new data.
     let former = FUNCTION.swap(std::ptr::null_mut(), Ordering::SeqCst);
     let former_data = USER_DATA.swap(user_data, Ordering::SeqCst);
     if former == socket::write as Function as *mut () {

@@ -2,8 +2,7 @@
 //!
 //! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, limits and error
 //! kinds), but for `Lease::abandon`, which garbage collectors need, and the checks of a name and a
-//! ttl. It knows nothing of stores, grants or the keeper. The comments on its functions are the header's, and so the manual
-//! of C programmers.
+//! ttl. It knows nothing of stores, grants or the keeper. Its functions' comments are the header's.
 //!
 //! - A body runs in [`boundary`], which turns errors, misuse and panics into a status.
 //! - What C holds is a number in the shape of a pointer: see [`table`].

@@ -3,8 +3,7 @@
 use super::failure::{Failure, LEASEHOLD_ERR_SEALED};
 
 /// Many programs do not look at the status of a setter. A setting that was refused is therefore
-/// refused again when the settings are used, until it is set well: nothing is done otherwise than
-/// the program asked for.
+/// refused again when the settings are used, until it is set well: nothing else is done instead.
 #[derive(Clone)]
 pub(super) struct Settings<T> {
     /// Those that were not refused.

@@ -39,8 +39,7 @@ const GATHER: u64 = 0xf1de_83e1_9937_733d;
 const _: () = assert!(SPREAD.wrapping_mul(GATHER) == 1);
 
 /// What numbers are counted from. Two copies of the library in one process, one linked statically
-/// perhaps, lie at different addresses and so count far apart: the handles of one are wrong for the
-/// other.
+/// perhaps, lie at different addresses and so count far apart: neither knows the other's handles.
 fn origin() -> u64 {
     (std::ptr::from_ref(&FIRST).addr() as u64 >> 12) << 27
 }

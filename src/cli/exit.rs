@@ -1,5 +1,4 @@
-//! How the command ends: exit codes as sysexits(3), shells and flock(1) have them, and what is
-//! said on standard error.
+//! How the command ends: exit codes as of sysexits(3), shells and flock(1), and what it says then.
 
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 /// The ttl of a lock.
 pub const TTL: Duration = Duration::from_secs(30);
-/// How long a lock waits: longer than the default ttl, so that a crashed holder does not time out
-/// its successor.
+/// How long a lock waits: longer than the default ttl, so that no crashed holder times a waiter out.
 pub const WAIT: Duration = Duration::from_secs(60);
 /// How long a living holder may keep a renewed lease.
 pub const MAX_HOLD: Duration = Duration::from_secs(60 * 60);

@@ -96,8 +96,7 @@ fn chosen(
     Ok((config, warnings))
 }
 
-/// What to say of a variable that is none of ours; an error, if it may have been meant to name the
-/// store.
+/// What to say of a variable that is none of ours; an error, if it may be meant to name the store.
 fn strange(name: &str, value: &OsString) -> Result<Option<String>, Error> {
     let meant = nearest(name, [URL_VARIABLE, REQUIRE_VARIABLE, FILE_VARIABLE]);
     let is_known = OTHERS.contains(&name);

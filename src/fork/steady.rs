@@ -17,8 +17,7 @@ use crate::clock::Deadline;
 
 /// What sections are of.
 pub(crate) struct Shared {
-    /// How many threads are in a section, how many are forking, and, in the upper half, the process
-    /// of both.
+    /// How many threads are in a section, how many fork, and in the upper half the process of both.
     state: AtomicU64,
     broken: AtomicBool,
     /// Sections of this thread: one may be entered within another.

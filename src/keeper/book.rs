@@ -23,8 +23,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Files a grant under its moments, anew if it stands here already. Tells when something is to be
-    /// done for it.
+    /// Files a grant under its moments, perhaps anew. Tells when something is to be done for it.
     pub(super) fn insert(&mut self, grant: Arc<Grant>) -> Moment {
         self.remove(&grant);
         if grant.is_over() {

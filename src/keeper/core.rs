@@ -176,8 +176,7 @@ impl Core {
         self.tell(identity, EventKind::ReleasedLate, "");
     }
 
-    /// Leaves a give to the keeper, or, when that has ended with its client, to this thread: waiters
-    /// would be held up.
+    /// Leaves a give to the keeper, or, when that has ended, to this thread: it holds waiters up.
     pub(crate) fn leave(&self, owed: Owed) {
         self.leave_by(owed, Deadline::after(LEAVE_WAIT));
     }

@@ -217,8 +217,7 @@ fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
     grants.iter().filter_map(kept).collect()
 }
 
-/// Sends the gives that are due, and tells what became of those that nobody waits for. False if there
-/// was nothing to send.
+/// Sends the gives that are due, and tells what became of those that nobody awaits. False if none.
 fn pay(core: &Core, deadline: Deadline) -> bool {
     let due = core.outbox.take_due(Moment::now(), PIPELINE);
     if !due.is_empty() {

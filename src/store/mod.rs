@@ -53,14 +53,12 @@ pub(crate) trait Store: Send + Sync {
 
     fn abilities(&self) -> Abilities;
 
-    /// Gives without waiting for the reply, where the store can do so: `None` then, and the outbox
-    /// hears what became of it.
+    /// Gives without waiting for the reply, where it can: `None` then, and the outbox hears of it.
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
         Some(self.ask(lane, owed.identity.give(), deadline))
     }
 
-    /// Whether it sends by itself, in front of a take, the gives that its client's outbox has for
-    /// that name.
+    /// Whether it sends by itself, in front of a take, the gives that the outbox has for that name.
     fn sends_owed(&self) -> bool {
         false
     }
@@ -99,8 +97,7 @@ pub(crate) trait Store: Send + Sync {
 /// The connections of a client on which its waiters are told, one to each server on which it has
 /// some. One of the waiting threads at a time listens here, to all of them.
 pub(crate) trait Listener: Send + Sync {
-    /// Whether notices about a name reach us, as far as anybody knows. Only then do waiters take
-    /// places in queues.
+    /// Whether notices about a name reach us, as far as is known. Only then do waiters take places.
     fn are_open(&self, name: &[u8]) -> bool;
 
     /// Whether every message about it reaches us. In a quorum, `are_open` is true once enough
@@ -209,8 +206,7 @@ pub(crate) struct Kept {
 #[derive(Clone, Debug)]
 pub(crate) struct Owed {
     pub(crate) identity: Identity,
-    /// When the store has forgotten it in any case: a ttl after the last request that could have
-    /// taken or extended it.
+    /// When the store has forgotten it in any case: a ttl after the last take or extension of it.
     pub(crate) until: Moment,
 }
 
@@ -219,8 +215,7 @@ pub(crate) struct Owed {
 pub(crate) enum Request<'a> {
     /// Take the lock for `token` if it is free, with `block` fences.
     Take { name: &'a [u8], token: Token, ttl: Duration, place: Place, block: u32 },
-    /// Make a lock that is `token`'s, under the grant that this fence belongs to, last for `ttl` from
-    /// now on.
+    /// Make a lock that is `token`'s, under the grant of this fence, last for `ttl` from now on.
     Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
     /// Give up `token`: its place among the waiters, and the lock if it is its own, for the first
     /// living waiter. `fence` is the last one that was used under it, or 0 where none was; `ttl` is
@@ -247,8 +242,7 @@ pub(crate) enum Reach {
     /// The same, and what the store keeps beside the lock as well: how a lock is claimed that was
     /// handed over, and what is done once in an hour.
     Claim,
-    /// The same as grow, and the lock becomes this token's, under just the fence of the request; or it
-    /// is already.
+    /// The same as grow, and the lock becomes this token's, or is, under just the request's fence.
     Pass(Token),
     /// The lock's ttl to just this. Only for a lease that nobody relies on any more.
     Set,
@@ -352,8 +346,7 @@ pub struct Holder {
     pub fence: Option<u64>,
 }
 
-/// Whole milliseconds, rounded down: what a store is asked for is never more than what is relied
-/// on.
+/// Whole milliseconds, rounded down: a store is asked for no more than what is relied on.
 pub(crate) fn millis(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
 }

@@ -30,8 +30,7 @@ pub(crate) struct ConnectionId(pub(crate) ServerId, pub(crate) u64);
 
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Entries in the list; with none, nobody locks it to look. In one order with the keeper's sleep,
-    /// which a new entry ends.
+    /// Entries in the list: with none, nobody locks it. In one order with the keeper's sleep.
     count: AtomicUsize,
     list: Mutex<List>,
     is_over: AtomicBool,

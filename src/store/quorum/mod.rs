@@ -86,8 +86,7 @@ impl QuorumStore {
     }
 
     /// Gives up attempts that failed, wherever they may have been granted something, and waits for
-    /// no reply. Owes gives to the nodes that were left out, since the others sufficed, or that
-    /// failed.
+    /// no reply. Owes gives to nodes that failed, or were left out since the others sufficed.
     fn clean_up(&self, lane: Lane, questions: &[Question<'_>], deadline: Deadline) {
         for (at, node) in self.nodes().iter().enumerate() {
             let gives: Vec<_> = questions.iter().filter_map(|one| one.leftover(at)).collect();

@@ -59,9 +59,8 @@ impl<'r> Question<'r> {
             Request::Extend { name, token, fence, ttl, reach } => {
                 Ballot { name, token, asks: Asks::Extend { fence, ttl, reach } }
             }
-            // Of the attempt under whose fence the lock was held. (A fence is not less than the
-            // attempt that it was granted to, and a token that was granted one makes no further
-            // attempt.)
+            // Of the attempt under whose fence the lock was held. (A fence is not less than its
+            // attempt, and a token that was granted one makes no further attempt.)
             Request::Give { name, token, fence, ttl } => {
                 let attempt = (fence != 0).then_some(fence);
                 Ballot { name, token, asks: Asks::Give { ttl, attempt, leaves: true, tells: true } }

@@ -59,8 +59,7 @@ pub(crate) enum NodeState {
     Heard(Said),
     /// It granted less than the fence, and was told to raise.
     Raising,
-    /// Its answer does not count any more. `asked`: it may have done what was asked, or may do it
-    /// yet.
+    /// Its answer does not count any more. `asked`: it may have done, or may do, what was asked.
     Out { asked: bool },
 }
 
@@ -259,8 +258,7 @@ impl NodeState {
     }
 }
 
-/// More than half of *all* nodes, whether they are there or not: any two majorities have a node in
-/// common.
+/// More than half of *all* nodes, there or not: any two majorities have a node in common.
 pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }

@@ -46,8 +46,7 @@ enum Turn {
     Usual,
     /// After the usual ones, since asking it waits for the answer.
     Blocking,
-    /// It had trouble before: it is asked where nothing is decided without it, and where no caller
-    /// waits.
+    /// It had trouble before: it is asked where nothing is decided without it, or no caller waits.
     Unwell,
 }
 
@@ -69,8 +68,7 @@ impl Scatter<'_> {
     ) {
         let begun = Moment::now();
         let (letters, mut told) = self.pack(questions, ballot);
-        // Always in the same order: two threads that wait for each other's connections would wait in
-        // vain.
+        // Always in the same order: two threads must not wait for each other's connections.
         told.sort_by_key(|(at, _)| self.nodes[*at].is_blocking);
         let hearing = |(at, letter): (usize, usize)| {
             let node = &self.nodes[at];

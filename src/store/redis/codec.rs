@@ -1,5 +1,4 @@
-//! One Redis, of a single store or of a quorum: its dialect, where it tells this client, and the way
-//! to it.
+//! One Redis, of a single store or of a quorum: its dialect, where it tells us, and the way to it.
 
 use std::sync::Arc;
 

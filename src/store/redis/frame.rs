@@ -15,8 +15,7 @@ pub(super) const LONGEST: usize = 1024 * 1024;
 
 const SHORTEST: usize = 3;
 
-/// How much has come of a reply that begins where the bytes do. Each byte is looked at once,
-/// however they come.
+/// How much has come of a reply that begins where the bytes do. Each byte is looked at once.
 pub(super) struct Progress {
     /// Up to here there are whole lines and texts. The text that ends here may not have come yet.
     end: usize,

@@ -37,8 +37,7 @@ pub(in crate::store) struct Node {
     locked_until: AtomicU64,
     /// Until when tokens may stand in queues there.
     queued_until: AtomicU64,
-    /// It is a Cluster, of which several servers may have to be asked: asking it waits for the
-    /// answer.
+    /// It is a Cluster, of which several servers may have to be asked: asking it waits for answers.
     pub(in crate::store) is_blocking: bool,
     /// How many replicas a grant is waited for there.
     replicas: u32,
@@ -53,8 +52,7 @@ struct Rest {
 
 /// How long after the last take that may have left a place in a queue there places are given up. A
 /// place lasts while others wait there, and is told while its client listens: with two of them at the
-/// head of a queue, no other waiter is told. An hour is longer than a node is mostly cut off from
-/// one client alone.
+/// head of a queue, no other waiter is told. Few nodes are cut off from one client for an hour.
 const PLACES_KEPT: Duration = Duration::from_secs(3600);
 
 const MOST_AT_ONCE: usize = 32;

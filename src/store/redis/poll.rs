@@ -9,8 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 
-/// Until one of them has something to read, an end included, or the moment has come; perhaps
-/// earlier.
+/// Until one of them has something to read, or has ended, or the moment has come; perhaps earlier.
 pub(super) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
     let left = until.since(Moment::now()).min(Duration::from_secs(3600));
     // The kernel counts in milliseconds; rounded down, the last one would be spent asking.

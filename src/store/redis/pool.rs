@@ -70,8 +70,7 @@ impl Drop for Lent<'_> {
                     ***seat = wire;
                 }
                 std::mem::swap(&mut *last.lock(), seat);
-                // The one that was put back before goes to r2d2 with this, and before the next caller
-                // is let in.
+                // The one before it goes to r2d2 with this, and before the next caller is let in.
             }
             Home::List { list, .. } => list.lock().push(wire),
             Home::Reserved(seat) => **seat = wire,
@@ -170,8 +169,7 @@ fn reserved(mut seat: TurnstileGuard<'_, Option<Box<Wire>>>) -> Lent<'_> {
     Lent { wire: seat.take(), home: Home::Reserved(seat) }
 }
 
-/// The thread with which r2d2 makes the seats of its pools: one for all pools of a client, started
-/// with the first of them.
+/// The thread with which r2d2 makes seats: one for all pools of a client, started with the first.
 #[derive(Default)]
 struct Executor(Mutex<Option<Sleeper>>);
 

@@ -237,8 +237,7 @@ impl Wire {
         false
     }
 
-    /// Whether the server has closed the connection, or sent something that nobody asked for,
-    /// while it lay unused.
+    /// Whether the server has closed it, or sent what nobody asked for, while it lay unused.
     pub(super) fn is_stale(&mut self, now: Moment) -> bool {
         if now.since(self.socket.used) < FRESH {
             return false;

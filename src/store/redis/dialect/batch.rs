@@ -172,8 +172,7 @@ impl<'a> Batch<'a> {
         rest.and_then(split_bulk).map_or(&[], |(key, _)| key)
     }
 
-    /// The name that a call takes or looks at; both may be sent twice without a change of what they
-    /// bring.
+    /// The name that a call takes or looks at; sent twice, both bring the same.
     pub(in crate::store::redis) fn sees(&self, index: usize) -> Option<&'a [u8]> {
         match self.calls[index].request {
             Some(Request::Take { name, .. }) => Some(name),

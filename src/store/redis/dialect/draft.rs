@@ -9,8 +9,7 @@ use crate::sync::Mutex;
 #[derive(Default)]
 pub(in crate::store::redis) struct Drafts(Mutex<Vec<Batch<'static>>>);
 
-/// Enough for a take and a give of as many names as a client usually has in use at a time. With more,
-/// each is packed anew.
+/// Enough for a take and a give of as many names as most clients have in use at a time.
 const MOST: usize = 16;
 
 impl Drafts {

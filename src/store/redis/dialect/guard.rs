@@ -72,8 +72,7 @@ impl Guard {
         batch
     }
 
-    /// What is sent first to a new run of a server. Nothing in a Cluster, which has too many
-    /// markers.
+    /// What is sent first to a new run of a server; nothing in a Cluster, with its many markers.
     pub(in crate::store::redis) fn pack_begin(self) -> Option<Batch<'static>> {
         (!self.clustered).then(|| self.pack(&BEGIN, [], &[]))
     }
@@ -119,8 +118,7 @@ pub(super) fn quarantined(left: Duration) -> Error {
     )
 }
 
-/// Why a server is not declared new: it has met a client, and cannot be told from one that came back
-/// empty.
+/// Why a server that has met a client is not declared new: one that came back empty looks the same.
 fn comes_late(left: Duration) -> Error {
     let left = spoken_left(left);
     Error::new(

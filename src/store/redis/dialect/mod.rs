@@ -1,5 +1,4 @@
-//! How locks are written in a server: keys, scripts, and how their replies read. Knows no
-//! topology.
+//! How locks are written in a server: keys, scripts and their replies. Knows no topology.
 
 mod batch;
 mod draft;
@@ -88,8 +87,7 @@ impl Format {
 /// Where a client is told that it was granted a lock.
 #[derive(Clone)]
 pub(super) struct Wakeup<'a> {
-    /// Always the same for one client and name. Empty where it has none: then it has no place in any
-    /// queue.
+    /// Always the same for one client and name. Empty where it has none: then no queue has it.
     pub(super) channel: Cow<'a, [u8]>,
     /// The client listens at this moment, and so may stand in queues.
     pub(super) is_open: bool,

@@ -88,8 +88,7 @@ impl Listener {
                     self.wait(&mut subscriptions, until);
                     continue;
                 }
-                // A thread that listens is let in, to pass messages on: the server that is waited
-                // for here may be silent.
+                // A thread that listens is let in, to pass messages on: this server may be silent.
             }
             let state = self.state.lock();
             if state.server(key, Some(slot)).is_none() {

@@ -201,8 +201,7 @@ impl Route for Cluster {
     }
 }
 
-/// The server that has the slot of a name tells its waiters. The listener has this, and is itself
-/// reached from the map.
+/// The server that has a name's slot tells its waiters. The map itself leads to the listener.
 pub(in crate::store::redis) struct SlotEndpoints {
     pub(in crate::store::redis) prefix: Vec<u8>,
     pub(in crate::store::redis) map: Weak<Map>,

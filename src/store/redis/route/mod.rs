@@ -67,7 +67,6 @@ pub(super) trait Route: Send + Sync {
     /// Reaches every server that is needed, with the credentials that were given.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 
-    /// Whether a server has left a request unanswered and is silent still: another request would
-    /// not be answered either.
+    /// Whether a server has left a request unanswered, and would another one now.
     fn is_silent(&self) -> bool;
 }

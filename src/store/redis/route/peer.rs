@@ -338,8 +338,7 @@ pub(super) fn moved() -> Error {
     Error::new(ErrorKind::Unavailable, "another server has taken its place")
 }
 
-/// What a server of a Cluster answers that does not serve a slot at the moment; it is asked again
-/// later.
+/// What a server of a Cluster answers that does not serve a slot now; it is asked again later.
 pub(super) fn plain(carried: Carried, doubt: impl Fn()) -> Carried {
     let Ok(Heard { value: Value::ServerError(error), .. }) = &carried else { return carried };
     let (code, details) = (error.code(), error.details().unwrap_or(""));

@@ -108,9 +108,8 @@ impl Single {
     }
 
     /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
-    /// sends the calls that needed them again: those were not carried out. If the server is no
-    /// master any more, it sends them to the new master. It also repeats a take or a look behind a
-    /// give that was not done.
+    /// sends the calls that needed them again: those were not carried out. If the server is no master
+    /// any more, they go to the new one. Also repeats takes and looks behind a give that was not done.
     fn reload(&self, lent: &mut Lent<'_>, parcel: Parcel<'_>, carried: &mut [Carried]) {
         let Parcel { batch, deadline, .. } = parcel;
         let is_behind =

@@ -289,8 +289,7 @@ impl Map {
     }
 }
 
-/// What CLUSTER SLOTS says. A server that does not know its own address leaves it out: it is the one
-/// that was asked.
+/// What CLUSTER SLOTS says. The server that was asked leaves its address out if it does not know it.
 fn read(value: &Value, asked: &Address) -> Option<Vec<Range>> {
     let Value::Array(entries) = value else { return None };
     let node = |node: &Value| {

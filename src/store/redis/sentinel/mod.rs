@@ -247,8 +247,7 @@ impl Target for WatchedMaster {
             state.searched = now;
             drop(state);
             self.search(Deadline::at(by));
-            // A thread that looks for Sentinels does not hear the server that it listens to: most of
-            // the time is for that.
+            // Meanwhile it does not hear the server that it listens to, which has most of the time.
             let took = Moment::now().since(now);
             self.state.lock().searched = Moment::now().plus(took * 8);
         }

@@ -133,8 +133,7 @@ impl Dialect for Native {
     ) -> Result<(Reply, u64), Failure> {
         let read = match (request, value) {
             (request, Value::ServerError(error)) => {
-                // A take that reports an error has not taken the lock, and the others are refused
-                // before they write.
+                // Such a take has not taken the lock, and others are refused before they write.
                 return Err(Failure::not_done(self.script(request).explain(&error)));
             }
             (Request::Give { .. }, Value::Int(1 | 3)) => Ok((Reply::Given, 0)),

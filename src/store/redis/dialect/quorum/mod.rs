@@ -82,8 +82,7 @@ impl Asks {
 }
 
 impl<'a> Ballot<'a> {
-    /// The request that it stands for. A give of a token that leaves the waiters, too, gives up all
-    /// that the token may have.
+    /// The request that it stands for. A give that leaves the queue gives up all that the token has.
     pub(in crate::store) fn request(&self) -> Option<Request<'a>> {
         let Ballot { name, token, asks } = *self;
         Some(match asks {

@@ -95,6 +95,24 @@ fn a_node_is_owed_a_release_for_as_long_as_the_lock_may_last_there() {
     }
 }
 
+/// By then there is no time left in which it could be told of a give.
+#[test]
+fn c7_what_an_attempt_took_that_ends_at_its_deadline_is_given_long_before_its_ttl() {
+    for replies in [Mode::DelayReplies(secs(1)), Mode::SwallowReplies] {
+        let (mut quorum, client) = start();
+        quorum.proxies.iter_mut().take(2).for_each(|proxy| proxy.set(replies));
+        let lock = client.lock(NAME).ttl(secs(60)).io_timeout(ms(300));
+        assert_eq!(lock.try_acquire().unwrap_err().kind(), ErrorKind::NoQuorum);
+        assert!(quorum.taken_on(NAME) >= 2, "they have granted it");
+        let ended = Instant::now();
+        if replies == Mode::SwallowReplies {
+            mend(&mut quorum, &[0, 1]);
+        }
+        quorum.eventually_free(NAME);
+        assert!(ended.elapsed() < secs(20), "{:?}", ended.elapsed());
+    }
+}
+
 /// A client that listens is taken for a waiter by a node on which it has a place, and two such at the
 /// head of a queue would be told for all others.
 #[test]

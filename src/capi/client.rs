@@ -170,9 +170,10 @@ pub unsafe extern "C" fn leasehold_client_events(
 /// subscriptions and all other handles they always do.
 ///
 /// Call it before the fork. A fork then waits for calls of other threads that are in the midst of
-/// changing what the process has: microseconds, and on an SQLite file a sync of the disk. A child
-/// that comes of a bare clone(), or of a fork in a signal handler in the midst of a call, can use
-/// none of it. Any thread.
+/// changing what the process has: microseconds, and on an SQLite file a sync of the disk, 2 s at most;
+/// where that takes longer, the child cannot use SQLite (LEASEHOLD_ERR_STORAGE). A child that comes of
+/// a bare clone(), or of a fork in a signal handler in the midst of a call, can use none of it. Any
+/// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_reopen_after_fork(
     client: *mut leasehold_client,

@@ -1,0 +1,82 @@
+/* Forks while SQLite waits for a disk that is slow. */
+
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+static atomic_int slow_ms;
+static atomic_bool in_sync;
+
+/* The linker puts it in the place of the C library's, for the library under test too. */
+int fdatasync(int file)
+{
+    if (slow_ms > 0) {
+        in_sync = true;
+        pause_ms(slow_ms);
+    }
+    return (int)syscall(SYS_fdatasync, file);
+}
+
+struct both {
+    leasehold_lock *mine, *childs;
+};
+
+static void *take_slowly(void *with)
+{
+    give_back(take(((struct both *)with)->mine));
+    return NULL;
+}
+
+static void child_that_goes_on(void *with)
+{
+    slow_ms = 0;
+    give_back(take(((struct both *)with)->childs));
+}
+
+static void child_that_is_refused(void *with)
+{
+    leasehold_lease *lease;
+    slow_ms = 0;
+    EXPECT(LEASEHOLD_ERR_STORAGE,
+           leasehold_lock_try_acquire(((struct both *)with)->childs, &lease, &problem));
+}
+
+/* Says how long it took. */
+static int64_t fork_during_a_sync(struct both *both, int ms, void (*child)(void *))
+{
+    slow_ms = ms;
+    in_sync = false;
+    pthread_t taker = begin(take_slowly, both);
+    EVENTUALLY(in_sync);
+    int64_t start = now_us();
+    CHECK_INT(0, in_fork(child, both));
+    int64_t took = (now_us() - start) / 1000;
+    slow_ms = 0;
+    finish(taker);
+    return took;
+}
+
+static void c8_a_fork_waits_for_a_slow_disk_and_not_for_ever(struct store *store)
+{
+    leasehold_client *client = open_client(store->url);
+    EXPECT(LEASEHOLD_OK, leasehold_client_reopen_after_fork(client, &problem));
+    struct both both = {make_lock(client, "n"), make_lock(client, "m")};
+    take_slowly(&both);
+    fork_during_a_sync(&both, 300, child_that_goes_on);
+    int64_t took = fork_during_a_sync(&both, 8000, child_that_is_refused);
+    CHECK(took >= 1900 && took < 7000);
+    /* Another child is whole. */
+    CHECK_INT(0, in_fork(child_that_goes_on, &both));
+    leasehold_lock_free(both.mine);
+    leasehold_lock_free(both.childs);
+    leasehold_client_free(client);
+}
+
+int main(int argc, char **argv)
+{
+    runner_start(argc, argv);
+    ON_FILE(c8_a_fork_waits_for_a_slow_disk_and_not_for_ever);
+    return runner_report();
+}

@@ -9,6 +9,10 @@ use crate::error::Error;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// An everyday take within 10,000 s of another one leaves the time that is left, and a holder renews it
+/// once an hour.
+const LEAST_FENCE_LIFE: Duration = Duration::from_secs(4 * 3600);
+
 const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
@@ -28,6 +32,15 @@ impl Config {
             ("max_ttl", self.longest_ttl(), ms(1000)..=MAX_TTL),
         ] {
             check_range(what, span, range, spoken)?;
+        }
+        if let Some(life) = self.fence_life {
+            check_range("fence_life", life, LEAST_FENCE_LIFE..=HOUR * 28, spoken)?;
+            if !matches!(self.store, StoreConfig::Redis(_)) {
+                return Err(bad(
+                    "fence_life is for one Redis, Sentinels and a Cluster; a quorum, \
+                     whose fences no clock stands in for, and a file keep theirs for 25 h",
+                ));
+            }
         }
         check_range("pool", self.pool, 1..=1024, |pool| pool.to_string())?;
         match self.store {

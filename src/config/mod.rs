@@ -54,6 +54,7 @@ pub struct Config {
     pub(crate) pool: u32,
     pub(crate) close_timeout: Duration,
     pub(crate) claim_window: Duration,
+    pub(crate) fence_life: Option<Duration>,
     max_ttl: Option<Duration>,
     pub(crate) guard_data_loss: bool,
 }
@@ -82,7 +83,7 @@ impl Config {
     ///
     /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=` and
     /// `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a server also
-    /// `guard_data_loss=yes` and `replicas=`, how many replicas must have acknowledged a grant before
+    /// `guard_data_loss=yes`, `fence_life=` (not in a quorum) and `replicas=`, how many replicas must have acknowledged a grant before
     /// it counts (none by default, 16 at most; as good as Redis's WAIT, which makes a loss less
     /// likely and does not rule it out). Any character may be written as `%` and two hex digits.
     ///
@@ -131,6 +132,7 @@ impl Config {
             pool: defaults::POOL,
             close_timeout: defaults::CLOSE_TIMEOUT,
             claim_window: defaults::CLAIM_WINDOW,
+            fence_life: None,
             max_ttl: None,
         }
     }
@@ -178,6 +180,16 @@ impl Config {
     /// should be several round trips, and longer than threads here may be held up.
     pub fn claim_window(mut self, window: Duration) -> Config {
         self.claim_window = window;
+        self
+    }
+
+    /// How long a server keeps the last fence of a name after a take: 28 h by default, from 4 h. For
+    /// programs that lock each of a million requests a day. A fence that is gone is made of the
+    /// server's clock, which then must not have been set back by more than this less 3 h. Where
+    /// somebody waited, and after an hour's hold, it is kept for 28 h all the same; in a quorum and in
+    /// a file always.
+    pub fn fence_life(mut self, life: Duration) -> Config {
+        self.fence_life = Some(life);
         self
     }
 

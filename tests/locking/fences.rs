@@ -50,6 +50,38 @@ fn c2_fence_counts_for_each_name_alone_and_is_shown(store: &Store) {
 }
 
 #[test]
+fn c2_a_fence_is_kept_for_as_long_as_the_url_says_and_grows_after_that() {
+    for more in ["", "&guard_data_loss=yes"] {
+        for (life, hours) in [("28h", 28), ("4h", 4)] {
+            let server = Server::start();
+            let client = open(&format!("{}?fence_life={life}{more}", server.url()));
+            if !more.is_empty() {
+                client.initialize(false).unwrap();
+            }
+            let side = "leasehold:{n}";
+            let assert_kept = || {
+                let Value::Int(left) = server.cmd(&["PTTL", side]) else { panic!("no number") };
+                let whole = hours * 3_600_000;
+                assert!((whole - 60_000..=whole).contains(&left), "{left} ms of {life}");
+            };
+            let turn = |wait| {
+                let lease = client.lock("n").acquire_within(wait).unwrap();
+                assert_kept();
+                let fence = lease.fence();
+                lease.release().unwrap();
+                assert_kept();
+                fence
+            };
+            let first = turn(ms(0));
+            let second = turn(LIMIT);
+            assert_eq!(server.calls("setrange"), 1, "the second one is an everyday take");
+            server.cmd(&["DEL", side]);
+            assert!(second > first && turn(LIMIT) > second);
+        }
+    }
+}
+
+#[test]
 fn c2_fence_grows_when_the_server_forgets_all_while_held() {
     let server = Server::start();
     let (one, two) = (open(&server.url()), open(&server.url()));

@@ -55,11 +55,12 @@ struct Parts<'a> {
 type Setting = (&'static str, fn(Config, Vec<u8>) -> Result<Config, Error>);
 
 /// What concerns a client as a whole. In a quorum, the last URL has it.
-const SETTINGS: [Setting; 7] = [
+const SETTINGS: [Setting; 8] = [
     ("io_timeout", |config, value| Ok(config.io_timeout(span(value)?))),
     ("pool", |config, value| Ok(config.pool(count(value)?))),
     ("close_timeout", |config, value| Ok(config.close_timeout(span(value)?))),
     ("claim_window", |config, value| Ok(config.claim_window(span(value)?))),
+    ("fence_life", |config, value| Ok(config.fence_life(span(value)?))),
     ("prefix", |config, value| Ok(config.prefix(value))),
     ("max_ttl", |config, value| Ok(config.max_ttl(span(value)?))),
     ("guard_data_loss", |config, value| Ok(config.guard_data_loss(switch(value)?))),

@@ -197,6 +197,7 @@ fn a_quorum_that_is_none_is_refused_with_its_reason() {
         ("redis://a,redis:b,redis://c", "URL 2 of 3: after 'redis:'"),
         ("redis://a,redis://b,redis://c?max_ttl=25h", "is 25 h; it goes from 1 s to 24 h"),
         ("redis://a,redis://b,redis://c?guard_data_loss=no", "always on in a quorum"),
+        ("redis://a,redis://b,redis://c?fence_life=4h", "a quorum, whose fences no clock stands"),
     ] {
         refused(urls, reason);
     }
@@ -263,6 +264,8 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://h?io_timeout=5", "io_timeout"),
         ("redis://h?io_timeout=0", "io_timeout is 0 s; it goes from 1 ms to 1 h"),
         ("redis://h?claim_window=1ms", "it goes from 50 ms to 1 m"),
+        ("redis://h?fence_life=239m", "it goes from 4 h to 28 h"),
+        ("redis://h?fence_life=29h", "it goes from 4 h to 28 h"),
         ("redis://h?close_timeout=2h", "close_timeout is 2 h; it goes from 0 s to 1 h"),
         ("redis://h?pool=1025", "pool is 1025; it goes from 1 to 1024"),
         ("redis://h?colour=red", "'colour' is not known for redis: known are replicas, io_timeout"),
@@ -325,6 +328,7 @@ fn a_file_has_nothing_of_a_servers() {
     assert_eq!(config.longest_ttl(), Duration::from_secs(60));
     refused("sqlite:file?replicas=1", "'replicas' is not known for sqlite");
     refused("sqlite:file?guard_data_loss=yes", "an SQLite file loses nothing");
+    refused("sqlite:file?fence_life=4h", "a file keep theirs for 25 h");
 }
 
 #[cfg(feature = "sqlite")]

@@ -68,7 +68,8 @@ impl RedisStore {
         let read = notice::reader(&config.prefix);
         let listener = listener::Listener::new(endpoints, config.io_timeout, read)?;
         let (prefix, claim_window) = (config.prefix.clone(), config.claim_window);
-        let dialect = Native(Format { prefix, claim_window, guard, copies, ..Format::default() });
+        let (fence_life, drafts) = (config.fence_life, Default::default());
+        let dialect = Native(Format { prefix, claim_window, fence_life, guard, copies, drafts });
         let codec = Codec { dialect, listener: Arc::new(listener), member: None };
         Ok(RedisStore { deployment: way.deploy(&pools, codec, outbox)? })
     }

@@ -70,6 +70,7 @@ pub(super) fn lacks_lock(reply: &Value) -> bool {
 pub(super) struct Format {
     pub(super) prefix: Vec<u8>,
     pub(super) claim_window: Duration,
+    pub(super) fence_life: Option<Duration>,
     pub(super) guard: Option<Guard>,
     /// What grants, and what a grant rests on, is followed by WAIT.
     pub(super) copies: Option<Copies>,

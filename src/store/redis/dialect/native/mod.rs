@@ -90,8 +90,10 @@ impl Dialect for Native {
                         true => Arg::Words(&join),
                         false => Arg::Text(b"try"),
                     };
-                    let args = [text, ttl, at, mode, Arg::Number(block.into())];
+                    let life = Arg::Number(self.0.fence_life.map_or(0, millis));
+                    let args = [text, ttl, at, mode, Arg::Number(block.into()), life];
                     let count = match block {
+                        _ if self.0.fence_life.is_some() => 6,
                         1 if may_stand => 4,
                         1 => 2,
                         _ => 5,

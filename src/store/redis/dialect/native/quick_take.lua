@@ -7,6 +7,7 @@
 -- ARGV[3]  "<span> <channel>", the rest of its member in the queue, where it may stand there; else empty
 -- ARGV[4]  "try", or "join <ticket>" with the ticket of an earlier poll, or 0
 -- ARGV[5]  how many fences; absent for one. A try for one that stands nowhere says no more than two
+-- ARGV[6]  how many milliseconds the side key is kept; absent for 28 h
 --
 -- Replies  "0 <fence>"     the lock is the token's; the fence is the server time in µs
 --          "G <first fence> <fences> <server time in µs>"  the same
@@ -28,7 +29,7 @@ local time = call('TIME')
 -- The everyday case: the lock is free, and nobody waits for it. The side key is "0 <last fence>
 -- <first fence> <token>", with fences of 16 digits. Its ttl was set with a fence that began with the
 -- same six digits: 10,000 s ago at most, unless the clock was set back since.
-if not ARGV[3] and stored and #stored == 68 then
+if (not ARGV[3] or ARGV[3] == '' and ARGV[5] == '1') and stored and #stored == 68 then
   local seconds, micros = time[1], time[2]
   if #micros < 6 then
     micros = string.sub('00000', #micros) .. micros

@@ -10,7 +10,7 @@ local place, fences = ARGV[3] or '', ARGV[5] or 1
 local member = place ~= '' and token .. ' ' .. place
 local earlier = string.match(ARGV[4] or '', '^join (%d+)$')
 
-local SIDE_TTL, MAX_FENCE = 100800000, 9007199254740991
+local SIDE_TTL, MAX_FENCE = ARGV[6] or 100800000, 9007199254740991
 local queued, last, first, owner = false, 0, 0, '0'
 if stored then
   queued, last, first, owner = string.match(stored, '^([01]) (%d+) (%d+) (%x+)$')

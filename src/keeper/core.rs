@@ -86,23 +86,18 @@ impl Core {
     }
 
     /// Asks the store, behind the gives that are owed for the names that are taken.
-    pub(crate) fn run(
-        &self,
-        lane: Lane,
-        requests: &[Request<'_>],
-        deadline: Deadline,
-    ) -> Vec<Outcome> {
+    pub(crate) fn run(&self, lane: Lane, requests: &[Request<'_>], by: Deadline) -> Vec<Outcome> {
         self.with_store(|store| {
             let mut owed = Vec::new();
             if !store.sends_owed() {
                 owed = self.outbox.in_front(requests.iter().copied(), None, None);
             }
             if owed.is_empty() {
-                return store.run(lane, requests, deadline);
+                return store.run(lane, requests, by);
             }
             let gives = owed.iter().map(|one| one.identity.give());
             let all: Vec<_> = gives.chain(requests.iter().copied()).collect();
-            let mut outcomes = store.run(lane, &all, deadline);
+            let mut outcomes = store.run(lane, &all, by);
             let asked = outcomes.split_off(owed.len().min(outcomes.len()));
             self.outbox.tried(&owed, &outcomes);
             asked

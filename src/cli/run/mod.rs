@@ -78,14 +78,8 @@ pub(crate) struct Args {
     ///
     /// Not longer than the store's max_ttl, which is 60s in a quorum unless its
     /// URL says otherwise.
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "30s",
-        value_parser = span,
-        allow_hyphen_values = true,
-        verbatim_doc_comment
-    )]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span,
+        allow_hyphen_values = true, verbatim_doc_comment)]
     ttl: Duration,
     #[command(flatten)]
     store: Store,
@@ -97,23 +91,12 @@ pub(crate) struct Args {
     /// and not longer than the store's max_ttl, which is 60s in a quorum and
     /// with guard_data_loss unless the URL says otherwise. In a file, it is over
     /// when the machine restarts.
-    #[arg(
-        long,
-        value_name = "TIME",
-        conflicts_with = "ttl",
-        value_parser = span,
-        allow_hyphen_values = true,
-        verbatim_doc_comment
-    )]
+    #[arg(long, value_name = "TIME", conflicts_with = "ttl", value_parser = span,
+        allow_hyphen_values = true, verbatim_doc_comment)]
     once_per: Option<Duration>,
     /// Time to end in when the lock is in danger, between SIGTERM and SIGKILL
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "10s",
-        value_parser = span,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span,
+        allow_hyphen_values = true)]
     grace: Duration,
     /// The lock; any name
     #[arg(value_name = "NAME")]

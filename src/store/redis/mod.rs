@@ -74,31 +74,19 @@ impl RedisStore {
         Ok(RedisStore { deployment: way.deploy(&pools, codec, outbox)? })
     }
 
-    fn carry(
-        &self,
-        lane: Lane,
-        requests: &[Request<'_>],
-        carried: &mut [Carried],
-        deadline: Deadline,
-    ) {
+    fn carry(&self, lane: Lane, requests: &[Request<'_>], carried: &mut [Carried], by: Deadline) {
         let Deployment { codec, route } = &self.deployment;
         let batch = codec.pack(requests);
-        route.carry(Parcel { lane, batch: &batch, deadline }, carried);
+        route.carry(Parcel { lane, batch: &batch, deadline: by }, carried);
         codec.dialect.format().drafts.keep(batch);
     }
 
     /// What an answer means. A give is sent again until it has passed over all waiters that are gone.
-    fn read(
-        &self,
-        lane: Lane,
-        request: &Request<'_>,
-        carried: Carried,
-        deadline: Deadline,
-    ) -> Outcome {
+    fn read(&self, lane: Lane, request: &Request<'_>, carried: Carried, by: Deadline) -> Outcome {
         let mut unfinished = is_unfinished(&carried) && matches!(request, Request::Give { .. });
-        while unfinished && !deadline.has_passed() {
+        while unfinished && !by.has_passed() {
             let mut again = [unanswered()];
-            self.carry(lane, std::slice::from_ref(request), &mut again, deadline);
+            self.carry(lane, std::slice::from_ref(request), &mut again, by);
             unfinished = again.iter().any(is_unfinished);
         }
         self.deployment.codec.read(request, carried)

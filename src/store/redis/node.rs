@@ -264,12 +264,8 @@ impl Node {
         self.deployment.route.ping(deadline)
     }
 
-    pub(in crate::store) fn free_in(
-        &self,
-        name: &[u8],
-        deadline: Deadline,
-    ) -> Result<Duration, Error> {
-        let look = self.look(name, deadline);
+    pub(in crate::store) fn free_in(&self, name: &[u8], by: Deadline) -> Result<Duration, Error> {
+        let look = self.look(name, by);
         // The next look does not wait for it.
         if look.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
             self.is_unwell();

@@ -68,12 +68,8 @@ impl Wire {
     }
 
     /// On an error, tells how many bytes had gone out: with none, there is nothing to carry out.
-    pub(super) fn send(
-        &mut self,
-        bytes: &[u8],
-        deadline: Deadline,
-    ) -> Result<(), (usize, io::Error)> {
-        self.socket.deadline = deadline;
+    pub(super) fn send(&mut self, bytes: &[u8], by: Deadline) -> Result<(), (usize, io::Error)> {
+        self.socket.deadline = by;
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {
             return send(&mut rustls::Stream::new(tls, &mut self.socket), bytes);

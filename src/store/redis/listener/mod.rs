@@ -391,13 +391,8 @@ impl store::Listener for Listener {
     }
 }
 
-fn ask(
-    wire: &mut Wire,
-    command: &str,
-    argument: &[u8],
-    deadline: Deadline,
-) -> Result<Value, Error> {
+fn ask(wire: &mut Wire, command: &str, argument: &[u8], by: Deadline) -> Result<Value, Error> {
     let bytes = redis::cmd(command).arg(argument).get_packed_command();
-    wire.send(&bytes, deadline).map_err(|(_, error)| fault::io(command, &error))?;
-    wire.receive(deadline)
+    wire.send(&bytes, by).map_err(|(_, error)| fault::io(command, &error))?;
+    wire.receive(by)
 }

@@ -88,21 +88,15 @@ impl Single {
         }
     }
 
-    fn finish(
-        &self,
-        lent: &mut Lent<'_>,
-        parcel: Parcel<'_>,
-        carried: &mut [Carried],
-        sent: Moment,
-    ) {
-        self.peer.collect(lent, parcel.batch, carried, (sent, parcel.deadline));
+    fn finish(&self, lent: &mut Lent<'_>, parcel: Parcel<'_>, said: &mut [Carried], sent: Moment) {
+        self.peer.collect(lent, parcel.batch, said, (sent, parcel.deadline));
         let is_error =
             |one: &Carried| matches!(one, Ok(Heard { value: Value::ServerError(_), .. }));
-        if self.peer.outbox.is_empty() && !carried.iter().any(is_error) {
+        if self.peer.outbox.is_empty() && !said.iter().any(is_error) {
             return;
         }
-        self.reload(lent, parcel, carried);
-        for answer in carried {
+        self.reload(lent, parcel, said);
+        for answer in said {
             *answer = self.peer.without_refusal(std::mem::replace(answer, unanswered()));
         }
     }
@@ -155,17 +149,12 @@ impl Single {
     }
 
     /// Sends commands that ask for no lock. After a failure they matter to nobody.
-    fn command(
-        &self,
-        lent: &mut Lent<'_>,
-        batch: &Batch<'_>,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
+    fn command(&self, lent: &mut Lent<'_>, batch: &Batch<'_>, by: Deadline) -> Result<(), Failure> {
         let lane = Lane::Caller;
-        let sent = self.peer.send(lent, &Letter::new(Parcel { lane, batch, deadline }));
+        let sent = self.peer.send(lent, &Letter::new(Parcel { lane, batch, deadline: by }));
         let answers = sent.map(|sent| {
             let mut answers = vec![unanswered(); batch.calls.len()];
-            self.peer.collect(lent, batch, &mut answers, (sent, deadline));
+            self.peer.collect(lent, batch, &mut answers, (sent, by));
             answers
         });
         let check = |answer: Carried| match answer?.value {

@@ -174,8 +174,7 @@ typedef int32_t leasehold_status;
 /** Outcome: the caller's interrupt function ended the wait; nothing is held. */
 #define LEASEHOLD_INTERRUPTED 3
 /**
- * Outcome: the lease was not held any more: it was ended before, ran out, was deleted, or somebody
- * else has the lock now.
+ * Outcome: the lease was over: ended before, run out, deleted, or somebody else has the lock now.
  */
 #define LEASEHOLD_LOST 4
 /**
@@ -281,14 +280,14 @@ void leasehold_error_free(leasehold_error *error);
  *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
  *
- * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and
- * max_ttl=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also
- * replicas= and guard_data_loss=; those over TLS ca=, cert= and key=, which name PEM files; unix
- * user=, password= and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a
- * quorum, what concerns the client as a whole stands on the last URL. A
- * user's name, a password or a parameter may hold any character, written as % and two hex digits.
- * max_ttl is the longest ttl that a lock may have: 366 days by default, and 60 seconds in a quorum
- * and with guard_data_loss=yes.
+ * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and max_ttl=, as
+ * in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
+ * fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
+ * and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a quorum, what
+ * concerns the client as a whole stands on the last URL. A user's name, a password or a
+ * parameter may hold any character, written as % and two hex digits. max_ttl is the longest ttl
+ * that a lock may have: 366 days by default, and 60 seconds in a quorum and with
+ * guard_data_loss=yes.
  *
  * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
  */
@@ -341,16 +340,14 @@ leasehold_status leasehold_config_set_io_timeout_ms(leasehold_config *config, in
 leasehold_status leasehold_config_set_pool(leasehold_config *config, uint32_t connections);
 
 /**
- * Sets how long closing a client goes on releasing leases: 1000 ms by default, an hour at most.
- * Any thread.
+ * Sets how long closing goes on releasing leases: 1000 ms by default, an hour at most. Any thread.
  */
 leasehold_status leasehold_config_set_close_timeout_ms(leasehold_config *config,
                                                        int64_t timeout_ms);
 
 /**
- * Sets how long a lock that was handed to a waiter stays with it before it must have answered:
- * what a waiter that died just then costs the ones behind it. 1000 ms by default, from 50 ms to a
- * minute. Any thread.
+ * Sets how long a lock that was handed to a waiter stays with it before it must have answered: what
+ * one that died just then costs those behind it. 1000 ms by default, 50 ms to 60 s. Any thread.
  */
 leasehold_status leasehold_config_set_claim_window_ms(leasehold_config *config, int64_t window_ms);
 
@@ -480,9 +477,10 @@ leasehold_status leasehold_client_events(leasehold_client *client,
  * subscriptions and all other handles they always do.
  *
  * Call it before the fork. A fork then waits for calls of other threads that are in the midst of
- * changing what the process has: microseconds, and on an SQLite file a sync of the disk. A child
- * that comes of a bare clone(), or of a fork in a signal handler in the midst of a call, can use
- * none of it. Any thread.
+ * changing what the process has: microseconds, and on an SQLite file a sync of the disk, 2 s at most;
+ * where that takes longer, the child cannot use SQLite (LEASEHOLD_ERR_STORAGE). A child that comes of
+ * a bare clone(), or of a fork in a signal handler in the midst of a call, can use none of it. Any
+ * thread.
  */
 leasehold_status leasehold_client_reopen_after_fork(leasehold_client *client,
                                                     leasehold_error **error);
@@ -753,15 +751,11 @@ bool leasehold_lock_state_is_held(const leasehold_lock_state *state);
 const char *leasehold_lock_state_token_prefix(const leasehold_lock_state *state);
 
 /**
- * In how many milliseconds the lock would be free if nobody renewed it; 0 when it was free. Any
- * thread.
+ * In how many milliseconds the lock would be free if not renewed; 0 when it was free. Any thread.
  */
 int64_t leasehold_lock_state_ttl_ms(const leasehold_lock_state *state);
 
-/**
- * The holder's fence; 0 when the lock was free, or another program holds it without a fence. Any
- * thread.
- */
+/** The holder's fence; 0 when the lock was free, or is held without a fence. Any thread. */
 uint64_t leasehold_lock_state_fence(const leasehold_lock_state *state);
 
 /** The last fence that was given out; 0 where the store does not know it any more. Any thread. */

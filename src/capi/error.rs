@@ -30,7 +30,8 @@ pub extern "C" fn leasehold_status_is_retriable(status: leasehold_status) -> boo
     boundary::value(false, || Ok(is_retriable(status)))
 }
 
-/// What the failed call returned; for NULL LEASEHOLD_OK, else LEASEHOLD_ERR_HANDLE. Any thread.
+/// The status that the failed call returned; LEASEHOLD_OK for NULL, LEASEHOLD_ERR_HANDLE for what
+/// is no error. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_error_status(error: *const leasehold_error) -> leasehold_status {
     if error.is_null() {

@@ -279,6 +279,9 @@ void leasehold_error_free(leasehold_error *error);
  *     sqlite:///path/to/file, sqlite:file                an SQLite file, made
  *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
+ *     postgres://user[:password]@host[:port][,host2][/database]
+ *                                                        a table of a PostgreSQL, where the
+ *                                                        library is built with postgres
  *
  * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and max_ttl=, as
  * in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and

@@ -12,6 +12,8 @@ use crate::lock::Lock;
 use crate::metrics::Counters;
 use crate::store::Store;
 use crate::store::outbox::Outbox;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::PostgresStore;
 use crate::store::quorum::QuorumStore;
 use crate::store::redis::RedisStore;
 #[cfg(feature = "sqlite")]
@@ -94,7 +96,10 @@ impl Client {
         core.with_store(|store| store.ping(deadline))
     }
 
-    /// Declares a new deployment whose store guards against lost data (a quorum, or one with
+    /// Makes what a new deployment needs: on a PostgreSQL its table, where that is missing
+    /// ([`schema`](Client::schema) has the statements). A table that is there stays as it is.
+    ///
+    /// Elsewhere it declares a new deployment whose store guards against lost data (a quorum, or one with
     /// `guard_data_loss`): nothing was granted there before, so its servers need not wait until
     /// older leases are over, and grant locks at once. Done once, before the first lock is taken;
     /// `leasehold init` does the same.
@@ -108,13 +113,23 @@ impl Client {
     /// locks stays as it is.
     ///
     /// # Errors
-    /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard.
+    /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard, nor a
+    /// table to make.
     /// Others say which member of a quorum is in the way, the first one where there are several; the
     /// rest may have been declared new. Without `force`, all of them have to be reached.
     pub fn initialize(&self, force: bool) -> Result<(), Error> {
         let core = self.keepers.here()?.core()?;
         let span = core.config.io_timeout.saturating_mul(INITIALIZE_REQUESTS);
         core.store.initialize(force, Deadline::after(span))
+    }
+
+    /// The statements by which [`initialize`](Client::initialize) makes the tables of a store that
+    /// needs some, for those who make them in another way; `None` for all other stores.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
+    pub fn schema(&self) -> Result<Option<&'static str>, Error> {
+        Ok(self.keepers.here()?.core()?.store.schema())
     }
 
     /// Lets forked children use this client and its locks: from now on, a child opens the store anew
@@ -196,6 +211,8 @@ fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, E
     match &config.store {
         StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
         StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config)?)),
+        #[cfg(feature = "postgres")]
+        StoreConfig::Postgres(postgres) => Ok(Box::new(PostgresStore::new(postgres, config)?)),
         #[cfg(feature = "sqlite")]
         StoreConfig::Sqlite(file) => Ok(Box::new(SqliteStore::open(file, config)?)),
         #[cfg(not(feature = "sqlite"))]

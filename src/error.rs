@@ -84,9 +84,9 @@ kinds! {
     /// The two ends do not trust each other's certificates, or speak no common TLS.
     Tls c"tls" stop c"the TLS connection could not be made"
         c"check ca, cert, key and the host name in the URL";
-    /// The store forbids a command or a key that a lock needs, or the file is another user's.
+    /// The store forbids a command, a key or a table that a lock needs, or the file is another user's.
     Permission c"permission" stop c"the store forbids what is needed"
-        c"grant the user that command, key or file (docs/operating.md lists what is needed)";
+        c"grant the user that command, key, table or file (docs/operating.md lists what is needed)";
     /// The key belongs to something else than Leasehold: another type, or no TTL.
     WrongType c"wrong_type" stop c"the name is in use by something that is not a lease"
         c"choose another name or prefix, or remove the key";
@@ -108,12 +108,12 @@ kinds! {
     /// Something that this process needs has run out: connections, descriptors, memory.
     Exhausted c"exhausted" retry c"something this process needs has run out"
         c"raise the pool size or the limit, or hold fewer at once";
-    /// The file of an embedded store cannot be used.
-    Storage c"storage" stop c"the store's file cannot be used"
-        c"choose another file; this one was left as it was";
+    /// The file of an embedded store, or the tables of a database, cannot be used.
+    Storage c"storage" stop c"the store's file or tables cannot be used"
+        c"make or choose another; what is there was left as it was";
     /// The server said something that Leasehold does not understand.
     Protocol c"protocol" stop c"the store answered something unexpected"
-        c"check that the URL leads to a Redis 6.2 or later, or a Valkey";
+        c"check that the URL leads to a Redis 6.2 or later, a Valkey, or a PostgreSQL 12 or later";
 }
 
 /// A name for people: text as it is, without anything that a terminal obeys, and other bytes in hex.

@@ -39,6 +39,11 @@ impl Token {
         Uuid::from_bytes(self.0).simple().encode_lower(buffer)
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn bits(self) -> [u8; 16] {
+        self.0
+    }
+
     /// What marks a lock that was detached under this fence and not attached yet. No
     /// client holds it under that, and only token and fence together make it.
     pub(crate) fn detached(self, fence: u64) -> Token {

@@ -1,6 +1,6 @@
-//! `leasehold init`: declares a new deployment.
+//! `leasehold init`: declares a new deployment, or makes its tables.
 
-use crate::exit::Failure;
+use crate::exit::{Failure, USAGE};
 use crate::store::Store;
 
 /// Declare that the servers of a new deployment are new
@@ -20,13 +20,17 @@ use crate::store::Store;
 /// servers of a quorum that look new while others do not. One that grants locks
 /// stays as it is.
 ///
+/// A PostgreSQL needs a table for its locks, which no program makes by itself: this
+/// prints the statements that make it, and with --apply runs them.
+///
 /// Exit status: 0 done, 64 usage or a store without that guard, 69 refused or
 /// not reached.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
-    after_help = "Example:\n  \
-        leasehold init --store redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
+    after_help = "Examples:\n  \
+        leasehold init --store redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3\n  \
+        leasehold init --store postgres://admin@10.0.0.4/app --apply"
 )]
 pub(crate) struct Args {
     /// Declare that nobody relies on any lease, whatever the servers know
@@ -35,11 +39,22 @@ pub(crate) struct Args {
     /// running, two can hold one lock.
     #[arg(long, verbatim_doc_comment)]
     force: bool,
+    /// Make the table of a PostgreSQL, where it is missing
+    #[arg(long, conflicts_with = "force")]
+    apply: bool,
     #[command(flatten)]
     store: Store,
 }
 
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
-    args.store.open()?.initialize(args.force)?;
+    let client = args.store.open()?;
+    match client.schema()? {
+        Some(statements) if !args.apply => print!("{statements}"),
+        None if args.apply => {
+            let none = "--apply makes the table of a PostgreSQL; this store needs none";
+            return Err(Failure { code: USAGE, message: none.to_owned() });
+        }
+        _ => client.initialize(args.force)?,
+    }
     Ok(0)
 }

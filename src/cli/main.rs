@@ -27,7 +27,7 @@ use exit::{Failure, USAGE};
         leasehold run --wait 5s stock:sku-17 -- sh -c './charge --fence \"$LEASEHOLD_FENCE\"'\n  \
         leasehold show nightly\n\n\
         The store is --store URL, else $LEASEHOLD_URL (redis://host, rediss://, unix://, \
-        sqlite://,\nredis+sentinel://, redis+cluster://, or several with commas), else the url of\n\
+        sqlite://,\npostgres://, redis+sentinel://, redis+cluster://, or several with commas), else the url of\n\
         /etc/leasehold.conf, else, as with --local, a file in your own state folder:\nother users have another one. \
         LEASEHOLD_REQUIRE_URL=1 makes a missing URL an error."
 )]

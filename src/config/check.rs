@@ -38,7 +38,7 @@ impl Config {
             if !matches!(self.store, StoreConfig::Redis(_)) {
                 return Err(bad(
                     "fence_life is for one Redis, Sentinels and a Cluster; a quorum, \
-                     whose fences no clock stands in for, and a file keep theirs for 25 h",
+                     whose fences no clock stands in for, a PostgreSQL and a file keep theirs for 25 h",
                 ));
             }
         }
@@ -46,6 +46,11 @@ impl Config {
         match self.store {
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
                 "guard_data_loss is for servers; an SQLite file loses nothing that was granted",
+            )),
+            #[cfg(feature = "postgres")]
+            StoreConfig::Postgres(_) if self.guard_data_loss => Err(bad(
+                "guard_data_loss is for Redis; a PostgreSQL loses what synchronous_commit and its \
+                 replicas let it lose",
             )),
             StoreConfig::Quorum(_) if !self.guard_data_loss => Err(bad(
                 "guard_data_loss is always on in a quorum: a server that forgot what it granted \

@@ -5,6 +5,8 @@ pub mod defaults;
 mod environment;
 pub mod limits;
 mod nearest;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod redis;
 mod span;
 mod sqlite;
@@ -17,6 +19,10 @@ use crate::error::{Error, ErrorKind};
 pub(crate) use check::{check_io_timeout, check_name, check_renewed_ttl, check_ttl};
 pub use environment::URL_VARIABLE;
 use limits::MAX_TTL;
+#[cfg(feature = "postgres")]
+pub(crate) use postgres::PostgresConfig;
+#[cfg(feature = "postgres")]
+pub(crate) use redis::Trust;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
 pub(crate) use span::{spoken, spoken_left};
@@ -65,6 +71,8 @@ pub(crate) enum StoreConfig {
     /// Independent ones, of which a majority grants a lock.
     Quorum(Vec<RedisConfig>),
     Sqlite(SqliteConfig),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresConfig>),
 }
 
 impl Config {
@@ -80,9 +88,10 @@ impl Config {
     /// | `redis://a,redis://b,rediss+sentinel://c,d/master` | a quorum of independent ones: an odd number of the above, separated by commas |
     /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`); `mode=0660` makes it for a group, `mode=0666` for all users |
     /// | `sqlite:` | the embedded store, one per user |
+    /// | `postgres://user[:password]@host[:port][,host2][/database]` | tables of a PostgreSQL (feature `postgres`), the primary of several hosts; `sslmode=`, `sslrootcert=`, `sslcert=`, `sslkey=`, `host=` (the folder of a unix socket), `application_name=`, `synchronous_commit=` |
     ///
     /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=` and
-    /// `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a server also
+    /// `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a Redis also
     /// `guard_data_loss=yes`, `fence_life=` (not in a quorum) and `replicas=`, how many replicas must have acknowledged a grant before
     /// it counts (none by default, 16 at most; as good as Redis's WAIT, which makes a loss less
     /// likely and does not rule it out). Any character may be written as `%` and two hex digits.
@@ -218,6 +227,8 @@ impl Config {
         match &self.store {
             StoreConfig::Sqlite(file) => format!("sqlite:{}", file.path.display()),
             StoreConfig::Redis(redis) => redis.display(),
+            #[cfg(feature = "postgres")]
+            StoreConfig::Postgres(postgres) => postgres.display(),
             StoreConfig::Quorum(members) => {
                 members.iter().map(RedisConfig::display).collect::<Vec<_>>().join(",")
             }

@@ -55,6 +55,20 @@ pub(crate) struct TlsConfig {
     pub(crate) ca: Option<PathBuf>,
     pub(crate) cert: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
+    #[cfg(feature = "postgres")]
+    pub(crate) trust: Trust,
+}
+
+/// Which certificates of a server will do.
+#[cfg(feature = "postgres")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Trust {
+    /// One that a known authority has issued for the host.
+    #[default]
+    Host,
+    /// One that a known authority has issued.
+    Authority,
+    Anybody,
 }
 
 /// A password. It has no Debug and no Display that could write it anywhere.
@@ -76,7 +90,7 @@ impl RedisConfig {
     }
 }
 
-fn list(hosts: &[Address]) -> String {
+pub(super) fn list(hosts: &[Address]) -> String {
     hosts.iter().map(Address::to_string).collect::<Vec<_>>().join(",")
 }
 

@@ -1,7 +1,10 @@
 //! The seam between a lock and where it is kept: plain requests, plain replies, one trait. A store
 //! makes one attempt and says honestly how it ended; all else is decided above.
 
+mod net;
 pub(crate) mod outbox;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
@@ -49,6 +52,11 @@ pub(crate) trait Store: Send + Sync {
     /// a quorum whose other servers do not.
     fn initialize(&self, _force: bool, _deadline: Deadline) -> Result<(), Error> {
         Err(unguarded())
+    }
+
+    /// What [`initialize`](Store::initialize) says to a store that needs tables.
+    fn schema(&self) -> Option<&'static str> {
+        None
     }
 
     fn abilities(&self) -> Abilities;

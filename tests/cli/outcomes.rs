@@ -149,6 +149,24 @@ fn packages_get_manual_pages_and_completions() {
 }
 
 #[test]
+fn the_table_of_a_postgres_is_made_when_somebody_says_so() {
+    let server = kit::Postgres::shared();
+    let url = server.url(&server.database());
+    let take = || leasehold(&url, ["run", "n", "--", "true"]);
+    let refused = take().output().unwrap();
+    assert_eq!(refused.status.code(), Some(69));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("leasehold init --store URL --apply"), "{said}");
+    let statements = printed(leasehold(&url, ["init"]));
+    assert!(statements.contains("CREATE TABLE IF NOT EXISTS leasehold.lease"), "{statements}");
+    assert_eq!(code(take()), 69, "printing makes nothing");
+    assert_eq!(printed(leasehold(&url, ["init", "--apply"])), "");
+    assert_eq!(code(take()), 0);
+    assert_eq!(code(leasehold(&url, ["init", "--apply"])), 0);
+    assert_eq!(code(leasehold("redis://127.0.0.1", ["init", "--apply"])), 64);
+}
+
+#[test]
 fn new_servers_grant_once_they_are_initialised() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let quorum = servers.each_ref().map(Server::url).join(",");

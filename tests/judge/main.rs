@@ -68,6 +68,15 @@ fn c1_c2_c10_on_a_file_no_two_leases_are_valid_at_once_whatever_happens() {
     run.rage(Store::file()).assert_exclusion();
 }
 
+/// One that waits for the disk, and has all that it answered when it comes back from a crash.
+#[cfg(feature = "postgres")]
+#[test]
+fn c1_c2_c6_c10_on_postgres_no_two_leases_are_valid_at_once_whatever_happens() {
+    let troubles = [Killed, Killed, Row, Link, Link, Restarted];
+    let run = Run { troubles: &troubles, idle: secs(2), ..RUN };
+    run.rage(Store::postgres_in(Some(kit::Postgres::start_with(&[])))).assert_exclusion();
+}
+
 #[test]
 fn c1_c2_on_a_quorum_no_two_leases_are_valid_at_once_whatever_stands_still() {
     let run = Run { troubles: &[Killed, Row, Stopped], idle: secs(2), ..RUN };

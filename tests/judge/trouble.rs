@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::sentry::Sentry;
+#[cfg(feature = "postgres")]
+use super::stores::Database;
 use super::stores::{LIMIT, Store, eventually_free, ms, secs};
 use super::verdict::{STEADY, Verdict};
 use super::{NAMES, WINDOW};
@@ -104,6 +106,16 @@ impl Scene<'_> {
             urls.splice(1.., proxies.iter().map(Proxy::url));
             io_timeout = ms(250);
         }
+        #[cfg(feature = "postgres")]
+        if let (Store::Postgres(database), true) = (&store, run.troubles.contains(&Trouble::Link)) {
+            let port = database.server().port();
+            proxies = (0..run.workers).map(|_| Proxy::start(port)).collect();
+            let through =
+                |proxy: &Proxy| store.url().replace(&port.to_string(), &proxy.port().to_string());
+            urls.splice(1.., proxies.iter().map(through));
+            // A connection takes it several round trips.
+            io_timeout = ms(500);
+        }
         let dice = Dice::from_env("KIT_SEED");
         let (away, children) = (Vec::new(), Vec::new());
         let mut scene = Scene {
@@ -146,6 +158,22 @@ impl Scene<'_> {
         unknown
     }
 
+    fn restart(&mut self, gone: Duration) {
+        match &mut self.store {
+            #[cfg(feature = "postgres")]
+            Store::Postgres(Database { own: Some(server), .. }) => {
+                server.crash();
+                std::thread::sleep(gone);
+                server.start_again();
+            }
+            _ => {
+                self.server().kill();
+                std::thread::sleep(gone);
+                self.server().start_again();
+            }
+        }
+    }
+
     fn server(&mut self) -> &mut Server {
         match &mut self.store {
             Store::Redis(server) => server,
@@ -184,9 +212,7 @@ impl Scene<'_> {
             }
             Trouble::Restarted => {
                 let (from, gone) = (now(), self.dice.ms_below(100));
-                self.server().kill();
-                std::thread::sleep(gone);
-                self.server().start_again();
+                self.restart(gone);
                 // Until all have come back.
                 self.away.push((from, now() + secs(1)));
             }

@@ -4,23 +4,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::queueing::{
-    NAME, assert_all_keys_end, eventually_queued, had_turn, in_line, kind, now, queued,
+    NAME, Queues, eventually_queued, had_turn, in_line, kind, now, on_each_queue, queued,
     start_waiter,
 };
-use crate::stores::{LIMIT, STALL, ms, open, secs};
+use crate::stores::{LIMIT, STALL, Store, ms, open, secs};
 use kit::{Offset, Server, Stopwatch, eventually, unless_starved};
 use leasehold::{Client, ErrorKind, Lease};
 
 const WINDOW: Duration = ms(400);
 
+on_each_queue!(
+    a_waiter_that_was_killed_before_its_turn_costs_nothing,
+    a_waiter_that_dies_with_its_turn_costs_one_claim_window,
+    a_waiter_that_stood_still_in_its_turn_knows_and_waits_on,
+    those_who_run_out_of_time_leave_nothing_behind,
+    all_waiters_of_a_client_that_is_closed_end_and_are_in_nobodys_way,
+    all_waiters_that_are_interrupted_end_and_are_in_nobodys_way,
+);
+
 fn taken(client: &Client) -> Lease {
     client.lock(NAME).try_acquire().unwrap().expect("the lock is free")
 }
 
-#[test]
-fn a_waiter_that_was_killed_before_its_turn_costs_nothing() {
+fn a_waiter_that_was_killed_before_its_turn_costs_nothing(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let client = open(&server.url());
         let held = taken(&client);
         let mut victim = start_waiter(&server, WINDOW);
@@ -32,14 +40,13 @@ fn a_waiter_that_was_killed_before_its_turn_costs_nothing() {
         let (got, _) = had_turn(&next);
         assert!(got - released < ms(100), "{:?}", got - released);
         eventually_queued(&server, 0);
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 
-#[test]
-fn a_waiter_that_dies_with_its_turn_costs_one_claim_window() {
+fn a_waiter_that_dies_with_its_turn_costs_one_claim_window(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let client = open(&server.url());
         let held = taken(&client);
         let mut victim = start_waiter(&server, WINDOW);
@@ -54,13 +61,12 @@ fn a_waiter_that_dies_with_its_turn_costs_one_claim_window() {
         assert!(late >= WINDOW - ms(5), "the lock was the victim's until then: {late:?}");
         assert!(late < WINDOW + ms(100), "{late:?}");
         eventually_queued(&server, 0);
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 
-#[test]
-fn a_waiter_that_stood_still_in_its_turn_knows_and_waits_on() {
-    let server = Server::start();
+fn a_waiter_that_stood_still_in_its_turn_knows_and_waits_on(fresh: fn() -> Store) {
+    let server = fresh();
     let client = open(&server.url());
     let held = taken(&client);
     let victim = start_waiter(&server, WINDOW);
@@ -83,7 +89,7 @@ fn a_waiter_that_stood_still_in_its_turn_knows_and_waits_on() {
         assert!(its > fence);
     });
     eventually_queued(&server, 0);
-    assert_all_keys_end(&server);
+    server.assert_all_ends();
 }
 
 /// What it knows of the server's clock is as old as its wait, and the two have drifted apart since.
@@ -113,10 +119,9 @@ fn c1_a_waiter_that_stood_still_in_its_turn_knows_although_the_clocks_have_drift
     });
 }
 
-#[test]
-fn those_who_run_out_of_time_leave_nothing_behind() {
+fn those_who_run_out_of_time_leave_nothing_behind(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let held = taken(&open(&server.url()));
         let clients: Vec<_> = (0..3).map(|_| open(&server.url())).collect();
         std::thread::scope(|scope| {
@@ -131,14 +136,18 @@ fn those_who_run_out_of_time_leave_nothing_behind() {
         });
         eventually_queued(&server, 0);
         assert!(held.is_valid());
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 
 /// Two hundred threads of a client in line, and another client's behind them.
-fn all_give_up(give_up: impl Fn(&Client, &AtomicBool) + Sync, outcome: ErrorKind) {
+fn all_give_up(
+    fresh: fn() -> Store,
+    give_up: impl Fn(&Client, &AtomicBool) + Sync,
+    outcome: ErrorKind,
+) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let (holder, leaving, next) =
             (open(&server.url()), open(&server.url()), open(&server.url()));
         let held = taken(&holder);
@@ -175,16 +184,14 @@ fn all_give_up(give_up: impl Fn(&Client, &AtomicBool) + Sync, outcome: ErrorKind
             assert!(got - released < ms(100), "{:?}", got - released);
         });
         eventually_queued(&server, 0);
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 
-#[test]
-fn all_waiters_of_a_client_that_is_closed_end_and_are_in_nobodys_way() {
-    all_give_up(|client, _| client.close().unwrap(), ErrorKind::Closed);
+fn all_waiters_of_a_client_that_is_closed_end_and_are_in_nobodys_way(fresh: fn() -> Store) {
+    all_give_up(fresh, |client, _| client.close().unwrap(), ErrorKind::Closed);
 }
 
-#[test]
-fn all_waiters_that_are_interrupted_end_and_are_in_nobodys_way() {
-    all_give_up(|_, stop| stop.store(true, Ordering::Relaxed), ErrorKind::Interrupted);
+fn all_waiters_that_are_interrupted_end_and_are_in_nobodys_way(fresh: fn() -> Store) {
+    all_give_up(fresh, |_, stop| stop.store(true, Ordering::Relaxed), ErrorKind::Interrupted);
 }

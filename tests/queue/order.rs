@@ -5,12 +5,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::queueing::{
-    self, NAME, again_and_again, assert_all_keys_end, eventually_queued, in_line, is_look, judge,
-    now, queued, start_crowd, start_waiter, take_turn, turns_of,
+    self, NAME, Queues, again_and_again, assert_all_keys_end, eventually_queued, in_line, is_look,
+    judge, now, on_each_queue, queued, start_crowd, start_waiter, take_turn, turns_of,
 };
-use crate::stores::{LIMIT, STALL, ms, open, secs};
+use crate::stores::{LIMIT, STALL, Store, ms, open, secs};
 use kit::{Hold, Server, eventually, unless_starved};
 use leasehold::{Client, Lease, Lock};
+
+on_each_queue!(
+    processes_have_their_turns_in_the_order_of_coming,
+    c10_who_waits_in_a_crowd_sees_one_turn_of_each_other_whatever_the_turns_take,
+    c10_who_waits_among_locks_of_other_terms_sees_one_turn_of_each_other,
+);
 
 fn taken(client: &Client) -> Lease {
     client.lock(NAME).try_acquire().unwrap().expect("the lock is free")
@@ -23,9 +29,8 @@ fn assert_in_order(turns: &[Hold]) {
     judge(turns.to_vec());
 }
 
-#[test]
-fn processes_have_their_turns_in_the_order_of_coming() {
-    let server = Server::start();
+fn processes_have_their_turns_in_the_order_of_coming(fresh: fn() -> Store) {
+    let server = fresh();
     let client = open(&server.url());
     let held = taken(&client);
     let waiters: Vec<_> = (0..5).map(|_| start_waiter(&server, secs(1))).collect();
@@ -37,7 +42,7 @@ fn processes_have_their_turns_in_the_order_of_coming() {
     });
     assert_in_order(&turns.collect::<Vec<_>>());
     eventually_queued(&server, 0);
-    assert_all_keys_end(&server);
+    server.assert_all_ends();
 }
 
 #[test]
@@ -141,28 +146,28 @@ fn crew_and_one(url: &str, threads: usize) -> Vec<Lock> {
 /// Asking takes a while, in which one turn may go to somebody else.
 const OVERTAKEN: usize = 1 + 1;
 
-#[test]
-fn c10_who_waits_in_a_crowd_sees_one_turn_of_each_other_whatever_the_turns_take() {
+fn c10_who_waits_in_a_crowd_sees_one_turn_of_each_other_whatever_the_turns_take(
+    fresh: fn() -> Store,
+) {
     for (threads, hold) in [(12, 50), (100, 10)] {
         unless_starved(STALL, || {
-            let server = Server::start();
+            let server = fresh();
             let most = most_overtaken(crew_and_one(&server.url(), threads), ms(hold));
             assert!(most <= OVERTAKEN, "{most} turns of one other, {threads} x {hold} ms");
-            assert_all_keys_end(&server);
+            server.assert_all_ends();
         });
     }
 }
 
 /// Every turn is a grant of its own.
-#[test]
-fn c10_who_waits_among_locks_of_other_terms_sees_one_turn_of_each_other() {
+fn c10_who_waits_among_locks_of_other_terms_sees_one_turn_of_each_other(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let locks = crew_and_one(&server.url(), 12).into_iter().enumerate();
         let locks = locks.map(|(at, lock)| lock.ttl(secs(10 + at as u64 % 2)));
         let most = most_overtaken(locks.collect(), ms(10));
         assert!(most <= OVERTAKEN, "{most} turns of one other");
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 

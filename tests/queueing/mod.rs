@@ -1,7 +1,7 @@
 //! Waiters of one name, in this process and in others, and what must be true of their turns.
 
 // Each test file takes this whole module in and uses a part of it.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Config, ErrorKind, Lock};
 
-use crate::stores::{LIMIT, secs};
+use crate::stores::{LIMIT, Store, secs};
 pub use kit::history::now;
 use kit::{Child, Hold, Server, child, eventually, history};
 
@@ -52,18 +52,79 @@ pub fn client(config: Config) -> Client {
     Client::with_config(config).unwrap()
 }
 
-/// How many clients stand in the queue.
-pub fn queued(server: &Server) -> usize {
-    redis::cmd("ZCARD").arg(QUEUE).query(&mut server.connection()).unwrap()
+/// A store with a queue that can be looked into.
+pub trait Queues {
+    fn url(&self) -> String;
+    /// How many clients stand in the queue.
+    fn queued(&self) -> usize;
+    /// Nothing of a wait stays for ever.
+    fn assert_all_ends(&self);
+}
+
+impl Queues for Server {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn queued(&self) -> usize {
+        redis::cmd("ZCARD").arg(QUEUE).query(&mut self.connection()).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_all_ends(&self) {
+        assert_all_keys_end(self);
+    }
+}
+
+impl Queues for Store {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn queued(&self) -> usize {
+        match self {
+            Store::Redis(server) => server.queued(),
+            #[cfg(feature = "postgres")]
+            Store::Postgres(database) => {
+                let count = "SELECT coalesce(sum(cardinality(waiters)), 0) FROM leasehold.lease";
+                database.sql(count).parse().unwrap()
+            }
+            _ => panic!("not on this store"),
+        }
+    }
+
+    /// A row stays for the sake of its fence.
+    #[track_caller]
+    fn assert_all_ends(&self) {
+        match self {
+            Store::Redis(server) => server.assert_all_ends(),
+            _ => assert_eq!(self.queued(), 0),
+        }
+    }
+}
+
+/// Makes a test of each function for each kind of store whose queue hands a lock over.
+macro_rules! on_each_queue {
+    ($($promise:ident,)+) => {
+        mod on_redis {
+            $(#[test] fn $promise() { super::$promise(crate::stores::Store::redis); })+
+        }
+
+        #[cfg(feature = "postgres")]
+        mod on_postgres {
+            $(#[test] fn $promise() { super::$promise(crate::stores::Store::postgres); })+
+        }
+    };
+}
+pub(crate) use on_each_queue;
+
+pub fn queued(server: &impl Queues) -> usize {
+    server.queued()
 }
 
 #[track_caller]
-pub fn eventually_queued(server: &Server, count: usize) {
-    let mut connection = server.connection();
-    eventually(LIMIT, || {
-        let queued: usize = redis::cmd("ZCARD").arg(QUEUE).query(&mut connection).unwrap();
-        queued == count
-    });
+pub fn eventually_queued(server: &impl Queues, count: usize) {
+    eventually(LIMIT, || server.queued() == count);
 }
 
 /// How many connections listen for wake-ups.
@@ -192,7 +253,7 @@ pub fn waiter(args: &[String]) {
 }
 
 /// Starts such a process, with one thread in line.
-pub fn start_waiter(server: &Server, window: Duration) -> Child {
+pub fn start_waiter(server: &impl Queues, window: Duration) -> Child {
     let mut waiter = Child::start("waiter", &[&server.url(), &window.as_millis().to_string()]);
     waiter.tell("w");
     assert_eq!(waiter.line(LIMIT), "w waits");

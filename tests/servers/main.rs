@@ -5,6 +5,8 @@
 mod cluster;
 mod cluster_moves;
 mod data_loss;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod replicas;
 mod sentinel;
 #[path = "../stores/mod.rs"]

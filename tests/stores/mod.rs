@@ -13,6 +13,8 @@ use leasehold::{Client, Config, Holder};
 use tempfile::TempDir;
 
 pub use self::quorum::{Quorum, QuorumBuilder};
+#[cfg(feature = "postgres")]
+use kit::Postgres;
 pub use kit::wait::STALL;
 use kit::{Server, eventually};
 
@@ -32,6 +34,27 @@ pub enum Store {
     Redis(Box<Server>),
     File(TempDir),
     Quorum(Quorum),
+    #[cfg(feature = "postgres")]
+    Postgres(Database),
+}
+
+/// One with the tables.
+#[cfg(feature = "postgres")]
+pub struct Database {
+    pub name: String,
+    /// Else it is in the server that this program's tests share.
+    pub own: Option<Postgres>,
+}
+
+#[cfg(feature = "postgres")]
+impl Database {
+    pub fn server(&self) -> &Postgres {
+        self.own.as_ref().unwrap_or_else(|| Postgres::shared())
+    }
+
+    pub fn sql(&self, text: &str) -> String {
+        self.server().sql(&self.name, text)
+    }
 }
 
 impl Store {
@@ -49,8 +72,23 @@ impl Store {
         Store::Quorum(Quorum::start(3))
     }
 
+    #[cfg(feature = "postgres")]
+    pub fn postgres() -> Store {
+        Store::postgres_in(None)
+    }
+
+    #[cfg(feature = "postgres")]
+    pub fn postgres_in(own: Option<Postgres>) -> Store {
+        let name = own.as_ref().unwrap_or_else(|| Postgres::shared()).database();
+        let store = Store::Postgres(Database { name, own });
+        open(&store.url()).initialize(false).unwrap();
+        store
+    }
+
     pub fn url(&self) -> String {
         match self {
+            #[cfg(feature = "postgres")]
+            Store::Postgres(database) => database.server().url(&database.name),
             Store::Redis(server) => server.url(),
             Store::Quorum(quorum) => quorum.url(),
             Store::File(dir) => format!("sqlite://{}/locks.db", dir.path().display()),
@@ -60,8 +98,8 @@ impl Store {
     /// The longest ttl that it takes.
     pub fn longest_ttl(&self) -> Duration {
         match self {
-            Store::Redis(_) | Store::File(_) => MAX_TTL,
             Store::Quorum(_) => GUARDED_MAX_TTL,
+            _ => MAX_TTL,
         }
     }
 
@@ -100,6 +138,11 @@ macro_rules! on_each_store {
             $(#[test] fn $promise() { super::$promise(&crate::stores::Store::file()); })+
         }
 
+        #[cfg(feature = "postgres")]
+        mod on_postgres {
+            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::postgres()); })+
+        }
+
         mod on_a_quorum {
             $(#[test] fn $promise() { super::$promise(&crate::stores::Store::quorum()); })+
         }
@@ -122,6 +165,14 @@ macro_rules! in_time_on_each_store {
             use crate::stores::{STALL, Store};
             $(#[test] fn $promise() {
                 kit::unless_starved(STALL, || super::$promise(&Store::file()));
+            })+
+        }
+
+        #[cfg(feature = "postgres")]
+        mod in_time_on_postgres {
+            use crate::stores::{STALL, Store};
+            $(#[test] fn $promise() {
+                kit::unless_starved(STALL, || super::$promise(&Store::postgres()));
             })+
         }
 

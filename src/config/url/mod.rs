@@ -5,6 +5,8 @@
 //! No error made here repeats the URL: it may hold a password.
 
 mod file;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod quorum;
 mod scheme;
 mod server;
@@ -25,15 +27,19 @@ pub(super) use quorum::split;
 pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
     let [url] = urls else { return quorum::read(urls) };
     let mut parts = Parts::read(url)?;
-    let store = if parts.scheme != "sqlite" {
-        StoreConfig::Redis(Box::new(server::read(&mut parts)?))
-    } else if cfg!(feature = "sqlite") {
-        StoreConfig::Sqlite(file::read(&mut parts)?)
-    } else {
-        return Err(bad(
-            "sqlite needs leasehold built with its feature 'sqlite'; for Redis give a URL such as \
-             redis://127.0.0.1",
-        ));
+    let store = match parts.scheme {
+        "sqlite" if cfg!(feature = "sqlite") => StoreConfig::Sqlite(file::read(&mut parts)?),
+        #[cfg(feature = "postgres")]
+        "postgres" if cfg!(feature = "postgres") => {
+            StoreConfig::Postgres(Box::new(postgres::read(&mut parts)?))
+        }
+        feature @ ("sqlite" | "postgres") => {
+            return Err(bad(format!(
+                "{feature} needs leasehold built with its feature '{feature}'; for Redis give a \
+                 URL such as redis://127.0.0.1"
+            )));
+        }
+        _ => StoreConfig::Redis(Box::new(server::read(&mut parts)?)),
     };
     parts.settle(Config::new(store))
 }

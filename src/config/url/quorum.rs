@@ -62,6 +62,9 @@ fn member(url: &str, is_last: bool) -> Result<(RedisConfig, Parts<'_>), Error> {
     if parts.scheme == "sqlite" {
         return Err(bad("a file is of one machine; the members of a quorum are servers"));
     }
+    if parts.scheme == "postgres" {
+        return Err(bad("the members of a quorum are Redis servers"));
+    }
     let member = server::read(&mut parts)?;
     if !is_last {
         parts.finish()?;

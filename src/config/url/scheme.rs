@@ -6,7 +6,7 @@ use crate::config::bad;
 use crate::config::nearest::nearest;
 use crate::error::Error;
 
-const SCHEMES: [&str; 9] = [
+const SCHEMES: [&str; 10] = [
     "redis",
     "rediss",
     "unix",
@@ -16,13 +16,16 @@ const SCHEMES: [&str; 9] = [
     "redis+cluster",
     "rediss+cluster",
     "sqlite",
+    "postgres",
 ];
 
-/// The scheme of a URL, in lower case and with redis for valkey, and what is behind its colon.
+/// The scheme of a URL, in lower case and with redis for valkey and postgres for
+/// postgresql, and what is behind its colon.
 pub(super) fn split(url: &str) -> Option<(&'static str, &str)> {
     let (given, rest) = url.split_once(':')?;
     let given = given.to_ascii_lowercase();
     let given = given.strip_prefix("valkey").map_or(given.clone(), |rest| format!("redis{rest}"));
+    let given = if given == "postgresql" { "postgres" } else { &given };
     SCHEMES.into_iter().find(|known| *known == given).map(|known| (known, rest))
 }
 
@@ -51,8 +54,8 @@ pub(super) fn missing(url: &str) -> Error {
         }
         false => {
             "the URL begins with no scheme that is known; there are redis:// (or valkey://), \
-             redis+sentinel://, redis+cluster:// and with TLS rediss:// in their places, unix:// \
-             and sqlite:, as in redis://127.0.0.1:6379"
+             redis+sentinel://, redis+cluster:// and with TLS rediss:// in their places, unix://, \
+             sqlite: and postgres://, as in redis://127.0.0.1:6379"
         }
     })
 }

@@ -16,7 +16,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
     let is_tls = parts.scheme.starts_with("rediss");
     let (servers, access) = match parts.scheme {
         "redis" | "rediss" => {
-            let (access, place, path) = authority(parts)?;
+            let (access, place, path) = authority(parts, true)?;
             if place.contains(',') {
                 return Err(bad("this URL has one host; several are for redis+sentinel and \
                      redis+cluster, and a quorum has a whole URL after each comma, as in \
@@ -26,7 +26,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
             (Servers::One(address(place, REDIS_PORT)?), Access { tls, database, ..access })
         }
         "redis+cluster" | "rediss+cluster" => {
-            let (access, places, path) = authority(parts)?;
+            let (access, places, path) = authority(parts, true)?;
             if database(path)? != 0 {
                 return Err(bad("a Cluster has only database 0"));
             }
@@ -50,7 +50,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
 
 /// `[user[:password]@]host[:port][,host...]/master[/database]`
 fn sentinel(parts: &mut Parts<'_>, is_tls: bool) -> Result<(Servers, Access), Error> {
-    let (access, places, path) = authority(parts)?;
+    let (access, places, path) = authority(parts, true)?;
     let (master, path) = path.split_once('/').unwrap_or((path, ""));
     let master = decode("master", master)?;
     if master.is_empty() {
@@ -69,7 +69,11 @@ fn sentinel(parts: &mut Parts<'_>, is_tls: bool) -> Result<(Servers, Access), Er
 }
 
 /// `//[[user]:password@]places[/path]`, taken apart.
-fn authority<'a>(parts: &Parts<'a>) -> Result<(Access, &'a str, &'a str), Error> {
+/// `wants_password`: no user stands without one.
+pub(super) fn authority<'a>(
+    parts: &Parts<'a>,
+    wants_password: bool,
+) -> Result<(Access, &'a str, &'a str), Error> {
     let text = parts
         .body
         .strip_prefix("//")
@@ -93,7 +97,7 @@ fn authority<'a>(parts: &Parts<'a>) -> Result<(Access, &'a str, &'a str), Error>
         None => (credentials, None),
     };
     let user = Some(decode("user", user)?).filter(|user| !user.is_empty());
-    if user.is_some() && password.is_none() {
+    if wants_password && user.is_some() && password.is_none() {
         return Err(bad("the URL names a user and no password"));
     }
     Ok((Access { user, password, ..Access::default() }, places, path))
@@ -125,11 +129,11 @@ fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
     if cert.is_some() != key.is_some() {
         return Err(bad("'cert' and 'key' go together"));
     }
-    Ok(Some(TlsConfig { ca, cert, key }))
+    Ok(Some(TlsConfig { ca, cert, key, ..TlsConfig::default() }))
 }
 
 /// `host[:port][,host...]`
-fn hosts(places: &str, port: u16) -> Result<Vec<Address>, Error> {
+pub(super) fn hosts(places: &str, port: u16) -> Result<Vec<Address>, Error> {
     let mut hosts = Vec::new();
     for place in places.split(',') {
         let host = address(place, port)?;
@@ -181,7 +185,7 @@ fn database(text: &str) -> Result<u32, Error> {
     text.parse().map_err(|_| bad("the database is a whole number from 0, as in /2"))
 }
 
-fn decode(what: &str, text: &str) -> Result<String, Error> {
+pub(super) fn decode(what: &str, text: &str) -> Result<String, Error> {
     let decoded = String::from_utf8(super::decode(what, text)?);
     decoded.map_err(|_| bad(format!("the URL's {what} is not UTF-8")))
 }

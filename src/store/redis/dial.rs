@@ -1,33 +1,27 @@
 //! Making a connection: resolve, connect, TLS, credentials, database; all by one deadline.
 
-mod resolver;
-
-use std::io;
-use std::time::Duration;
-
 use redis::{ServerError, Value};
-use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
-use self::resolver::Resolver;
 use super::dialect::RunId;
 use super::dialect::guard::guarded_by_others;
 use super::dialect::keys::MARKER;
 use super::fault;
 use super::frame;
-#[cfg(feature = "tls")]
-use super::tls;
 use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::config::{Access, Address, Secret};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
+use crate::store::net::dial::{Connector, Show};
+#[cfg(feature = "tls")]
+use crate::store::net::tls;
 
 pub(super) struct Dialer {
     access: Access,
     greeting: Greeting,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
-    resolver: Resolver,
+    connector: Connector,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,8 +34,6 @@ pub(super) struct Greeting {
     /// That it is a master, else there is no connection.
     pub(super) master: bool,
 }
-
-pub(super) type Show<'a> = dyn Fn(&socket2::Socket) -> Result<(), Error> + 'a;
 
 impl Dialer {
     /// An error if TLS can reach no such addresses.
@@ -62,7 +54,7 @@ impl Dialer {
             greeting,
             #[cfg(feature = "tls")]
             tls,
-            resolver: Resolver::default(),
+            connector: Connector::default(),
         })
     }
 
@@ -73,42 +65,14 @@ impl Dialer {
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<Wire, Error> {
-        let socket = match address {
-            Address::Unix(path) => {
-                let what = path.display().to_string();
-                let address = SockAddr::unix(path).map_err(|error| fault::io(&what, &error))?;
-                connect(&what, &address, deadline, show)?
-            }
-            Address::Tcp { host, port } => self.connect_tcp(host, *port, deadline, show)?,
-        };
+        let socket = self.connector.connect(address, deadline, show)?;
         let mut wire = Wire::new(socket, server);
         #[cfg(feature = "tls")]
         if let Some(config) = &self.tls {
-            wire.socket.deadline = deadline;
-            wire.tls = Some(tls::handshake(config, address, &mut wire.socket)?);
+            wire.stream.secure(config, address, deadline)?;
         }
         self.introduce(&mut wire, deadline)?;
         Ok(wire)
-    }
-
-    fn connect_tcp(
-        &self,
-        host: &str,
-        port: u16,
-        deadline: Deadline,
-        show: &Show<'_>,
-    ) -> Result<socket2::Socket, Error> {
-        let addresses = self.resolver.resolve(host, port, deadline)?;
-        let mut last = Error::new(ErrorKind::Refused, format!("{host} has no address"));
-        for (index, address) in addresses.iter().enumerate() {
-            // One address that swallows everything must leave time for the others.
-            let until = deadline.share(addresses.len() - index);
-            match connect(&address.to_string(), &SockAddr::from(*address), until, show) {
-                Ok(socket) => return Ok(socket),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
     }
 
     fn introduce(&self, wire: &mut Wire, deadline: Deadline) -> Result<(), Error> {
@@ -198,37 +162,4 @@ fn without(password: &Secret, said: &ServerError) -> Error {
         return Error::new(error.kind(), "AUTH was refused, in words that may hold the password");
     }
     error
-}
-
-fn connect(
-    what: &str,
-    address: &SockAddr,
-    until: Deadline,
-    show: &Show<'_>,
-) -> Result<socket2::Socket, Error> {
-    let failed = |error| fault::io(what, &error);
-    loop {
-        let domain = Domain::from(i32::from(address.family()));
-        let socket = socket2::Socket::new(domain, Type::STREAM, None).map_err(failed)?;
-        if !address.is_unix() {
-            socket.set_tcp_nodelay(true).map_err(failed)?;
-            // A peer that vanished without a word is noticed while nobody waits.
-            let probe = TcpKeepalive::new().with_time(Duration::from_secs(60));
-            socket.set_tcp_keepalive(&probe).map_err(failed)?;
-        }
-        show(&socket)?;
-        let left = until.left();
-        if left.is_zero() {
-            return Err(failed(io::ErrorKind::TimedOut.into()));
-        }
-        match socket.connect_timeout(address, left) {
-            // A unix socket whose queue is full says so instead of waiting.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(5).min(left));
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error)),
-            Ok(()) => return Ok(socket),
-        }
-    }
 }

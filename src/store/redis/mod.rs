@@ -10,12 +10,9 @@ mod frame;
 mod listener;
 pub(super) mod node;
 mod poll;
-mod pool;
 mod route;
 mod sentinel;
 mod target;
-#[cfg(feature = "tls")]
-mod tls;
 mod unread;
 mod way;
 mod wire;
@@ -30,7 +27,6 @@ use self::dialect::native::Native;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, look, notice};
-use self::pool::Pools;
 use self::route::{Carried, Parcel, unanswered};
 use self::way::Way;
 use super::outbox::Outbox;
@@ -38,6 +34,7 @@ use super::{Abilities, Identity, Kept, Lane, Listener, Look, Outcome, Owed, Requ
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::Error;
+use crate::store::net::pool::Pools;
 use crate::token::Token;
 
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);

@@ -1,14 +1,15 @@
 //! Which server new connections go to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::dial::{Dialer, Show};
+use super::dial::Dialer;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::config::Address;
 use crate::error::Error;
 use crate::store::ServerId;
+use crate::store::net::dial::Show;
 
 pub(super) trait Target: Send + Sync {
     /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
@@ -80,9 +81,3 @@ impl Target for Fixed {
 
 /// One that keeps no locks.
 pub(super) const NO_SERVER: ServerId = ServerId(u32::MAX);
-
-/// Another one for each place of a server that this process comes to know.
-pub(super) fn next_server() -> ServerId {
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    ServerId(LAST.fetch_add(1, Ordering::Relaxed))
-}

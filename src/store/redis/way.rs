@@ -7,15 +7,16 @@ use super::dial::{Dialer, Greeting};
 use super::dialect::Dialect;
 use super::dialect::guard::Guard;
 use super::listener::{Endpoints, OneEndpoint};
-use super::pool::Pools;
 use super::route::cluster::{Cluster, SlotEndpoints};
 use super::route::single::Single;
 use super::route::slots::Map;
 use super::route::{Gives, Route};
 use super::sentinel::WatchedMaster;
-use super::target::{Fixed, Target, next_server};
+use super::target::{Fixed, Target};
 use crate::config::{Address, RedisConfig, Servers};
 use crate::error::Error;
+use crate::store::net::next_server;
+use crate::store::net::pool::Pools;
 use crate::store::outbox::Outbox;
 
 pub(super) enum Way {

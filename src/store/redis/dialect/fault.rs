@@ -1,10 +1,9 @@
 //! What went wrong, in Leasehold's own words.
 
-use std::io;
-
 use redis::{RedisError, ServerError};
 
 use crate::error::{Error, ErrorKind};
+pub(in crate::store::redis) use crate::store::net::failed as io;
 
 /// An error that the server replied. The request was not carried out.
 pub(in crate::store::redis) fn server(error: &ServerError) -> Error {
@@ -98,19 +97,6 @@ const SAID: [(ErrorKind, &[&str]); 13] = [
     (ErrorKind::Unavailable, &["clock is more than an hour ahead"]),
     (ErrorKind::BadArgument, &["DB index"]),
 ];
-
-pub(in crate::store::redis) fn io(what: &str, error: &io::Error) -> Error {
-    let kind = match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ErrorKind::NoAnswer,
-        _ => match error.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
-                ErrorKind::Exhausted
-            }
-            _ => ErrorKind::Refused,
-        },
-    };
-    Error::new(kind, format!("{what}: {error}"))
-}
 
 pub(in crate::store::redis) fn reply(error: &RedisError) -> Error {
     Error::new(ErrorKind::Protocol, format!("the reply cannot be read: {error}"))

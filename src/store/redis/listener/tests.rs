@@ -9,9 +9,9 @@ use super::subscription::QUIET;
 use super::*;
 use crate::config::{Config, StoreConfig};
 use crate::store::Listener as _;
+use crate::store::net::dial::Show;
+use crate::store::net::pool::Pools;
 use crate::store::redis::dial::Greeting;
-use crate::store::redis::dial::Show;
-use crate::store::redis::pool::Pools;
 use crate::store::redis::way::Way;
 use crate::store::redis::wire::Wire;
 

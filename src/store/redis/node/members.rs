@@ -7,6 +7,7 @@ use super::Node;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::Error;
+use crate::store::net::pool::Pools;
 use crate::store::outbox::Outbox;
 use crate::store::redis::codec::{Codec, name_at};
 use crate::store::redis::dial::Greeting;
@@ -14,7 +15,6 @@ use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::quorum::Quorum;
 use crate::store::redis::dialect::{Copies, Format, notice};
 use crate::store::redis::listener::{self, Endpoint, Endpoints};
-use crate::store::redis::pool::Pools;
 use crate::store::redis::way::Way;
 use crate::store::{Listener, Notice, ServerId, Teller};
 

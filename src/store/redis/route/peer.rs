@@ -12,11 +12,10 @@ use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Again, Outbox};
 use crate::store::redis::dialect::{Batch, Call, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
-use crate::store::redis::pool::Lent;
 use crate::store::redis::sentinel::NEWS_EVERY;
 use crate::store::redis::target::Target;
 use crate::store::redis::unread::{Owing, Subject};
-use crate::store::redis::wire::Wire;
+use crate::store::redis::wire::{Lent, Wire};
 use crate::store::{Failure, Lane};
 use crate::sync::Mutex;
 

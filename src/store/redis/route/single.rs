@@ -9,18 +9,18 @@ use super::peer::{Letter, Peer, lacks_script, moved};
 use super::{Carried, Gives, Heard, Parcel, Route, unanswered};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::store::net::pool::{Pool, Pools};
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::fault;
-use crate::store::redis::pool::{Lent, Pool, Pools};
 use crate::store::redis::target::Target;
 use crate::store::redis::unread::{MOST, Subject};
-use crate::store::redis::wire::Wire;
+use crate::store::redis::wire::{Lent, Wire};
 use crate::store::{Failure, Identity, Lane, Owed, Request};
 
 pub(in crate::store::redis) struct Single {
     peer: Peer,
-    pool: Pool,
+    pool: Pool<Wire>,
 }
 
 impl Single {

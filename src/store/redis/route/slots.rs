@@ -14,14 +14,15 @@ use redis::Value;
 use super::super::dial::Dialer;
 use super::super::dialect::keys::SLOTS;
 use super::super::fault;
-use super::super::pool::Pools;
-use super::super::target::{Fixed, NO_SERVER, Target, next_server};
+use super::super::target::{Fixed, NO_SERVER, Target};
 use super::Gives;
 use super::single::Single;
 use crate::clock::{Deadline, Moment};
 use crate::config::Address;
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
+use crate::store::net::next_server;
+use crate::store::net::pool::Pools;
 use crate::store::outbox::Outbox;
 use crate::sync::{Mutex, Turnstile};
 

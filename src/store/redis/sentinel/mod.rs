@@ -15,13 +15,15 @@ use std::time::Duration;
 
 use self::news::News;
 use self::sentinels::{Answer, Sentinels};
-use super::dial::{Dialer, Greeting, Show};
-use super::target::{Target, next_server};
+use super::dial::{Dialer, Greeting};
+use super::target::Target;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Access, Address, SentinelConfig};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
+use crate::store::net::dial::Show;
+use crate::store::net::next_server;
 use crate::sync::{Mutex, MutexGuard, Turnstile};
 
 /// How often the news are read, at most: a system call.

@@ -8,7 +8,8 @@ use super::news::{News, address};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Address, SentinelConfig};
 use crate::error::{Error, ErrorKind};
-use crate::store::redis::dial::{Dialer, Greeting, Show};
+use crate::store::net::dial::Show;
+use crate::store::redis::dial::{Dialer, Greeting};
 use crate::store::redis::target::NO_SERVER;
 use crate::store::redis::{fault, frame};
 

@@ -7,7 +7,7 @@ use std::thread;
 use super::super::subscription::QUIET;
 use super::super::{Endpoint, Endpoints};
 use super::*;
-use crate::store::redis::dial::Show;
+use crate::store::net::dial::Show;
 use crate::store::{Listener as _, Notice};
 use crate::sync::Mutex;
 use kit::eventually;

@@ -5,10 +5,10 @@ use std::net::TcpListener;
 
 use super::*;
 use crate::config::{Access, Address};
+use crate::store::net::pool::Pools;
 use crate::store::redis::dial::{Dialer, Greeting};
 use crate::store::redis::dialect::native::Native;
 use crate::store::redis::dialect::{Batch, Dialect, Format, NO_WAKEUP};
-use crate::store::redis::pool::Pools;
 use crate::store::{Lane, Outcome, Reach, Request};
 use crate::token::Token;
 

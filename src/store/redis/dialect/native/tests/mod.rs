@@ -22,10 +22,10 @@ use super::{
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;
+use crate::store::net::pool::Pools;
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::dialect::guard::Guard;
 use crate::store::redis::dialect::{Batch, notice};
-use crate::store::redis::pool::Pools;
 use crate::store::redis::route::Route;
 use crate::store::redis::route::single::Single;
 use crate::store::redis::route::{Carried, Gives, Parcel};

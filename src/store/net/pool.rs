@@ -10,6 +10,7 @@
 //! threads, and the child would sleep there for ever (see `sync`).
 
 use std::convert::Infallible;
+use std::marker::PhantomData;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,7 +18,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use r2d2::{ManageConnection, PooledConnection};
 use scheduled_thread_pool::ScheduledThreadPool;
 
-use super::wire::Wire;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::fork::{OneProcess, without_signals};
@@ -25,43 +25,43 @@ use crate::store::Lane;
 use crate::sync::{Mutex, Permit, Permits, Turnstile, TurnstileGuard};
 
 #[derive(Clone)]
-pub(super) struct Pools {
+pub(in crate::store) struct Pools {
     size: u32,
     executor: Arc<Executor>,
 }
 
-pub(super) struct Pool {
+pub(in crate::store) struct Pool<W: Send + 'static> {
     size: u32,
     /// As many as the callers have seats: a caller that is let in finds one.
     entrance: Permits,
-    idle: Idle,
-    giver: Turnstile<Option<Box<Wire>>>,
-    keeper: Turnstile<Option<Box<Wire>>>,
+    idle: Idle<W>,
+    giver: Turnstile<Option<Box<W>>>,
+    keeper: Turnstile<Option<Box<W>>>,
 }
 
-enum Idle {
+enum Idle<W: Send + 'static> {
     // The thread sleeps for as long as the executor is there.
-    Pool { last: Mutex<Option<Seat>>, seats: r2d2::Pool<Seats>, _executor: Arc<Executor> },
-    List(Mutex<Vec<Option<Box<Wire>>>>),
+    Pool { last: Mutex<Option<Seat<W>>>, seats: r2d2::Pool<Seats<W>>, _executor: Arc<Executor> },
+    List(Mutex<Vec<Option<Box<W>>>>),
 }
 
 /// Boxed, since it moves with what a request holds.
-type Seat = Box<PooledConnection<Seats>>;
+type Seat<W> = Box<PooledConnection<Seats<W>>>;
 
 /// A seat in use, with its connection; dropping it puts both back.
-pub(super) struct Lent<'a> {
-    pub(super) wire: Option<Box<Wire>>,
-    home: Home<'a>,
+pub(in crate::store) struct Lent<'a, W: Send + 'static> {
+    pub(in crate::store) wire: Option<Box<W>>,
+    home: Home<'a, W>,
 }
 
 /// A caller's seat is put back before the next caller is let in.
-enum Home<'a> {
-    Pool { last: &'a Mutex<Option<Seat>>, seat: Option<Seat>, _permit: Permit<'a> },
-    List { list: &'a Mutex<Vec<Option<Box<Wire>>>>, _permit: Permit<'a> },
-    Reserved(TurnstileGuard<'a, Option<Box<Wire>>>),
+enum Home<'a, W: Send + 'static> {
+    Pool { last: &'a Mutex<Option<Seat<W>>>, seat: Option<Seat<W>>, _permit: Permit<'a> },
+    List { list: &'a Mutex<Vec<Option<Box<W>>>>, _permit: Permit<'a> },
+    Reserved(TurnstileGuard<'a, Option<Box<W>>>),
 }
 
-impl Drop for Lent<'_> {
+impl<W: Send + 'static> Drop for Lent<'_, W> {
     fn drop(&mut self) {
         let wire = self.wire.take();
         match &mut self.home {
@@ -79,15 +79,15 @@ impl Drop for Lent<'_> {
 }
 
 impl Pools {
-    pub(super) fn new(size: u32) -> Pools {
+    pub(in crate::store) fn new(size: u32) -> Pools {
         Pools { size, executor: Arc::default() }
     }
 
-    pub(super) fn make(&self) -> Result<Pool, Error> {
+    pub(in crate::store) fn make<W: Send + 'static>(&self) -> Result<Pool<W>, Error> {
         static R2D2_USED_IN: OneProcess = OneProcess::new();
         let Pools { size, executor } = self;
         let idle = if R2D2_USED_IN.is_this() {
-            let (last, seats) = (Mutex::default(), executor.build(Seats, *size)?);
+            let (last, seats) = (Mutex::default(), executor.build(Seats(PhantomData), *size)?);
             Idle::Pool { last, seats, _executor: Arc::clone(executor) }
         } else {
             Idle::List(Mutex::new((0..*size).map(|_| None).collect()))
@@ -97,8 +97,8 @@ impl Pools {
     }
 }
 
-impl Pool {
-    fn take<'a>(&'a self, permit: Option<Permit<'a>>) -> Option<Lent<'a>> {
+impl<W: Send + 'static> Pool<W> {
+    fn take<'a>(&'a self, permit: Option<Permit<'a>>) -> Option<Lent<'a, W>> {
         let permit = permit?;
         match &self.idle {
             Idle::Pool { last, seats, .. } => {
@@ -114,11 +114,15 @@ impl Pool {
         }
     }
 
-    fn idle_callers(&self) -> impl Iterator<Item = Lent<'_>> {
+    fn idle_callers(&self) -> impl Iterator<Item = Lent<'_, W>> {
         std::iter::from_fn(|| self.take(self.entrance.take_now()))
     }
 
-    pub(super) fn lend(&self, lane: Lane, deadline: Deadline) -> Result<Lent<'_>, Error> {
+    pub(in crate::store) fn lend(
+        &self,
+        lane: Lane,
+        deadline: Deadline,
+    ) -> Result<Lent<'_, W>, Error> {
         let lent = match lane {
             Lane::Caller => self.take(self.entrance.take(deadline)),
             Lane::Give(_) => self
@@ -136,7 +140,7 @@ impl Pool {
     }
 
     /// Lends the seats that are not in use, one after the other, until `lend` says stop.
-    pub(super) fn each_idle(&self, mut lend: impl FnMut(&mut Lent<'_>) -> bool) {
+    pub(in crate::store) fn each_idle(&self, mut lend: impl FnMut(&mut Lent<'_, W>) -> bool) {
         let others = [&self.giver, &self.keeper].into_iter().filter_map(Turnstile::enter_now);
         let mut lent = Vec::new();
         for mut seat in self.idle_callers().chain(others.map(reserved)) {
@@ -151,7 +155,7 @@ impl Pool {
     }
 
     /// Lends a seat that has a connection and is not in use, if there is one.
-    pub(super) fn lend_open(&self) -> Option<Lent<'_>> {
+    pub(in crate::store) fn lend_open(&self) -> Option<Lent<'_, W>> {
         let giver = self.giver.enter_now().map(reserved);
         // Kept until one is found, since the pool would lend them again.
         let mut empty = Vec::new();
@@ -165,7 +169,7 @@ impl Pool {
     }
 }
 
-fn reserved(mut seat: TurnstileGuard<'_, Option<Box<Wire>>>) -> Lent<'_> {
+fn reserved<W: Send + 'static>(mut seat: TurnstileGuard<'_, Option<Box<W>>>) -> Lent<'_, W> {
     Lent { wire: seat.take(), home: Home::Reserved(seat) }
 }
 
@@ -237,22 +241,21 @@ fn failed(what: &str) -> Error {
     Error::new(ErrorKind::Exhausted, format!("the pool: {what}"))
 }
 
-#[derive(Debug)]
-struct Seats;
+struct Seats<W>(PhantomData<fn() -> W>);
 
-impl ManageConnection for Seats {
-    type Connection = Option<Box<Wire>>;
+impl<W: Send + 'static> ManageConnection for Seats<W> {
+    type Connection = Option<Box<W>>;
     type Error = Infallible;
 
-    fn connect(&self) -> Result<Option<Box<Wire>>, Infallible> {
+    fn connect(&self) -> Result<Option<Box<W>>, Infallible> {
         Ok(None)
     }
 
-    fn is_valid(&self, _: &mut Option<Box<Wire>>) -> Result<(), Infallible> {
+    fn is_valid(&self, _: &mut Option<Box<W>>) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn has_broken(&self, _: &mut Option<Box<Wire>>) -> bool {
+    fn has_broken(&self, _: &mut Option<Box<W>>) -> bool {
         false
     }
 }
@@ -302,24 +305,17 @@ mod tests {
     #[test]
     fn lending_an_open_seat_leaves_the_others_in_their_order() {
         use crate::clock::Moment;
-        use crate::store::ServerId;
         for giver_is_open in [false, true] {
             let pool = Pools::new(8).make().unwrap();
-            let wire = || {
-                let (ours, _) =
-                    socket2::Socket::pair(socket2::Domain::UNIX, socket2::Type::STREAM, None)
-                        .unwrap();
-                Some(Box::new(Wire::new(ours, ServerId::default())))
-            };
             let lend =
                 |lane| pool.lend(lane, Deadline::after(std::time::Duration::from_secs(1))).unwrap();
             {
                 let mut all: Vec<_> = (0..8).map(|_| lend(Lane::Caller)).collect();
                 if giver_is_open {
-                    lend(Lane::Give(Deadline::at(Moment::NEVER))).wire = wire();
+                    lend(Lane::Give(Deadline::at(Moment::NEVER))).wire = Some(Box::new(()));
                 }
                 // Given back last, so lent first.
-                all[5..].iter_mut().for_each(|lent| lent.wire = wire());
+                all[5..].iter_mut().for_each(|lent| lent.wire = Some(Box::new(())));
                 all.into_iter().for_each(drop);
             }
             let shown = || {

@@ -9,13 +9,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::fault;
-use super::wire::Socket;
+use super::failed;
+use super::stream::Socket;
 use crate::config::{Address, TlsConfig, spoken};
 use crate::error::{Error, ErrorKind};
 
 /// Reads every file now: what is wrong with one is said when the client is opened.
-pub(super) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, Error> {
+pub(in crate::store) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, Error> {
     let mut roots = RootCertStore::empty();
     match &files.ca {
         Some(path) => {
@@ -28,14 +28,24 @@ pub(super) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, Error> {
             roots.add_parsable_certificates(system.certs);
         }
     }
-    if roots.is_empty() {
+    #[cfg(feature = "postgres")]
+    let needs_roots = files.trust != crate::config::Trust::Anybody;
+    #[cfg(not(feature = "postgres"))]
+    let needs_roots = true;
+    if needs_roots && roots.is_empty() {
         return Err(wrong("no certificate authority is trusted; name one with ca="));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(wrong)?
-        .with_root_certificates(roots);
+        .map_err(wrong)?;
+    #[cfg(feature = "postgres")]
+    let config = match super::trust::verifier(files.trust, &roots, provider)? {
+        Some(verifier) => config.dangerous().with_custom_certificate_verifier(verifier),
+        None => config.with_root_certificates(roots),
+    };
+    #[cfg(not(feature = "postgres"))]
+    let config = config.with_root_certificates(roots);
     let config = match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => {
             let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, error))?;
@@ -48,7 +58,7 @@ pub(super) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-pub(super) fn server(address: &Address) -> Result<ServerName<'static>, Error> {
+pub(in crate::store) fn server(address: &Address) -> Result<ServerName<'static>, Error> {
     let host = match address {
         Address::Tcp { host, .. } => host.clone(),
         Address::Unix(_) => return Err(wrong("TLS needs a host, not a unix socket")),
@@ -87,12 +97,12 @@ fn refused(error: &io::Error) -> Error {
             ErrorKind::NoAnswer,
             "no answer to the TLS handshake; if the server does not speak TLS, try redis://",
         ),
-        _ => fault::io("the TLS handshake", error),
+        _ => failed("the TLS handshake", error),
     }
 }
 
 /// What rustls found wrong, which it gives as invalid data.
-pub(super) fn explain(error: &io::Error) -> Error {
+pub(in crate::store) fn explain(error: &io::Error) -> Error {
     use rustls::{
         AlertDescription,
         CertificateError::*,
@@ -147,6 +157,6 @@ fn file(path: &Path, error: impl std::fmt::Display) -> Error {
     wrong(format!("{}: {error}", path.display()))
 }
 
-fn wrong(detail: impl std::fmt::Display) -> Error {
+pub(super) fn wrong(detail: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Tls, detail.to_string())
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::fork::Thread;
-use crate::store::redis::fault;
+use crate::store::net;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Default)]
@@ -74,7 +74,8 @@ impl Resolver {
             let (all, (host, port)) = (Arc::clone(&self.0), named.clone());
             let started = Thread::start(c"leasehold-dns", move || {
                 let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-                let found = found.map_err(|error| fault::io(&format!("looking up {host}"), &error));
+                let found =
+                    found.map_err(|error| net::failed(&format!("looking up {host}"), &error));
                 all.answer(&(host, port), found);
             });
             let failed =

@@ -1,0 +1,49 @@
+//! What went wrong, in Leasehold's own words.
+
+use crate::error::{Error, ErrorKind};
+pub(super) use crate::store::net::failed as io;
+
+/// An error that the server answered, by its code in PostgreSQL's table of them.
+pub(super) fn server(code: &str, message: &str) -> Error {
+    let (kind, mend) = match code {
+        "28P01" => (ErrorKind::Auth, "the user or the password is wrong"),
+        "28000" => (ErrorKind::Auth, "the server's pg_hba.conf lets nobody in like this"),
+        "3D000" => (ErrorKind::BadArgument, "name another database in the URL, or create this one"),
+        // Also where the user may see neither of them.
+        "42P01" | "3F000" | "42704" => (ErrorKind::Storage, NO_TABLES),
+        "42501" => (ErrorKind::Permission, RIGHTS),
+        "25006" => (ErrorKind::ReadOnly, "connect to the primary"),
+        "57014" => (ErrorKind::NoAnswer, "the server gave up waiting, and did nothing"),
+        "40001" | "40P01" | "55P03" => (ErrorKind::Unavailable, "others were faster"),
+        _ => match code.get(..2) {
+            // Too many connections, no memory, a full disk.
+            Some("08" | "53" | "57") => (ErrorKind::Unavailable, "the server cannot serve now"),
+            _ => (ErrorKind::Protocol, "the server refused"),
+        },
+    };
+    Error::new(kind, format!("{mend} ({code} {message})"))
+}
+
+const NO_TABLES: &str = "the database has no tables for locks that this user can see: run \
+     'leasehold init --store URL --apply' once, or what it prints without --apply, as a user that \
+     may create a schema";
+
+/// Those of `docs/operating.md`.
+const RIGHTS: &str = "a right is missing: GRANT USAGE ON SCHEMA leasehold TO the user; \
+     GRANT SELECT ON leasehold.version TO the user; \
+     GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lease TO the user";
+
+/// Whether the same request can go well at once: the server rolled it back for the sake of others.
+pub(super) fn is_passing(code: &str) -> bool {
+    matches!(code, "40001" | "40P01" | "55P03")
+}
+
+/// An error of TLS, in the words of these URLs.
+pub(super) fn tls(error: Error) -> Error {
+    if error.kind() != ErrorKind::Tls {
+        return error;
+    }
+    let said = error.detail().replace("try redis://", "try sslmode=disable");
+    let said = said.replace("cert=", "sslcert=").replace("key=", "sslkey=");
+    Error::new(ErrorKind::Tls, said.replace("ca=", "sslrootcert="))
+}

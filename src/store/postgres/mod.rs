@@ -1,0 +1,392 @@
+//! The PostgreSQL store: one table, and a connection for each request under way. What its promises
+//! rest on is in `docs/protocol.md`.
+
+mod dial;
+mod fault;
+mod listener;
+mod requests;
+mod statements;
+mod wire;
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use self::dial::{Dialer, Purpose};
+use self::requests::read;
+use self::statements::{SCHEMA, Statement};
+use self::wire::{Lent, Refusal, Row, Value, Wire};
+use crate::clock::{Deadline, Moment};
+use crate::config::{Config, PostgresConfig};
+use crate::error::{Error, ErrorKind};
+use crate::jitter::Jitter;
+use crate::store::net::pool::{Pool, Pools};
+use crate::store::{
+    Abilities, Answer, Failure, Holder, Identity, Lane, Listener, Look, Outcome, Reply, Request,
+    ServerId, Store,
+};
+use crate::sync::Mutex;
+use crate::token::Token;
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+/// Between two attempts of one call, where others were faster or the primary moves.
+const BREATH: Duration = Duration::from_millis(10);
+/// One give in so many removes rows that nobody uses any more.
+const SWEEP_EVERY: u32 = 64;
+/// The longest key that an index takes has 2,704 bytes. Of longer names than this, the key is the
+/// beginning and a hash, which is longer.
+const LONGEST_KEY: usize = 1900;
+
+pub(crate) struct PostgresStore {
+    dialer: Arc<Dialer>,
+    pool: Pool<Wire>,
+    listener: listener::Listener,
+    prefix: Vec<u8>,
+    claim_window: Duration,
+    /// Counts gives, from anywhere: many programs give only once.
+    gives: AtomicU32,
+    /// Names for which somebody was seen to wait, by their hashes: the everyday statements would be
+    /// sent in vain.
+    crowded: Mutex<HashSet<u64>>,
+}
+
+impl PostgresStore {
+    pub(crate) fn new(postgres: &PostgresConfig, config: &Config) -> Result<PostgresStore, Error> {
+        let Config { prefix, io_timeout, claim_window, .. } = config;
+        let dialer = Arc::new(Dialer::new(postgres, *io_timeout)?);
+        let begin = Token::random()?.seed() % u64::from(SWEEP_EVERY);
+        Ok(PostgresStore {
+            listener: listener::Listener::new(Arc::clone(&dialer), *io_timeout, prefix.clone()),
+            dialer,
+            pool: Pools::new(config.pool).make()?,
+            prefix: prefix.clone(),
+            claim_window: *claim_window,
+            gives: AtomicU32::new(begin as u32),
+            crowded: Mutex::default(),
+        })
+    }
+
+    fn key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        if is_told(&self.prefix, name) {
+            return match &*self.prefix {
+                [] => Cow::Borrowed(name),
+                prefix => Cow::Owned([prefix, name].concat()),
+            };
+        }
+        let whole = [&self.prefix, name].concat();
+        Cow::Owned([&whole[..LONGEST_KEY], &*Sha256::digest(&whole)].concat())
+    }
+
+    /// Uses a connection. Where none can be made, for want of descriptors or the like, one that is
+    /// open does for renewals and releases.
+    fn on_connection<T>(
+        &self,
+        lane: Lane,
+        connect_by: Deadline,
+        mut run: impl FnMut(&mut Lent<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let lacks_descriptors = |failure: &Failure| {
+            failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
+        };
+        let lent = self.pool.lend(lane, connect_by).map_err(Failure::not_done);
+        match lent.and_then(|mut lent| run(&mut lent)) {
+            Err(failure) if lane != Lane::Caller && lacks_descriptors(&failure) => {
+                self.pool.lend_open().map_or(Err(failure), |mut lent| run(&mut lent))
+            }
+            done => done,
+        }
+    }
+
+    /// Writes and sends on the seat's connection, or on a new one where there is none or it has died
+    /// unseen. Returns the moment before.
+    fn send(
+        &self,
+        lent: &mut Lent<'_>,
+        (connect_by, deadline): (Deadline, Deadline),
+        write: &dyn Fn(&mut Wire) -> Result<(), Error>,
+    ) -> Result<Moment, Failure> {
+        loop {
+            let now = Moment::now();
+            if now >= deadline.moment() {
+                let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
+                return Err(Failure::not_done(late));
+            }
+            lent.wire.take_if(|wire| wire.is_stale(now));
+            let is_new = lent.wire.is_none();
+            let mut wire = match lent.wire.take() {
+                Some(wire) => wire,
+                None => {
+                    let dialed = self.dialer.dial(Purpose::Locks, connect_by, &|_| Ok(()));
+                    Box::new(dialed.map_err(Failure::not_done)?)
+                }
+            };
+            write(&mut wire).map_err(Failure::not_done)?;
+            let sent = Moment::now();
+            match wire.send(deadline) {
+                Ok(()) => {
+                    lent.wire = Some(wire);
+                    return Ok(sent);
+                }
+                Err((true, error)) => return Err(Failure::unknown(error, sent)),
+                Err((false, error)) if is_new || error.kind() == ErrorKind::NoAnswer => {
+                    return Err(Failure::not_done(error));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// One attempt at the requests without an outcome. Those that the server rolled back for a reason
+    /// that passes are left without, and the reason is returned; and those that are no everyday case,
+    /// of which the first attempt is made in vain.
+    fn attempt(
+        &self,
+        lent: &mut Lent<'_>,
+        requests: &[Request<'_>],
+        outcomes: &mut [Option<Outcome>],
+        when: (Deadline, Deadline),
+        is_first: bool,
+    ) -> Result<Left, Failure> {
+        // Noted once: another thread may see meanwhile that somebody waits.
+        let is_everyday: Vec<bool> =
+            requests.iter().map(|request| is_first && self.is_everyday(request)).collect();
+        let open: Vec<usize> = (0..requests.len()).filter(|at| outcomes[*at].is_none()).collect();
+        // Extensions that follow one another wait for the disk together, unless one of them was
+        // refused.
+        let is_extend = |at: &usize| matches!(requests[*at], Request::Extend { .. });
+        let groups: Vec<&[usize]> =
+            open.chunk_by(|one, next| is_first && is_extend(one) && is_extend(next)).collect();
+        let sent = self.send(lent, when, &|wire| {
+            groups.iter().try_for_each(|group| {
+                group
+                    .iter()
+                    .try_for_each(|at| self.write(wire, &requests[*at], is_everyday[*at]))?;
+                wire.sync();
+                Ok(())
+            })
+        })?;
+        let (mut rest, mut left, mut is_spent) = (Vec::new(), Left::Nothing, false);
+        for group in groups {
+            let mut rows = Vec::new();
+            match answers(lent, when.1, &mut rows) {
+                Err(error) => {
+                    for at in group {
+                        outcomes[*at] = Some(Err(Failure::unknown(error.clone(), sent)));
+                    }
+                }
+                Ok(None) => {
+                    for (at, row) in group.iter().zip(rows.iter().map(Option::as_ref)) {
+                        match (&requests[*at], row) {
+                            (_, None) if is_everyday[*at] => left = Left::Unusual,
+                            (Request::Give { .. }, None) => rest.push(*at),
+                            (request, row) => {
+                                outcomes[*at] = Some(read(lent, request, row, sent));
+                                self.note(request, row);
+                            }
+                        }
+                    }
+                }
+                Ok(Some(Refusal { error, code, .. })) => {
+                    let is_passing = fault::is_passing(&code);
+                    let has_moved = error.kind() == ErrorKind::ReadOnly && self.dialer.may_move();
+                    // A statement that was not accepted is not prepared either.
+                    is_spent |= !is_passing;
+                    if has_moved || group.len() > 1 || is_passing {
+                        left = Left::Refused(error);
+                    } else {
+                        outcomes[group[0]] = Some(Err(Failure::not_done(error)));
+                    }
+                }
+            }
+        }
+        for at in rest {
+            let outcome = self.give_rest(lent, &requests[at], when.1);
+            outcomes[at] = Some(outcome.map_err(|error| Failure::unknown(error, sent)));
+        }
+        if is_spent {
+            lent.wire = None;
+        } else if requests.iter().any(|request| matches!(request, Request::Give { .. })) {
+            self.sweep(lent, when.1);
+        }
+        Ok(left)
+    }
+
+    /// What a give has to do that found no lock of its own.
+    fn give_rest(
+        &self,
+        lent: &mut Lent<'_>,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<Answer, Error> {
+        let Request::Give { name, token, fence, .. } = *request else { return Err(none()) };
+        let (key, token) = (self.key(name), Value::Token(Some(token)));
+        let values = [Value::Bytes(&key), token, Value::Number(fence)];
+        self.say(lent, Statement::GiveRest, &values, deadline)?;
+        let by = lent.wire.as_ref().map_or_else(ServerId::default, |wire| wire.server);
+        Ok(Answer { reply: Reply::NotMine, sent: Moment::now(), server: 0, by })
+    }
+
+    /// Now and then, removes some rows that nobody uses any more. It does not matter how that ends.
+    fn sweep(&self, lent: &mut Lent<'_>, deadline: Deadline) {
+        let count = self.gives.fetch_add(1, Ordering::Relaxed);
+        if count.is_multiple_of(SWEEP_EVERY)
+            && let Err(error) = self.say(lent, Statement::Sweep, &[], deadline)
+        {
+            log::debug!("removing unused rows: {error}");
+        }
+    }
+
+    fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<Option<Row>, Error> {
+        let key = self.key(name);
+        let seen = self.on_connection(lane, deadline, |lent| {
+            self.send(lent, (deadline, deadline), &|wire| {
+                wire.call(Statement::Look, &[Value::Bytes(&key)])?;
+                wire.sync();
+                Ok(())
+            })?;
+            let mut rows = Vec::new();
+            match answers(lent, deadline, &mut rows).map_err(Failure::not_done)? {
+                None => Ok(rows.pop().flatten()),
+                Some(refusal) => {
+                    lent.wire = None;
+                    Err(Failure::not_done(refusal.error))
+                }
+            }
+        });
+        seen.map_err(|failure| failure.error)
+    }
+
+    /// One statement on the seat's connection.
+    fn say(
+        &self,
+        lent: &mut Lent<'_>,
+        statement: Statement,
+        values: &[Value<'_>],
+        deadline: Deadline,
+    ) -> Result<Option<Row>, Error> {
+        let wire = lent.wire.as_mut().ok_or_else(none)?;
+        wire.call(statement, values)?;
+        wire.sync();
+        let mut rows = Vec::new();
+        let sent = wire.send(deadline).map_err(|(_, error)| error);
+        match sent.and_then(|()| answers(lent, deadline, &mut rows)) {
+            Ok(None) => Ok(rows.pop().flatten()),
+            said => {
+                lent.wire = None;
+                said.and_then(|refusal| Err(refusal.map_or_else(none, |refusal| refusal.error)))
+            }
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let connect_by = match lane {
+            Lane::Give(until) => deadline.min(until),
+            Lane::Caller | Lane::Keeper => deadline,
+        };
+        let (mut outcomes, mut is_first) = (vec![None; requests.len()], true);
+        let mut jitter = Jitter::seeded(Moment::now().as_nanos());
+        let failure = loop {
+            let attempted = self.on_connection(lane, connect_by, |lent| {
+                self.attempt(lent, requests, &mut outcomes, (connect_by, deadline), is_first)
+            });
+            match attempted {
+                Ok(Left::Nothing) => break Failure::not_done(none()),
+                Ok(Left::Unusual) => {}
+                Ok(Left::Refused(error)) if deadline.has_passed() => {
+                    break Failure::not_done(error);
+                }
+                Ok(Left::Refused(_)) => {
+                    std::thread::sleep(jitter.up_to(BREATH).min(deadline.left()));
+                }
+                Err(failure) => break failure,
+            }
+            is_first = false;
+        };
+        outcomes.into_iter().map(|one| one.unwrap_or_else(|| Err(failure.clone()))).collect()
+    }
+
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let Some(row) = self.see(name, Lane::Caller, deadline)? else {
+            return Ok(Look { holder: None, last_fence: None });
+        };
+        let (fence, last_fence) = (row.count(2), row.count(3));
+        let holder = row.column(0).map(|token| Holder {
+            token_prefix: token.iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
+            ttl: Duration::from_micros(row.count(1).unwrap_or(0)),
+            fence,
+        });
+        Ok(Look { holder, last_fence })
+    }
+
+    fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
+        let seen = self.see(&grant.name, lane, deadline).ok().flatten();
+        let is_it =
+            |row: &Row| row.column(0) == Some(&grant.token.bits()) && row.count(4) == Some(0);
+        seen.as_ref().is_some_and(is_it)
+    }
+
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.see(b"", Lane::Caller, deadline).map(drop)
+    }
+
+    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
+        if force {
+            let nothing = "there is nothing to force: tables that are there stay as they are";
+            return Err(Error::new(ErrorKind::BadArgument, nothing));
+        }
+        let mut wire = self.dialer.dial(Purpose::Tables, deadline, &|_| Ok(()))?;
+        wire.query(SCHEMA, deadline).map(drop)
+    }
+
+    fn schema(&self) -> Option<&'static str> {
+        Some(SCHEMA)
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            place_kept: None,
+            longest_pause: LONGEST_PAUSE,
+            spread: Duration::ZERO,
+            claims_first: false,
+        }
+    }
+
+    fn listener(&self) -> Option<&dyn Listener> {
+        Some(&self.listener)
+    }
+}
+
+/// Why requests are left without an outcome.
+enum Left {
+    Nothing,
+    Unusual,
+    Refused(Error),
+}
+
+/// Whether a waiter can be told of the name: a longer one does not fit into a notice.
+fn is_told(prefix: &[u8], name: &[u8]) -> bool {
+    prefix.len() + name.len() <= LONGEST_KEY
+}
+
+fn none() -> Error {
+    Error::bare(ErrorKind::Refused)
+}
+
+/// What comes to the seat's connection up to the end of a transaction; after an error it has none.
+fn answers(
+    lent: &mut Lent<'_>,
+    deadline: Deadline,
+    rows: &mut Vec<Option<Row>>,
+) -> Result<Option<Refusal>, Error> {
+    let said = lent.wire.as_mut().ok_or_else(none)?.answers(deadline, rows);
+    if said.is_err() {
+        lent.wire = None;
+    }
+    said
+}

@@ -1,0 +1,272 @@
+//! One connection in PostgreSQL's protocol: messages out, messages in, each by a deadline.
+
+use std::io;
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::IsNull;
+use postgres_protocol::message::backend::{DataRowBody, ErrorFields, Message};
+use postgres_protocol::message::frontend;
+
+use super::fault;
+use super::statements::Statement;
+use crate::clock::{Deadline, Moment};
+use crate::error::{Error, ErrorKind};
+use crate::store::ServerId;
+use crate::store::net::pool;
+use crate::store::net::stream::{LEAST, Stream};
+use crate::token::Token;
+
+/// A seat for one, in use.
+pub(super) type Lent<'a> = pool::Lent<'a, Wire>;
+
+pub(super) struct Wire {
+    pub(super) stream: Stream,
+    /// What has come and was not read yet.
+    inbox: BytesMut,
+    /// What is to go out.
+    outbox: BytesMut,
+    pub(super) server: ServerId,
+    /// Whether a pooler stands between us and the server, which may lend each transaction another
+    /// connection: nothing that is said to a session is there the next time.
+    pub(super) is_pooled: bool,
+    /// Which statements the session knows, unless a pooler may lend another one.
+    prepared: [bool; Statement::COUNT],
+    /// So many answers come before that to what is sent next.
+    unread: u32,
+}
+
+/// No message that is meant for us is longer.
+const LONGEST: u32 = 64 * 1024;
+
+const INBOX: usize = 4096;
+
+/// A value of a statement.
+#[derive(Clone, Copy)]
+pub(super) enum Value<'a> {
+    Bytes(&'a [u8]),
+    Token(Option<Token>),
+    Number(u64),
+    Signed(i64),
+    Switch(bool),
+}
+
+/// A request was refused, and not carried out.
+pub(super) struct Refusal {
+    pub(super) code: String,
+    pub(super) error: Error,
+    /// The server ends the connection. It may have done what was asked.
+    is_end: bool,
+}
+
+impl Wire {
+    pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
+        let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
+        let (is_pooled, prepared, unread) = Default::default();
+        Wire { stream, inbox, outbox, server, is_pooled, prepared, unread }
+    }
+
+    /// Has a message go out with the next that is sent.
+    pub(super) fn write(
+        &mut self,
+        pack: impl FnOnce(&mut BytesMut) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let too_long = |error: io::Error| Error::new(ErrorKind::BadArgument, error.to_string());
+        pack(&mut self.outbox).map_err(too_long)
+    }
+
+    /// The same of a statement.
+    pub(super) fn call(&mut self, statement: Statement, values: &[Value<'_>]) -> Result<(), Error> {
+        let name = if self.is_pooled { "" } else { statement.name() };
+        let is_known = std::mem::replace(&mut self.prepared[statement as usize], true);
+        if self.is_pooled || !is_known {
+            let types = statement.types().iter().copied();
+            self.write(|out| frontend::parse(name, statement.sql(), types, out))?;
+        }
+        self.write(|out| {
+            let put = |value: &Value<'_>, out: &mut BytesMut| {
+                match value {
+                    Value::Bytes(bytes) => out.extend_from_slice(bytes),
+                    Value::Token(Some(token)) => out.extend_from_slice(&token.bits()),
+                    Value::Token(None) => return Ok(IsNull::Yes),
+                    // No number of ours has 64 bits.
+                    Value::Number(number) => out.extend_from_slice(&number.to_be_bytes()),
+                    Value::Signed(number) => out.extend_from_slice(&number.to_be_bytes()),
+                    Value::Switch(on) => out.extend_from_slice(&[u8::from(*on)]),
+                }
+                Ok(IsNull::No)
+            };
+            frontend::bind("", name, [1], values, put, [1], out)
+                .map_err(|_| io::Error::other("the statement is too long"))?;
+            frontend::execute("", 0, out)
+        })
+    }
+
+    /// Has something go out first of all that is sent next. The server does it, or the connection is
+    /// of no use.
+    pub(super) fn begin_with(&mut self, text: &str) -> Result<(), Error> {
+        self.unread += 1;
+        self.write(|out| frontend::query(text, out))
+    }
+
+    /// Ends a transaction: what was written before it is one.
+    pub(super) fn sync(&mut self) {
+        frontend::sync(&mut self.outbox);
+    }
+
+    /// On an error, tells whether anything had gone out.
+    pub(super) fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
+        let bytes = self.outbox.split();
+        let sent = self.stream.send(&bytes, deadline);
+        sent.map_err(|(count, error)| (count > 0, fault::io("sending", &error)))
+    }
+
+    /// After an error the connection is of no use any more.
+    pub(super) fn receive(&mut self, deadline: Deadline) -> Result<Message, Error> {
+        loop {
+            if let Some(message) = self.next_message()? {
+                return Ok(message);
+            }
+            self.read(deadline)?;
+        }
+    }
+
+    /// A message that has come whole.
+    pub(super) fn next_message(&mut self) -> Result<Option<Message>, Error> {
+        if let Some(length) = self.inbox.get(1..5) {
+            let length = length.try_into().map_or(0, u32::from_be_bytes);
+            if length > LONGEST {
+                return Err(unexpected("something that is not PostgreSQL's"));
+            }
+        }
+        Message::parse(&mut self.inbox).map_err(|error| unexpected(&error.to_string()))
+    }
+
+    /// Reads what the server says to what was sent up to one [`sync`](Wire::sync): the last row of
+    /// each statement, or why none of them was carried out.
+    pub(super) fn answers(
+        &mut self,
+        deadline: Deadline,
+        rows: &mut Vec<Option<Row>>,
+    ) -> Result<Option<Refusal>, Error> {
+        let (mut row, mut refused) = (None, None::<Refusal>);
+        loop {
+            match self.receive(deadline)? {
+                Message::DataRow(body) => row = Some(Row(body)),
+                Message::CommandComplete(_) | Message::EmptyQueryResponse => rows.push(row.take()),
+                Message::ErrorResponse(body) => {
+                    let refusal = Refusal::read(body.fields());
+                    if refusal.is_end {
+                        return Err(refusal.error);
+                    }
+                    refused = Some(refusal);
+                }
+                Message::ReadyForQuery(_) if self.unread > 0 => {
+                    self.unread -= 1;
+                    rows.clear();
+                    if let Some(refusal) = refused.take() {
+                        return Err(refusal.error);
+                    }
+                }
+                Message::ReadyForQuery(_) => return Ok(refused),
+                _ => {}
+            }
+        }
+    }
+
+    /// Says something in the simple way. An error may come behind some rows.
+    pub(super) fn ask(
+        &mut self,
+        text: &str,
+        rows: &mut Vec<Option<Row>>,
+        deadline: Deadline,
+    ) -> Result<Option<Refusal>, Error> {
+        self.write(|out| frontend::query(text, out))?;
+        self.send(deadline).map_err(|(_, error)| error)?;
+        self.answers(deadline, rows)
+    }
+
+    /// The same, with the last row of each statement in it.
+    pub(super) fn query(
+        &mut self,
+        text: &str,
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Row>>, Error> {
+        let mut rows = Vec::new();
+        match self.ask(text, &mut rows, deadline)? {
+            Some(refusal) => Err(refusal.error),
+            None => Ok(rows),
+        }
+    }
+
+    /// Reads once what comes by then; false if nothing does.
+    pub(super) fn wait(&mut self, until: Deadline) -> Result<bool, Error> {
+        match self.read(until) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NoAnswer => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads what lies there already.
+    pub(super) fn glance(&mut self) -> Result<bool, Error> {
+        Ok(!self.stream.is_silent() && self.wait(Deadline::after(LEAST))?)
+    }
+
+    pub(super) fn is_stale(&mut self, now: Moment) -> bool {
+        self.stream.is_stale(now, false)
+    }
+
+    fn read(&mut self, until: Deadline) -> Result<(), Error> {
+        let mut room = [0; INBOX];
+        match self.stream.read(&mut room, until) {
+            Ok(0) => Err(fault::io("the answer", &io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => {
+                self.inbox.extend_from_slice(&room[..count]);
+                Ok(())
+            }
+            Err(error) => Err(fault::tls(Stream::explain("the answer", &error))),
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn read(mut fields: ErrorFields<'_>) -> Refusal {
+        let (mut code, mut severity, mut message) = Default::default();
+        while let Ok(Some(field)) = fields.next() {
+            let text = String::from_utf8_lossy(field.value_bytes()).into_owned();
+            match field.type_() {
+                b'C' => code = text,
+                b'V' => severity = text,
+                b'M' => message = text,
+                _ => {}
+            }
+        }
+        let error = fault::server(&code, &message);
+        Refusal { code, error, is_end: severity == "FATAL" || severity == "PANIC" }
+    }
+}
+
+/// A row of an answer.
+pub(super) struct Row(DataRowBody);
+
+impl Row {
+    pub(super) fn column(&self, index: usize) -> Option<&[u8]> {
+        let range = self.0.ranges().nth(index).ok()???;
+        self.0.buffer().get(range)
+    }
+
+    /// A whole number, in binary.
+    pub(super) fn number(&self, index: usize) -> Option<i64> {
+        Some(i64::from_be_bytes(self.column(index)?.try_into().ok()?))
+    }
+
+    /// The same where it counts something.
+    pub(super) fn count(&self, index: usize) -> Option<u64> {
+        Some(u64::try_from(self.number(index)?).unwrap_or(0))
+    }
+}
+
+pub(super) fn unexpected(what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, format!("the server said {what}"))
+}

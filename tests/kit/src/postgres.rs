@@ -1,0 +1,246 @@
+//! Private PostgreSQL servers on free loopback ports, and databases of one that a test program shares:
+//! to make a server takes seconds, and a database a tenth of one.
+
+use std::env;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits for the end of its standard input, which only this process holds open; then ends the server
+/// with all of its processes, and removes its files: nobody drops what a test program shares.
+const WATCHER: &str = r#"trap '' INT TERM HUP; read -r _
+    while [ -e "$1/postmaster.pid" ] && kill -QUIT "$(head -n 1 "$1/postmaster.pid")"
+    do sleep 0.1; done 2>/dev/null; rm -rf "$1""#;
+
+pub struct Postgres {
+    dir: PathBuf,
+    port: u16,
+    /// Absent once it was killed.
+    server: Option<Child>,
+    watcher: Child,
+}
+
+impl Postgres {
+    /// Whether there is one to start.
+    pub fn is_here() -> bool {
+        program("postgres").is_some()
+    }
+
+    /// Answers as soon as it is written down: how long a disk takes is not judged here.
+    pub fn start() -> Postgres {
+        Postgres::start_with(&["fsync=off", "full_page_writes=off"])
+    }
+
+    /// With these settings.
+    pub fn start_with(settings: &[&str]) -> Postgres {
+        let (dir, watcher) = Postgres::place();
+        let mut initdb = as_server("initdb");
+        initdb.args(["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres"]);
+        initdb.args(["--encoding=UTF8", "--locale=C", "--pgdata"]).arg(&dir).current_dir("/");
+        let made = initdb.output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let settings = settings.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let ours = format!(
+            "listen_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\n\
+             max_connections = 400\nautovacuum = off\nshared_buffers = 16MB\n{settings}",
+            dir.display()
+        );
+        let file = dir.join("postgresql.conf");
+        fs::write(&file, fs::read_to_string(&file).unwrap() + &ours).unwrap();
+        let mut postgres = Postgres { dir, port: free_port(), server: None, watcher };
+        while !postgres.launch() {
+            postgres.port = free_port();
+        }
+        postgres
+    }
+
+    /// A folder for one, and who removes it.
+    fn place() -> (PathBuf, Child) {
+        let dir = tempfile::Builder::new().prefix("leasehold-postgres-").tempdir_in(memory());
+        let dir = dir.unwrap().keep();
+        let watcher = Command::new("sh")
+            .args(["-c", WATCHER, "sh"])
+            .arg(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        own(&dir);
+        (dir, watcher)
+    }
+
+    /// A standby of this one.
+    pub fn standby(&self) -> Postgres {
+        let (dir, watcher) = Postgres::place();
+        let mut copy = as_server("pg_basebackup");
+        copy.args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-c", "fast", "--no-sync", "-p"]);
+        copy.arg(self.port.to_string()).arg("-D").arg(&dir).current_dir("/");
+        let copied = copy.output().unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let mut standby = Postgres { dir, port: free_port(), server: None, watcher };
+        while !standby.launch() {
+            standby.port = free_port();
+        }
+        standby
+    }
+
+    /// For connections from now on; its user has to be able to read the key.
+    pub fn show_certificate(&self, certificate: &Path, key: &Path) {
+        for (from, to) in [(certificate, "shown.pem"), (key, "shown.key")] {
+            let to = self.dir.join(to);
+            fs::copy(from, &to).unwrap();
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
+            own(&to);
+        }
+        for line in ["ssl_cert_file = 'shown.pem'", "ssl_key_file = 'shown.key'", "ssl = on"] {
+            self.sql("postgres", &format!("ALTER SYSTEM SET {line}"));
+        }
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        // The first process of the server reads it, and each connection is made by that.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+
+    /// One that all tests of this program share; it ends with the program.
+    pub fn shared() -> &'static Postgres {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(Postgres::start)
+    }
+
+    /// A new and empty database, and its name.
+    pub fn database(&self) -> String {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test{}", LAST.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
+        name
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// What a database answers to some statements, without names of columns.
+    #[track_caller]
+    pub fn sql(&self, database: &str, text: &str) -> String {
+        self.try_sql(database, text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    pub fn try_sql(&self, database: &str, text: &str) -> Result<String, String> {
+        let mut psql = Command::new(program("psql").expect("psql is where postgres is"));
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"]);
+        psql.args(["-p", &self.port.to_string(), "-d", database, "-c", text]);
+        let output = psql.stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// Without a word to anybody, as a crash of the machine does it but for the disk.
+    pub fn crash(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = kill(Pid::from_raw(server.id().cast_signed()), Signal::SIGQUIT);
+            server.wait().unwrap();
+        }
+    }
+
+    /// On the same port, with what it had.
+    pub fn start_again(&mut self) {
+        assert!(self.launch(), "the port of a server that was killed is taken");
+    }
+
+    /// False when the port was taken.
+    fn launch(&mut self) -> bool {
+        let path = self.dir.join("log");
+        let log = File::create(&path).unwrap();
+        let mut command = as_server("postgres");
+        command.arg("-D").arg(&self.dir).args(["-p", &self.port.to_string()]).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut server = command.spawn().unwrap();
+        let start = Instant::now();
+        loop {
+            let log = fs::read_to_string(&path).unwrap_or_default();
+            if log.contains("ready to accept") {
+                self.server = Some(server);
+                return true;
+            }
+            if let Some(status) = server.try_wait().unwrap() {
+                assert!(log.contains("Address already in use"), "{status}: {log}");
+                return false;
+            }
+            assert!(start.elapsed() < LIMIT, "PostgreSQL is not ready: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        drop(self.watcher.stdin.take());
+        if let Some(mut server) = self.server.take() {
+            let _ = server.wait();
+        }
+        let _ = self.watcher.wait();
+    }
+}
+
+fn memory() -> PathBuf {
+    let shared = PathBuf::from("/dev/shm");
+    if shared.is_dir() { shared } else { env::temp_dir() }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Debian keeps the programs of each version apart, and out of PATH.
+fn program(name: &str) -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let folders = versions.map(|version| version.path().join("bin"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut all: Vec<_> = folders.collect();
+    all.sort();
+    all.reverse();
+    all.extend(env::split_paths(&path));
+    all.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+/// It refuses to run as root.
+fn other_user() -> Option<User> {
+    let is_root = nix::unistd::geteuid().is_root();
+    let named = |name| User::from_name(name).ok().flatten();
+    if is_root { named("postgres").or_else(|| named("nobody")) } else { None }
+}
+
+fn own(path: &Path) {
+    if let Some(owner) = other_user() {
+        chown(path, Some(owner.uid.as_raw()), Some(owner.gid.as_raw())).unwrap();
+    }
+}
+
+fn as_server(name: &str) -> Command {
+    let program = program(name).unwrap_or_else(|| panic!("{name} of PostgreSQL is missing"));
+    let Some(user) = other_user() else { return Command::new(program) };
+    let mut command = Command::new("setpriv");
+    // It becomes the program.
+    command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+    command.arg("--clear-groups").arg(program);
+    command
+}

@@ -1,0 +1,306 @@
+//! What a PostgreSQL is like besides what all stores have in common.
+
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use crate::stores::{Database, LIMIT, Store, ms, secs};
+use kit::{Certificates, Postgres, ServerCertificate, eventually};
+use leasehold::{Client, Error, ErrorKind};
+
+fn client(url: &str) -> Client {
+    Client::open(&with(url, "io_timeout=10s")).unwrap()
+}
+
+fn with(url: &str, parameter: &str) -> String {
+    format!("{url}{}{parameter}", if url.contains('?') { '&' } else { '?' })
+}
+
+fn refused(url: &str) -> Error {
+    client(url).lock("n").try_acquire().map(drop).unwrap_err()
+}
+
+fn of(store: &Store) -> &Database {
+    let Store::Postgres(database) = store else { panic!() };
+    database
+}
+
+/// A database with the tables.
+fn made(server: &Postgres) -> String {
+    let database = server.database();
+    client(&server.url(&database)).initialize(false).unwrap();
+    database
+}
+
+#[test]
+fn no_table_is_made_unasked_and_who_misses_one_is_told_what_to_run() {
+    let server = Postgres::shared();
+    let database = server.database();
+    let client = client(&server.url(&database));
+    for error in [
+        client.lock("n").try_acquire().map(drop).unwrap_err(),
+        client.lock("n").acquire().map(drop).unwrap_err(),
+        client.ping().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+        assert!(error.detail().contains("leasehold init --store URL --apply"), "{error}");
+    }
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'leasehold'";
+    assert_eq!(server.sql(&database, schemas), "0");
+    // As somebody else makes it, and twice.
+    let statements = client.schema().unwrap().unwrap();
+    server.sql(&database, statements);
+    let lease = client.lock("n").try_acquire().unwrap().unwrap();
+    client.initialize(false).unwrap();
+    lease.extend().unwrap();
+    lease.release().unwrap();
+    assert_eq!(client.initialize(true).unwrap_err().kind(), ErrorKind::BadArgument);
+}
+
+#[test]
+fn tables_of_another_version_are_left_alone() {
+    let store = Store::postgres();
+    of(&store).sql("INSERT INTO leasehold.version VALUES (2)");
+    let error = refused(&store.url());
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert!(error.detail().contains("have version 2, and this program knows 1"), "{error}");
+}
+
+/// The statements of the documentation.
+fn grants() -> Vec<String> {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    guide.lines().filter(|line| line.starts_with("GRANT ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_rights_of_the_documentation_are_enough_and_none_is_too_many() {
+    let server = Postgres::shared();
+    let database = made(server);
+    let role = format!("app_{database}");
+    server.sql(&database, &format!("CREATE ROLE {role} LOGIN"));
+    let url = server.url(&database).replace("postgres@", &format!("{role}@"));
+    let grants: Vec<_> =
+        grants().iter().map(|line| line.replace("app;", &format!("{role};"))).collect();
+    assert_eq!(grants.len(), 3);
+    grants.iter().for_each(|grant| drop(server.sql(&database, grant)));
+    let (app, other) = (client(&url), client(&url));
+    let lease = app.lock("n").acquire().unwrap();
+    let waiting = thread::spawn(move || other.lock("n").acquire_within(LIMIT).unwrap().release());
+    let queued = "SELECT count(*) FROM leasehold.lease WHERE waiters <> '{}'";
+    eventually(LIMIT, || server.sql(&database, queued) == "1");
+    lease.extend().unwrap();
+    lease.release().unwrap();
+    waiting.join().unwrap().unwrap();
+    for right in ["SELECT", "INSERT", "UPDATE"] {
+        server.sql(&database, &format!("REVOKE {right} ON leasehold.lease FROM {role}"));
+        let error = client(&url).lock(right).try_acquire().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
+        assert!(error.detail().contains("GRANT"), "{error}");
+        server.sql(&database, &format!("GRANT {right} ON leasehold.lease TO {role}"));
+    }
+    // Without it, rows that nobody uses stay, and nothing else is amiss.
+    server.sql(&database, &format!("REVOKE DELETE ON leasehold.lease FROM {role}"));
+    for _ in 0..64 {
+        app.lock("n").acquire().unwrap().release().unwrap();
+    }
+    server.sql(&database, &format!("REVOKE USAGE ON SCHEMA leasehold FROM {role}"));
+    assert_eq!(refused(&url).kind(), ErrorKind::Permission);
+}
+
+#[test]
+fn passwords_of_both_kinds_are_told_and_wrong_ones_are_refused_at_once() {
+    let server = Postgres::start();
+    let database = made(&server);
+    for kind in ["scram-sha-256", "md5"] {
+        let user = kind.replace('-', "_");
+        server.sql(
+            &database,
+            &format!("SET password_encryption = '{kind}'; CREATE ROLE {user} LOGIN SUPERUSER PASSWORD 'p@ss'"),
+        );
+    }
+    let rules = "host all scram_sha_256 all scram-sha-256\nhost all md5 all md5\n\
+                 host all nobody all reject\nhost all all all trust\n";
+    std::fs::write(server.dir().join("pg_hba.conf"), rules).unwrap();
+    server.sql(&database, "SELECT pg_reload_conf()");
+    let url = |credentials: &str| {
+        format!("postgres://{credentials}@127.0.0.1:{}/{database}", server.port())
+    };
+    // Rules are read soon after.
+    eventually(LIMIT, || {
+        client(&url("nobody")).ping().is_err_and(|error| error.kind() == ErrorKind::Auth)
+    });
+    for user in ["scram_sha_256", "md5"] {
+        client(&url(&format!("{user}:p%40ss"))).lock("n").acquire().unwrap().release().unwrap();
+        for wrong in [format!("{user}:wrong"), user.to_owned()] {
+            let error = refused(&url(&wrong));
+            assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
+            assert!(!error.to_string().contains("wrong@"), "{error}");
+        }
+    }
+    let error = refused(&url("postgres").replace(&database, "nowhere"));
+    assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn each_sslmode_trusts_what_libpq_says_that_it_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let certificates = Certificates::make(dir.path());
+    let server = Postgres::start_with(&["fsync=off"]);
+    let database = made(&server);
+    let plain = client(&with(&server.url(&database), "sslmode=require")).ping().unwrap_err();
+    assert_eq!(plain.kind(), ErrorKind::Tls, "{plain}");
+    assert!(plain.detail().contains("sslmode=disable"), "{plain}");
+    let ca = format!("&sslrootcert={}", certificates.ca().display());
+    for (which, mode, outcome) in [
+        (ServerCertificate::Good, format!("verify-full{ca}"), Ok(())),
+        (ServerCertificate::Good, "require".to_owned(), Ok(())),
+        (ServerCertificate::WrongHost, format!("verify-full{ca}"), Err("write that host")),
+        (ServerCertificate::WrongHost, format!("verify-ca{ca}"), Ok(())),
+        (ServerCertificate::WrongHost, format!("require{ca}"), Ok(())),
+        (ServerCertificate::Expired, format!("verify-ca{ca}"), Err("expired")),
+        (ServerCertificate::Expired, "require".to_owned(), Ok(())),
+    ] {
+        let (certificate, key) = certificates.server(which);
+        server.show_certificate(&certificate, &key);
+        let url = with(&server.url(&database), &format!("sslmode={mode}"));
+        let pinged = client(&url).ping();
+        match (pinged, outcome) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(said)) => {
+                assert_eq!(error.kind(), ErrorKind::Tls, "{mode}: {error}");
+                assert!(error.detail().contains(said), "{mode}: {error}");
+            }
+            (pinged, outcome) => panic!("{mode}: {pinged:?} and not {outcome:?}"),
+        }
+    }
+    let url = with(&server.url(&database), "sslmode=require");
+    client(&url).lock("n").acquire().unwrap().release().unwrap();
+}
+
+#[test]
+fn c1_c2_a_server_that_crashes_knows_each_grant_that_anybody_was_told_of() {
+    let mut server = Postgres::start_with(&[]);
+    let database = made(&server);
+    let url = server.url(&database);
+    let (holder, other) = (client(&url), client(&url));
+    for round in 0..3 {
+        let name = format!("n{round}");
+        let lease = holder.lock(&name).ttl(secs(60)).acquire().unwrap();
+        let given = holder.lock("given").ttl(secs(2)).acquire().unwrap();
+        let last = given.fence();
+        given.release().unwrap();
+        server.crash();
+        server.start_again();
+        assert!(other.lock(&name).try_acquire().unwrap().is_none());
+        lease.extend().unwrap();
+        lease.release().unwrap();
+        // Nobody waited for the disk to give it, so it may be taken until its ttl is over.
+        let again = other.lock("given").acquire_within(LIMIT).unwrap();
+        assert!(again.fence() > last);
+        again.release().unwrap();
+    }
+}
+
+#[test]
+fn a_standby_is_never_asked_for_a_lock_until_it_is_the_primary() {
+    let mut first = Postgres::start();
+    let database = made(&first);
+    let second = first.standby();
+    let error = refused(&second.url(&database));
+    assert_eq!(error.kind(), ErrorKind::ReadOnly);
+    assert!(error.detail().contains("connect to the primary"), "{error}");
+    let both = format!(
+        "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{database}",
+        second.port(),
+        first.port()
+    );
+    let client = client(&with(&both, "target_session_attrs=read-write"));
+    let lease = client.lock("n").ttl(secs(30)).acquire().unwrap();
+    let sent = "SELECT count(*) FROM leasehold.lease WHERE token IS NOT NULL";
+    eventually(LIMIT, || second.sql(&database, sent) == "1");
+    first.crash();
+    let down = client.lock("other").try_acquire().map(drop).unwrap_err();
+    assert!(down.is_retriable(), "{down}");
+    second.sql(&database, "SELECT pg_promote()");
+    lease.extend().unwrap();
+    assert!(client.lock("n").try_acquire().unwrap().is_none());
+    lease.release().unwrap();
+    let other = client.lock("other").acquire_within(LIMIT).unwrap();
+    other.release().unwrap();
+}
+
+#[test]
+fn c2_a_fence_is_larger_although_the_row_was_deleted() {
+    let store = Store::postgres();
+    let client = store.client();
+    let first = client.lock("n").acquire().unwrap();
+    let fence = first.fence();
+    first.release().unwrap();
+    of(&store).sql("DELETE FROM leasehold.lease");
+    assert!(client.lock("n").acquire().unwrap().fence() > fence);
+}
+
+#[test]
+fn rows_that_nobody_uses_are_removed_as_one_goes_and_those_in_use_stay() {
+    let store = Store::postgres();
+    let (client, database) = (store.client(), of(&store));
+    let held = client.lock("held").ttl(secs(600)).acquire().unwrap();
+    let old = "INSERT INTO leasehold.lease (name, first, last, expiry, used)
+        SELECT n::text::bytea, 1, 1, now(), 1 FROM generate_series(1, 300) n;
+        UPDATE leasehold.lease SET used = 1";
+    database.sql(old);
+    let count = || database.sql("SELECT count(*) FROM leasehold.lease WHERE used = 1");
+    for _ in 0..4 * 64 {
+        client.lock("n").acquire().unwrap().release().unwrap();
+    }
+    assert_eq!(count(), "1", "the one that is held");
+    held.extend().unwrap();
+    held.release().unwrap();
+}
+
+#[test]
+fn names_longer_than_an_index_or_a_notice_takes_are_locked_and_waited_for_all_the_same() {
+    let store = Store::postgres();
+    let (one, two) = (store.client(), store.client());
+    for length in [1900, 1901, 5000, leasehold::limits::MAX_NAME] {
+        // What an index could not make shorter.
+        let mut dice = kit::Dice::new(length as u64);
+        let name: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
+        let mut other = name.clone();
+        *other.last_mut().unwrap() ^= 1;
+        let lease = one.lock(&name).ttl(secs(20)).acquire().unwrap();
+        assert!(two.lock(&name).try_acquire().unwrap().is_none());
+        two.lock(&other).acquire().unwrap().release().unwrap();
+        let (two, name, (waits, waited)) = (two.clone(), name.clone(), channel());
+        let waiting = thread::spawn(move || {
+            waits.send(()).unwrap();
+            two.lock(name).acquire_within(LIMIT).unwrap().release().unwrap();
+        });
+        waited.recv().unwrap();
+        thread::sleep(ms(100));
+        lease.release().unwrap();
+        waiting.join().unwrap();
+    }
+}
+
+#[test]
+fn a_statement_that_another_session_holds_up_ends_by_the_deadline_and_does_nothing_later() {
+    let store = Store::postgres();
+    let (url, database) = (store.url(), of(&store));
+    let client = Client::open(&with(&url, "io_timeout=300ms")).unwrap();
+    client.lock("n").acquire().unwrap().release().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let hold = "BEGIN; SELECT FROM leasehold.lease FOR UPDATE; SELECT pg_sleep(2); COMMIT";
+            database.sql(hold)
+        });
+        let holds = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND query LIKE '%pg_sleep(2)%' AND pid <> pg_backend_pid()";
+        eventually(LIMIT, || database.sql(holds) == "1");
+        let error = client.lock("n").try_acquire().map(drop).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NoAnswer | ErrorKind::Unknown), "{error}");
+    });
+    assert!(crate::stores::holder(&store.client(), "n").is_none());
+}

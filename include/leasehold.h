@@ -79,8 +79,8 @@
  * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, it has no thread or descriptor left (one of Redis' threads may take a
- * moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
+ * all handles are freed, it has no thread or descriptor left (one of Redis' threads, and that of
+ * leasehold_lease_on_lost(), may take a moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
  * ends.
  */
 
@@ -770,6 +770,18 @@ void leasehold_lock_state_free(leasehold_lock_state *state);
 /* ---- Leases ---------------------------------------------------------------------------------- */
 
 /**
+ * Is called when a lease is lost: see leasehold_lease_on_lost(). The event is borrowed for the
+ * call. What it returns is 0, or its failure is logged. It may call this library, but must return,
+ * not longjmp() or throw.
+ */
+typedef int (*leasehold_lease_lost_fn)(void *user_data, const leasehold_event *event);
+
+/**
+ * Frees what `user_data` leads to, when nobody will use it any more. It must not call this library.
+ */
+typedef void (*leasehold_lease_drop_fn)(void *user_data);
+
+/**
  * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
  * the resource with each write, and let the resource refuse a smaller one. It stays when the lease
  * is over. Asks nobody. Any thread.
@@ -901,6 +913,45 @@ void leasehold_lease_free(leasehold_lease *lease);
  */
 void leasehold_lease_abandon(leasehold_lease *lease);
 
+/**
+ * Has `function` called if this lease is lost; at once if it was lost before. NULL takes back the
+ * one that is registered, and a new one takes its place.
+ *
+ * It is called once at most, and not any more when a call has ended the lease (released or freed it,
+ * for example), or its client was closed. When such a call, or this one, returns, the former
+ * function is not running any more, so what its `user_data` leads to can be freed. (Only within
+ * such a function, or a log function, nobody waits for that.) So it must not wait for a thread that ends
+ * the lease. All functions of a client are called one after the other, by a thread that does
+ * nothing else, `leasehold-lost`: a slow one holds up the others, and no renewal. It may end leases,
+ * take locks, and close the client, which does not wait for the background thread then. A forked
+ * child never calls it.
+ *
+ * `drop` may be NULL. Else it is called once, whatever comes of this call: when the function was
+ * called, will not be called any more, or was not registered.
+ *
+ * Returns LEASEHOLD_OK; LEASEHOLD_LOST when a call has ended the lease before; LEASEHOLD_ERR_CLOSED
+ * when its client is closed; LEASEHOLD_ERR_EXHAUSTED when there is no thread or descriptor for it.
+ * Any thread.
+ */
+leasehold_status leasehold_lease_on_lost(leasehold_lease *lease,
+                                         leasehold_lease_lost_fn function,
+                                         void *user_data,
+                                         leasehold_lease_drop_fn drop,
+                                         leasehold_error **error);
+
+/**
+ * Gives the number by which the events of a subscription to its client name this lease
+ * (leasehold_event_lease_id()). Where it was lost before, the subscription is told of that again:
+ * so no loss falls between. For languages on top of C, whose code cannot be called on any thread.
+ *
+ * Returns LEASEHOLD_OK; LEASEHOLD_LOST when a call has ended the lease before; LEASEHOLD_ERR_CLOSED
+ * when its client is closed. Any thread.
+ */
+leasehold_status leasehold_lease_watch(const leasehold_lease *lease,
+                                       leasehold_events *events,
+                                       uint64_t *lease_id,
+                                       leasehold_error **error);
+
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 /** No event: what leasehold_event_kind() says of a wrong handle. */
@@ -942,6 +993,12 @@ const char *leasehold_event_name(const leasehold_event *event, size_t *length);
 
 /** The fence of the lease: with the name, it says which lease it was. Any thread. */
 uint64_t leasehold_event_fence(const leasehold_event *event);
+
+/**
+ * The number of the lease: leasehold_lease_watch() gives it. 0 for LEASEHOLD_EVENT_RELEASED_LATE,
+ * and for a wrong handle. Any thread.
+ */
+uint64_t leasehold_event_lease_id(const leasehold_event *event);
 
 /** Frees an event and its strings. Any thread. */
 void leasehold_event_free(leasehold_event *event);

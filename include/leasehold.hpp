@@ -88,6 +88,7 @@ namespace leasehold {
 class lock;
 class lease;
 class events;
+struct event;
 
 /* ---- Errors, outcomes, times ----------------------------------------------------------------- */
 
@@ -383,6 +384,8 @@ private:
 
 /* ---- Leases ---------------------------------------------------------------------------------- */
 
+using lost_function = std::function<void(const event &)>;
+
 /**
  * One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
  * the background unless that was switched off. Its destructor releases it if nothing else has
@@ -411,6 +414,20 @@ public:
     [[nodiscard]] outcome extend();
     /** The same for another ttl than the lock's. */
     [[nodiscard]] outcome extend_for(time_span ttl);
+
+    /**
+     * Has a function called if this lease is lost; at once if it was lost before. An empty one takes
+     * it back, and another takes its place.
+     *
+     * It is called once at most, and not when the lease was ended or its client was closed. When
+     * this returns, or what ends the lease, its destructor for example, the former function is not
+     * running any more and was destroyed. (Only within such a function, nobody waits for that.) So
+     * it may refer to what outlives the lease, and must not wait for a thread that ends the lease.
+     * All functions of a client are called on one thread that does nothing else: a slow one holds up
+     * the others, and no renewal. One that throws is logged. Destroying it must not call this
+     * library. Throws LEASEHOLD_LOST when a call has ended the lease before.
+     */
+    void on_lost(lost_function function);
 
     /** Gives the lock back, and says how that went. The lease is over whatever comes of it. */
     [[nodiscard]] outcome release();
@@ -967,6 +984,36 @@ inline outcome lease::detach() {
 
 /* ---- events ---- */
 
+namespace detail {
+
+inline event read(const leasehold_event *told) {
+    return event{static_cast<event_kind>(leasehold_event_kind(told)),
+                 static_cast<loss_reason>(leasehold_event_reason(told)),
+                 name_of<leasehold_event>(leasehold_event_name, told), leasehold_event_fence(told)};
+}
+
+/** Calls a function of C++, from C; what it throws is a failure there. */
+inline int call_lost(void *function, const leasehold_event *told) noexcept {
+    try {
+        (*static_cast<lost_function *>(function))(read(told));
+        return 0;
+    } catch (...) {
+        return 1;
+    }
+}
+
+inline void drop_lost(void *function) noexcept { delete static_cast<lost_function *>(function); }
+
+} // namespace detail
+
+inline void lease::on_lost(lost_function function) {
+    // Whatever comes of it, C deletes the copy.
+    lost_function *copy = function ? new lost_function{std::move(function)} : nullptr;
+    detail::particulars error;
+    error.check(leasehold_lease_on_lost(handle(), copy ? detail::call_lost : nullptr, copy,
+                                        detail::drop_lost, error.out()));
+}
+
 inline event events::next() { return next_within(forever).value(); }
 
 inline std::optional<event> events::try_next() { return next_within(std::chrono::milliseconds{0}); }
@@ -978,10 +1025,7 @@ inline std::optional<event> events::next_within(time_span most) {
     if (status < 0) error.raise(status);
     if (status != LEASEHOLD_OK) return std::nullopt;
     const std::unique_ptr<leasehold_event, detail::freeing<leasehold_event_free>> owned{next};
-    return event{static_cast<event_kind>(leasehold_event_kind(next)),
-                 static_cast<loss_reason>(leasehold_event_reason(next)),
-                 detail::name_of<leasehold_event>(leasehold_event_name, next),
-                 leasehold_event_fence(next)};
+    return detail::read(next);
 }
 
 /* ---- mutex ---- */

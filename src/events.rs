@@ -1,5 +1,7 @@
 //! Telling subscribers what happens to leases in the background.
 
+mod calls;
+
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,6 +11,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::fork::Owned;
 use crate::sync::{Condvar, Mutex};
+
+use calls::Calls;
 
 /// How many events a subscription keeps for a reader that does not keep up.
 const RING: usize = 1024;
@@ -23,6 +27,8 @@ pub struct Event {
     pub name: Arc<[u8]>,
     /// The fence of the lease: with the name, it says which lease it was.
     pub fence: u64,
+    /// The number of its grant; 0 where only the name and the fence are left of it.
+    pub(crate) lease: u64,
 }
 
 /// What happened to a lease.
@@ -112,6 +118,12 @@ impl Events {
         self.ring.queue.lock().dropped
     }
 
+    /// Has this subscription told of a loss that may have come before it.
+    #[cfg(feature = "capi")]
+    pub(crate) fn tell_again(&self, loss: &Event) {
+        self.ring.push(loss);
+    }
+
     fn wait_until(&self, limit: Option<Instant>) -> Result<Option<Event>, Error> {
         self.ring.birth.check()?;
         let mut queue = self.ring.queue.lock();
@@ -198,11 +210,13 @@ impl Ring {
 pub(crate) struct Hub {
     /// `None` once it is closed.
     rings: Mutex<Option<Vec<Weak<Ring>>>>,
+    /// `None` until somebody wants something called.
+    calls: Mutex<Option<Arc<Calls>>>,
 }
 
 impl Default for Hub {
     fn default() -> Hub {
-        Hub { rings: Mutex::new(Some(Vec::new())) }
+        Hub { rings: Mutex::new(Some(Vec::new())), calls: Mutex::default() }
     }
 }
 
@@ -242,7 +256,7 @@ mod tests {
     use super::*;
 
     fn event(kind: EventKind, fence: u64) -> Event {
-        Event { kind, name: Arc::from(&b"n"[..]), fence }
+        Event { kind, name: Arc::from(&b"n"[..]), fence, lease: fence }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One grant and what it is worth at each moment. No I/O and no clock of its own: every question
 //! is asked for a moment, so that the answers can be tested without waiting.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ impl Terms {
 
 /// Everything that is known of one grant. Shared by the lease and the keeper.
 pub(crate) struct Grant {
+    /// Tells it from every other grant that this process has ever had.
+    pub(crate) id: u64,
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
     pub(crate) taker: ThreadId,
@@ -43,6 +46,8 @@ pub(crate) struct Grant {
     state: Mutex<State>,
     /// The moments under which the keeper's book has filed the grant; the book's alone.
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
+    /// Why it was lost, from just before anybody is told.
+    pub(crate) loss: Mutex<Option<LossReason>>,
 }
 
 struct State {
@@ -136,8 +141,10 @@ impl Grant {
             abandoned: false,
             kept_until: since,
         };
-        let (taker, filed) = (std::thread::current().id(), Mutex::new(None));
-        Grant { identity, terms, taker, since, state: Mutex::new(state), filed }
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (id, taker) = (COUNT.fetch_add(1, Ordering::Relaxed) + 1, std::thread::current().id());
+        let (state, filed, loss) = (Mutex::new(state), Mutex::new(None), Mutex::new(None));
+        Grant { id, identity, terms, taker, since, state, filed, loss }
     }
 
     /// A grant whose reply was read at `now`, to a request sent at `sent`; `None` when nothing of
@@ -187,11 +194,6 @@ impl Grant {
     /// A grant that another process took and handed on under another token.
     pub(crate) fn attached(identity: Identity, from: Token, terms: Terms, now: Moment) -> Grant {
         Grant::new(identity, terms, Phase::Begun(Some(from)), now)
-    }
-
-    /// Tells it from every other grant that there is at the same time.
-    pub(crate) fn id(&self) -> usize {
-        std::ptr::from_ref(self).addr()
     }
 
     /// The token under which the store has the lock: the mark of a lease that was handed on, until an

@@ -1,5 +1,7 @@
 //! The lease: a holder's proof, and its end.
 
+mod lost;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -355,20 +357,6 @@ impl Lease {
         core.owe_all(core.room.answered(name, &ask, &taken, Moment::now()));
         given
     }
-
-    fn lost(&self, core: &Core, reason: LossReason) -> Error {
-        if self.end(core, Moment::now()) == Ended::Before {
-            return self.over(core);
-        }
-        core.tell_lost(&self.grant, reason);
-        Error::bare(ErrorKind::Lost)
-    }
-
-    /// Why nothing can be done with a lease that was over before.
-    fn over(&self, core: &Core) -> Error {
-        let kind = if core.room.is_closed() { ErrorKind::Closed } else { ErrorKind::Lost };
-        Error::new(kind, self.grant.why_over(Moment::now(), ""))
-    }
 }
 
 /// Asks the same under several tokens. What was done under the right one counts most, then that
@@ -421,6 +409,7 @@ fn until_answered(
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(core) = self.keeper.core_even_closed() else { return };
+        core.hub.forget(self.grant.id);
         let now = Moment::now();
         let Some(turn) = self.end_turn(core, now) else { return };
         if let Some([detached, ours, _]) = turn.handed_on {

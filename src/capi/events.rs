@@ -9,7 +9,7 @@ use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, limit};
 use super::failure::{Failure, LEASEHOLD_ERR_CLOSED, LEASEHOLD_TIMEOUT, leasehold_status};
 use super::table;
-use crate::{Event, EventKind, Events, LossReason};
+use crate::{Event, EventKind, Events, Lease, LossReason};
 
 /// Something that happened to a lease without its holder's doing, from leasehold_events_next_within().
 /// Free it with leasehold_event_free().
@@ -18,6 +18,7 @@ pub struct leasehold_event {
     reason: i32,
     name: CBytes,
     fence: u64,
+    lease_id: u64,
 }
 
 impl table::Handled for leasehold_event {}
@@ -55,7 +56,8 @@ impl leasehold_event {
             Lost(LossReason::MaxHold) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_MAX_HOLD),
             Lost(LossReason::NotRenewed) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_NOT_RENEWED),
         };
-        leasehold_event { kind, reason, name: CBytes::new(&event.name), fence: event.fence }
+        let (name, fence, lease_id) = (CBytes::new(&event.name), event.fence, event.lease);
+        leasehold_event { kind, reason, name, fence, lease_id }
     }
 }
 
@@ -87,6 +89,13 @@ pub unsafe extern "C" fn leasehold_event_fence(event: *const leasehold_event) ->
     boundary::get(event, 0, |event| event.fence)
 }
 
+/// The number of the lease: leasehold_lease_watch() gives it. 0 for LEASEHOLD_EVENT_RELEASED_LATE,
+/// and for a wrong handle. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_event_lease_id(event: *const leasehold_event) -> u64 {
+    boundary::get(event, 0, |event| event.lease_id)
+}
+
 /// Frees an event and its strings. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_event_free(event: *mut leasehold_event) {
@@ -111,6 +120,10 @@ const SLICE: Duration = Duration::from_millis(100);
 impl leasehold_events {
     pub(super) fn new(events: Events) -> leasehold_events {
         leasehold_events { events, freed: AtomicBool::new(false) }
+    }
+
+    pub(super) fn watch(&self, lease: &Lease) -> Result<u64, Failure> {
+        Ok(lease.watch(&self.events)?)
     }
 
     fn next(&self, wait: Option<Duration>) -> Result<Option<Event>, Failure> {

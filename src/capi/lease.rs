@@ -10,10 +10,11 @@ use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, millis, span};
 use super::failure::{Failure, bad, leasehold_status};
 use super::log;
+use super::lost::Registered;
 use super::table;
 use crate::error::{Error, ErrorKind};
 use crate::sync::Mutex;
-use crate::{Lease, Token};
+use crate::{Event, Lease, Token};
 
 /// One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
 /// the background unless that was switched off. Free it with leasehold_lease_free(), which releases
@@ -26,6 +27,7 @@ pub struct leasehold_lease {
     /// The token's digits, written when they are first asked for.
     digits: OnceBox<CBytes>,
     name: Arc<CBytes>,
+    on_lost: Registered,
 }
 
 impl table::Handled for leasehold_lease {}
@@ -41,6 +43,7 @@ impl leasehold_lease {
             digits: OnceBox::new(),
             name: Arc::clone(name),
             place: Mutex::new(Some(Arc::new(lease))),
+            on_lost: Registered::default(),
         }
     }
 
@@ -53,8 +56,17 @@ impl leasehold_lease {
         self.place.lock().as_deref().map_or(Duration::ZERO, Lease::remaining)
     }
 
-    fn share(&self) -> Result<Arc<Lease>, Failure> {
+    pub(super) fn share(&self) -> Result<Arc<Lease>, Failure> {
         self.place.lock().clone().ok_or_else(|| self.over())
+    }
+
+    pub(super) fn on_lost(&self, call: impl FnOnce(Event) + Send + 'static) -> Result<(), Failure> {
+        self.on_lost.register(&*self.share()?, call)
+    }
+
+    pub(super) fn forget_on_lost(&self) {
+        // Not shared any more while the function is waited for: it may end the lease.
+        self.on_lost.end(|| drop(self.share().map(|lease| lease.forget_on_lost())));
     }
 
     /// For a lease that is freed: what has ended before is not worth an error.
@@ -74,7 +86,10 @@ impl leasehold_lease {
         drop(place);
         loop {
             lease = match Arc::try_unwrap(lease) {
-                Ok(lease) => return Ok(lease),
+                Ok(lease) => {
+                    self.on_lost.end(|| lease.forget_on_lost());
+                    return Ok(lease);
+                }
                 // The call that shares it may be waiting for this very call of the log function.
                 Err(_) if log::is_inside() => return Err(self.over()),
                 Err(shared) => shared,

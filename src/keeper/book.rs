@@ -12,8 +12,8 @@ use crate::grant::Grant;
 /// its own moments move on while it stands here.
 #[derive(Default)]
 pub(super) struct Book {
-    steps: BTreeMap<(Moment, usize), Arc<Grant>>,
-    pub(super) ends: BTreeMap<(Moment, usize), Arc<Grant>>,
+    steps: BTreeMap<(Moment, u64), Arc<Grant>>,
+    pub(super) ends: BTreeMap<(Moment, u64), Arc<Grant>>,
     pub(super) closing: Option<Deadline>,
     /// When the store was last found to be another one than before: its grants are lost.
     pub(super) lost_at: Moment,
@@ -29,7 +29,7 @@ impl Book {
         if grant.is_over() {
             return Moment::NEVER;
         }
-        let (step, end, id) = (grant.next(), grant.lost_at(), grant.id());
+        let (step, end, id) = (grant.next(), grant.lost_at(), grant.id);
         *grant.filed.lock() = Some((step, end));
         if step < end {
             self.steps.insert((step, id), Arc::clone(&grant));
@@ -43,22 +43,22 @@ impl Book {
 
     pub(super) fn remove(&mut self, grant: &Grant) {
         if let Some((step, end)) = grant.filed.lock().take() {
-            self.steps.remove(&(step, grant.id()));
-            self.ends.remove(&(end, grant.id()));
+            self.steps.remove(&(step, grant.id));
+            self.ends.remove(&(end, grant.id));
         }
     }
 
     /// The grants for which something is due, those that end first before the others. They stay
     /// filed; the caller that acts on one files it anew.
     pub(super) fn due(&self, now: Moment, most: usize) -> Vec<Arc<Grant>> {
-        let past = ..=(now, usize::MAX);
+        let past = ..=(now, u64::MAX);
         let ending = self.ends.range(past).map(|(_, grant)| grant);
         let stepping = self.steps.range(past).map(|(_, grant)| grant);
         let mut due: Vec<_> = ending.chain(stepping).take(most * 8).cloned().collect();
         if !due.is_empty() && due.len() < most {
             // A round trip is made anyway: renewals that fall due soon go along, so that many
             // leases do not cost as many round trips.
-            let soon = self.steps.range((now, usize::MAX)..).take(most);
+            let soon = self.steps.range((now, u64::MAX)..).take(most);
             let soon = soon.filter(|((at, _), grant)| now.plus(grant.leeway()) >= *at);
             due.extend(soon.map(|(_, grant)| Arc::clone(grant)));
         }
@@ -70,8 +70,8 @@ impl Book {
         }
         // Each moment is read once: it moves on when a caller extends or ends the lease meanwhile,
         // and sorting panics over an order that changes.
-        due.sort_by_cached_key(|grant| (grant.lost_at(), grant.id()));
-        due.dedup_by_key(|grant| grant.id());
+        due.sort_by_cached_key(|grant| (grant.lost_at(), grant.id));
+        due.dedup_by_key(|grant| grant.id);
         due.truncate(most);
         due
     }
@@ -91,7 +91,7 @@ impl Book {
 
     /// When something is next to be done.
     pub(super) fn next_due(&self) -> Moment {
-        let first = |filed: &BTreeMap<(Moment, usize), _>| {
+        let first = |filed: &BTreeMap<(Moment, u64), _>| {
             filed.keys().next().map_or(Moment::NEVER, |(moment, _)| *moment)
         };
         first(&self.steps).min(first(&self.ends))

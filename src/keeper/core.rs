@@ -168,7 +168,7 @@ impl Core {
     /// Says that a release, which nobody waited for, came too late or may not have come at all.
     pub(crate) fn tell_late(&self, identity: &Identity) {
         self.metrics.released_late.add_one();
-        self.tell(identity, EventKind::ReleasedLate, "");
+        self.tell(identity, 0, EventKind::ReleasedLate, "");
     }
 
     /// Leaves a give to the keeper, or, when that has ended, to this thread: it holds waiters up.
@@ -217,7 +217,8 @@ impl Core {
             self.owe(grant.owed(now));
         }
         let why = grant.why_over(now, "");
-        self.tell(&grant.identity, EventKind::Lost(reason), &why);
+        *grant.loss.lock() = Some(reason);
+        self.tell(&grant.identity, grant.id, EventKind::Lost(reason), &why);
     }
 
     /// The store said that the grant's token does not have the lock. If the turn was released
@@ -236,16 +237,16 @@ impl Core {
     }
 
     /// Raised first: the program's logger may panic.
-    pub(super) fn tell(&self, identity: &Identity, kind: EventKind, why: &str) {
-        self.raise(identity, kind);
+    pub(super) fn tell(&self, identity: &Identity, lease: u64, kind: EventKind, why: &str) {
+        self.raise(identity, lease, kind);
         let Identity { name, fence, .. } = identity;
         let why = if why.is_empty() { String::new() } else { format!(", {why}") };
         log::warn!("{kind:?}: lease {fence} on '{}'{why}", name.escape_ascii());
     }
 
-    pub(super) fn raise(&self, identity: &Identity, kind: EventKind) {
+    pub(super) fn raise(&self, identity: &Identity, lease: u64, kind: EventKind) {
         let Identity { name, fence, .. } = identity;
-        self.hub.raise(&Event { kind, name: Arc::clone(name), fence: *fence });
+        self.hub.raise(&Event { kind, name: Arc::clone(name), fence: *fence, lease });
     }
 
     pub(super) fn shut(&self, deadline: Deadline) {

@@ -37,7 +37,8 @@ pub(super) fn run(core: &Core) {
         let grants = core.book.lock().clear();
         for grant in grants.iter().filter(|grant| grant.end(now) != Ended::Before) {
             core.metrics.lost.add_one();
-            core.raise(&grant.identity, EventKind::Lost(LossReason::NotRenewed));
+            *grant.loss.lock() = Some(LossReason::NotRenewed);
+            core.raise(&grant.identity, grant.id, EventKind::Lost(LossReason::NotRenewed));
         }
         core.outbox.end(true);
         core.hub.close();
@@ -137,7 +138,7 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
                 continue;
             }
             Step::Lose(reason) => core.tell_lost(&grant, reason),
-            Step::Warn => core.tell(&grant.identity, EventKind::AtRisk, ""),
+            Step::Warn => core.tell(&grant.identity, grant.id, EventKind::AtRisk, ""),
             Step::Rest => {}
         }
         rest.push(grant);

@@ -123,6 +123,7 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_lease_let_expire(all.lease, &problem));
     EXPECT(forked, leasehold_lease_let_expire_in_ms(all.lease, 1000, &problem));
     EXPECT(forked, leasehold_lease_detach(all.lease, &problem));
+    EXPECT(forked, leasehold_lease_watch(all.lease, all.events, &counted, &problem));
 
     CHECK_INT(-1, leasehold_events_descriptor(all.events));
     EXPECT(forked, leasehold_events_next_within(all.events, 0, &event, &problem));
@@ -133,6 +134,7 @@ static void misuse(struct inherited all)
     CHECK_INT(LEASEHOLD_LOSS_NONE, leasehold_event_reason(all.event));
     CHECK_TEXT("", leasehold_event_name(all.event, &length));
     CHECK_INT(0, leasehold_event_fence(all.event));
+    CHECK_INT(0, leasehold_event_lease_id(all.event));
 
     CHECK(client == UNTOUCHED && lock == UNTOUCHED && lease == UNTOUCHED && state == UNTOUCHED);
     CHECK(events == UNTOUCHED && event == UNTOUCHED && counted == 77 && length == 0);

@@ -74,6 +74,7 @@ fn inherit(url: &str) -> Inherited {
     let attached = client.lock("handed on").attach(token, fence).unwrap();
     let (lease, other) = (lock.acquire().unwrap(), client.lock("m").acquire().unwrap());
     let events = client.events().unwrap();
+    lease.on_lost(|_| child::say("the parent's was called")).unwrap();
     Inherited { client, lock, lease, other, attached, events }
 }
 
@@ -88,6 +89,8 @@ fn misuse(Inherited { client, lock, lease, other, attached, events }: Inherited)
     assert_eq!(kind(lock.inspect()), ErrorKind::Forked);
     assert_eq!(kind(lock.attach(lease.token(), lease.fence())), ErrorKind::Forked);
     assert_eq!(kind(lease.extend()), ErrorKind::Forked);
+    assert_eq!(kind(lease.on_lost(|_| child::say("the child's was called"))), ErrorKind::Forked);
+    lease.forget_on_lost();
     assert_eq!(kind(lease.release()), ErrorKind::Forked);
     assert_eq!(kind(other.let_expire_in(secs(1))), ErrorKind::Forked);
     assert_eq!(kind(client.ping()), ErrorKind::Forked);

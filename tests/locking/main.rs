@@ -14,6 +14,7 @@ mod lease;
 mod letting_go;
 mod letting_go_faults;
 mod names;
+mod on_lost;
 mod panicking_logger;
 mod secrets;
 mod sqlite_names;

@@ -28,6 +28,8 @@ _TYPES: Dict[str, Any] = {
     "leasehold_log_level": ctypes.c_int32,
     "leasehold_interrupt_fn": _abi.INTERRUPT,
     "leasehold_log_fn": _abi.LOG,
+    "leasehold_lease_lost_fn": _abi.LOST,
+    "leasehold_lease_drop_fn": _abi.DROP,
 }
 
 

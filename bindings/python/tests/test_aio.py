@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Any, Coroutine, List, TypeVar
+from typing import Any, Coroutine, List, Tuple, TypeVar
 
 import pytest
 from conftest import script
@@ -223,41 +223,51 @@ def test_a_callback_can_cancel_the_work(
     server: Server, redis_client: leasehold.Client, name: str
 ) -> None:
     async def story() -> None:
-        before = set(threading.enumerate())
         lock = redis_client.lock(name, ttl=3)
-        losses: List[leasehold.Event] = []
+        losses: List[Tuple[str, int]] = []
 
         async def work() -> None:
             task = asyncio.current_task()
             assert task is not None
 
             def stop(event: leasehold.Event) -> None:
-                losses.append(event)
+                losses.append((threading.current_thread().name, event.fence))
                 task.cancel()
 
-            watch = aio.on_lost(lock, stop)
-            assert set(threading.enumerate()) <= before
-            try:
-                async with lock:
-                    server.call("DEL", name)
-                    await asyncio.sleep(50)
-            finally:
-                watch.cancel()
+            async with lock as lease:
+                fences.append(lease.fence)
+                assert aio.on_lost(lease, stop) == stop
+                server.call("DEL", name)
+                await asyncio.sleep(50)
 
+        fences: List[int] = []
         with pytest.raises(asyncio.CancelledError):
             await asyncio.ensure_future(work())
-        assert len(losses) == 1
+        assert losses == [(threading.current_thread().name, fences[0])]
 
     play(story())
 
 
-def test_a_watch_ends_with_the_client(server: Server, name: str) -> None:
+def test_a_callback_that_is_on_its_way_can_be_taken_back(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
     async def story() -> None:
-        client = leasehold.connect(server.url)
-        watch = aio.on_lost(client.lock(name), print)
-        client.close()
-        await come_true(lambda: watch._subscription.fileno() == -1)
-        watch.cancel()
+        losses: List[leasehold.Event] = []
+        taken_back, released, last = [
+            await aio.acquire(redis_client.lock(name + end, ttl=1)) for end in "abc"
+        ]
+        for lease in (taken_back, released, last):
+            aio.on_lost(lease, losses.append)
+            server.call("DEL", lease.name)
+        # The loop stands still until the other thread has passed all of them on to it.
+        while redis_client.counters().lost < 3:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        aio.on_lost(taken_back, None)
+        with pytest.raises(leasehold.Lost):
+            released.release()
+        await come_true(lambda: bool(losses))
+        assert [event.name for event in losses] == [last.name]
 
     play(story())
 

@@ -1,5 +1,6 @@
 """Being told: subscriptions, and callbacks for losses."""
 
+import gc
 import logging
 import select
 import threading
@@ -83,32 +84,122 @@ def test_waiting_for_an_event_takes_its_time(redis_client: leasehold.Client) -> 
         assert time.monotonic() - start > 0.2
 
 
-def test_callbacks_for_losses(
+def test_a_lease_calls_when_it_is_lost(
     server: Server,
     redis_client: leasehold.Client,
     name: str,
     until: Until,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lock = redis_client.lock(name, ttl=3)
+    names = [f"{name}:{number}" for number in range(4)]
+    leases = [redis_client.lock(each, ttl=3).acquire() for each in names]
     threads: List[threading.Thread] = []
     lost: List[leasehold.Event] = []
 
-    @lock.on_lost
+    @leases[0].on_lost
     def broken(event: leasehold.Event) -> None:
         threads.append(threading.current_thread())
-        raise RuntimeError("a defect of the program")
+        raise SystemExit("a defect of the program")
 
-    assert lock.on_lost(lost.append) == lost.append
-    redis_client.lock(name + ":other").on_lost(lost.append)
+    leases[1].on_lost(broken)
+    assert leases[1].on_lost(lost.append) == lost.append
+    leases[2].on_lost(broken)
+    leases[2].on_lost(None)
+    leases[3].on_lost(broken)
     with caplog.at_level(logging.ERROR, "leasehold"):
-        for count in (1, 2):
-            lease = lock.acquire()
-            lose(server, name)
-            until(lambda: len(lost) == count)
-            assert lost[-1].fence == lease.fence and lost[-1].reason is LossReason.NOT_HELD
-    assert threads[0] is threads[1] is not threading.main_thread()
+        for lease in leases[:3]:
+            lose(server, lease.name)
+        until(lambda: redis_client.counters().lost == 3 and bool(threads and lost))
+    assert lost == [
+        leasehold.Event(EventKind.LOST, names[1], leases[1].fence, LossReason.NOT_HELD)
+    ]
     assert "a defect of the program" in caplog.text
+    # At once, in the same thread, when it was lost before.
+    for count in (2, 3):
+        leases[1].on_lost(lambda event: threads.append(threading.current_thread()))
+        until(lambda: len(threads) == count)
+    assert threads[0] is threads[1] is threads[2] is not threading.main_thread()
+    assert leases[3].valid and len(lost) == 1
+    leases[3].release()
+    leases[3].on_lost(None)
+    with pytest.raises(leasehold.Lost):
+        leases[3].on_lost(broken)
+    with pytest.raises(TypeError):
+        leases[1].on_lost("no function")  # type: ignore[type-var]
+
+
+def test_no_loss_falls_between_being_told_and_registering(
+    redis_client: leasehold.Client, name: str, until: Until
+) -> None:
+    lock = redis_client.lock(name, ttl=0.05)
+    for number in range(30):
+        lost: List[leasehold.Event] = []
+        lease = lock.acquire()
+        time.sleep(max(lease.remaining - 0.005, 0) + number * 0.0003)
+        lease.on_lost(lost.append)
+        until(lambda: len(lost) == 1)
+
+
+def test_an_ended_lease_calls_nobody(
+    server: Server, redis_client: leasehold.Client, name: str, until: Until
+) -> None:
+    """Although the loss came first, and waits to be told."""
+    lost: List[leasehold.Event] = []
+    held_up, go_on = threading.Event(), threading.Event()
+    slow = redis_client.lock(name + ":slow", ttl=1).acquire()
+
+    @slow.on_lost
+    def wait(event: leasehold.Event) -> None:
+        held_up.set()
+        go_on.wait(20)
+
+    released, dropped = (redis_client.lock(name + end, ttl=1).acquire() for end in "ab")
+    last = redis_client.lock(name + ":last", ttl=1).acquire()
+    for lease in (released, dropped, last):
+        lease.on_lost(lost.append)
+    lose(server, slow.name)
+    assert held_up.wait(20)
+    # A slow callback holds up no renewal.
+    renewed = redis_client.counters().renewed
+    until(lambda: redis_client.counters().renewed > renewed + 3)
+    for lease in (released, dropped, last):
+        lose(server, lease.name)
+    until(lambda: redis_client.counters().lost == 4)
+    with pytest.raises(leasehold.Lost):
+        released.release()
+    del lease, dropped
+    go_on.set()
+    until(lambda: bool(lost))
+    assert [event.name for event in lost] == [last.name]
+
+
+def test_a_callback_may_do_anything(server: Server, name: str, until: Until) -> None:
+    client = leasehold.connect(server.url)
+    lease = client.lock(name, ttl=1).acquire()
+    done: List[bool] = []
+
+    @lease.on_lost
+    def end(event: leasehold.Event) -> None:
+        with pytest.raises(leasehold.Lost):
+            lease.release()
+        with client.lock(name) as again:
+            again.on_lost(print)
+        client.close()
+        done.append(True)
+
+    lose(server, name)
+    until(lambda: bool(done))
+
+
+def test_a_callback_keeps_no_lease(
+    redis_client: leasehold.Client, name: str, until: Until
+) -> None:
+    lease = redis_client.lock(name, ttl=1).acquire()
+    lease.on_lost(lambda event, lease=lease: None)
+    del lease
+    gc.collect()
+    redis_client.lock(name).acquire_within(20).release()
+    assert redis_client.counters().renewed == 0
 
 
 def test_a_release_is_no_loss(redis_client: leasehold.Client, name: str) -> None:
@@ -126,7 +217,8 @@ def test_the_thread_for_callbacks_ends_with_the_client(
 
     before = watchers()
     client = leasehold.connect(server.url)
-    client.lock(name).on_lost(print)
+    lease = client.lock(name).acquire()
+    lease.on_lost(print)
     assert watchers() == before + 1
-    del client  # Nobody has it any more, so it closes.
+    del client, lease  # Nobody has it any more, so it closes.
     until(lambda: watchers() == before)

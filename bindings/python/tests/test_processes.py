@@ -90,23 +90,27 @@ def leave(lock: leasehold.Lock) -> None:
         lock.__exit__(None, None, None)
 
 
-def test_a_child_is_told_of_its_losses(
+def test_callbacks_in_a_child(
     server: Server, redis_client: leasehold.Client, name: str
 ) -> None:
-    """By the callback that was registered before the fork."""
+    """A child calls what is registered there, and never what its parent has registered."""
     lock, told = redis_client.lock(name, ttl=1), threading.Event()
-    lock.on_lost(lambda event: told.set())
+    parents = redis_client.lock(name + ":parent's").acquire()
+    parents.on_lost(lambda event: told.set())
 
     def child() -> None:
+        with pytest.raises(leasehold.Forked):
+            parents.on_lost(print)
         lease = lock.acquire()
+        lease.on_lost(lambda event: told.set())
         assert server.call("DEL", name) == b":1\r\n"
         assert told.wait(20) and not lease.valid
 
     def after_a_failure() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(redis_client._watcher, "_subscribe", lambda: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                lock.acquire()
+            with lock as lease, pytest.raises(ZeroDivisionError):
+                lease.on_lost(print)
         child()
 
     def grandchild() -> None:
@@ -114,7 +118,8 @@ def test_a_child_is_told_of_its_losses(
 
     for work in (child, after_a_failure, grandchild):
         assert in_child(work) == 0
-    assert not told.is_set()
+    assert parents.valid and not told.is_set()
+    parents.release()
 
 
 def test_the_end_of_a_with_block_in_a_child(server: Server, name: str) -> None:
@@ -274,7 +279,7 @@ EXIT = """
     client = leasehold.connect(url)
     lock = client.lock(name, ttl=5)
     kept = lock.acquire()
-    lock.on_lost(print)
+    kept.on_lost(print)
     iterator = iter(client.events())
     more = [client.lock(f"{name}:{n}").acquire() for n in range(50)]
     if how == "cycle":
@@ -291,7 +296,7 @@ EXIT = """
     if how == "asyncio":
         async def main():
             asyncio.ensure_future(leasehold.aio.acquire_within(lock, 600))
-            leasehold.aio.on_lost(lock, print)
+            leasehold.aio.on_lost(kept, print)
             await asyncio.sleep(0.2)
         loop = asyncio.new_event_loop()
         loop.run_until_complete(main())

@@ -79,8 +79,8 @@
  * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, it has no thread or descriptor left (one of Redis' threads may take a
- * moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
+ * all handles are freed, it has no thread or descriptor left (one of Redis' threads, and that of
+ * leasehold_lease_on_lost(), may take a moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
  * ends.
  */
 

@@ -16,6 +16,7 @@ use crate::capi::lease::*;
 use crate::capi::lock::*;
 use crate::capi::lock_state::*;
 use crate::capi::log::*;
+use crate::capi::lost::*;
 
 thread_local! {
     /// At how many more points this thread goes on before it panics; 0 is never.
@@ -150,6 +151,10 @@ impl World {
     }
 }
 
+unsafe extern "C" fn never(_: *mut c_void, _: *const leasehold_event) -> i32 {
+    panic!("the lease is not lost");
+}
+
 type Call<'a> = (&'static str, Box<dyn Fn(u32, Errors) -> (bool, leasehold_status) + 'a>);
 
 /// The functions that say how they went, each with what it needs.
@@ -193,7 +198,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
             |out| unsafe { $free(out) }
         };
     }
-    let World { client, lock, other, lease, .. } = *world;
+    let World { client, lock, other, lease, events, .. } = *world;
     let (url, length) = (start(&world.url), world.url.len());
     let token = "0123456789abcdef0123456789abcdef";
     vec![
@@ -218,6 +223,8 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_lock_inspect, (lock), null_mut() => free!(leasehold_lock_state_free)),
         call!(leasehold_lease_extend, (lease)),
         call!(leasehold_lease_extend_for_ms, (lease, 60_000)),
+        call!(leasehold_lease_on_lost, (lease, Some(never), null_mut(), None)),
+        call!(leasehold_lease_watch, (lease, events), 0 => |_| ()),
         call!(leasehold_lease_release, taken: world.taken() => leasehold_lease_free, (taken)),
         call!(leasehold_lease_let_expire_in_ms, taken: world.taken() => leasehold_lease_free, (taken, 3)),
         call!(leasehold_lease_detach, taken: world.taken_anew() => leasehold_lease_free, (taken)),
@@ -291,6 +298,7 @@ fn c11_plain_values_are_neutral_when_there_is_a_panic() {
         leasehold_event_kind(event) == LEASEHOLD_EVENT_NONE;
         leasehold_event_reason(event) == LEASEHOLD_LOSS_NONE;
         leasehold_event_fence(event) == 0;
+        leasehold_event_lease_id(event) == 0;
         leasehold_events_descriptor(world.events) == -1;
         leasehold_error_status(error) == LEASEHOLD_ERR_PANIC;
         leasehold_status_is_retriable(LEASEHOLD_BUSY) == false;

@@ -17,6 +17,9 @@
 #define INTERRUPT call->interrupt
 #define LOG call->log
 #define USER_DATA call->user_data
+#define LOST call->lost
+#define DROP call->drop
+#define EVENTS_IN call->events
 #define OUTPUT call->output
 #define ERROR_OUT call->error
 

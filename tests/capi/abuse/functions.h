@@ -87,12 +87,16 @@
     FUNCTION(STATUS, lease_let_expire, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                       \
     FUNCTION(STATUS, lease_let_expire_in_ms, LEASE, NONE, NO, (HANDLE, MS, ERROR_OUT))             \
     FUNCTION(STATUS, lease_detach, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                           \
+    FUNCTION(STATUS, lease_on_lost, LEASE, NONE, NO,                                               \
+             (HANDLE, LOST, USER_DATA, DROP, ERROR_OUT))                                           \
+    FUNCTION(STATUS, lease_watch, LEASE, PLAIN, NO, (HANDLE, EVENTS_IN, OUTPUT, ERROR_OUT))        \
     FUNCTION(NOTHING, lease_free, LEASE, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, lease_abandon, LEASE, NONE, NO, (HANDLE))                                    \
     FUNCTION(NUMBER, event_kind, EVENT, NONE, NO, (HANDLE))                                        \
     FUNCTION(NUMBER, event_reason, EVENT, NONE, NO, (HANDLE))                                      \
     FUNCTION(TEXT, event_name, EVENT, LENGTH, NO, (HANDLE, OUTPUT))                                \
     FUNCTION(NUMBER, event_fence, EVENT, NONE, NO, (HANDLE))                                       \
+    FUNCTION(NUMBER, event_lease_id, EVENT, NONE, NO, (HANDLE))                                    \
     FUNCTION(NOTHING, event_free, EVENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(NUMBER, events_descriptor, EVENTS, NONE, NO, (HANDLE))                                \
     FUNCTION(STATUS, events_next_within, EVENTS, EVENT, NO, (HANDLE, MS, OUTPUT, ERROR_OUT))       \
@@ -126,6 +130,9 @@ struct call {
     uint64_t fence;
     leasehold_interrupt_fn interrupt;
     leasehold_log_fn log;
+    leasehold_lease_lost_fn lost;
+    leasehold_lease_drop_fn drop;
+    leasehold_events *events;
     void *user_data;
     /* Where the output goes, and the error; either may be NULL. */
     void *output;

@@ -73,6 +73,22 @@ static void log_record(void *user_data, leasehold_log_level level, const char *m
     atomic_fetch_add(&data->ended, 1);
 }
 
+/* What a function for a loss writes to. It is freed when the library says so. */
+static int lost(void *user_data, const leasehold_event *event)
+{
+    atomic_long *calls = user_data;
+    const long lease = (long)(leasehold_event_fence(event) % PLACES);
+
+    if (atomic_fetch_add(calls, 1) != 0 || leasehold_event_kind(event) != LEASEHOLD_EVENT_LOST ||
+        leasehold_event_lease_id(event) == 0) {
+        fprintf(stderr, "a function was called for no loss, or twice\n");
+        failures++;
+    }
+    leasehold_lease_on_lost(open_handles[LEASE][lease], NULL, NULL, NULL, NULL);
+    leasehold_lease_is_valid(open_handles[LEASE][(lease + 1) % PLACES]);
+    return 0;
+}
+
 /* ---- calls ------------------------------------------------------------------------------------ */
 
 static void report(const struct function *function, const struct call *call, const char *what)
@@ -216,6 +232,13 @@ static void run(struct thread *thread, const struct function *function, void *ha
 
     if (percent(chance, 50))
         call.interrupt = interrupt;
+    if (takes(function, "EVENTS_IN"))
+        call.events = shared(EVENTS, chance);
+    if (takes(function, "DROP")) {
+        call.lost = percent(chance, 80) ? lost : NULL;
+        call.user_data = calloc(1, sizeof(atomic_long));
+        call.drop = free;
+    }
     refused = fill_in(&call, function, chance);
     if (percent(chance, 3))
         call.output = NULL;
@@ -267,6 +290,7 @@ static const struct {
     {"lock_take", 30},              {"lease_end", 30},
     {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
     {"lease_detach", 10},           {"lease_free", 30},             {"lease_abandon", 10},
+    {"lease_on_lost", 60},
     {"events_next_within", 60},
     {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
     {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},

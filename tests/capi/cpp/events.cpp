@@ -2,7 +2,9 @@
 
 #include "check.hpp"
 
+#include <atomic>
 #include <future>
+#include <memory>
 
 #include <poll.h>
 
@@ -85,4 +87,72 @@ TEST_ON_BOTH(events_end_with_the_client) {
     THROWS(LEASEHOLD_ERR_CLOSED, events.try_next());
     THROWS(LEASEHOLD_ERR_CLOSED, events.next_within(1s));
     THROWS(LEASEHOLD_ERR_CLOSED, client.events());
+}
+
+TEST(on_lost_is_called_for_its_lease_alone_and_once) {
+    const leasehold::client client{server().url()};
+    std::atomic<int> wrong{0}, told{0};
+    std::promise<leasehold::event> heard;
+    auto kept = client.lock(unused_name()).acquire();
+    auto lost = client.lock(unused_name()).ttl(150ms).renew(false).acquire();
+    const auto guard = std::make_shared<int>(0);
+    kept->on_lost([&, guard](const leasehold::event &) { ++wrong; });
+    lost->on_lost([&, guard](const leasehold::event &) { ++wrong; });
+    lost->on_lost([&](const leasehold::event &event) { heard.set_value(event); });
+    EQUAL(guard.use_count(), 2);
+    const auto event = heard.get_future().get();
+    CHECK(event.kind == event_kind::lost && event.reason == loss_reason::expired);
+    EQUAL(event.fence, lost->fence());
+    EQUAL(event.name, lost->name());
+    // At once, when it was lost before; and what throws ends nothing.
+    lost->on_lost([&](const leasehold::event &) {
+        ++told;
+        throw std::runtime_error{"of the program"};
+    });
+    EVENTUALLY(told.load() == 1);
+    // One that was moved takes its function along.
+    leasehold::lease moved{std::move(*lost)};
+    moved.on_lost([&](const leasehold::event &) { ++told; });
+    EVENTUALLY(told.load() == 2);
+    kept->on_lost({});
+    EQUAL(guard.use_count(), 1);
+    CHECK(kept->release() == leasehold::outcome::done);
+    THROWS(LEASEHOLD_LOST, kept->on_lost([guard](const leasehold::event &) {}));
+    EQUAL(guard.use_count(), 1);
+    THROWS(LEASEHOLD_ERR_HANDLE, lost->on_lost([](const leasehold::event &) {}));
+    EQUAL(wrong.load(), 0);
+}
+
+TEST(on_lost_is_not_running_any_more_when_its_lease_is_destroyed) {
+    const leasehold::client client{server().url()};
+    std::atomic<bool> is_running{false}, is_over{false};
+    std::promise<void> go_on;
+    auto lease = client.lock(unused_name()).ttl(30ms).acquire();
+    lease->on_lost([&, gone = go_on.get_future().share()](const leasehold::event &) {
+        is_running = true;
+        gone.wait();
+        is_over = true;
+    });
+    EVENTUALLY(is_running.load());
+    auto ending = std::async(std::launch::async, [&] {
+        lease.reset();
+        CHECK(is_over.load());
+    });
+    CHECK(ending.wait_for(50ms) == std::future_status::timeout);
+    go_on.set_value();
+    ending.get();
+}
+
+TEST(on_lost_may_end_its_lease_and_close_its_client) {
+    leasehold::client client{server().url()};
+    std::promise<void> done;
+    auto lease = client.lock(unused_name()).ttl(30ms).acquire();
+    lease->on_lost([&](const leasehold::event &) {
+        CHECK(lease->release() == leasehold::outcome::lost);
+        lease.reset();
+        client.close();
+        done.set_value();
+    });
+    CHECK(done.get_future().wait_for(20s) == std::future_status::ready);
+    EVENTUALLY(leasehold::handle_count() == 1); // the client; the event is freed after the call
 }

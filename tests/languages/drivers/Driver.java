@@ -14,12 +14,15 @@ import java.util.Arrays;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 
 /** The driver of Java; see README.md here. */
 public final class Driver {
     private static final BufferedReader INPUT = new BufferedReader(new InputStreamReader(System.in));
     private static final Map<String, NamedLock> LOCKS = new ConcurrentHashMap<>();
     private static final Map<String, Lease> LEASES = new ConcurrentHashMap<>();
+    private static final LinkedBlockingQueue<LeaseEvent> CALLS = new LinkedBlockingQueue<>();
     private static LeaseholdClient client;
     private static LeaseEvents events;
     private static Thread begun;
@@ -107,6 +110,10 @@ public final class Driver {
             case "event" -> {
                 return nextEvent();
             }
+            case "on_lost" -> LEASES.get(word[1]).onLost(CALLS::add);
+            case "called" -> {
+                return spelled(CALLS.poll(word.length > 1 ? Long.parseLong(word[1]) : 20_000, TimeUnit.MILLISECONDS));
+            }
             case "inspect" -> {
                 var seen = LOCKS.get(word[1]).inspect();
                 return seen.isHeld() ? "held " + seen.fence() : "free";
@@ -176,7 +183,10 @@ public final class Driver {
     }
 
     private static String nextEvent() throws InterruptedException {
-        LeaseEvent event = events.nextWithin(Duration.ofSeconds(20));
+        return spelled(events.nextWithin(Duration.ofSeconds(20)));
+    }
+
+    private static String spelled(LeaseEvent event) {
         if (event == null) {
             return "timeout";
         }

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -21,6 +22,8 @@ static char url[LINE];
 static struct { char key[32]; leasehold_lock *lock; } locks[THINGS];
 static struct { char key[32]; leasehold_lease *lease; } leases[THINGS];
 static atomic_int interrupted;
+/* A call writes its answer into one end. */
+static int calls[2];
 
 static void say(const char *format, ...)
 {
@@ -128,18 +131,39 @@ static leasehold_status take_name(size_t length)
     return status;
 }
 
-static leasehold_status next_event(char *answer)
+static void spell(const leasehold_event *event, char *answer)
 {
     static const char *kinds[] = {"none", "at_risk", "lost", "released_late"};
     static const char *reasons[] = {"-", "not_held", "expired", "max_hold", "not_renewed"};
+    sprintf(answer, "%s %s %" PRIu64, kinds[leasehold_event_kind(event)],
+            reasons[leasehold_event_reason(event)], leasehold_event_fence(event));
+}
+
+static leasehold_status next_event(char *answer)
+{
     leasehold_event *event;
     leasehold_status status = leasehold_events_next_within(events, 20000, &event, NULL);
     if (status == LEASEHOLD_OK) {
-        sprintf(answer, "%s %s %" PRIu64, kinds[leasehold_event_kind(event)],
-                reasons[leasehold_event_reason(event)], leasehold_event_fence(event));
+        spell(event, answer);
         leasehold_event_free(event);
     }
     return status;
+}
+
+static int call(void *nothing, const leasehold_event *event)
+{
+    char answer[128] = "";
+    (void)nothing;
+    spell(event, answer);
+    return write(calls[1], answer, sizeof answer) < 0;
+}
+
+static leasehold_status next_call(int wait_ms, char *answer)
+{
+    struct pollfd watched = {calls[0], POLLIN, 0};
+    if (poll(&watched, 1, wait_ms) == 0)
+        return LEASEHOLD_TIMEOUT;
+    return read(calls[0], answer, 128) < 0 ? LEASEHOLD_ERR_EXHAUSTED : LEASEHOLD_OK;
 }
 
 static leasehold_status inspect(leasehold_lock *lock, char *answer)
@@ -263,6 +287,10 @@ static leasehold_status do_it(char **word, int words, char *answer)
         return leasehold_client_events(client, &events, NULL);
     if (is(word, words, "event", 0))
         return next_event(answer);
+    if (is(word, words, "on_lost", 1))
+        return leasehold_lease_on_lost(*lease_of(word[1]), call, NULL, NULL, NULL);
+    if (strcmp(word[0], "called") == 0)
+        return next_call(words > 1 ? atoi(word[1]) : 20000, answer);
     if (is(word, words, "inspect", 1))
         return inspect(*lock_of(word[1]), answer);
     if (is(word, words, "take_empty_name", 0))
@@ -331,6 +359,8 @@ int main(void)
     pthread_t thread;
     void *ended;
 
+    if (pipe(calls) != 0)
+        abort();
     while (fgets(line, sizeof line, stdin)) {
         if (strncmp(line, "begin ", 6) == 0) {
             atomic_store(&interrupted, 0);

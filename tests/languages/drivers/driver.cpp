@@ -1,8 +1,11 @@
 // The driver of C++; see README.md here.
 #include <atomic>
+#include <condition_variable>
 #include <future>
 #include <iostream>
 #include <map>
+#include <mutex>
+#include <queue>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -88,14 +91,40 @@ std::string take_name(std::size_t length) {
     return lease ? spelled(lease->release()) : "busy";
 }
 
-std::string next_event() {
+std::string spelled(const leasehold::event &event) {
     static const char *const kinds[] = {"none", "at_risk", "lost", "released_late"};
     static const char *const reasons[] = {"-", "not_held", "expired", "max_hold", "not_renewed"};
-    const auto event = events->next_within(20s);
-    if (!event) return "timeout";
-    return std::string{kinds[static_cast<int>(event->kind)]} + " " +
-           reasons[static_cast<int>(event->reason)] + " " + std::to_string(event->fence);
+    return std::string{kinds[static_cast<int>(event.kind)]} + " " +
+           reasons[static_cast<int>(event.reason)] + " " + std::to_string(event.fence);
 }
+
+std::string next_event() {
+    const auto event = events->next_within(20s);
+    return event ? spelled(*event) : "timeout";
+}
+
+/** What leases have called, and not been asked for yet. */
+class calls {
+public:
+    void add(const leasehold::event &event) {
+        const std::lock_guard guard{mutex_};
+        told_.push(spelled(event));
+        came_.notify_one();
+    }
+
+    std::string next(std::chrono::milliseconds wait) {
+        std::unique_lock guard{mutex_};
+        if (!came_.wait_for(guard, wait, [this] { return !told_.empty(); })) return "timeout";
+        const std::string first = told_.front();
+        told_.pop();
+        return first;
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable came_;
+    std::queue<std::string> told_;
+} called;
 
 std::string contend(const words &word) {
     const std::size_t names = word.size() - 2;
@@ -138,6 +167,11 @@ std::string do_it(const words &word) {
     if (what == "remaining") return "ok " + std::to_string(lease().remaining().count());
     if (what == "events") return events.emplace(client->events()), "ok";
     if (what == "event") return next_event();
+    if (what == "on_lost") {
+        lease().on_lost([](const leasehold::event &event) { called.add(event); });
+        return "ok";
+    }
+    if (what == "called") return called.next(word.size() > 1 ? ms(word[1]) : 20s);
     if (what == "inspect") {
         const auto seen = locks.at(word[1]).inspect();
         return seen.held ? "held " + std::to_string(seen.fence) : "free";

@@ -22,6 +22,7 @@ events: leasehold.Events
 locks: "dict[str, leasehold.Lock]" = {}
 names: "dict[str, bytes]" = {}
 leases: "dict[str, leasehold.Lease]" = {}
+calls: "queue.Queue[leasehold.Event]" = queue.Queue()
 
 
 def say(answer: str) -> None:
@@ -51,12 +52,21 @@ def take_name(name: bytes) -> str:
     return "ok"
 
 
-def next_event() -> str:
-    event = events.next_within(20)
-    if event is None:
+def next_call(seconds: float) -> str:
+    try:
+        return spelled(calls.get(timeout=seconds))
+    except queue.Empty:
         return "timeout"
+
+
+def spelled(event: leasehold.Event) -> str:
     reason = event.reason.name.lower() if event.kind is leasehold.EventKind.LOST else "-"
     return f"{event.kind.name.lower()} {reason} {event.fence}"
+
+
+def next_event() -> str:
+    event = events.next_within(20)
+    return "timeout" if event is None else spelled(event)
 
 
 def contend(turns: int, among: "list[str]") -> str:
@@ -103,6 +113,10 @@ def do(command: str, *words: str) -> str:
         events = client.events()
     elif command == "event":
         return next_event()
+    elif command == "on_lost":
+        leases[words[0]].on_lost(calls.put)
+    elif command == "called":
+        return next_call(int(words[0]) / 1000 if words else 20)
     elif command == "inspect":
         seen = locks[words[0]].inspect()
         return f"held {seen.fence or 0}" if seen.held else "free"

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use leasehold::{Client, Error, EventKind, Events, Lease, Lock};
+use leasehold::{Client, Error, Event, EventKind, Events, Lease, Lock};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pipe};
 
@@ -18,10 +19,13 @@ struct Things {
     events: Option<Events>,
     locks: HashMap<String, Lock>,
     leases: HashMap<String, Lease>,
+    calls: Option<(Sender<Event>, Receiver<Event>)>,
 }
 
 /// Shared with the thread of what was begun; never locked while it waits.
 type Shared = Arc<Mutex<Things>>;
+
+const LIMIT: Duration = Duration::from_secs(20);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -150,7 +154,21 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
             things.lock().unwrap().events = Some(events);
             ok()
         }
-        ["event"] => event(things.lock().unwrap().events.as_ref().unwrap()),
+        ["event"] => {
+            let next = things.lock().unwrap().events.as_ref().unwrap().next_within(LIMIT)?;
+            Ok(next.map_or("timeout".to_owned(), |event| told(&event)))
+        }
+        ["on_lost", lease] => {
+            let mut things = things.lock().unwrap();
+            let sender = things.calls.get_or_insert_with(channel).0.clone();
+            things.leases[*lease].on_lost(move |event| sender.send(event).unwrap())?;
+            ok()
+        }
+        ["called", wait @ ..] => {
+            let limit = wait.first().map_or(LIMIT, |wait| ms(wait));
+            let next = things.lock().unwrap().calls.as_ref().unwrap().1.recv_timeout(limit);
+            Ok(next.map_or("timeout".to_owned(), |event| told(&event)))
+        }
         ["inspect", lock] => Ok(match lock_of(lock).inspect()?.holder {
             None => "free".to_owned(),
             Some(holder) => format!("held {}", holder.fence.unwrap_or(0)),
@@ -172,15 +190,12 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
     }
 }
 
-fn event(events: &Events) -> Result<String, Error> {
-    let Some(event) = events.next_within(Duration::from_secs(20))? else {
-        return Ok("timeout".to_owned());
-    };
+fn told(event: &Event) -> String {
     let fence = event.fence;
-    Ok(match event.kind {
+    match event.kind {
         EventKind::Lost(reason) => format!("lost {} {fence}", spelled(&format!("{reason:?}"))),
         kind => format!("{} - {fence}", spelled(&format!("{kind:?}"))),
-    })
+    }
 }
 
 /// `NotHeld` as `not_held`.

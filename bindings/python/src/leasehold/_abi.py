@@ -17,6 +17,8 @@ declared: Dict[str, Callable[..., Any]] = {}
 
 INTERRUPT = CFUNCTYPE(c_int, c_void_p)
 LOG = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+LOST = CFUNCTYPE(c_int, c_void_p, c_void_p)
+DROP = CFUNCTYPE(None, c_void_p)
 
 
 def _function(result: Any, name: str, *arguments: Any) -> Callable[..., Any]:
@@ -130,6 +132,10 @@ lease_end = _function(c_int32, "lease_end", c_void_p, c_bool, c_void_p)
 lease_let_expire = _function(c_int32, "lease_let_expire", c_void_p, c_void_p)
 lease_let_expire_in_ms = _function(c_int32, "lease_let_expire_in_ms", c_void_p, c_int64, c_void_p)
 lease_detach = _function(c_int32, "lease_detach", c_void_p, c_void_p)
+lease_on_lost = _function(
+    c_int32, "lease_on_lost", c_void_p, LOST, c_void_p, DROP, c_void_p
+)
+lease_watch = _function(c_int32, "lease_watch", c_void_p, c_void_p, c_void_p, c_void_p)
 lease_free = _function(None, "lease_free", c_void_p)
 lease_abandon = _function(None, "lease_abandon", c_void_p)
 
@@ -144,6 +150,7 @@ event_kind = _function(c_int32, "event_kind", c_void_p)
 event_reason = _function(c_int32, "event_reason", c_void_p)
 event_name = _function(c_void_p, "event_name", c_void_p, c_void_p)
 event_fence = _function(c_uint64, "event_fence", c_void_p)
+event_lease_id = _function(c_uint64, "event_lease_id", c_void_p)
 event_free = _function(None, "event_free", c_void_p)
 events_descriptor = _function(c_int, "events_descriptor", c_void_p)
 events_next_within = _function(c_int32, "events_next_within", c_void_p, c_int64, c_void_p, c_void_p)

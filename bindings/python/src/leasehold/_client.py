@@ -69,7 +69,7 @@ class Client:
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.
         self._locks: Dict[Tuple[object, ...], LockHandle] = {}
-        # In a child of a fork: nobody calls the callbacks yet, nor reads the log.
+        # In a child of a fork: nobody reads the log yet.
         self._unwatched = False
         # Weakly, or its thread would keep the client open for ever.
         myself = weakref.ref(self)
@@ -204,7 +204,6 @@ class Client:
 
     def _watch_again(self) -> None:
         _log.start()
-        self._watcher.watch_again()
         self._unwatched = False
 
     @property

@@ -5,13 +5,13 @@ import math
 from ctypes import byref, c_size_t, c_void_p, string_at
 from threading import get_ident
 from types import TracebackType
-from typing import Iterator, NamedTuple, Optional, Type
+from typing import Iterator, NamedTuple, Optional, Tuple, Type
 
 from . import _abi, _interrupts
 from ._errors import OK, TIMEOUT, BadHandle, Closed, failure
 from ._handles import EventHandle, EventsHandle
 from ._names import decode_name
-from ._time import Seconds, milliseconds
+from ._time import FOREVER_MS, Seconds, milliseconds
 
 #: How long a wait in the main thread goes on before Python's signal handlers may run.
 _SLICE_MS = 100
@@ -115,7 +115,16 @@ class Events:
     def next_within(self, wait: Seconds) -> Optional[Event]:
         """The next event, waiting for it for `wait` at most; None when there was none. Raises as
         `next()` does."""
-        left = milliseconds("wait", wait)
+        handle = self._next(milliseconds("wait", wait))
+        return None if handle is None else _read(handle)
+
+    def _next_with_lease(self) -> Tuple[Event, int]:
+        """The next event, and the number of its lease."""
+        while (handle := self._next(FOREVER_MS)) is None:
+            pass
+        return _read(handle), _abi.event_lease_id(handle)
+
+    def _next(self, left: int) -> Optional[EventHandle]:
         event, error = EventHandle(), c_void_p()
         most = _SLICE_MS if get_ident() == _interrupts.main_thread else left
         while True:
@@ -130,7 +139,7 @@ class Events:
             raise failure(Closed.status)
         if status != OK:
             raise failure(status, error)
-        return _read(event)
+        return event
 
     def fileno(self) -> int:
         """A descriptor for `select` and the like: readable while events wait, and when the client

@@ -1,21 +1,25 @@
 """One holder's turn."""
 
 import logging
-from ctypes import byref, c_void_p
+from ctypes import byref, c_uint64, c_void_p
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Type, TypeVar
 
 from . import _abi, _errors
 from ._errors import OK, Error, Lost, failure
+from ._events import Events
 from ._handles import LockHandle
 from ._rooms import Room
 from ._time import Seconds, milliseconds
+from ._watcher import Callback, OnLost, here
 
 if TYPE_CHECKING:
     from ._client import Client
     from ._lock import Lock
 
 _log = logging.getLogger("leasehold")
+
+OptionalCallback = TypeVar("OptionalCallback", bound=Optional[Callback])
 
 
 class Handover(NamedTuple):
@@ -50,7 +54,7 @@ class Lease:
     False
     """
 
-    __slots__ = ("fence", "_client", "_lock_handle", "_handle", "_rooms", "__weakref__")
+    __slots__ = ("fence", "_client", "_lock_handle", "_handle", "_rooms", "_on_lost", "__weakref__")
 
     #: Larger than that of every turn on the name before it. Give it to the resource with each
     #: write, and let the resource refuse a smaller one.
@@ -64,6 +68,8 @@ class Lease:
     # Its room, and nothing from the end of the lease on. Of several threads that end it, one gets
     # the room.
     _rooms: List[Room]
+    # Not set before something was registered.
+    _on_lost: OnLost
 
     def __init__(self) -> None:
         raise TypeError("a lease comes from a lock")
@@ -155,6 +161,36 @@ class Lease:
             self._end()
         self._check(status, error)
         return handed
+
+    def on_lost(self, callback: OptionalCallback) -> OptionalCallback:
+        """Calls `callback` with an `Event` if this lease is lost; at once if it was lost before.
+        None takes back what was registered, and another callback takes its place.
+
+        It is called once at most, and not when the lease was ended, by the end of its block for
+        example, or its client was closed. (A call that is under way goes on.) A forked child
+        never calls it. All callbacks of a client are called in one thread that does nothing else,
+        one after the other: a slow one holds up the others, and no renewal. What one raises is
+        logged. In a program of `asyncio`, use `leasehold.aio.on_lost()`.
+
+        It returns `callback`, so that it can be used as a decorator.
+
+        >>> with lock as lease:
+        ...     @lease.on_lost
+        ...     def stop(event: leasehold.Event) -> None:
+        ...         print("lost:", event.reason)
+        """
+        self._client._watcher.register(self, callback, here)
+        return callback
+
+    def _watch(self, events: Events) -> int:
+        """The number by which events name this lease. One that was lost before is told of again."""
+        if not self._rooms:
+            raise self._ended()
+        number, error = c_uint64(), c_void_p()
+        handle = events._handle
+        status = _abi.lease_watch(self._handle, handle, byref(number), byref(error))
+        self._check(status, error)
+        return number.value
 
     def _check(self, status: int, error: c_void_p) -> None:
         if status == _errors.BadHandle.status:  # Another thread was faster to end it.

@@ -4,12 +4,10 @@ import threading
 from ctypes import byref, c_void_p
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, List, Literal, NamedTuple, Optional, Type, TypeVar
-from typing import get_args
+from typing import TYPE_CHECKING, Callable, List, Literal, NamedTuple, Optional, Type, get_args
 
 from . import _abi, _errors, _interrupts, _rooms
 from ._errors import BUSY, OK, WouldDeadlock, failure
-from ._events import Event
 from ._handles import LockHandle, LockStateHandle
 from ._interrupts import NOTHING, Flag
 from ._lease import Lease, begun, new
@@ -19,9 +17,6 @@ from ._time import Seconds, milliseconds
 if TYPE_CHECKING:
     from ._client import Client
     from .aio import TaskLeases
-
-OnLost = TypeVar("OnLost", bound=Callable[[Event], object])
-
 
 #: How a wait for a lock goes.
 WaitMode = Literal["auto", "queue", "spin"]
@@ -240,22 +235,6 @@ class Lock:
             fence=_abi.lock_state_fence(state) or None,
             last_fence=_abi.lock_state_last_fence(state) or None,
         )
-
-    def on_lost(self, callback: OnLost) -> OnLost:
-        """Calls `callback` with an `Event` when a lease that this client has on this name is lost.
-
-        It is called in a thread of its own, one for the client, as long as the client is open. In
-        a program of `asyncio`, use `leasehold.aio.on_lost()`, which needs no thread. It returns
-        `callback`, so that it can be used as a decorator.
-
-        >>> @lock.on_lost
-        ... def stop(event: leasehold.Event) -> None:
-        ...     print("lost:", event.reason)
-        """
-        if not callable(callback):
-            raise TypeError(f"{callback!r} cannot be called when the lease is lost")
-        self._client._watcher.add(self.name, callback)
-        return callback
 
     def __enter__(self) -> Lease:
         if not self._held:

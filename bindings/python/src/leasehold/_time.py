@@ -9,7 +9,8 @@ from ._errors import bad_argument
 #: A duration: seconds, or a timedelta.
 Seconds = Union[int, float, timedelta]
 
-_FOREVER_MS = 2**63 - 1
+#: No limit.
+FOREVER_MS = 2**63 - 1
 #: The longest time that C counts, and more than anybody waits.
 _LONGEST_MS = 2**53
 
@@ -24,6 +25,6 @@ def milliseconds(what: str, duration: Seconds) -> int:
     if isnan(seconds) or seconds < 0:
         raise bad_argument(f"{what} is {duration}; it cannot be negative")
     if seconds == inf:
-        return _FOREVER_MS
+        return FOREVER_MS
     # Rounded to microseconds first: 0.3 s is a little more than 300 ms in binary.
     return min(ceil(round(seconds * 1000, 3)), _LONGEST_MS)

@@ -1,84 +1,102 @@
-"""Tells callbacks of leases that were lost, in a thread of its own."""
+"""Tells the callbacks of leases that were lost, in a thread of its own."""
 
 import logging
 import threading
-from typing import Callable, Dict, List, Optional
+import weakref
+from typing import TYPE_CHECKING, Callable, Optional, Sequence
 
-from ._errors import Error
+from ._errors import Closed, Error
 from ._events import Event, EventKind, Events
+
+if TYPE_CHECKING:
+    from ._lease import Lease
 
 _log = logging.getLogger("leasehold")
 
 Callback = Callable[[Event], object]
+#: Has a callback called, where it is to be called.
+Run = Callable[[Callback, Event], object]
 
 
-class Callbacks:
-    """Who wants to be told about which name."""
+class OnLost:
+    """What is called when a lease is lost. The lease alone keeps it: a callback may refer to the
+    lease, and both can be forgotten together."""
 
-    def __init__(self) -> None:
-        self._by_name: Dict[str, List[Callback]] = {}
+    __slots__ = ("callback", "run", "_rooms", "__weakref__")
 
-    def add(self, name: str, callback: Callback) -> None:
-        """From now on."""
-        self._by_name.setdefault(name, []).append(callback)
+    def __init__(self, callback: Callback, run: Run, rooms: Sequence[object]) -> None:
+        self.callback: Optional[Callback] = callback
+        self.run = run
+        self._rooms = rooms  # Of the lease: empty when that was ended.
 
-    def __bool__(self) -> bool:
-        return bool(self._by_name)
-
-    def tell(self, event: Event) -> None:
-        """Calls those that the event concerns. One that fails keeps nobody else from being told."""
-        if event.kind is not EventKind.LOST:
-            return
-        for callback in list(self._by_name.get(event.name, ())):
-            try:
-                callback(event)
-            except Exception:
-                _log.exception("a callback for the loss of %r failed", event.name)
+    def call(self, event: Event) -> None:
+        """Once at most, and not when the lease was ended."""
+        callback, self.callback = self.callback, None
+        if callback is not None and self._rooms:
+            callback(event)
 
 
 class Watcher:
-    """The callbacks of one client, and the thread that calls them: there is none before the first
-    callback, and it ends with the client. It is a daemon, so that it keeps no program from
-    ending."""
+    """Who is called for the leases of one client, and the thread that calls: there is none before
+    the first callback, and it ends with the client. It is a daemon, so that it keeps no program
+    from ending."""
 
     def __init__(self, subscribe: Callable[[], Events]) -> None:
         self._subscribe = subscribe
-        self._callbacks = Callbacks()
-        self._mutex = threading.Lock()
-        self._thread: Optional[threading.Thread] = None
-
-    def add(self, name: str, callback: Callback) -> None:
-        """From now on: what happened before is not told."""
-        with self._mutex:
-            self._start()
-            self._callbacks.add(name, callback)
-
-    def _start(self) -> None:
-        if self._thread is None:
-            events = self._subscribe()
-            self._thread = threading.Thread(
-                target=_watch,
-                args=(events, self._callbacks),
-                name="leasehold-events",
-                daemon=True,
-            )
-            self._thread.start()
+        self.forked()
 
     def forked(self) -> None:
-        """In a child, where the thread is missing, and the mutex may be held by one that is."""
+        """In a child, which has no leases yet, and not the thread."""
         self._mutex = threading.Lock()
-        self._thread = None
+        self._events: Optional[Events] = None
+        self._by_lease: "weakref.WeakValueDictionary[int, OnLost]" = weakref.WeakValueDictionary()
 
-    def watch_again(self) -> None:
-        """In a child, before its first lease: calls what an ancestor has registered."""
-        with self._mutex:
-            if self._callbacks:
-                self._start()
+    def register(self, lease: "Lease", callback: Optional[Callback], run: Run) -> None:
+        """From now on, in place of what was registered for this lease; None for nothing."""
+        former: Optional[OnLost] = getattr(lease, "_on_lost", None)
+        if callback is not None:
+            if not callable(callback):
+                raise TypeError(f"{callback!r} cannot be called when the lease is lost")
+            on_lost = OnLost(callback, run, lease._rooms)
+            with self._mutex:
+                # The thread may read of a loss before its number is known here.
+                number = lease._watch(self._subscription())
+                lease._on_lost = self._by_lease[number] = on_lost
+        if former is not None:
+            former.callback = None
+
+    def _subscription(self) -> Events:
+        if self._events is None:
+            events = self._subscribe()
+            name = "leasehold-events"
+            threading.Thread(target=self._tell, args=(events,), name=name, daemon=True).start()
+            self._events = events
+        return self._events
+
+    def _tell(self, events: Events) -> None:
+        try:
+            while True:
+                event, number = events._next_with_lease()
+                if event.kind is not EventKind.LOST:
+                    continue
+                with self._mutex:
+                    on_lost = self._by_lease.pop(number, None)
+                if on_lost is not None:
+                    _call(on_lost, event)
+                    del on_lost  # And with it the lease that its callback may refer to.
+        except Closed:
+            pass
+        except Error as error:
+            _log.error("nobody is told of lost leases any more: %s", error)
 
 
-def _watch(events: Events, callbacks: Callbacks) -> None:
+def _call(on_lost: OnLost, event: Event) -> None:
     try:
-        for event in events:
-            callbacks.tell(event)
-    except Error as error:
-        _log.error("nobody is told of lost leases any more: %s", error)
+        on_lost.run(on_lost.call, event)
+    except BaseException:  # One that exits ends nobody else's calls either.
+        _log.exception("the callback for the loss of %r failed", event.name)
+
+
+def here(callback: Callback, event: Event) -> None:
+    """Calls it in the thread that tells."""
+    callback(event)

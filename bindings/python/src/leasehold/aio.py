@@ -2,8 +2,7 @@
 
 A lock can be used with ``async with`` as it is, and what a lease says of itself (`fence`,
 `valid`, `remaining`) asks nobody. For the rest there are these functions. Calls that talk to the
-store run in threads of their own; news of lost leases need none: the event loop looks at a
-descriptor.
+store run in threads of their own; events need none: the event loop looks at a descriptor.
 
 >>> async def work() -> bool:
 ...     async with lock as lease:           # waits for as long as the lock says
@@ -21,17 +20,16 @@ import weakref
 from typing import Any, Callable, Optional, TypeVar
 
 from ._client import Client
-from ._errors import Closed, Error
+from ._errors import Closed
 from ._events import Event, Events
 from ._interrupts import Flag
-from ._lease import Lease
+from ._lease import Lease, OptionalCallback
 from ._lock import Lock, nested
 from ._time import Seconds
-from ._watcher import Callback, Callbacks
 from ._workers import WORKERS
 
-__all__ = ["EventStream", "Watch", "acquire", "acquire_within", "events", "extend", "on_lost"]
-__all__ += ["release", "try_acquire"]
+__all__ = ["EventStream", "acquire", "acquire_within", "events", "extend", "on_lost", "release"]
+__all__ += ["try_acquire"]
 
 _T = TypeVar("_T")
 
@@ -192,45 +190,18 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-class Watch:
-    """A callback that is registered with `on_lost()`."""
-
-    def __init__(self, lock: Lock, callback: Callback, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._callbacks = Callbacks()
-        self._callbacks.add(lock.name, callback)
-        self._subscription = lock._client.events()
-        self._descriptor = self._subscription.fileno()
-        loop.add_reader(self._descriptor, self._read)
-
-    def _read(self) -> None:
-        try:
-            while (event := self._subscription.try_next()) is not None:
-                self._callbacks.tell(event)
-        except Error:  # The client is closed.
-            self.cancel()
-
-    def cancel(self) -> None:
-        """From now on, the callback is not called any more. To be called in the event loop."""
-        self._loop.remove_reader(self._descriptor)
-        self._subscription.close()
-
-
-def on_lost(lock: Lock, callback: Callback) -> Watch:
-    """Calls `callback` in the running event loop with an `Event` when a lease that the client has
-    on the name of this lock is lost.
+def on_lost(lease: Lease, callback: OptionalCallback) -> OptionalCallback:
+    """Calls `callback` in the running event loop with an `Event` if this lease is lost, as
+    `Lease.on_lost()` does in a thread. What it raises goes to the loop's exception handler.
 
     >>> async def work() -> None:
     ...     task = asyncio.current_task()
     ...     assert task is not None
-    ...     watch = leasehold.aio.on_lost(lock, lambda event: task.cancel())
-    ...     try:
-    ...         async with lock:
-    ...             ...                     # cancelled when the lease is lost
-    ...     finally:
-    ...         watch.cancel()
+    ...     async with lock as lease:
+    ...         leasehold.aio.on_lost(lease, lambda event: task.cancel())
+    ...         ...                         # cancelled when the lease is lost
     >>> asyncio.run(work())
     """
-    if not callable(callback):
-        raise TypeError(f"{callback!r} cannot be called when the lease is lost")
-    return Watch(lock, callback, asyncio.get_running_loop())
+    run = asyncio.get_running_loop().call_soon_threadsafe
+    lease._client._watcher.register(lease, callback, run)
+    return callback

@@ -4,7 +4,7 @@
 #include "shim.h"
 
 /* The name of the lock, or NULL without an exception when no event came in time; fills `figures`
- * with kind, reason and fence. */
+ * with kind, reason, fence and the number of the lease. */
 static jbyteArray next_event(JNIEnv *env, jclass native, jlong events, jlong wait_ms,
                              jlongArray figures)
 {
@@ -22,7 +22,8 @@ static jbyteArray next_event(JNIEnv *env, jclass native, jlong events, jlong wai
     size_t length;
     const char *start = leasehold_event_name(event, &length);
     const jlong said[] = {leasehold_event_kind(event), leasehold_event_reason(event),
-                          (jlong)leasehold_event_fence(event)};
+                          (jlong)leasehold_event_fence(event),
+                          (jlong)leasehold_event_lease_id(event)};
     jbyteArray name = bytes_to_java(env, start, length);
 
     if (name != NULL)

@@ -40,6 +40,18 @@ static void extend(JNIEnv *env, jclass native, jlong lease, jlong ttl_ms)
         raise_status(env, native, status, error);
 }
 
+static jlong watch(JNIEnv *env, jclass native, jlong lease, jlong events)
+{
+    uint64_t number = 0;
+    leasehold_error *error = NULL;
+    leasehold_status status = leasehold_lease_watch(
+        HANDLE(leasehold_lease, lease), HANDLE(leasehold_events, events), &number, &error);
+
+    if (status != LEASEHOLD_OK)
+        raise_status(env, native, status, error);
+    return (jlong)number;
+}
+
 static void release(JNIEnv *env, jclass native, jlong lease)
 {
     leasehold_error *error = NULL;
@@ -108,6 +120,7 @@ static const JNINativeMethod methods[] = {
     {"remaining", "(J)J", remaining},
     {"isValid", "(J)Z", is_valid},
     {"extend", "(JJ)V", extend},
+    {"watch", "(JJ)J", watch},
     {"release", "(J)V", release},
     {"closeLease", "(J)V", close_lease},
     {"letExpire", "(J)V", let_expire},

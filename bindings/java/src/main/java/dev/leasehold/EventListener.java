@@ -42,6 +42,11 @@ final class EventListener implements Subscription, Runnable {
         }
     }
 
+    /** The number by which its events name the lease of a handle; one that was lost is told of again. */
+    long watch(long lease) {
+        return Native.watch(lease, events.get());
+    }
+
     @Override
     public void close() {
         events.run();

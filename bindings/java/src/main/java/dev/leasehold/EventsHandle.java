@@ -18,9 +18,9 @@ final class EventsHandle extends Handle {
         if (events == 0) {
             throw new LeaseholdException(Status.CLOSED, "the subscription is closed");
         }
-        long[] figures = new long[3];
+        long[] figures = new long[4];
         byte[] name = Native.nextEvent(events, waitMs, figures);
-        return name == null ? null : new LeaseEvent(figures[0], figures[1], name, figures[2]);
+        return name == null ? null : new LeaseEvent(figures[0], figures[1], name, figures[2], figures[3]);
     }
 
     @Override

@@ -3,6 +3,7 @@ package dev.leasehold;
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.time.Duration;
+import java.util.function.Consumer;
 
 /**
  * One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
@@ -23,6 +24,8 @@ public final class Lease implements AutoCloseable {
     private final long fence;
     private final Handle handle;
     private final Cleaner.Cleanable watch;
+    /** Who is told that it is lost, if anybody. */
+    private volatile Losses.Listener listener;
 
     private Lease(NamedLock lock, long handle) {
         this.lock = lock;
@@ -148,6 +151,50 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
+     * Has {@code told} called if this lease is lost; at once if it was lost before. Another one
+     * takes its place, and {@code null} takes it back.
+     *
+     * <p>It is called once at most, and not when the lease was ended, by {@link #close()} for
+     * example, was forgotten, or its client was closed. (A call that is under way goes on.) All of a
+     * client's are called on one thread that does nothing else, a daemon, one after the other: a slow one
+     * holds up the others, and no renewal. What it throws goes to the thread's
+     * {@linkplain Thread#setDefaultUncaughtExceptionHandler handler}, and ends nothing else.
+     *
+     * @param told is called with the {@link LeaseEvent.Kind#LOST} event, or {@code null}
+     * @throws LeaseLostException the lease was ended before
+     * @throws LeaseholdException {@link Status#CLOSED} when its client was closed;
+     *     {@link Status#EXHAUSTED} when there is no descriptor for it
+     */
+    public void onLost(Consumer<LeaseEvent> told) {
+        LeaseholdClient client = lock.client();
+        forgetListener();
+        if (told == null) {
+            return;
+        }
+        long lease = handle.get();
+        try {
+            if (lease == 0) {
+                throw over();
+            }
+            listener = client.losses().listen(client, lease, told);
+        } catch (LeaseholdException e) {
+            if (handle.get() == 0) {
+                throw over(); // ended by another thread meanwhile
+            }
+            throw e;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    private void forgetListener() {
+        Losses.Listener former = listener;
+        if (former != null) {
+            lock.client().losses().forget(former);
+        }
+    }
+
+    /**
      * Gives the lock back and waits for the store to say so. The lease is over at once and
      * whatever comes of it.
      *
@@ -180,7 +227,7 @@ public final class Lease implements AutoCloseable {
         if (lease == 0) {
             return;
         }
-        watch.clean();
+        ended();
         try {
             Native.closeLease(lease);
         } catch (LeaseLostException e) {
@@ -230,7 +277,7 @@ public final class Lease implements AutoCloseable {
             throw e;
         } finally {
             if (handle.get() == 0) {
-                watch.clean();
+                ended();
             }
             Reference.reachabilityFence(this);
         }
@@ -259,8 +306,13 @@ public final class Lease implements AutoCloseable {
     /** Takes the handle for a call that ends the lease and frees it. */
     private long end() {
         long lease = take();
-        watch.clean();
+        ended();
         return lease;
+    }
+
+    private void ended() {
+        watch.clean();
+        forgetListener();
     }
 
     private long take() {

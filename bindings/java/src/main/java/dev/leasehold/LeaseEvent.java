@@ -52,12 +52,14 @@ public final class LeaseEvent {
     private final Reason reason;
     private final byte[] name;
     private final long fence;
+    private final long lease;
 
-    LeaseEvent(long kind, long reason, byte[] name, long fence) {
+    LeaseEvent(long kind, long reason, byte[] name, long fence, long lease) {
         this.kind = kind(kind);
         this.reason = reason(reason);
         this.name = name;
         this.fence = fence;
+        this.lease = lease;
     }
 
     /**
@@ -103,6 +105,11 @@ public final class LeaseEvent {
      */
     public long fence() {
         return fence;
+    }
+
+    /** The number of the lease, as {@link Native#watch} has it. */
+    long lease() {
+        return lease;
     }
 
     @Override

@@ -30,6 +30,7 @@ public final class LeaseholdClient implements AutoCloseable {
     private final Set<Handle> locks = ConcurrentHashMap.newKeySet();
     /** What each thread holds by a {@link LeaseholdLock}. */
     private final Holds holds = new Holds();
+    private final Losses losses = new Losses();
     /** What was counted until the client was closed. */
     private volatile Counters last;
 
@@ -284,6 +285,10 @@ public final class LeaseholdClient implements AutoCloseable {
 
     Set<Handle> locks() {
         return locks;
+    }
+
+    Losses losses() {
+        return losses;
     }
 
     Holds holds() {

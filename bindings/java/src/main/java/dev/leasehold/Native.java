@@ -109,6 +109,8 @@ final class Native {
 
     static native void extend(long lease, long ttlMs);
 
+    static native long watch(long lease, long events);
+
     static native void release(long lease);
 
     static native void closeLease(long lease);

@@ -29,6 +29,10 @@ class EventsTest {
 
     /** A lease that runs out, because nobody renews it. */
     private Lease loseSoon() throws Exception {
+        return loseSoon(name);
+    }
+
+    private Lease loseSoon(String name) throws Exception {
         return client.lock(name).ttl(ofMillis(150)).renew(false).acquire();
     }
 
@@ -122,6 +126,105 @@ class EventsTest {
         assertEquals(1, listeners());
         client.close();
         Eventually.holds(LIMIT, () -> listeners() == 0);
+    }
+
+    @Test
+    void aLeaseTellsOfItsOwnLoss() throws Exception {
+        var told = new LinkedBlockingQueue<LeaseEvent>();
+        var wrong = new LinkedBlockingQueue<LeaseEvent>();
+        var uncaught = new LinkedBlockingQueue<Throwable>();
+        Lease kept = client.lock(name + ":kept").acquire();
+        Lease lost = loseSoon(name + ":lost");
+        Lease failing = loseSoon(name + ":failing");
+        Lease takenBack = loseSoon(name + ":takenBack");
+        Thread.setDefaultUncaughtExceptionHandler((thread, e) -> uncaught.add(e));
+        try {
+            kept.onLost(wrong::add);
+            lost.onLost(wrong::add);
+            lost.onLost(told::add);
+            takenBack.onLost(wrong::add);
+            takenBack.onLost(null);
+            failing.onLost(event -> {
+                throw new IllegalStateException("of the listener");
+            });
+            LeaseEvent event = told.poll(20, TimeUnit.SECONDS);
+            assertEquals(LeaseEvent.Kind.LOST, event.kind());
+            assertEquals(LeaseEvent.Reason.EXPIRED, event.reason());
+            assertEquals(lost.fence(), event.fence());
+            assertEquals(name + ":lost", event.name());
+            assertEquals("of the listener", uncaught.poll(20, TimeUnit.SECONDS).getMessage());
+            Eventually.holds(LIMIT, () -> client.counters().lost() == 3);
+            // At once, when it was lost before; also to who listens again.
+            for (int i = 0; i < 2; i++) {
+                failing.onLost(told::add);
+                assertEquals(failing.fence(), told.poll(20, TimeUnit.SECONDS).fence());
+            }
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(null);
+        }
+        assertEquals(1, listeners());
+        kept.close();
+        assertThrows(LeaseLostException.class, () -> kept.onLost(wrong::add));
+        kept.onLost(null);
+        client.close();
+        Eventually.holds(LIMIT, () -> listeners() == 0);
+        assertThrows(LeaseholdException.class, () -> lost.onLost(wrong::add));
+        assertEquals(0, wrong.size() + told.size());
+    }
+
+    @Test
+    void noLossFallsBetweenBeingToldAndListening() throws Exception {
+        for (int i = 0; i < 30; i++) {
+            var told = new LinkedBlockingQueue<LeaseEvent>();
+            Lease lease = client.lock(name).ttl(ofMillis(50)).acquire();
+            Thread.sleep(Math.max(lease.remaining().toMillis() - 6, 0), i * 30_000);
+            lease.onLost(told::add);
+            assertEquals(lease.fence(), told.poll(20, TimeUnit.SECONDS).fence());
+            assertNull(told.poll());
+        }
+    }
+
+    @Test
+    void aLeaseThatWasEndedTellsNobody() throws Exception {
+        var told = new LinkedBlockingQueue<LeaseEvent>();
+        var goOn = new CompletableFuture<Void>();
+        var heldUp = new CompletableFuture<Void>();
+        Lease slow = loseSoon(name + ":slow");
+        slow.onLost(event -> {
+            heldUp.complete(null);
+            goOn.join();
+        });
+        heldUp.get(20, TimeUnit.SECONDS);
+        Lease renewed = client.lock(name).ttl(ofMillis(600)).acquire();
+        Lease released = loseSoon(name + ":released");
+        Lease last = loseSoon(name + ":last");
+        released.onLost(told::add);
+        last.onLost(told::add);
+        Eventually.holds(LIMIT, () -> client.counters().lost() == 3 && client.counters().renewed() > 3);
+        assertTrue(renewed.isValid());
+        assertThrows(LeaseLostException.class, released::release);
+        goOn.complete(null);
+        assertEquals(last.fence(), told.poll(20, TimeUnit.SECONDS).fence());
+        assertNull(told.poll());
+    }
+
+    @Test
+    void aListenerOfALeaseMayDoAnything() throws Exception {
+        var done = new CompletableFuture<Status>();
+        Lease lease = loseSoon();
+        lease.onLost(event -> {
+            try {
+                assertThrows(LeaseLostException.class, lease::release);
+                try (Lease again = client.lock(name).acquire()) {
+                    again.onLost(told -> {});
+                }
+                client.close();
+                done.complete(assertThrows(LeaseholdException.class, client::ping).status());
+            } catch (Throwable e) {
+                done.completeExceptionally(e);
+            }
+        });
+        assertEquals(Status.CLOSED, done.get(20, TimeUnit.SECONDS));
     }
 
     private static long listeners() {

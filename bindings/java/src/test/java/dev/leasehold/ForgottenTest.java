@@ -56,6 +56,22 @@ class ForgottenTest {
     }
 
     @Test
+    void aListenerDoesNotKeepItsLease() throws Exception {
+        try (var client = LeaseholdClient.connect(redis.url())) {
+            NamedLock lock = client.lock(name).ttl(ofMillis(1200));
+            listenAndForget(lock);
+            long before = Native.handleCount();
+            collect(() -> assertEquals(before - 1, Native.handleCount()));
+            Eventually.holds(LIMIT, () -> !redis.exists(name));
+        }
+    }
+
+    private static void listenAndForget(NamedLock lock) throws Exception {
+        Lease lease = lock.acquire();
+        lease.onLost(event -> lease.close());
+    }
+
+    @Test
     void aLeaseThatIsInUseIsNotForgotten() throws Exception {
         Lease lease;
         {
@@ -84,7 +100,7 @@ class ForgottenTest {
 
     private void useAndForget() throws Exception {
         var client = LeaseholdClient.connect(redis.url());
-        client.lock(name).acquire();
+        client.lock(name).acquire().onLost(event -> {});
         client.events();
         client.onEvent(event -> {});
         client.lock(name).tryAcquire();

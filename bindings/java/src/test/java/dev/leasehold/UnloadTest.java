@@ -132,7 +132,7 @@ class UnloadTest {
             var client = LeaseholdClient.connect(url);
             client.onEvent(event -> {});
             client.events();
-            client.lock(name).acquire();
+            client.lock(name).acquire().onLost(event -> {});
             client.lock(name).tryAcquire();
             // And one on a thread that goes.
             var thread = new Thread(() -> client.lock(name + ":lock").asLock().lock());

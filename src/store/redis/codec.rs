@@ -103,7 +103,7 @@ impl<D: Dialect> Deployment<D> {
         batch: &Batch<'_>,
         deadline: Deadline,
     ) -> impl Iterator<Item = Result<Value, Error>> + use<D> {
-        let carried = self.route.carry_all(Parcel { lane, batch, deadline });
+        let carried = self.route.carry_all(&Parcel { lane, batch, deadline });
         carried.into_iter().map(|carried| Ok(carried.map_err(|failure| failure.error)?.value))
     }
 }

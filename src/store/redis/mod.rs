@@ -74,7 +74,7 @@ impl RedisStore {
     fn carry(&self, lane: Lane, requests: &[Request<'_>], carried: &mut [Carried], by: Deadline) {
         let Deployment { codec, route } = &self.deployment;
         let batch = codec.pack(requests);
-        route.carry(Parcel { lane, batch: &batch, deadline: by }, carried);
+        route.carry(&Parcel { lane, batch: &batch, deadline: by }, carried);
         codec.dialect.format().drafts.keep(batch);
     }
 
@@ -112,7 +112,7 @@ impl Store for RedisStore {
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
         let Deployment { codec, route } = &self.deployment;
         let give = codec.pack(&[owed.identity.give()]);
-        let sent = route.let_go(owed, Parcel { lane, batch: &give, deadline });
+        let sent = route.let_go(owed, &Parcel { lane, batch: &give, deadline });
         codec.dialect.format().drafts.keep(give);
         sent.err().map(Err)
     }

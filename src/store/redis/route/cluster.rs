@@ -40,7 +40,7 @@ impl Cluster {
     }
 
     /// Sends calls to the servers that have their slots. Returns those that are to be sent on.
-    fn round(&self, parcel: Parcel<'_>, open: Vec<usize>, carried: &mut [Carried]) -> Vec<usize> {
+    fn round(&self, parcel: &Parcel<'_>, open: Vec<usize>, carried: &mut [Carried]) -> Vec<usize> {
         let batch = parcel.batch;
         let mut parts: BTreeMap<u32, (Arc<Node>, Vec<usize>)> = BTreeMap::new();
         for call in open {
@@ -75,8 +75,14 @@ impl Cluster {
     }
 
     /// An answer, and whether the call is to be sent on. One that has to be asked for elsewhere is.
-    fn sort(&self, call: usize, said: Carried, from: &Node, parcel: Parcel<'_>) -> (Carried, bool) {
-        let Parcel { batch, deadline, .. } = parcel;
+    fn sort(
+        &self,
+        call: usize,
+        said: Carried,
+        from: &Node,
+        parcel: &Parcel<'_>,
+    ) -> (Carried, bool) {
+        let Parcel { batch, deadline, .. } = *parcel;
         let moved = match &said {
             Ok(Heard { value: Value::ServerError(error), .. }) => {
                 elsewhere(error.code(), error.details().unwrap_or(""), &from.address)
@@ -101,8 +107,8 @@ impl Cluster {
             Some(Elsewhere::Ask(to)) => {
                 let asked = self.map.at(to).map(|node| {
                     let asking = batch.asking(call);
-                    let asking = Parcel { batch: &asking, ..parcel };
-                    node.single.carry_all(asking).pop().unwrap_or(said)
+                    let asking = Parcel { batch: &asking, ..*parcel };
+                    node.single.carry_all(&asking).pop().unwrap_or(said)
                 });
                 let asked = asked.unwrap_or_else(|error| Err(Failure::not_done(error)));
                 (self.plain(asked), false)
@@ -122,7 +128,7 @@ impl Cluster {
 }
 
 /// Sends every part before the first answer is waited for; each has its share of the time for that.
-fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: Parcel<'_>) -> Vec<Vec<Carried>> {
+fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: &Parcel<'_>) -> Vec<Vec<Carried>> {
     let deadline = parcel.deadline;
     let batches: Vec<_> = parts.iter().map(|(_, calls)| parcel.batch.only(calls)).collect();
     let mut sent: Vec<_> = parts
@@ -130,7 +136,7 @@ fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: Parcel<'_>) -> Vec<Vec<Car
         .zip(&batches)
         .zip((2..=parts.len() + 1).rev())
         .map(|(((node, _), batch), left)| {
-            let part = Parcel { batch, ..parcel };
+            let part = Parcel { batch, ..*parcel };
             let begun = node.single.begin(part, deadline.share(left), false);
             begun.unwrap_or_else(|failure| Pending::Answered(vec![Err(failure); batch.calls.len()]))
         })
@@ -152,8 +158,8 @@ fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: Parcel<'_>) -> Vec<Vec<Car
 }
 
 impl Route for Cluster {
-    fn carry(&self, parcel: Parcel<'_>, carried: &mut [Carried]) {
-        let Parcel { batch, deadline, .. } = parcel;
+    fn carry(&self, parcel: &Parcel<'_>, carried: &mut [Carried]) {
+        let Parcel { batch, deadline, .. } = *parcel;
         if let Err(error) = self.map.freshen(deadline) {
             return carried.fill(Err(Failure::not_done(error)));
         }
@@ -175,10 +181,10 @@ impl Route for Cluster {
 
     /// Where it goes is known only from the answers, so they are here when it returns.
     fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure> {
-        Ok(Pending::Answered(self.carry_all(parcel)))
+        Ok(Pending::Answered(self.carry_all(&parcel)))
     }
 
-    fn let_go(&self, owed: &Owed, give: Parcel<'_>) -> Result<(), Failure> {
+    fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure> {
         let node = self.map.owner(slot(give.batch.key(0))).map_err(Failure::not_done)?;
         node.single.let_go(owed, give)
     }

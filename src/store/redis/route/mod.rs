@@ -47,9 +47,9 @@ pub(super) fn unanswered() -> Carried {
 
 pub(super) trait Route: Send + Sync {
     /// Sends a batch and reads the reply to each of its calls into its place.
-    fn carry(&self, parcel: Parcel<'_>, carried: &mut [Carried]);
+    fn carry(&self, parcel: &Parcel<'_>, carried: &mut [Carried]);
 
-    fn carry_all(&self, parcel: Parcel<'_>) -> Vec<Carried> {
+    fn carry_all(&self, parcel: &Parcel<'_>) -> Vec<Carried> {
         let mut carried = vec![unanswered(); parcel.batch.calls.len()];
         self.carry(parcel, &mut carried);
         carried
@@ -59,7 +59,7 @@ pub(super) trait Route: Send + Sync {
     fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure>;
 
     /// Sends a give, and leaves its reply to the next user of that connection: the outbox hears of it.
-    fn let_go(&self, owed: &Owed, give: Parcel<'_>) -> Result<(), Failure>;
+    fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure>;
 
     /// Reads what has come of the replies that idle connections owe to what was sent before.
     fn read_unread(&self, before: Moment);

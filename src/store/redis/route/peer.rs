@@ -44,7 +44,7 @@ pub(super) struct Letter<'a> {
 }
 
 impl<'a> Letter<'a> {
-    pub(super) fn new(Parcel { lane, batch, deadline }: Parcel<'a>) -> Letter<'a> {
+    pub(super) fn new(&Parcel { lane, batch, deadline }: &Parcel<'a>) -> Letter<'a> {
         // Making a connection is a part of waiting for one.
         let connect_by = match lane {
             Lane::Give(until) => deadline.min(until),

@@ -42,7 +42,7 @@ impl Single {
         is_scattered: bool,
     ) -> Result<Pending<'a>, Failure> {
         let most = MOST.saturating_sub(parcel.batch.replies());
-        let mut letter = Letter { most, is_scattered, ..Letter::new(parcel) };
+        let mut letter = Letter { most, is_scattered, ..Letter::new(&parcel) };
         letter.connect_by = letter.connect_by.min(connected_by);
         let lent = self.pool.lend(parcel.lane, letter.connect_by);
         let mut lent = lent.map_err(Failure::not_done)?;
@@ -88,7 +88,7 @@ impl Single {
         }
     }
 
-    fn finish(&self, lent: &mut Lent<'_>, parcel: Parcel<'_>, said: &mut [Carried], sent: Moment) {
+    fn finish(&self, lent: &mut Lent<'_>, parcel: &Parcel<'_>, said: &mut [Carried], sent: Moment) {
         self.peer.collect(lent, parcel.batch, said, (sent, parcel.deadline));
         let is_error =
             |one: &Carried| matches!(one, Ok(Heard { value: Value::ServerError(_), .. }));
@@ -104,8 +104,8 @@ impl Single {
     /// Loads scripts that the server does not have (it was restarted, or its cache flushed) and
     /// sends the calls that needed them again: those were not carried out. If the server is no master
     /// any more, they go to the new one. Also repeats takes and looks behind a give that was not done.
-    fn reload(&self, lent: &mut Lent<'_>, parcel: Parcel<'_>, carried: &mut [Carried]) {
-        let Parcel { batch, deadline, .. } = parcel;
+    fn reload(&self, lent: &mut Lent<'_>, parcel: &Parcel<'_>, carried: &mut [Carried]) {
+        let Parcel { batch, deadline, .. } = *parcel;
         let is_behind =
             |call| batch.sees(call).is_some_and(|name| self.peer.outbox.has_undone(name));
         // A call that was cut off may have been carried out: that stays the answer.
@@ -123,7 +123,7 @@ impl Single {
         let own = Parcel { batch: &own, lane, deadline };
         let sent = self
             .command(lent, &own.batch.loads(), deadline)
-            .and_then(|()| self.peer.send(lent, &Letter::new(own)));
+            .and_then(|()| self.peer.send(lent, &Letter::new(&own)));
         match sent {
             Ok(sent) => {
                 let mut answers = vec![unanswered(); again.len()];
@@ -151,7 +151,7 @@ impl Single {
     /// Sends commands that ask for no lock. After a failure they matter to nobody.
     fn command(&self, lent: &mut Lent<'_>, batch: &Batch<'_>, by: Deadline) -> Result<(), Failure> {
         let lane = Lane::Caller;
-        let sent = self.peer.send(lent, &Letter::new(Parcel { lane, batch, deadline: by }));
+        let sent = self.peer.send(lent, &Letter::new(&Parcel { lane, batch, deadline: by }));
         let answers = sent.map(|sent| {
             let mut answers = vec![unanswered(); batch.calls.len()];
             self.peer.collect(lent, batch, &mut answers, (sent, by));
@@ -167,7 +167,7 @@ impl Single {
 }
 
 impl Route for Single {
-    fn carry(&self, parcel: Parcel<'_>, carried: &mut [Carried]) {
+    fn carry(&self, parcel: &Parcel<'_>, carried: &mut [Carried]) {
         let letter = Letter::new(parcel);
         let failed = self.on_connection(parcel.lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
@@ -184,7 +184,7 @@ impl Route for Single {
         self.begin(parcel, Deadline::after(parcel.deadline.left() / 2), true)
     }
 
-    fn let_go(&self, owed: &Owed, give: Parcel<'_>) -> Result<(), Failure> {
+    fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure> {
         let letter = Letter { most: MOST - 1, ..Letter::new(give) };
         self.on_connection(give.lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
@@ -255,7 +255,7 @@ impl Pending<'_> {
                     many.resize(parcel.batch.calls.len(), unanswered());
                     &mut many[..]
                 };
-                single.finish(&mut lent, parcel, carried, sent);
+                single.finish(&mut lent, &parcel, carried, sent);
                 carried.iter_mut().for_each(|one| tell(std::mem::replace(one, unanswered())));
             }
         }

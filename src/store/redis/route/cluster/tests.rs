@@ -93,7 +93,7 @@ fn replies_stay_with_their_calls_when_all_are_sent_on() {
     let batch = Native(Format::default()).pack(&requests, &|_| NO_WAKEUP);
     for _ in 0..2 {
         let (lane, deadline) = (Lane::Keeper, Deadline::after(Duration::from_secs(5)));
-        let said = cluster.carry_all(Parcel { lane, batch: &batch, deadline });
+        let said = cluster.carry_all(&Parcel { lane, batch: &batch, deadline });
         let values: Vec<_> = said.into_iter().map(|one| one.map(|heard| heard.value)).collect();
         let held_or_gone = [Value::Int(1), Value::Int(0)];
         assert!(values.iter().map(|value| value.as_ref().unwrap()).eq(&held_or_gone), "{values:?}");

@@ -96,7 +96,7 @@ impl World {
     pub(crate) fn carry(&self, batch: &Batch<'_>) -> Value {
         let deadline = Deadline::after(PATIENCE);
         let parcel = Parcel { lane: Lane::Caller, batch, deadline };
-        self.route.carry_all(parcel).remove(0).unwrap().value
+        self.route.carry_all(&parcel).remove(0).unwrap().value
     }
 
     /// The server ends in some way and is started again; who asked it before has to connect again.

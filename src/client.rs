@@ -180,7 +180,7 @@ impl Client {
     }
 
     /// Closes the client: every lease becomes invalid at once and is released, waiters return
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the background thread has ended when
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the background threads have ended when
     /// this returns. It takes as long as `close_timeout` (1 s) at most, if the request under way
     /// is answered in that time, else `io_timeout`; what is left then is free by its ttl.
     ///

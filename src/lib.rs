@@ -60,7 +60,8 @@
 //! have a [kind](ErrorKind), a sentence that says what to do, and
 //! [`is_retriable`](Error::is_retriable).
 //!
-//! The calls block: make them on a thread for blocking work in an async program. The library
+//! The calls block, but for [`acquire_async`](Lock::acquire_async), which gives a future for any
+//! executor: in an async program, make the others on a thread for blocking work. The library
 //! prints nothing and logs through the `log` crate; [`Client::counters`] has figures for graphs.
 //!
 //! # Features
@@ -99,7 +100,7 @@ pub use config::{Config, URL_VARIABLE, defaults, limits, parse_duration};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 pub use lease::Lease;
-pub use lock::{Lock, WaitMode};
+pub use lock::{Acquiring, Lock, WaitMode};
 pub use metrics::Counters;
 pub use store::{Holder, LockState};
 pub use token::Token;

@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::{Identity, Lane, Outcome, Owed, Reply, Request, Store, no_reply};
 use crate::sync::{Condvar, Mutex};
+use crate::wait::crew::Crew;
 use crate::wait::{Limits, Owe, Owing, Room, TURNS, look_span};
 
 pub(crate) struct Core {
@@ -41,12 +42,14 @@ const LEAVE_WAIT: Duration = Duration::from_millis(50);
 impl Core {
     pub(super) fn new(store: Box<dyn Store>, outbox: Arc<Outbox>, config: Config) -> Core {
         let (spread, look) = (store.abilities().spread, look_span(config.claim_window));
+        // Beside those that ask the store: one that listens, and one that watches the clock.
+        let crew = Crew::new(config.pool as usize + 2);
         Core {
             config,
             store,
             metrics: Metrics::default(),
             hub: Hub::default(),
-            room: Room::new(Limits { turns: TURNS, spread, look }),
+            room: Room::new(Limits { turns: TURNS, spread, look }, crew),
             answered: AtomicBool::new(false),
             complain_at: AtomicU64::new(0),
             outbox,

@@ -142,7 +142,7 @@ impl Keeper {
     }
 
     /// Closes in order: waiters are woken, every lease becomes invalid and is released until the
-    /// deadline, the thread is joined. A second call waits for the first.
+    /// deadline, the threads are joined. A second call waits for the first.
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         self.inside.birth.check()?;
         self.inside.core.shut(Deadline::after(timeout));
@@ -154,6 +154,7 @@ impl Keeper {
         }
         if let Some(thread) = self.inside.thread.lock().take() {
             thread.join();
+            self.inside.core.room.crew.join();
         }
         Ok(())
     }

@@ -33,6 +33,12 @@ pub(super) struct Call<'a, 'c> {
     pub(super) lock: &'a Lock,
     pub(super) keeper: &'a Arc<Keeper>,
     pub(super) core: &'a Core,
+    pub(super) state: &'a mut State,
+    pub(super) check: Option<Check<'c>>,
+}
+
+/// How far a call has come.
+pub(super) struct State {
     pub(super) terms: Terms,
     pub(super) token: Token,
     pub(super) ticket: u64,
@@ -40,14 +46,15 @@ pub(super) struct Call<'a, 'c> {
     pub(super) start: Moment,
     /// When the wait is over.
     pub(super) limit: Moment,
-    pub(super) check: Option<Check<'c>>,
     pub(super) may_deadlock: bool,
+    /// Its number with the crew, if no thread waits with it.
+    pub(super) parked: Option<u64>,
     pub(super) tries: u32,
     /// Made when it is first asked: most calls do not wait.
     pub(super) pace: Option<Pace>,
     /// When a call that is not in the queue asks next.
     pub(super) wake: Moment,
-    pub(super) waiter: Option<Waiter<'a>>,
+    pub(super) waiter: Option<Waiter>,
     /// What it is about to ask for the queue, which counts on hearing what came of it.
     pub(super) asking: Option<Ask>,
     /// It may have been sent.
@@ -60,7 +67,7 @@ pub(super) struct Call<'a, 'c> {
     /// The store has answered this call.
     is_answered: bool,
     /// What is wrong with the store, as far as the tries since its last answer tell.
-    trouble: Option<Error>,
+    pub(super) trouble: Option<Error>,
     pub(super) stuck: Stuck,
 }
 
@@ -70,14 +77,10 @@ pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
 /// part of it.
 const CLAIM_AFTER: Duration = Duration::from_millis(50);
 
-impl<'a> Call<'a, '_> {
-    pub(super) fn new(lock: &'a Lock, terms: Terms, policy: Policy) -> Result<Self, Error> {
-        let keeper = lock.keepers.here()?;
-        let (core, token, start) = (keeper.core()?, Token::random()?, Moment::now());
-        Ok(Call {
-            lock,
-            keeper,
-            core,
+impl State {
+    pub(super) fn new(lock: &Lock, terms: Terms, policy: Policy) -> Result<State, Error> {
+        let (token, start) = (Token::random()?, Moment::now());
+        Ok(State {
             terms,
             token,
             ticket: 0,
@@ -85,8 +88,8 @@ impl<'a> Call<'a, '_> {
             start,
             // No wait is shorter: a try gets an answer.
             limit: start.plus(lock.patience()),
-            check: None,
             may_deadlock: false,
+            parked: None,
             tries: 0,
             pace: None,
             wake: Moment::ZERO,
@@ -100,18 +103,35 @@ impl<'a> Call<'a, '_> {
             stuck: Stuck::default(),
         })
     }
+}
+
+impl<'a, 'c> Call<'a, 'c> {
+    pub(super) fn new(
+        lock: &'a Lock,
+        keeper: &'a Arc<Keeper>,
+        state: &'a mut State,
+        check: Option<Check<'c>>,
+    ) -> Result<Self, Error> {
+        Ok(Call { lock, keeper, core: keeper.core_even_closed()?, state, check })
+    }
+
+    /// Goes no further for now.
+    pub(super) fn park(self) {
+        // It has borrowed all that it has, and dropping it would end the wait.
+        std::mem::forget(self);
+    }
 
     /// The lease of an answer that grants the lock; none if nothing of its validity is left.
     pub(super) fn granted(&mut self, answer: Answer, fence: u64) -> Result<Option<Lease>, Error> {
-        let (identity, now) = (self.identity(self.token, fence), Moment::now());
-        let Some(grant) = Grant::taken(identity, self.terms, answer.sent, now) else {
+        let (identity, now) = (self.identity(self.state.token, fence), Moment::now());
+        let Some(grant) = Grant::taken(identity, self.state.terms, answer.sent, now) else {
             // The same token again: it is granted anew, with validity of its own.
-            self.stands = Some(now.plus(self.terms.ttl));
+            self.state.stands = Some(now.plus(self.state.terms.ttl));
             let late = "the lock was granted too late to rely on it";
-            self.trouble = Some(Error::new(ErrorKind::Unavailable, late));
+            self.state.trouble = Some(Error::new(ErrorKind::Unavailable, late));
             return Ok(None);
         };
-        self.stands = None;
+        self.state.stands = None;
         self.hold(grant).map(Some)
     }
 
@@ -121,7 +141,7 @@ impl<'a> Call<'a, '_> {
         turn: Turn,
         legacy: Option<Legacy>,
     ) -> Result<Option<Lease>, Error> {
-        let (core, terms, now) = (self.core, self.terms, Moment::now());
+        let (core, terms, now) = (self.core, self.state.terms, Moment::now());
         let Turn { token, fence, validity, followed } = turn;
         let identity = self.identity(token, fence);
         let grant = match (validity, legacy) {
@@ -170,7 +190,7 @@ impl<'a> Call<'a, '_> {
             Ok(Answer { reply: Reply::Granted { fence, .. }, sent, .. })
                 if fence == identity.fence =>
             {
-                Grant::taken(identity.clone(), self.terms, sent, Moment::now())
+                Grant::taken(identity.clone(), self.state.terms, sent, Moment::now())
             }
             // It was lost meanwhile; the caller gives what is under this token now.
             Ok(_) => None,
@@ -185,7 +205,7 @@ impl<'a> Call<'a, '_> {
     /// on. False if the grant is lost; if the store did not answer, what is left of it will do.
     fn is_long_enough(&self, grant: &Grant, now: Moment) -> bool {
         let (ttl, left, reach) = (grant.identity.ttl, grant.remaining(now), grant.reach(now));
-        if left * 3 >= self.terms.ttl * 2 {
+        if left * 3 >= self.state.terms.ttl * 2 {
             return true;
         }
         let deadline = Deadline::after(self.core.config.io_timeout.min(left));
@@ -205,17 +225,17 @@ impl<'a> Call<'a, '_> {
     /// A request that may have been carried out leaves a token that nobody counts as held. It is
     /// owed: given before the next try, and until that is confirmed, or a ttl has passed.
     pub(super) fn leave_token(&mut self, sent: Moment) -> Result<(), Error> {
-        let until = sent.plus(self.terms.ttl);
-        self.core.owe(self.owed(self.token, until));
-        self.token = Token::random()?;
-        self.stands = None;
+        let until = sent.plus(self.state.terms.ttl);
+        self.core.owe(self.owed(self.state.token, until));
+        self.state.token = Token::random()?;
+        self.state.stands = None;
         Ok(())
     }
 
     /// A request that was made at `since` brought no answer; what that means to the caller.
     pub(super) fn failed(&mut self, failure: Failure, since: Moment, by: Deadline) -> Error {
         let Failure { mut error, sent } = failure;
-        self.stuck.failed(&error, false, since);
+        self.state.stuck.failed(&error, false, since);
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotReplicated) {
             // A server that says "not now" is there.
             self.core.answered.store(true, Ordering::Relaxed);
@@ -249,24 +269,27 @@ impl<'a> Call<'a, '_> {
         let no_time = had < self.lock.patience()
             && by.has_passed()
             && matches!(error.kind(), NoAnswer | NoQuorum | Unknown | Unavailable);
-        if !no_time || (self.trouble.is_none() && !self.is_answered) {
-            self.trouble = Some(error.clone());
+        if !no_time || (self.state.trouble.is_none() && !self.state.is_answered) {
+            self.state.trouble = Some(error.clone());
         }
     }
 
     pub(super) fn was_answered(&mut self, by_look: bool) {
         self.core.answered.store(true, Ordering::Relaxed);
-        (self.is_answered, self.trouble) = (true, None);
-        self.stuck.answered(by_look, self.lock, self.core);
+        (self.state.is_answered, self.state.trouble) = (true, None);
+        self.state.stuck.answered(by_look, self.lock, self.core);
     }
 
     /// By when a request must be answered that is sent at `now`. A wait that is shorter than a first
     /// answer may take is a try, and a try gets an answer.
     pub(super) fn answer_by(&self, now: Moment) -> Deadline {
-        let patience = self.lock.patience();
-        let first = self.start.plus(patience);
-        let last = if self.knows_store() { self.limit.max(first) } else { first };
-        Deadline::at(last.min(now.plus(patience)))
+        Deadline::at(self.ends().min(now.plus(self.lock.patience())))
+    }
+
+    /// When no request is answered any more.
+    pub(super) fn ends(&self) -> Moment {
+        let first = self.state.start.plus(self.lock.patience());
+        if self.knows_store() { self.state.limit.max(first) } else { first }
     }
 
     fn owed(&self, token: Token, until: Moment) -> Owed {
@@ -274,7 +297,12 @@ impl<'a> Call<'a, '_> {
     }
 
     fn identity(&self, token: Token, fence: u64) -> Identity {
-        Identity { name: Arc::clone(&self.lock.name), token, fence, ttl: self.terms.first_ttl() }
+        Identity {
+            name: Arc::clone(&self.lock.name),
+            token,
+            fence,
+            ttl: self.state.terms.first_ttl(),
+        }
     }
 
     /// A store that has answered this client is there, and a wait outlasts its outage; one that
@@ -285,7 +313,7 @@ impl<'a> Call<'a, '_> {
 
     /// A request that is sent then could not be answered in the time that a first answer has.
     pub(super) fn is_too_late(&self, wake: Moment) -> bool {
-        wake.plus(LAST_CHANCE) >= self.start.plus(self.lock.patience())
+        wake.plus(LAST_CHANCE) >= self.state.start.plus(self.lock.patience())
     }
 
     pub(super) fn is_nobody_there(&self, wake: Moment) -> bool {
@@ -294,13 +322,15 @@ impl<'a> Call<'a, '_> {
 
     /// Why a wait ends without a lease.
     pub(super) fn over(&mut self) -> Error {
-        if let Some(trouble) = self.trouble.take() {
+        if let Some(trouble) = self.state.trouble.take() {
             return trouble;
         }
         self.core.metrics.timed_out.add_one();
-        let (now, tries) = (Moment::now(), self.tries);
-        let bound = match self.limit.since(self.start) {
-            wait if now >= self.limit => format!("wait, {}, asked {tries} times", spoken(wait)),
+        let (now, tries) = (Moment::now(), self.state.tries);
+        let bound = match self.state.limit.since(self.state.start) {
+            wait if now >= self.state.limit => {
+                format!("wait, {}, asked {tries} times", spoken(wait))
+            }
             _ => format!("{tries} attempts"),
         };
         Error::new(ErrorKind::Timeout, format!("held by somebody else, not free within {bound}"))
@@ -314,8 +344,8 @@ impl Drop for Call<'_, '_> {
         if let Some((turn, legacy)) = self.leave() {
             drop(self.turn(turn, legacy));
         }
-        if let Some(until) = self.stands.filter(|_| self.keeper.is_here()) {
-            self.core.leave(self.owed(self.token, until));
+        if let Some(until) = self.state.stands.filter(|_| self.keeper.is_here()) {
+            self.core.leave(self.owed(self.state.token, until));
         }
     }
 }

@@ -1,13 +1,16 @@
 //! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
 
+mod acquiring;
 mod call;
 mod stuck;
 mod wait_mode;
 mod waiting;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::acquiring::Acquiring;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
@@ -181,6 +184,35 @@ impl Lock {
         let birth = Birth::here();
         let mut stop = || stop() || !birth.is_here();
         self.take(self.wait, Some(Check::new(&mut stop)))
+    }
+
+    /// Takes the lock without a thread that waits: a future, on any executor.
+    ///
+    /// ```no_run
+    /// # async fn job() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::open("redis://127.0.0.1")?;
+    /// let lease = client.lock("stock:sku-17").acquire_async().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Everything else of a lease is as ever: [`release`](Lease::release) waits for the store's
+    /// answer, and dropping a lease does not.
+    pub fn acquire_async(&self) -> Acquiring {
+        Acquiring::new(self, self.wait)
+    }
+
+    /// The same with a limit of its own.
+    pub fn acquire_within_async(&self, wait: Duration) -> Acquiring {
+        Acquiring::new(self, Some(wait))
+    }
+
+    /// As [`try_acquire`](Lock::try_acquire), without a thread that waits for the store.
+    pub fn try_acquire_async(
+        &self,
+    ) -> impl Future<Output = Result<Option<Lease>, Error>> + Send + use<> {
+        let trying = Acquiring::new(self, Some(Duration::ZERO));
+        async { waiting::none_if_busy(trying.await) }
     }
 
     /// Goes on with a lease that another process took and let go of with [`Lease::detach`]: a web

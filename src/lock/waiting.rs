@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, LAST_CHANCE, Policy};
+use super::call::{Call, LAST_CHANCE, Policy, State};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -14,7 +14,16 @@ use crate::jitter::Jitter;
 use crate::lease::Lease;
 use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
 use crate::token::Token;
+use crate::wait::crew::Rest;
 use crate::wait::{Ask, Check, Next, Pace, Turn};
+
+/// How a call goes on.
+pub(super) enum Step {
+    Has(Lease),
+    /// At once.
+    On,
+    Sleeps(Moment),
+}
 
 /// Waits for a lock: for ever, where there is no limit.
 pub(super) fn acquire(
@@ -23,29 +32,45 @@ pub(super) fn acquire(
     wait: Option<Duration>,
     check: Option<Check<'_>>,
 ) -> Result<Lease, Error> {
-    let mode = lock.wait_mode;
-    let most_tries = mode.backoff().attempts;
-    let once = wait == Some(Duration::ZERO) || most_tries == Some(1);
-    let spins = once || matches!(mode, WaitMode::Spin(_));
-    let policy = if spins { Policy::Spin { leaves_place: !once } } else { Policy::Queue };
-    let mut call = Call::new(lock, terms, policy)?;
-    call.limit = wait.map_or(Moment::NEVER, |wait| call.start.plus(wait));
-    call.check = check;
-    call.may_deadlock = wait.is_none() && most_tries.is_none();
-    call.run()
+    let mut state = State::waits(lock, terms, wait)?;
+    state.may_deadlock = wait.is_none() && lock.wait_mode.backoff().attempts.is_none();
+    Call::new(lock, lock.keepers.here()?, &mut state, check)?.run()
 }
 
 /// Tries without waiting for a holder; none if there is one.
 pub(super) fn try_acquire(lock: &Lock, terms: Terms) -> Result<Option<Lease>, Error> {
-    match Call::new(lock, terms, Policy::Return)?.run() {
+    let mut state = State::new(lock, terms, Policy::Return)?;
+    none_if_busy(Call::new(lock, lock.keepers.here()?, &mut state, None)?.run())
+}
+
+pub(super) fn none_if_busy(tried: Result<Lease, Error>) -> Result<Option<Lease>, Error> {
+    match tried {
         Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
         tried => tried.map(Some),
     }
 }
 
+impl State {
+    /// That of a call that waits: for ever, where there is no limit.
+    pub(super) fn waits(lock: &Lock, terms: Terms, wait: Option<Duration>) -> Result<State, Error> {
+        let mode = lock.wait_mode;
+        let once = wait == Some(Duration::ZERO) || mode.backoff().attempts == Some(1);
+        let spins = once || matches!(mode, WaitMode::Spin(_));
+        let policy = if spins { Policy::Spin { leaves_place: !once } } else { Policy::Queue };
+        let mut state = State::new(lock, terms, policy)?;
+        state.limit = wait.map_or(Moment::NEVER, |wait| state.start.plus(wait));
+        Ok(state)
+    }
+}
+
 impl Call<'_, '_> {
-    fn run(&mut self) -> Result<Lease, Error> {
+    fn run(mut self) -> Result<Lease, Error> {
         let ended = self.until_lease();
+        self.over_with(ended)
+    }
+
+    /// How the call ended, for whoever made it.
+    pub(super) fn over_with(&mut self, ended: Result<Lease, Error>) -> Result<Lease, Error> {
         if let (Err(error), Some((turn, legacy))) = (&ended, self.leave()) {
             let lease = self.turn(turn, legacy);
             // The turn came first; a time limit ends only a wait without a turn. Else dropping it
@@ -60,56 +85,70 @@ impl Call<'_, '_> {
     }
 
     fn until_lease(&mut self) -> Result<Lease, Error> {
-        if self.policy == Policy::Queue && self.goes_straight_to_the_queue() {
+        if self.state.policy == Policy::Queue && self.goes_straight_to_the_queue() {
             self.join()?;
         }
         loop {
-            let now = self.now();
-            let (next, legacy) = match &self.waiter {
-                Some(waiter) => waiter.next(now),
-                None if now < self.wake => (Next::Sleep(self.wake), None),
-                None => {
-                    let (token, ttl, ticket) = (self.token, self.terms.first_ttl(), self.ticket);
-                    (Next::Ask(Ask { token, ttl, ticket, block: 1, give: None }), None)
-                }
-            };
-            if let (Next::Ask(ask), Some(_)) = (&next, &self.waiter) {
-                (self.asking, self.is_sent) = (Some(*ask), false);
-                let owing = ask.give.map(|give| (Arc::clone(&self.lock.name), give));
-                self.core.owe_all(owing);
-            }
-            if !matches!(next, Next::Turn(_)) {
-                // Asked each time: the client may have been closed since.
-                self.keeper.core()?;
-                // A wait asks once at least, and ends in time however often it has to ask.
-                if self.tries > 0 || !matches!(next, Next::Ask(_)) {
-                    self.look_up(now)?;
-                }
-            }
-            match next {
-                Next::Turn(turn) => {
-                    self.leave();
-                    if let Some(lease) = self.turn(turn, legacy)? {
-                        return Ok(lease);
-                    }
-                    // It came too late to be relied on.
-                    self.token = Token::random()?;
-                    self.join()?;
-                }
-                Next::Ask(ask) => {
-                    if let Some(lease) = self.ask(&ask)? {
-                        return Ok(lease);
-                    }
-                }
-                Next::Look(token) => self.look(token),
-                Next::Sleep(wake) => self.sleep(wake),
+            match self.step()? {
+                Step::Has(lease) => return Ok(lease),
+                Step::On => {}
+                Step::Sleeps(wake) => drop(self.sleep(wake)),
             }
         }
     }
 
+    pub(super) fn step(&mut self) -> Result<Step, Error> {
+        let (now, room) = (self.now(), &self.core.room);
+        let (next, legacy) = match &self.state.waiter {
+            Some(waiter) => waiter.next(room, now),
+            None if now < self.state.wake => (Next::Sleep(self.state.wake), None),
+            None => {
+                let State { token, terms, ticket, .. } = *self.state;
+                let ttl = terms.first_ttl();
+                (Next::Ask(Ask { token, ttl, ticket, block: 1, give: None }), None)
+            }
+        };
+        if let (Next::Ask(ask), Some(_)) = (&next, &self.state.waiter) {
+            (self.state.asking, self.state.is_sent) = (Some(*ask), false);
+            let owing = ask.give.map(|give| (Arc::clone(&self.lock.name), give));
+            self.core.owe_all(owing);
+        }
+        if !matches!(next, Next::Turn(_)) {
+            // Asked each time: the client may have been closed since.
+            self.keeper.core()?;
+            // A wait asks once at least, and ends in time however often it has to ask.
+            if self.state.tries > 0 || !matches!(next, Next::Ask(_)) {
+                self.look_up(now)?;
+            }
+        }
+        let lease = match next {
+            Next::Turn(turn) => {
+                self.leave();
+                let lease = self.turn(turn, legacy)?;
+                if lease.is_none() {
+                    // It came too late to be relied on.
+                    self.state.token = Token::random()?;
+                    self.join()?;
+                }
+                lease
+            }
+            Next::Ask(ask) => self.ask(&ask)?,
+            Next::Look(token) => {
+                self.look(token);
+                None
+            }
+            Next::Sleep(wake) => return Ok(Step::Sleeps(wake)),
+        };
+        Ok(lease.map_or(Step::On, Step::Has))
+    }
+
     /// A call that has done nothing yet began just now.
     fn now(&self) -> Moment {
-        if self.tries == 0 && self.waiter.is_none() { self.start } else { Moment::now() }
+        if self.state.tries == 0 && self.state.waiter.is_none() {
+            self.state.start
+        } else {
+            Moment::now()
+        }
     }
 
     /// Whether others wait already, or can be told at once, so that a try before would be in vain.
@@ -118,15 +157,16 @@ impl Call<'_, '_> {
         listener.is_some_and(|listener| listener.are_open(name)) || self.core.room.has(name)
     }
 
-    fn join(&mut self) -> Result<(), Error> {
+    pub(super) fn join(&mut self) -> Result<(), Error> {
         self.refuse_deadlock()?;
         let pace = pace(self);
-        self.waiter = Some(self.core.room.join(&self.lock.name, self.token, self.terms, pace));
+        let (room, State { token, terms, parked, .. }) = (&self.core.room, &*self.state);
+        self.state.waiter = Some(room.join(&self.lock.name, *token, *terms, pace, *parked));
         Ok(())
     }
 
     fn refuse_deadlock(&mut self) -> Result<(), Error> {
-        let asks = std::mem::take(&mut self.may_deadlock);
+        let asks = std::mem::take(&mut self.state.may_deadlock);
         if asks && self.core.is_held_by(std::thread::current().id(), &self.lock.name) {
             return Err(Error::bare(ErrorKind::WouldDeadlock));
         }
@@ -135,13 +175,11 @@ impl Call<'_, '_> {
 
     /// An error if the wait ends here, by its limit or by the caller's check.
     fn look_up(&mut self, now: Moment) -> Result<(), Error> {
-        self.stuck.tell(now, self.start, self.lock, self.core);
+        self.state.stuck.tell(now, self.state.start, self.lock, self.core);
         if let Some(check) = &mut self.check {
-            if check.due() <= now
-                && let Some(waiter) = &self.waiter
-            {
+            if check.due() <= now && self.state.waiter.is_some() {
                 // The check may take any time.
-                waiter.step_aside();
+                self.core.room.step_aside();
             }
             let keeper = self.keeper;
             if check.says_stop(now) {
@@ -151,19 +189,26 @@ impl Call<'_, '_> {
             // It may have closed the client, or forked.
             keeper.core()?;
         }
-        if now >= self.limit { Err(self.over()) } else { Ok(()) }
+        if now >= self.state.limit { Err(self.over()) } else { Ok(()) }
     }
 
-    fn sleep(&self, wake: Moment) {
+    /// A call that is parked does not sleep here: it is told how to.
+    pub(super) fn sleep(&self, wake: Moment) -> Option<Rest> {
         let until = self.check.as_ref().map_or(wake, |check| wake.min(check.due()));
-        let until = until.min(self.limit);
-        match &self.waiter {
+        let (until, room) = (until.min(self.state.limit), &self.core.room);
+        let (until, is_unheard) = match &self.state.waiter {
             Some(waiter) => {
                 let open_by = self.answer_by(Moment::now());
-                waiter.sleep(until, self.core.store.listener(), open_by);
+                waiter.sleep(room, until, self.core.store.listener(), open_by)?
             }
-            None => self.core.room.pause(until),
-        }
+            None if self.state.parked.is_some() => (until, false),
+            None => {
+                room.pause(until);
+                return None;
+            }
+        };
+        let (ends, is_stuck) = (self.ends(), self.state.trouble.is_some());
+        Some(Rest { until, ends, is_unheard, is_stuck })
     }
 
     /// Looks at the lock. The next look makes up for one that fails.
@@ -176,7 +221,7 @@ impl Call<'_, '_> {
                 self.core.room.seen(name, token, since, free_in);
             }
             Err(error) => {
-                self.stuck.failed(&error, true, since);
+                self.state.stuck.failed(&error, true, since);
                 self.note(&error, since, by);
             }
         }
@@ -186,21 +231,21 @@ impl Call<'_, '_> {
     fn ask(&mut self, ask: &Ask) -> Result<Option<Lease>, Error> {
         self.open()?;
         let (name, core, now) = (&self.lock.name, self.core, self.now());
-        self.tries = self.tries.saturating_add(1);
+        self.state.tries = self.state.tries.saturating_add(1);
         let by = self.answer_by(now);
-        let stands = match self.policy {
+        let stands = match self.state.policy {
             Policy::Spin { leaves_place } => {
                 leaves_place && core.store.abilities().place_kept.is_some()
             }
-            Policy::Return | Policy::Queue => self.waiter.is_some(),
+            Policy::Return | Policy::Queue => self.state.waiter.is_some(),
         };
         let place = if stands { Place::Join(ask.ticket) } else { Place::Try };
         let Ask { token, ttl, block, .. } = *ask;
-        self.is_sent = true;
+        self.state.is_sent = true;
         core.metrics.attempts.add_one();
         let take = Request::Take { name, token, ttl, place, block };
         let outcome = core.ask(Lane::Caller, take, by);
-        if self.asking.take().is_some() {
+        if self.state.asking.take().is_some() {
             core.owe_all(core.room.answered(name, ask, &outcome, Moment::now()));
         }
         match outcome {
@@ -209,10 +254,10 @@ impl Call<'_, '_> {
                 if matches!(answer.reply, Reply::Busy { .. }) {
                     core.metrics.busy.add_one();
                 }
-                if self.waiter.is_some() { Ok(None) } else { self.answered(answer, place) }
+                if self.state.waiter.is_some() { Ok(None) } else { self.answered(answer, place) }
             }
             Err(failure) => {
-                if self.waiter.is_none()
+                if self.state.waiter.is_none()
                     && let Some(sent) = failure.sent
                 {
                     self.leave_token(sent)?;
@@ -226,8 +271,8 @@ impl Call<'_, '_> {
     /// The connection on which waiters are told is made in the time that a request has.
     fn open(&self) -> Result<(), Error> {
         let Call { lock, core, .. } = self;
-        if let (Some(waiter), Some(listener)) = (&self.waiter, core.store.listener()) {
-            waiter.open(listener, self.answer_by(Moment::now()));
+        if let (Some(waiter), Some(listener)) = (&self.state.waiter, core.store.listener()) {
+            waiter.open(&core.room, listener, self.answer_by(Moment::now()));
             if lock.wait_mode == WaitMode::Queue
                 && !listener.are_open(&lock.name)
                 && let Some(error) = core.room.refusal(&lock.name)
@@ -245,15 +290,15 @@ impl Call<'_, '_> {
                 None => self.pause(Moment::NEVER)?,
             },
             Reply::Busy { free_in, ticket, .. } => {
-                self.ticket = ticket;
+                self.state.ticket = ticket;
                 // Giving it once is enough: this was answered, so nothing is on its way.
-                self.stands = (ticket != 0 && place != Place::Try).then_some(answer.sent);
-                self.round_trip = Moment::now().since(answer.sent);
-                if self.policy == Policy::Return {
+                self.state.stands = (ticket != 0 && place != Place::Try).then_some(answer.sent);
+                self.state.round_trip = Moment::now().since(answer.sent);
+                if self.state.policy == Policy::Return {
                     return Err(Error::bare(ErrorKind::Timeout));
                 }
                 self.refuse_deadlock()?;
-                match self.policy {
+                match self.state.policy {
                     Policy::Queue => self.join()?,
                     _ => self.pause(answer.sent.plus(free_in))?,
                 }
@@ -265,14 +310,14 @@ impl Call<'_, '_> {
 
     fn goes_on_after(&mut self, error: Error) -> Result<(), Error> {
         // Nobody listens there, or replicas were waited for; and the caller does not wait.
-        let returns = self.policy == Policy::Return
+        let returns = self.state.policy == Policy::Return
             && matches!(error.kind(), ErrorKind::Refused | ErrorKind::NotReplicated);
         if !error.is_retriable() || returns {
             return Err(error);
         }
-        match self.waiter {
+        match self.state.waiter {
             None => self.pause(Moment::NEVER),
-            Some(_) if self.is_nobody_there(Moment::now()) => Err(error),
+            Some(_) if self.is_nobody_there(Moment::now()) => Err(self.over()),
             Some(_) => Ok(()),
         }
     }
@@ -280,42 +325,43 @@ impl Call<'_, '_> {
     /// Says when a call that is not in the queue asks again; the error, if it does not.
     fn pause(&mut self, free_at: Moment) -> Result<(), Error> {
         let now = Moment::now();
-        let mut pace = self.pace.take().unwrap_or_else(|| pace(self));
+        let mut pace = self.state.pace.take().unwrap_or_else(|| pace(self));
         let mut wake = pace.next(now, free_at).unwrap_or(now);
-        self.pace = Some(pace);
-        if self.policy == Policy::Return {
-            self.wake = wake;
+        self.state.pace = Some(pace);
+        if self.state.policy == Policy::Return {
+            self.state.wake = wake;
             return if self.is_too_late(wake) { Err(self.over()) } else { Ok(()) };
         }
         // The last try has to be answered before the limit, so it starts a little earlier.
-        let span = self.limit.since(self.start);
-        let latest = self.limit.minus(LAST_CHANCE.min(span / 10).max(self.round_trip * 2));
+        let span = self.state.limit.since(self.state.start);
+        let latest =
+            self.state.limit.minus(LAST_CHANCE.min(span / 10).max(self.state.round_trip * 2));
         wake = wake.min(latest.max(now));
         let most_tries = self.lock.wait_mode.backoff().attempts;
-        if self.is_nobody_there(wake) || most_tries.is_some_and(|most| self.tries >= most) {
+        if self.is_nobody_there(wake) || most_tries.is_some_and(|most| self.state.tries >= most) {
             return Err(self.over());
         }
-        self.wake = if now >= latest { self.limit } else { wake };
+        self.state.wake = if now >= latest { self.state.limit } else { wake };
         Ok(())
     }
 
     /// Leaves the queue: with the turn, if one was given and not fetched.
     pub(super) fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
-        let waiter = self.waiter.take()?;
+        let waiter = self.state.waiter.take()?;
         let (lock, core) = (self.lock, self.core);
         if !self.keeper.is_here() {
             // A child that the caller's check has forked: the mutexes may be held by threads that it
             // does not have.
             return None;
         }
-        if let Some(ask) = self.asking.take() {
+        if let Some(ask) = self.state.asking.take() {
             let (now, error) = (Moment::now(), "the wait ended before the answer");
             // After a panic, nobody knows.
-            let sent = self.is_sent.then_some(now);
+            let sent = self.state.is_sent.then_some(now);
             let outcome = Err(Failure { error: Error::new(ErrorKind::Unknown, error), sent });
             core.owe_all(core.room.answered(&lock.name, &ask, &outcome, now));
         }
-        let (turn, owing) = waiter.leave(Moment::now());
+        let (turn, owing) = waiter.leave(&core.room, Moment::now());
         core.owe_all(owing);
         turn
     }
@@ -325,5 +371,5 @@ fn pace(call: &Call<'_, '_>) -> Pace {
     let Abilities { longest_pause, place_kept, .. } = call.core.store.abilities();
     let backoff = call.lock.wait_mode.backoff();
     let backoff = place_kept.map_or(backoff, |kept| backoff.at_most(kept));
-    Pace::new(backoff, longest_pause, Jitter::seeded(call.token.seed()))
+    Pace::new(backoff, longest_pause, Jitter::seeded(call.state.token.seed()))
 }

@@ -1,8 +1,10 @@
 //! Waiting for a lock: the threads of this process that want one name ([`local`]), their place in the
-//! store's queue ([`store_place`]), where they sleep ([`room`]), and pauses between tries.
+//! store's queue ([`store_place`]), where they sleep ([`room`]), threads for those that have none
+//! ([`crew`]), and pauses between tries.
 
 mod backoff;
 mod check;
+pub(crate) mod crew;
 mod dating;
 mod local;
 mod plan;

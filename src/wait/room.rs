@@ -3,7 +3,8 @@
 //! The first waiter of a queue sleeps by reading the client's wake-up connection itself, so that a
 //! message wakes the very thread that it is for. There is one listener at a time, and the others
 //! sleep until it, or a release, wakes them. Only a thread whose place is in the store's queue
-//! listens: nobody but the store can give it a turn.
+//! listens: nobody but the store can give it a turn. For calls that are parked with the
+//! [`crew`](super::crew), one of its threads listens.
 
 #[cfg(all(test, shuttle))]
 #[path = "../explore/threads/room.rs"]
@@ -11,20 +12,23 @@ mod explored;
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests;
+mod waiter;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(crate) use self::waiter::Waiter;
 use super::backoff::Pace;
+use super::crew::Crew;
 use super::dating::Dating;
 use super::local::LocalQueue;
-use super::plan::{Ask, Effects, Ending, Limits, Next, Owe, Turn};
-use crate::clock::{Deadline, Moment};
+use super::plan::{Ask, Effects, Ending, Limits, Owe};
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::grant::{Legacy, Terms};
-use crate::store::{Identity, Listener, Notice, Outcome, REFUSED, ServerId, Teller};
+use crate::store::{Identity, Notice, Outcome, ServerId, Teller};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
@@ -35,6 +39,8 @@ pub(crate) struct Room {
     waiters: Mutex<Waiters>,
     closed: AtomicBool,
     closing: Condvar,
+    /// Goes on with calls that no thread waits with.
+    pub(crate) crew: Arc<Crew>,
 }
 
 #[derive(Default)]
@@ -44,7 +50,7 @@ struct Waiters {
     last_id: u64,
     listener: Option<u64>,
     opener: Option<u64>,
-    /// Threads that sleep and could listen.
+    /// Waiters that sleep and could listen.
     able: BTreeSet<u64>,
     datings: BTreeMap<ServerId, Dating>,
     /// Names for which no wake-up connection could be opened when that was last tried. They hold up
@@ -63,31 +69,41 @@ struct Unheard {
 }
 
 struct Sleeper {
-    condvar: Arc<Condvar>,
+    bed: Bed,
     /// Something has happened since it last looked.
     woken: bool,
     /// What comes with a turn that was passed on.
     legacy: Option<Legacy>,
 }
 
-/// After a wake-up connection could not be opened.
-const REOPEN: Duration = Duration::from_millis(100);
+/// Where a waiter sleeps.
+#[derive(Clone)]
+enum Bed {
+    Thread(Arc<Condvar>),
+    /// It is parked, under this number.
+    Crew(Arc<Crew>, u64),
+}
+
+impl Bed {
+    fn is_parked(&self) -> bool {
+        matches!(self, Bed::Crew(..))
+    }
+
+    fn wake(&self) {
+        match self {
+            Bed::Thread(condvar) => condvar.notify_one(),
+            Bed::Crew(crew, number) => drop(crew.wake(*number, false)),
+        }
+    }
+}
 
 /// A token to be given, with the name that it was for.
 pub(crate) type Owing = (Arc<[u8]>, Owe);
 
-/// One thread that waits. It has to leave in the end.
-pub(crate) struct Waiter<'a> {
-    room: &'a Room,
-    name: Arc<[u8]>,
-    id: u64,
-    condvar: Arc<Condvar>,
-}
-
 impl Room {
-    pub(crate) fn new(limits: Limits) -> Room {
+    pub(crate) fn new(limits: Limits, crew: Crew) -> Room {
         let (occupied, waiters, closed, closing) = Default::default();
-        Room { limits, occupied, waiters, closed, closing }
+        Room { limits, occupied, waiters, closed, closing, crew: Arc::new(crew) }
     }
 
     /// Whether a thread waits for the name, or holds it under a grant whose turns pass on.
@@ -99,23 +115,29 @@ impl Room {
         self.occupied.load(Ordering::Acquire) > 0
     }
 
+    /// A thread waits from now on, or a call that is parked under a number.
     pub(crate) fn join(
         &self,
         name: &Arc<[u8]>,
         token: Token,
         terms: Terms,
         pace: Pace,
-    ) -> Waiter<'_> {
+        parked: Option<u64>,
+    ) -> Waiter {
+        let bed = match parked {
+            None => Bed::Thread(Arc::default()),
+            Some(number) => Bed::Crew(Arc::clone(&self.crew), number),
+        };
         let mut waiters = self.waiters.lock();
         waiters.last_id += 1;
-        let (id, condvar) = (waiters.last_id, Arc::new(Condvar::default()));
+        let id = waiters.last_id;
         let queue =
             waiters.queues.entry(Arc::clone(name)).or_insert_with(|| LocalQueue::new(self.limits));
         queue.join(id, token, terms, pace);
         self.occupied.store(waiters.queues.len(), Ordering::Release);
-        let sleeper = Sleeper { condvar: Arc::clone(&condvar), woken: false, legacy: None };
+        let sleeper = Sleeper { bed: bed.clone(), woken: false, legacy: None };
         waiters.sleepers.insert(id, sleeper);
-        Waiter { room: self, name: Arc::clone(name), id, condvar }
+        Waiter { name: Arc::clone(name), id, bed }
     }
 
     /// A turn has ended; with its legacy, if it ended in time. Says what to send. `look` asks the
@@ -226,7 +248,9 @@ impl Room {
         // With the mutex, so that no thread is between reading the flag and sleeping.
         let waiters = self.waiters.lock();
         self.closing.notify_all();
-        waiters.sleepers.values().for_each(|sleeper| sleeper.condvar.notify_one());
+        waiters.sleepers.values().for_each(|sleeper| sleeper.bed.wake());
+        drop(waiters);
+        self.crew.close();
     }
 
     fn on_queue(
@@ -267,7 +291,7 @@ impl Waiters {
     fn wake(&mut self, id: Option<u64>) {
         if let Some(sleeper) = id.and_then(|id| self.sleepers.get_mut(&id)) {
             sleeper.woken = true;
-            sleeper.condvar.notify_one();
+            sleeper.bed.wake();
         }
     }
 
@@ -299,149 +323,5 @@ impl Waiters {
             Notice::Free { token, .. } => queue.freed(token, now),
         };
         self.wake(head);
-    }
-}
-
-impl Waiter<'_> {
-    pub(crate) fn next(&self, now: Moment) -> (Next, Option<Legacy>) {
-        let mut waiters = self.room.waiters.lock();
-        let waiters = &mut *waiters;
-        let (Some(queue), Some(sleeper)) =
-            (waiters.queues.get_mut(&self.name), waiters.sleepers.get_mut(&self.id))
-        else {
-            return (Next::Sleep(Moment::NEVER), None);
-        };
-        sleeper.woken = false;
-        let next = queue.next(self.id, now);
-        let legacy = sleeper.legacy.take_if(|_| matches!(next, Next::Turn(_)));
-        if !matches!(next, Next::Sleep(_)) {
-            waiters.nominate();
-        }
-        (next, legacy)
-    }
-
-    /// This thread is about to be busy elsewhere: another one is to listen meanwhile.
-    pub(crate) fn step_aside(&self) {
-        self.room.waiters.lock().nominate();
-    }
-
-    /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if no other
-    /// thread does.
-    pub(crate) fn sleep(&self, until: Moment, listener: Option<&dyn Listener>, open_by: Deadline) {
-        let mut waiters = self.room.waiters.lock();
-        let now = Moment::now();
-        if self.room.is_closed()
-            || waiters.sleepers.get(&self.id).is_none_or(|sleeper| sleeper.woken)
-        {
-            return;
-        }
-        let head = waiters.queues.get(&self.name).and_then(LocalQueue::standing_head);
-        // Where there is nothing to hear, and will not be, no thread has to be woken to listen.
-        let hears = |listener: &&dyn Listener| {
-            listener.are_any_open() || waiters.refusal(&self.name).is_none()
-        };
-        let listener = listener.filter(|listener| head == Some(self.id) && hears(listener));
-        let mut until = until;
-        if let Some(listener) = listener {
-            if !listener.are_open(&self.name) && waiters.opener.is_none() {
-                let reopen = waiters.reopen(&self.name);
-                if now >= reopen {
-                    drop(waiters);
-                    return self.open(listener, open_by);
-                }
-                until = until.min(reopen);
-            }
-            // Also to messages that are only for others here.
-            if waiters.listener.is_none() && listener.are_any_open() {
-                waiters.listener = Some(self.id);
-                drop(waiters);
-                return self.listen(listener, until);
-            }
-        }
-        if listener.is_some() {
-            waiters.able.insert(self.id);
-        }
-        let mut waiters = self.condvar.wait_for(waiters, until.since(now));
-        waiters.able.remove(&self.id);
-    }
-
-    fn listen(&self, listener: &dyn Listener, until: Moment) {
-        let heard = listener.hear(until);
-        let mut waiters = self.room.waiters.lock();
-        waiters.listener = None;
-        let now = Moment::now();
-        match heard {
-            Ok(notices) => {
-                notices.into_iter().for_each(|(by, notice)| waiters.notice(by, notice, now));
-            }
-            Err(error) => {
-                // Waiters that are not told have to ask; so have those that counted on a connection
-                // that has ended.
-                waiters.reopened(now, |name| !listener.are_all_open(name));
-                // With no mutex held: the program's logger may close this very client.
-                drop(waiters);
-                log::debug!("the wake-up connection: {error}");
-            }
-        }
-    }
-
-    /// Opens the connection on which waiters for the name are told, if that can be had now.
-    pub(crate) fn open(&self, listener: &dyn Listener, open_by: Deadline) {
-        let mut waiters = self.room.waiters.lock();
-        let now = Moment::now();
-        let is_early = waiters.opener.is_some() || now < waiters.reopen(&self.name);
-        if is_early || self.room.is_closed() || listener.are_open(&self.name) {
-            return;
-        }
-        waiters.opener = Some(self.id);
-        let names = waiters.queues.keys().filter(|name| !listener.are_open(name));
-        let deaf: HashSet<_> = names.cloned().collect();
-        // It may take as long as a server is silent, and this thread was the listener perhaps.
-        waiters.nominate();
-        drop(waiters);
-        let opened = listener.open(&self.name, open_by);
-        let mut waiters = self.room.waiters.lock();
-        waiters.opener = None;
-        let now = Moment::now();
-        waiters.nominate();
-        match opened {
-            Ok(by) => {
-                waiters.datings.entry(by).or_default().restart(now);
-                waiters.unheard.retain(|name, _| !listener.are_open(name));
-                waiters.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
-            }
-            Err(error) => {
-                let is_refusal = !error.is_retriable() && !self.room.is_closed();
-                let is_news = is_refusal && !waiters.has_warned;
-                waiters.has_warned |= is_refusal;
-                // The listener knows for how long it is believed; to ask it costs little.
-                let again = now.plus(if is_refusal { REFUSED / 10 } else { REOPEN });
-                let refusal = is_refusal.then(|| error.clone());
-                waiters.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
-                drop(waiters);
-                let level = if is_news { log::Level::Warn } else { log::Level::Debug };
-                log::log!(
-                    level,
-                    "waiters cannot be told when a lock is theirs, so they ask again and again: {error}"
-                );
-            }
-        }
-    }
-
-    /// Leaves the queue: with the turn, if one was given and not fetched.
-    pub(crate) fn leave(&self, now: Moment) -> (Option<(Turn, Option<Legacy>)>, Option<Owing>) {
-        let mut waiters = self.room.waiters.lock();
-        let sleeper = waiters.sleepers.remove(&self.id);
-        // It may have panicked as it listened.
-        waiters.listener.take_if(|listener| *listener == self.id);
-        waiters.opener.take_if(|opener| *opener == self.id);
-        waiters.nominate();
-        let mut turn = None;
-        let owing = self.room.on_queue(waiters, &self.name, |queue| {
-            let (left, effects) = queue.leave(self.id, now);
-            turn = left;
-            effects
-        });
-        (turn.map(|turn| (turn, sleeper.and_then(|sleeper| sleeper.legacy))), owing)
     }
 }

@@ -5,8 +5,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::stores::{LIMIT, Store, holder, ms, on_each_store, open, secs};
+use kit::futures::{Futures, block_on};
 use kit::{Child, Server, child, eventually};
-use leasehold::{Client, ErrorKind, Events, Lease, Lock};
+use leasehold::{Acquiring, Client, ErrorKind, Events, Lease, Lock};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
@@ -65,6 +66,8 @@ struct Inherited {
     other: Lease,
     attached: Lease,
     events: Events,
+    /// One that waits, one that has its lock and does not know yet, and one that has not begun.
+    futures: Futures<Acquiring>,
 }
 
 fn inherit(url: &str) -> Inherited {
@@ -75,11 +78,18 @@ fn inherit(url: &str) -> Inherited {
     let (lease, other) = (lock.acquire().unwrap(), client.lock("m").acquire().unwrap());
     let events = client.events().unwrap();
     lease.on_lost(|_| child::say("the parent's was called")).unwrap();
-    Inherited { client, lock, lease, other, attached, events }
+    let mut futures = Futures::default();
+    for name in ["n", "future", "late"] {
+        futures.add(client.lock(name).wait_forever().acquire_async());
+    }
+    assert!(futures.poll(0).is_none() && futures.poll(1).is_none());
+    assert_eq!(futures.woken(LIMIT), 1);
+    Inherited { client, lock, lease, other, attached, events, futures }
 }
 
 /// Everything that a child could try with what it has inherited.
-fn misuse(Inherited { client, lock, lease, other, attached, events }: Inherited) {
+fn misuse(inherited: Inherited) {
+    let Inherited { client, lock, lease, other, attached, events, mut futures } = inherited;
     assert_eq!(lease.remaining(), Duration::ZERO);
     assert!(!lease.is_valid());
     assert_eq!(kind(lock.try_acquire()), ErrorKind::Forked);
@@ -93,6 +103,10 @@ fn misuse(Inherited { client, lock, lease, other, attached, events }: Inherited)
     lease.forget_on_lost();
     assert_eq!(kind(lease.release()), ErrorKind::Forked);
     assert_eq!(kind(other.let_expire_in(secs(1))), ErrorKind::Forked);
+    for number in 0..3 {
+        assert_eq!(kind(futures.poll(number).expect("it is over")), ErrorKind::Forked);
+    }
+    assert_eq!(kind(block_on(lock.acquire_async(), LIMIT)), ErrorKind::Forked);
     assert_eq!(kind(client.ping()), ErrorKind::Forked);
     assert_eq!(kind(client.events()), ErrorKind::Forked);
     assert_eq!(kind(events.next()), ErrorKind::Forked);
@@ -251,12 +265,14 @@ fn go_on(client: &Client, lock: &Lock, own: &str) {
     let lease = client.lock(own).acquire().unwrap();
     lease.release().unwrap();
     client.lock("busy").acquire().unwrap().release().unwrap();
+    block_on(client.lock(own).acquire_async(), LIMIT).unwrap().release().unwrap();
+    assert!(block_on(lock.try_acquire_async(), LIMIT).unwrap().is_none());
     assert_eq!(events.try_next().unwrap(), None);
 }
 
 /// Forks while its threads are busy with a client that reopens.
 fn reopener(args: &[String]) {
-    let Inherited { client, lock, lease, events, .. } = inherit(&args[0]);
+    let Inherited { client, lock, lease, events, mut futures, .. } = inherit(&args[0]);
     client.reopen_after_fork();
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -270,6 +286,10 @@ fn reopener(args: &[String]) {
                 assert_eq!(client.counters(), leasehold::Counters::default());
                 assert_eq!(kind(events.try_next()), ErrorKind::Forked);
                 assert_eq!(kind(lease.extend()), ErrorKind::Forked);
+                assert_eq!(kind(futures.poll(0).expect("it is over")), ErrorKind::Forked);
+                futures.stop(1);
+                let late = futures.poll(2).unwrap_or_else(|| futures.next(LIMIT).1);
+                late.unwrap().release().unwrap();
                 go_on(&client, &lock, "child");
                 let mine = client.lock("mine").acquire().unwrap();
                 assert!(in_a_fork(|| {
@@ -283,6 +303,9 @@ fn reopener(args: &[String]) {
             assert!(well && lease.is_valid());
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(futures.poll(1).expect("it has its lock").unwrap().is_valid());
+        lease.release().unwrap();
+        futures.next(LIMIT).1.unwrap().release().unwrap();
     });
     client.close().unwrap();
     assert!(in_a_fork(|| assert_eq!(kind(lock.try_acquire()), ErrorKind::Closed)));
@@ -377,10 +400,13 @@ fn c8_a_forked_child_sends_nothing_and_leaves_the_leases_alone() {
     let mut watch = server.watch();
     forker.tell("fork");
     assert_eq!(forker.line(LIMIT), "child ended well: true");
-    // The parent may have renewed meanwhile; the child has sent and ended nothing.
+    // The parent may have renewed and looked meanwhile; the child has sent and ended nothing.
     let sent = watch.client_commands();
-    let renewal = |command: &String| command.contains("\"grow\"") || command.starts_with("SCRIPT");
-    assert!(sent.iter().all(renewal), "{sent:?}");
+    let parents = |command: &String| {
+        let looks = command.starts_with("EVALSHA") && command.contains("\" \"2\" \"");
+        looks || command.contains("\"grow\"") || command.starts_with("SCRIPT")
+    };
+    assert!(sent.iter().all(parents), "{sent:?}");
     for (name, before) in ["n", "m", "handed on"].iter().zip(before) {
         assert_eq!(holder(&onlooker, name).unwrap().fence, before.fence);
     }

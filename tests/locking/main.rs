@@ -8,6 +8,7 @@ mod events;
 mod exclusion;
 mod fences;
 mod forking;
+mod futures;
 mod handing_on;
 mod keeper;
 mod lease;

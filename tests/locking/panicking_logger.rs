@@ -1,7 +1,9 @@
-//! A logger of the host's that panics on the client's own thread.
+//! A logger of the host's that panics on the client's own threads.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use kit::futures::block_on;
 use kit::{Server, eventually};
 use leasehold::{Client, ErrorKind, EventKind, LossReason};
 
@@ -49,5 +51,42 @@ fn c9_a_client_whose_thread_failed_says_so_and_holds_nothing() {
         eventually(LIMIT, || !other.is_valid());
         assert_eq!(client.lock("new").try_acquire().unwrap_err().kind(), ErrorKind::Closed);
         client.close().unwrap();
+    });
+}
+
+/// Panics once on a thread that goes on with futures.
+struct PanicsOnce(AtomicU32);
+
+impl log::Log for PanicsOnce {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, _: &log::Record<'_>) {
+        let thread = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+        let is_first = || self.0.fetch_add(1, Ordering::Relaxed) == 0;
+        assert!(thread != "leasehold-wait\n" || !is_first(), "on purpose");
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn c13_a_future_on_whose_behalf_a_logger_panics_says_so_and_ends_no_other() {
+    static LOGGER: PanicsOnce = PanicsOnce(AtomicU32::new(0));
+    kit::child::alone(|| {
+        log::set_logger(&LOGGER).unwrap();
+        log::set_max_level(log::LevelFilter::Debug);
+        let server = Server::start();
+        let client = Client::open(&server.url()).unwrap();
+        let gone = Client::open(&{ Server::start() }.url()).unwrap();
+        // What is logged is that nobody can be told of this name.
+        let failed = block_on(gone.lock("n").acquire_async(), LIMIT).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
+        let failed = block_on(gone.lock("n").acquire_async(), LIMIT).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Refused, "{failed}");
+        assert!(LOGGER.0.load(Ordering::Relaxed) > 1);
+        block_on(client.lock("n").acquire_async(), LIMIT).unwrap().release().unwrap();
+        gone.close().unwrap();
     });
 }

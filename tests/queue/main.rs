@@ -5,6 +5,7 @@
 mod asleep;
 mod cost;
 mod deaths;
+mod futures;
 mod order;
 #[path = "../queueing/mod.rs"]
 mod queueing;

@@ -56,6 +56,8 @@ fn every_way_to_get_it_wrong_is_noticed() {
     // Its check is due.
     catch(Flaw::LeavesInSilence, PONDERING);
     catch(Flaw::HidesCuts, Scenario { cuts: 2, ..TWO_NAMES });
+    catch(Flaw::WakesOnlyParked, FUTURES);
+    catch(Flaw::ParksUnheard, FUTURES);
 }
 
 #[test]
@@ -104,4 +106,33 @@ fn closing_ends_every_wait() {
 fn whoever_may_not_listen_asks() {
     let clients: &[&[Wish]] = &[&[("a", Stays), ("a", Stays)], &[("a", Stays)]];
     explore(Scenario { clients, forbidden: true, ..CALM });
+}
+
+#[test]
+fn futures_have_turns_among_threads() {
+    let clients: &[&[Wish]] = &[&[("a", Awaits), ("a", Awaits), ("a", Stays), ("a", Awaits)]];
+    explore(Scenario { clients, ..CALM });
+    explore(FUTURES);
+    explore(Scenario { rounds: 2, ..FUTURES });
+    explore(Scenario { slow: true, ..FUTURES });
+}
+
+#[test]
+fn futures_are_dropped_at_any_moment() {
+    let clients: &[&[Wish]] = &[&[("a", Drops), ("a", Awaits), ("a", Drops), ("a", Stays)]];
+    explore(Scenario { clients, ..CALM });
+    let clients: &[&[Wish]] =
+        &[&[("a", Drops), ("b", Awaits), ("b", Drops)], &[("a", Awaits), ("b", Stays)]];
+    explore(Scenario { clients, rounds: 2, ..CALM });
+}
+
+#[test]
+fn futures_outlast_cuts_and_trouble_and_see_the_end() {
+    explore(Scenario { cuts: 2, ..FUTURES });
+    explore(Scenario { cuts: 1, trouble: true, ..FUTURES });
+    explore(Scenario { forbidden: true, ..FUTURES });
+    explore(Scenario { closes: true, ..FUTURES });
+    let clients: &[&[Wish]] = &[&[("a", Awaits), ("a", Drops), ("a", Closes), ("b", Drops)]];
+    explore(Scenario { clients, ..CALM });
+    explore(Scenario { clients, closes: true, cuts: 1, trouble: true, ..CALM });
 }

@@ -8,8 +8,10 @@ mod explored;
 mod server;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
@@ -21,7 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::keeper::{Keeper, Keepers};
 use crate::lease::Lease;
 use crate::lock::Lock;
-use crate::sync::{self, Mutex};
+use crate::sync::{self, Condvar, Mutex};
 
 /// How a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,9 +42,13 @@ enum Visit {
     Keeps,
     /// Not at all.
     Tries,
+    /// As a future, until it has its turn.
+    Awaits,
+    /// As a future that is dropped at any moment.
+    Drops,
 }
 
-use Visit::{Closes, Hurries, Keeps, Ponders, Stays, Stops, Tries};
+use Visit::{Awaits, Closes, Drops, Hurries, Keeps, Ponders, Stays, Stops, Tries};
 
 /// A name, and how a thread waits for it.
 type Wish = (&'static str, Visit);
@@ -78,6 +84,10 @@ enum Flaw {
     LeavesInSilence,
     /// Nobody is told that the wake-up connection was cut and opened again.
     HidesCuts,
+    /// A call that is woken just before it is parked sleeps on.
+    WakesOnlyParked,
+    /// Nobody listens for a call that was parked.
+    ParksUnheard,
 }
 
 const CALM: Scenario = Scenario {
@@ -115,8 +125,51 @@ const CLOSED_BY_A_CHECK: Scenario =
 const KEPT: Scenario =
     Scenario { clients: &[&[("a", Stays), ("a", Keeps), ("a", Stays)]], closes: true, ..CALM };
 
+const FUTURES: Scenario = Scenario {
+    clients: &[&[("a", Awaits), ("b", Awaits)], &[("a", Stays), ("b", Awaits), ("b", Stays)]],
+    ..CALM
+};
+
 /// Beside the names on which a client was served.
 const CLOSED: &str = "(closed)";
+
+/// What wakes a thread that waits for a future.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        *self.rung.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Waits for a future, or drops it after so many looks.
+fn wait_for<F: Future>(future: F, mut looks: Option<u32>) -> Option<F::Output> {
+    let (bell, mut future) = (Arc::new(Bell::default()), pin!(future));
+    let waker = Waker::from(Arc::clone(&bell));
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(output);
+        }
+        match &mut looks {
+            Some(0) => return None,
+            Some(looks) => {
+                *looks -= 1;
+                thread::yield_now();
+            }
+            None => {
+                let mut rung = bell.rung.lock();
+                while !std::mem::take(&mut *rung) {
+                    rung = bell.changed.wait(rung);
+                }
+            }
+        }
+    }
+}
 
 struct Client {
     keepers: Arc<Keepers>,
@@ -139,7 +192,8 @@ impl Client {
     fn open(scenario: Scenario, server: &Arc<Server>, first: bool) -> Arc<Client> {
         let config = Config::from_url("redis://127.0.0.1").unwrap();
         let config = config.claim_window(Duration::from_secs(60));
-        let config = config.io_timeout(Duration::from_secs(30));
+        // So few threads of a crew that they all have something to do.
+        let config = config.io_timeout(Duration::from_secs(30)).pool(2);
         let (mut link, served) = (Link::new(server), Arc::new(Served::default()));
         link.trouble = scenario.trouble;
         link.slow = (first && scenario.slow).then(|| Arc::clone(&served));
@@ -184,6 +238,11 @@ impl Client {
                 Ok(None) => return,
                 Err(error) => Err(error),
             },
+            Awaits => wait_for(lock.acquire_async(), None).unwrap(),
+            Drops => match wait_for(lock.acquire_async(), Some(thread_rng().gen_range(0..8))) {
+                Some(got) => got,
+                None => return,
+            },
         };
         match got {
             Ok(lease) => self.hold(lease, (name, visit), watch),
@@ -226,7 +285,7 @@ impl Client {
     fn expect(&self, visit: Visit, error: &Error) {
         let closed = self.closing.load(Ordering::Relaxed) && error.kind() == ErrorKind::Closed;
         let expected = match visit {
-            Stays | Ponders | Closes | Keeps => false,
+            Stays | Ponders | Closes | Keeps | Awaits | Drops => false,
             Hurries | Tries => error.is_retriable(),
             Stops => error.kind() == ErrorKind::Interrupted,
         };
@@ -271,7 +330,9 @@ fn play(scenario: Scenario) {
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     for (index, client) in clients.iter().enumerate() {
-        let closed = client.closing.load(Ordering::Relaxed);
+        // The crew may have yet to give back what a dropped future was given.
+        let drops = scenario.clients[index].iter().any(|(_, visit)| *visit == Drops);
+        let closed = client.closing.load(Ordering::Relaxed) || drops;
         client.close();
         let forbidden = scenario.forbidden && index == 0;
         assert!(client.is_empty(closed, forbidden), "somebody was left behind");

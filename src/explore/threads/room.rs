@@ -13,6 +13,7 @@ impl Room {
             && waiters.sleepers.is_empty()
             && waiters.able.is_empty()
             && waiters.listener.is_none()
+            && self.crew.is_empty()
     }
 
     /// Nobody is woken who does not sleep yet.

@@ -259,6 +259,11 @@ impl Link {
 
     fn carry_out(&self, request: &Request<'_>) -> Outcome {
         let sent = Moment::now();
+        match self.flaw {
+            Some(Flaw::WakesOnlyParked) => self.inbox.spoil(|room| room.crew.forget_wake_ups()),
+            Some(Flaw::ParksUnheard) => self.inbox.spoil(|room| room.crew.forget_who_is_unheard()),
+            _ => {}
+        }
         if let Some(served) = &self.slow
             && let Request::Take { name: b"a", place: Place::Join(1..), .. } = request
         {

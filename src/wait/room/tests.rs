@@ -1,8 +1,10 @@
 use super::*;
+use crate::clock::Deadline;
 use crate::error::ErrorKind;
 use crate::jitter::Jitter;
-use crate::store::{Answer, Reply};
+use crate::store::{Answer, Listener, REFUSED, Reply};
 use crate::wait::Backoff;
+use crate::wait::plan::Next;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(1);
@@ -61,26 +63,26 @@ impl Listener for Servers {
 }
 
 fn room() -> Room {
-    Room::new(Limits { turns: 1, spread: Duration::ZERO, look: LOOK })
+    Room::new(Limits { turns: 1, spread: Duration::ZERO, look: LOOK }, Crew::new(2))
 }
 
-fn join<'a>(room: &'a Room, name: &str) -> Waiter<'a> {
+fn join(room: &Room, name: &str) -> Waiter {
     let terms = Terms { ttl: Duration::from_secs(30), renew: false, max_hold: None };
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
-    room.join(&Arc::from(name.as_bytes()), Token::random().unwrap(), terms, pace)
+    room.join(&Arc::from(name.as_bytes()), Token::random().unwrap(), terms, pace, None)
 }
 
 /// Has a place in the store's queue from then on.
-fn place(waiter: &Waiter<'_>) -> Token {
+fn place(room: &Room, waiter: &Waiter) -> Token {
     let now = Moment::now();
-    let (Next::Ask(ask), _) = waiter.next(now) else {
+    let (Next::Ask(ask), _) = waiter.next(room, now) else {
         panic!("it is not the waiter's time to ask")
     };
     let free_in = Duration::from_secs(30);
     let reply = Reply::Busy { free_in, ticket: 1, rank: 0, ours: true };
     let answer = Answer { reply, sent: now, server: 0, by: ServerId::default() };
-    assert!(waiter.room.answered(&waiter.name, &ask, &Ok(answer), now).is_none());
-    assert!(matches!(waiter.next(now).0, Next::Sleep(_)));
+    assert!(room.answered(&waiter.name, &ask, &Ok(answer), now).is_none());
+    assert!(matches!(waiter.next(room, now).0, Next::Sleep(_)));
     ask.token
 }
 
@@ -101,11 +103,11 @@ fn a_server_that_cannot_be_heard_keeps_nobody_from_hearing_another_one() {
     let (room, listener) = (room(), Servers::default());
     let [gone, well, other] = ["gone", "well", "well too"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
-    gone.open(&listener, deadline);
-    gone.open(&listener, deadline);
-    well.open(&listener, deadline);
-    gone.open(&listener, deadline);
-    other.open(&listener, deadline);
+    gone.open(&room, &listener, deadline);
+    gone.open(&room, &listener, deadline);
+    well.open(&room, &listener, deadline);
+    gone.open(&room, &listener, deadline);
+    other.open(&room, &listener, deadline);
     assert_eq!(listener.tried(), ["gone", "well", "well too"]);
 }
 
@@ -114,10 +116,10 @@ fn what_fails_for_one_name_does_not_put_off_what_is_due_for_another_one() {
     let (room, listener) = (room(), Servers::default());
     let [one, other] = ["gone", "gone too"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
-    one.open(&listener, deadline);
-    std::thread::sleep(REOPEN);
-    other.open(&listener, deadline);
-    one.open(&listener, deadline);
+    one.open(&room, &listener, deadline);
+    std::thread::sleep(waiter::REOPEN);
+    other.open(&room, &listener, deadline);
+    one.open(&room, &listener, deadline);
     assert_eq!(listener.tried(), ["gone", "gone too", "gone"]);
 }
 
@@ -126,13 +128,13 @@ fn a_server_that_lets_nobody_listen_makes_nobody_deaf_to_another_one() {
     let (room, listener) = (room(), Servers::default());
     let [strict, well, other] = ["strict", "well", "well too"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
-    well.open(&listener, deadline);
-    place(&well);
-    strict.open(&listener, deadline);
-    other.open(&listener, deadline);
-    strict.open(&listener, deadline);
+    well.open(&room, &listener, deadline);
+    place(&room, &well);
+    strict.open(&room, &listener, deadline);
+    other.open(&room, &listener, deadline);
+    strict.open(&room, &listener, deadline);
     assert_eq!(listener.tried(), ["well", "strict", "well too"]);
-    well.sleep(Moment::now(), Some(&listener), deadline);
+    well.sleep(&room, Moment::now(), Some(&listener), deadline);
     assert_eq!(listener.heard.load(Ordering::Relaxed), 1);
     // Nor does it say anything about names that lie elsewhere.
     assert_eq!(room.refusal(b"strict").unwrap().kind(), ErrorKind::Auth);
@@ -144,11 +146,11 @@ fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
     let (room, listener) = (room(), Servers::default());
     let strict = join(&room, "strict");
     let deadline = Deadline::after(LIMIT);
-    strict.open(&listener, deadline);
+    strict.open(&room, &listener, deadline);
     let again = room.waiters.lock().reopen(b"strict");
     assert!(again > Moment::now() && again <= Moment::now().plus(REFUSED));
     room.waiters.lock().unheard.values_mut().for_each(|unheard| unheard.again = Moment::now());
-    strict.open(&listener, deadline);
+    strict.open(&room, &listener, deadline);
     assert_eq!(listener.tried(), ["strict", "strict"]);
 }
 
@@ -157,23 +159,23 @@ fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
     let (room, listener) = (room(), Servers::default());
     let [silent, well] = ["silent", "well"].map(|name| join(&room, name));
     let deadline = Deadline::after(LIMIT);
-    well.open(&listener, deadline);
-    place(&silent);
-    place(&well);
+    well.open(&room, &listener, deadline);
+    place(&room, &silent);
+    place(&room, &well);
     std::thread::scope(|scope| {
         // It has listened, and sees to its own name now.
         room.waiters.lock().listener = Some(silent.id);
         scope.spawn(|| {
             while listener.heard.load(Ordering::Relaxed) == 0 && !deadline.has_passed() {
-                well.next(Moment::now());
-                well.sleep(deadline.moment(), Some(&listener), deadline);
+                well.next(&room, Moment::now());
+                well.sleep(&room, deadline.moment(), Some(&listener), deadline);
             }
         });
         while !room.waiters.lock().able.contains(&well.id) {
             std::thread::yield_now();
         }
         room.waiters.lock().listener = None;
-        silent.sleep(deadline.moment(), Some(&listener), deadline);
+        silent.sleep(&room, deadline.moment(), Some(&listener), deadline);
         assert_eq!(listener.tried(), ["well", "silent"]);
     });
     assert!(!deadline.has_passed());
@@ -187,7 +189,7 @@ fn c3_what_a_server_says_is_not_dated_by_the_clock_of_the_one_before() {
     for (since, is_dated) in [(early, true), (now, false)] {
         let (room, server) = (room(), ServerId::default());
         let waiter = join(&room, "n");
-        let token = place(&waiter);
+        let token = place(&room, &waiter);
         let mut waiters = room.waiters.lock();
         let dating = waiters.datings.entry(server).or_default();
         dating.restart(early);
@@ -198,6 +200,6 @@ fn c3_what_a_server_says_is_not_dated_by_the_clock_of_the_one_before() {
         waiters.notice(Teller { server, since }, granted, now);
         drop(waiters);
         // Else it asks, and what it is answered counts from then.
-        assert_eq!(matches!(waiter.next(now).0, Next::Turn(_)), is_dated);
+        assert_eq!(matches!(waiter.next(&room, now).0, Next::Turn(_)), is_dated);
     }
 }

@@ -11,6 +11,7 @@ pub mod child;
 mod clocked;
 mod cluster;
 mod dice;
+pub mod futures;
 pub mod history;
 mod link;
 mod namespace;

@@ -1,0 +1,25 @@
+//! What the exploration spoils in a crew to show that it finds that.
+
+use super::{Crew, Phase};
+
+impl Crew {
+    /// No call goes on that was woken before it is parked.
+    pub(crate) fn forget_wake_ups(&self) {
+        for entry in self.roster.lock().calls.values_mut() {
+            if let Phase::GoesOn { is_woken } = &mut entry.phase {
+                *is_woken = false;
+            }
+        }
+    }
+
+    /// Nobody is to listen.
+    pub(crate) fn forget_who_is_unheard(&self) {
+        self.roster.lock().unheard = None;
+    }
+
+    /// No call is left, and no thread.
+    pub(crate) fn is_empty(&self) -> bool {
+        let roster = self.roster.lock();
+        roster.calls.is_empty() && roster.threads.is_empty()
+    }
+}

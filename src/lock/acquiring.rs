@@ -1,0 +1,229 @@
+//! Futures: calls that take a lock, and that no thread waits with.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::Lock;
+use super::call::{Call, Policy, State};
+use super::waiting::Step;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::keeper::Keeper;
+use crate::lease::Lease;
+use crate::sync::Mutex;
+use crate::wait::crew::{Parked, Rest};
+
+/// A lock that is being taken, from [`Lock::acquire_async`]: a future on any executor.
+///
+/// It begins when it is first polled, and that is when it takes its place in the queue and its
+/// [`wait`](Lock::wait) begins to count. Polling never blocks: a few threads of the client (its
+/// `pool` and two more at most), which end when nothing waits, do what has to be done for all of its
+/// futures. In a forked child, the first poll may open the store.
+///
+/// Dropping it ends the wait. It leaves the queue, and a lock that it was given meanwhile is given
+/// back, both in the background and at once.
+///
+/// It ends as [`Lock::acquire`] does, but is never refused with
+/// [`WouldDeadlock`](ErrorKind::WouldDeadlock): nobody knows which task holds a lock. In a forked
+/// child, a future that began in the parent says [`Forked`](ErrorKind::Forked).
+#[must_use = "a future does nothing before it is polled"]
+pub struct Acquiring(Stage);
+
+enum Stage {
+    New(Lock, Option<Duration>),
+    Begun(Arc<Waiting>),
+    Over,
+}
+
+/// What the future shares with the crew.
+struct Waiting {
+    lock: Lock,
+    keeper: Arc<Keeper>,
+    number: u64,
+    /// None once it is over. Locked for as long as it goes on.
+    state: Mutex<Option<State>>,
+    front: Mutex<Front>,
+}
+
+/// What both ends look at; locked for a moment only.
+#[derive(Default)]
+struct Front {
+    waker: Option<Waker>,
+    outcome: Option<Result<Lease, Error>>,
+    is_dropped: bool,
+}
+
+impl Acquiring {
+    pub(super) fn new(lock: &Lock, wait: Option<Duration>) -> Acquiring {
+        Acquiring(Stage::New(lock.clone(), wait))
+    }
+}
+
+impl Future for Acquiring {
+    type Output = Result<Lease, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Acquiring(stage) = self.get_mut();
+        let outcome = match stage {
+            Stage::New(lock, wait) => match Waiting::begin(lock, *wait, context.waker()) {
+                Ok(waiting) => {
+                    *stage = Stage::Begun(waiting);
+                    return Poll::Pending;
+                }
+                Err(error) => lock.named(Err(error)),
+            },
+            // Its mutexes may be held by threads that a child does not have.
+            Stage::Begun(waiting) if !waiting.keeper.is_here() => {
+                Err(Error::bare(ErrorKind::Forked))
+            }
+            Stage::Begun(waiting) => match waiting.poll(context.waker()) {
+                Some(outcome) => outcome,
+                None => return Poll::Pending,
+            },
+            Stage::Over => panic!("polled after it was over"),
+        };
+        *stage = Stage::Over;
+        Poll::Ready(outcome)
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        if let Stage::Begun(waiting) = &self.0 {
+            waiting.abandon();
+        }
+    }
+}
+
+impl Waiting {
+    /// In the queue from now on, if it is one that waits there, so that futures have turns in the
+    /// order in which they were polled.
+    fn begin(lock: &Lock, wait: Option<Duration>, waker: &Waker) -> Result<Arc<Waiting>, Error> {
+        let (mut state, lock) = (State::waits(lock, lock.check()?, wait)?, lock.clone());
+        let keeper = Arc::clone(lock.keepers.here()?);
+        let crew = Arc::clone(&keeper.core()?.room.crew);
+        let number = crew.number();
+        state.parked = Some(number);
+        let mut call = Call::new(&lock, &keeper, &mut state, None)?;
+        if call.state.policy == Policy::Queue {
+            call.join()?;
+        }
+        let ends = call.ends();
+        call.park();
+        let front = Front { waker: Some(waker.clone()), ..Front::default() };
+        let (state, front) = (Mutex::new(Some(state)), Mutex::new(front));
+        let waiting = Arc::new(Waiting { lock, keeper, number, state, front });
+        crew.park(number, Arc::<Waiting>::clone(&waiting), ends).inspect_err(|_| {
+            waiting.front.lock().is_dropped = true;
+            waiting.go_on();
+        })?;
+        Ok(waiting)
+    }
+
+    fn poll(&self, waker: &Waker) -> Option<Result<Lease, Error>> {
+        let mut front = self.front.lock();
+        if front.outcome.is_none() {
+            let before = front.waker.replace(waker.clone());
+            drop(front);
+            // Dropping it runs code of the program's.
+            drop(before);
+            return None;
+        }
+        front.outcome.take()
+    }
+
+    /// Nobody waits for the outcome any more.
+    fn abandon(self: &Arc<Waiting>) {
+        let Ok(core) = self.keeper.core_even_closed() else { return };
+        let mut front = self.front.lock();
+        front.is_dropped = true;
+        let (waker, has_lease) = (front.waker.take(), matches!(front.outcome, Some(Ok(_))));
+        drop(front);
+        drop(waker);
+        let crew = &core.room.crew;
+        if !crew.wake(self.number, true)
+            && has_lease
+            && crew.park(self.number, Arc::<Waiting>::clone(self), Moment::ZERO).is_err()
+        {
+            // The client was closed, and the lease has ended.
+            self.go_on();
+        }
+    }
+
+    /// Until it would sleep; the outcome, if it is over.
+    fn until_sleep(&self, state: &mut State) -> Result<Rest, Result<Lease, Error>> {
+        let mut call = Call::new(&self.lock, &self.keeper, state, None).map_err(Err)?;
+        let ended = loop {
+            if self.front.lock().is_dropped {
+                break Err(Error::bare(ErrorKind::Interrupted));
+            }
+            match call.step() {
+                Ok(Step::On) => {}
+                Ok(Step::Sleeps(wake)) => {
+                    if let Some(rest) = call.sleep(wake) {
+                        call.park();
+                        return Ok(rest);
+                    }
+                }
+                Ok(Step::Has(lease)) => break Ok(lease),
+                Err(error) => break Err(error),
+            }
+        };
+        Err(call.over_with(ended))
+    }
+
+    /// Hands the outcome to the future and wakes its task; gives back what nobody will fetch.
+    fn tell(&self, outcome: Option<Result<Lease, Error>>) {
+        let mut front = self.front.lock();
+        let outcome = outcome.or(front.outcome.take());
+        let unwanted = if front.is_dropped {
+            outcome
+        } else {
+            front.outcome = outcome;
+            None
+        };
+        let waker = front.waker.take();
+        drop(front);
+        drop(unwanted);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Parked for Waiting {
+    fn go_on(&self) -> Option<Rest> {
+        let mut state = self.state.lock();
+        let Some(going) = state.as_mut() else {
+            drop(state);
+            contained(|| self.tell(None));
+            return None;
+        };
+        let outcome = match contained(|| self.until_sleep(going)) {
+            Some(Ok(rest)) => return Some(rest),
+            Some(Err(outcome)) => outcome,
+            None => Err(Error::new(ErrorKind::Unknown, "the wait was abandoned after a panic")),
+        };
+        *state = None;
+        drop(state);
+        contained(|| self.tell(Some(self.lock.named(outcome))));
+        None
+    }
+
+    fn listen(&self) {
+        contained(|| {
+            let core = self.keeper.core_even_closed().ok()?;
+            core.store.listener().map(|listener| core.room.listen(listener))
+        });
+    }
+}
+
+/// None if it panicked: the program's logger may, and its wakers. That ends no other call.
+fn contained<T>(act: impl FnOnce() -> T) -> Option<T> {
+    // What was panicked with is not dropped: that runs its code.
+    catch_unwind(AssertUnwindSafe(act)).map_err(std::mem::forget).ok()
+}

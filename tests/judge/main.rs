@@ -73,7 +73,7 @@ fn c1_c2_c10_on_a_file_no_two_leases_are_valid_at_once_whatever_happens() {
 #[test]
 fn c1_c2_c6_c10_on_postgres_no_two_leases_are_valid_at_once_whatever_happens() {
     let troubles = [Killed, Killed, Row, Link, Link, Restarted];
-    let run = Run { troubles: &troubles, idle: secs(2), ..RUN };
+    let run = Run { troubles: &troubles, workers: 7, idle: secs(2), ..RUN };
     run.rage(Store::postgres_in(Some(kit::Postgres::start_with(&[])))).assert_exclusion();
 }
 

@@ -1,12 +1,15 @@
 //! What a PostgreSQL is like besides what all stores have in common.
 
 use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
 use std::thread;
 
 use crate::stores::{Database, LIMIT, Store, ms, secs};
 use kit::{Certificates, Postgres, ServerCertificate, eventually};
-use leasehold::{Client, Error, ErrorKind};
+use leasehold::{Client, Error, ErrorKind, WaitMode};
 
 fn client(url: &str) -> Client {
     Client::open(&with(url, "io_timeout=10s")).unwrap()
@@ -303,4 +306,78 @@ fn a_statement_that_another_session_holds_up_ends_by_the_deadline_and_does_nothi
         assert!(matches!(error.kind(), ErrorKind::NoAnswer | ErrorKind::Unknown), "{error}");
     });
     assert!(crate::stores::holder(&store.client(), "n").is_none());
+}
+
+#[test]
+fn behind_a_pooler_locks_are_as_good_and_waiters_ask_again_and_again() {
+    let store = Store::postgres();
+    let (_pooler, port) = of(&store).server().pooler();
+    let url = format!("postgres://postgres@127.0.0.1:{port}/{}", of(&store).name);
+    let (one, two) = (client(&url), client(&url));
+    let lease = one.lock("n").ttl(secs(20)).acquire().unwrap();
+    assert!(two.lock("n").try_acquire().unwrap().is_none());
+    lease.extend().unwrap();
+    // Who insists on being told is told that nobody can.
+    let insists = two.lock("n").wait_mode(WaitMode::Queue).acquire_within(LIMIT);
+    assert_eq!(insists.unwrap_err().kind(), ErrorKind::Permission);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| two.lock("n").acquire_within(LIMIT).unwrap().release());
+        thread::sleep(ms(100));
+        lease.release().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    // More sessions than the pooler has connections, each of them with statements of its own.
+    let (inside, turns) = (AtomicU32::new(0), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let client = client(&url);
+                for _ in 0..10 {
+                    let lease = client.lock("n").acquire_within(LIMIT).unwrap();
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0);
+                    turns.fetch_add(1, SeqCst);
+                    inside.fetch_sub(1, SeqCst);
+                    lease.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(turns.into_inner(), 60);
+    let commit = client(&with(&url, "synchronous_commit=off")).ping().unwrap_err();
+    assert_eq!(commit.kind(), ErrorKind::BadArgument, "{commit}");
+    assert!(commit.detail().contains("ALTER ROLE"), "{commit}");
+}
+
+/// How many statements so many clients sent for so many turns each.
+fn statements(waiters: usize, turns: usize) -> usize {
+    let store = Store::postgres();
+    let database = of(&store);
+    database.sql(&format!("ALTER DATABASE {} SET log_statement = 'all'", database.name));
+    let clients: Vec<_> = (0..waiters).map(|_| store.client()).collect();
+    let log = || std::fs::read_to_string(database.server().dir().join("log")).unwrap();
+    // Nobody else has his statements logged.
+    let sent = || log().matches("LOG:  execute leasehold_").count();
+    let (before, all) = (sent(), Barrier::new(waiters));
+    thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(|| {
+                all.wait();
+                for _ in 0..turns {
+                    client.lock("n").acquire_within(LIMIT).unwrap().release().unwrap();
+                }
+            });
+        }
+    });
+    sent() - before
+}
+
+#[test]
+fn a_turn_costs_as_many_statements_with_32_waiters_as_with_2() {
+    for waiters in [2, 8, 32] {
+        // Until all have their connections, they ask again and again: that is left out.
+        let [few, many] = [5, 35].map(|turns| statements(waiters, turns));
+        let cost = many.saturating_sub(few) as f64 / (30 * waiters) as f64;
+        println!("{waiters} waiters: {cost} statements a turn");
+        assert!(cost < 3.5, "{waiters} waiters: {cost} statements a turn");
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User};
+
+use super::process::Process;
+use super::wait::eventually;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -94,6 +97,25 @@ impl Postgres {
             standby.port = free_port();
         }
         standby
+    }
+
+    /// A PgBouncer before it, which lends a connection for each transaction, and its port.
+    pub fn pooler(&self) -> (Process, u16) {
+        let port = free_port();
+        let file = self.dir.join(format!("pooler-{port}.ini"));
+        let lines = format!(
+            "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+             pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 200\n",
+            self.port
+        );
+        fs::write(&file, lines).unwrap();
+        own(&file);
+        let mut command = as_server("pgbouncer");
+        command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let pooler = Process::spawn(&mut command);
+        eventually(LIMIT, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+        (pooler, port)
     }
 
     /// For connections from now on; its user has to be able to read the key.
@@ -219,6 +241,7 @@ fn program(name: &str) -> Option<PathBuf> {
     all.sort();
     all.reverse();
     all.extend(env::split_paths(&path));
+    all.push("/usr/sbin".into());
     all.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 

@@ -14,6 +14,8 @@ mod groups;
 mod leases;
 mod limit;
 mod measure;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table;
@@ -100,6 +102,10 @@ enum What {
             value_parser = leasehold::parse_duration)]
         hold: Vec<Duration>,
     },
+    /// A cycle on a PostgreSQL, beside two bare statements of the same durability, and handing a lock
+    /// over
+    #[cfg(feature = "postgres")]
+    Postgres,
     /// Holding many leases: how many are lost, what memory one takes, what the keeper does
     Leases {
         #[arg(value_name = "N", default_value_t = 100_000)]
@@ -167,6 +173,8 @@ fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
             waiters::serve(args, std::io::stdin().lock(), std::io::stdout().lock())?;
             Ok(Vec::new())
         }
+        #[cfg(feature = "postgres")]
+        Some(What::Postgres) => Ok(vec![postgres::measure(time)?]),
         Some(What::Leases { count, ttl }) => Ok(vec![leases::measure(*count, *ttl, time)?]),
     }
 }

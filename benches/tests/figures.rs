@@ -25,6 +25,9 @@ mod leases;
 mod limit;
 #[path = "../src/measure.rs"]
 mod measure;
+#[cfg(feature = "postgres")]
+#[path = "../src/postgres.rs"]
+mod postgres;
 #[cfg(feature = "sqlite")]
 #[path = "../src/sqlite.rs"]
 mod sqlite;
@@ -72,6 +75,18 @@ fn a_cycle_is_two_commands() {
     check(&tables[0], "  over raw2f", |ratio| ratio > 0.0);
     #[cfg(feature = "sqlite")]
     assert!(tables[1].figure("our cycle, µs", 0).unwrap() > 0.0);
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_postgres_is_measured_with_and_without_waiting_for_the_disk() {
+    let table = postgres::measure(MOMENT * 4).unwrap();
+    for row in ["our cycle, µs", "  over the limit", "hand-over, p50, µs"] {
+        for column in 0..2 {
+            let figure = table.figure(row, column);
+            assert!(figure.is_some_and(|figure| figure > 0.0), "{row}:\n{}", table.text());
+        }
+    }
 }
 
 #[test]

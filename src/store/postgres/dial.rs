@@ -9,6 +9,7 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, Scr
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
+#[cfg(feature = "tls")]
 use super::fault;
 use super::statements::VERSION;
 use super::wire::{Refusal, Row, Wire, unexpected};
@@ -123,12 +124,9 @@ impl Dialer {
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<Wire, Error> {
-        let mut stream = Stream::new(self.connector.connect(address, deadline, show)?);
+        let stream = Stream::new(self.connector.connect(address, deadline, show)?);
         #[cfg(feature = "tls")]
-        if let (Some(config), Address::Tcp { .. }) = (&self.tls, address) {
-            ask_for_tls(&mut stream, deadline)?;
-            stream.secure(config, address, deadline).map_err(fault::tls)?;
-        }
+        let stream = self.secured(stream, address, deadline)?;
         let mut wire = Wire::new(stream, *server);
         let said = self.log_in(&mut wire, deadline);
         let process = said.map_err(|error| error.at(address))?;
@@ -137,6 +135,20 @@ impl Dialer {
             self.settle(&mut wire)?;
         }
         Ok(wire)
+    }
+
+    #[cfg(feature = "tls")]
+    fn secured(
+        &self,
+        mut stream: Stream,
+        address: &Address,
+        deadline: Deadline,
+    ) -> Result<Stream, Error> {
+        if let (Some(config), Address::Tcp { .. }) = (&self.tls, address) {
+            ask_for_tls(&mut stream, deadline)?;
+            stream.secure(config, address, deadline).map_err(fault::tls)?;
+        }
+        Ok(stream)
     }
 
     /// Returns the number of the process that serves us, as far as it is the server that says so.

@@ -46,7 +46,12 @@ impl Postgres {
 
     /// With these settings.
     pub fn start_with(settings: &[&str]) -> Postgres {
-        let (dir, watcher) = Postgres::place();
+        Postgres::start_in(&memory(), settings)
+    }
+
+    /// With its files in this folder, on a disk say.
+    pub fn start_in(parent: &Path, settings: &[&str]) -> Postgres {
+        let (dir, watcher) = Postgres::place(parent);
         let mut initdb = as_server("initdb");
         initdb.args(["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres"]);
         initdb.args(["--encoding=UTF8", "--locale=C", "--pgdata"]).arg(&dir).current_dir("/");
@@ -68,8 +73,8 @@ impl Postgres {
     }
 
     /// A folder for one, and who removes it.
-    fn place() -> (PathBuf, Child) {
-        let dir = tempfile::Builder::new().prefix("leasehold-postgres-").tempdir_in(memory());
+    fn place(parent: &Path) -> (PathBuf, Child) {
+        let dir = tempfile::Builder::new().prefix("leasehold-postgres-").tempdir_in(parent);
         let dir = dir.unwrap().keep();
         let watcher = Command::new("sh")
             .args(["-c", WATCHER, "sh"])
@@ -86,7 +91,7 @@ impl Postgres {
 
     /// A standby of this one.
     pub fn standby(&self) -> Postgres {
-        let (dir, watcher) = Postgres::place();
+        let (dir, watcher) = Postgres::place(&memory());
         let mut copy = as_server("pg_basebackup");
         copy.args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-c", "fast", "--no-sync", "-p"]);
         copy.arg(self.port.to_string()).arg("-D").arg(&dir).current_dir("/");

@@ -23,7 +23,7 @@ const RING: usize = 1024;
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// The name of the lock.
+    /// The name of the lock, without the prefix of the URL.
     pub name: Arc<[u8]>,
     /// The fence of the lease: with the name, it says which lease it was.
     pub fence: u64,

@@ -73,8 +73,8 @@ pub unsafe extern "C" fn leasehold_event_reason(event: *const leasehold_event) -
     boundary::get(event, LEASEHOLD_LOSS_NONE, |event| event.reason)
 }
 
-/// The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
-/// and it may hold others. Borrowed. Any thread.
+/// The name of the lock, without the prefix of the URL, and its length in `*length` unless that is
+/// NULL. A zero byte follows it, and it may hold others. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_event_name(
     event: *const leasehold_event,

@@ -61,14 +61,14 @@ static void release(JNIEnv *env, jclass native, jlong lease)
         raise_status(env, native, status, error);
 }
 
-/* The same, but silent where the lease could be relied on up to this call. */
+/* The same, but silent where a lease that could be relied on up to this call is not known to be lost. */
 static void close_lease(JNIEnv *env, jclass native, jlong lease)
 {
     bool reliable = leasehold_lease_is_valid(HANDLE(leasehold_lease, lease));
     leasehold_error *error = NULL;
     leasehold_status status = leasehold_lease_end(HANDLE(leasehold_lease, lease), true, &error);
 
-    if (status != LEASEHOLD_OK && !reliable)
+    if (status == LEASEHOLD_LOST || (status != LEASEHOLD_OK && !reliable))
         raise_status(env, native, status, error);
     else
         leasehold_error_free(error);

@@ -81,7 +81,8 @@ public final class LeaseEvent {
     }
 
     /**
-     * The name of the lock; where it is not UTF-8, with replacement characters.
+     * The name of the lock, as {@link LeaseholdClient#lock(String)} was given it: without the URL's
+     * {@code prefix}. Where it is not UTF-8, it has replacement characters.
      *
      * @return the name as text
      */

@@ -39,6 +39,25 @@ class RedisStoreTest extends StoreContract {
     }
 
     @Test
+    void aLossThatOnlyItsEndFindsIsToldThen() throws Exception {
+        String name = Names.fresh();
+        try (var client = LeaseholdClient.connect(url());
+                var other = LeaseholdClient.connect(url())) {
+            Lease lease = client.lock(name).acquire();
+            assertEquals(":1", redis.command("DEL", name));
+            assertTrue(other.lock(name).tryAcquire().isValid());
+            assertTrue(lease.isValid());
+            assertThrows(LeaseLostException.class, lease::close);
+
+            String another = Names.fresh();
+            LeaseholdLock lock = client.lock(another).asLock();
+            lock.lock();
+            assertEquals(":1", redis.command("DEL", another));
+            assertThrows(LeaseLostException.class, lock::unlock);
+        }
+    }
+
+    @Test
     void theSetUpInCodeCounts() throws Exception {
         String name = Names.fresh();
         try (var client = LeaseholdClient.configure(url())

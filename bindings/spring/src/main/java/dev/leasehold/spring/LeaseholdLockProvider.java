@@ -3,7 +3,9 @@ package dev.leasehold.spring;
 import dev.leasehold.Lease;
 import dev.leasehold.LeaseLostException;
 import dev.leasehold.LeaseholdClient;
+import dev.leasehold.LeaseholdException;
 import dev.leasehold.NamedLock;
+import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.Optional;
 import net.javacrumbs.shedlock.core.AbstractSimpleLock;
@@ -23,13 +25,15 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  * }</pre>
  *
  * <p>{@code lockAtMostFor} is the ttl, which is not renewed and is 366 days at most, or the
- * store's {@code max_ttl}. A job that took longer ends with {@link LeaseLostException}: another node may
- * have run it meanwhile. A store that cannot be reached is a
- * {@link dev.leasehold.LeaseholdException}, and the job does not run.
+ * store's {@code max_ttl}. A job that took longer, so that another node may have run it meanwhile, is a
+ * warning in the log: what {@code unlock()} threw would replace what the job threw. A store that
+ * cannot be reached is a {@link LeaseholdException}, and the job does not run.
  */
 public final class LeaseholdLockProvider implements ExtensibleLockProvider {
     /** No lock is kept for less. */
     private static final Duration SHORTEST = Duration.ofMillis(3);
+
+    private static final System.Logger LOG = System.getLogger(LeaseholdLockProvider.class.getName());
 
     private final LeaseholdClient client;
     private final String prefix;
@@ -66,11 +70,21 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
         @Override
         protected void doUnlock() {
             Duration rest = Duration.between(ClockProvider.now(), lockConfiguration.getLockAtLeastUntil());
-            if (rest.compareTo(SHORTEST) < 0) {
-                lease.close();
-            } else {
-                lease.letExpireIn(rest);
+            try {
+                if (rest.compareTo(SHORTEST) < 0) {
+                    lease.close();
+                } else {
+                    lease.letExpireIn(rest);
+                }
+            } catch (LeaseLostException e) {
+                warn("was lost before the job ended, so another node may have run it too; raise its lockAtMostFor", e);
+            } catch (LeaseholdException e) {
+                warn("was not given back for certain; it is free after its lockAtMostFor at the latest", e);
             }
+        }
+
+        private void warn(String what, LeaseholdException why) {
+            LOG.log(Level.WARNING, "the lock of the job '" + lockConfiguration.getName() + "' " + what, why);
         }
 
         @Override

@@ -44,8 +44,22 @@ public final class LeaseholdLockRegistry implements RenewableLockRegistry {
         this(key -> client.lock(prefix + key));
     }
 
+    /**
+     * The lock of a key.
+     *
+     * @param key whose text is the same in all processes, such as a string or a number
+     * @throws IllegalArgumentException it is null, or has no text of its own: {@code Object}'s
+     *     {@code toString()} would make each object another lock
+     */
     @Override
     public LeaseholdLock obtain(Object key) {
+        if (key == null) {
+            throw new IllegalArgumentException("the key of a lock is null");
+        }
+        if (key.toString().equals(key.getClass().getName() + "@" + Integer.toHexString(key.hashCode()))) {
+            throw new IllegalArgumentException("a key of " + key.getClass()
+                    + " has no toString() of its own, so each object would be another lock; take its id");
+        }
         return locks.apply(key).asLock();
     }
 

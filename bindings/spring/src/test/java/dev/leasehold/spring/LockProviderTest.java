@@ -9,14 +9,22 @@ import dev.leasehold.LeaseLostException;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
 import java.time.Duration;
+import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.logging.Handler;
+import java.util.logging.Level;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import net.javacrumbs.shedlock.core.ClockProvider;
+import net.javacrumbs.shedlock.core.DefaultLockingTaskExecutor;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.LockProvider;
+import net.javacrumbs.shedlock.core.LockingTaskExecutor;
 import net.javacrumbs.shedlock.core.SimpleLock;
 import net.javacrumbs.shedlock.spring.annotation.EnableSchedulerLock;
 import net.javacrumbs.shedlock.spring.annotation.SchedulerLock;
@@ -104,15 +112,47 @@ class LockProviderTest {
     }
 
     @Test
-    void what_ran_out_is_not_extended_and_its_end_says_so() throws InterruptedException {
+    void what_ran_out_is_not_extended() throws InterruptedException {
         SimpleLock lock = lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
         SimpleLock other = lock(Duration.ofMillis(50), Duration.ZERO).orElse(null);
         eventuallyFree();
         assertTrue(other == null && lock.extend(Duration.ofMinutes(5), Duration.ZERO).isEmpty());
         assertFalse(isLocked());
-        SimpleLock late = lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
-        eventuallyFree();
-        assertThrows(LeaseLostException.class, late::unlock);
+    }
+
+    @Test
+    void a_job_that_took_too_long_is_logged_and_keeps_its_own_exception() {
+        List<LogRecord> logged = new CopyOnWriteArrayList<>();
+        var handler = new Handler() {
+            @Override
+            public void publish(LogRecord record) {
+                logged.add(record);
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        Logger log = Logger.getLogger("dev.leasehold.spring");
+        log.addHandler(handler);
+        try {
+            var wanted = new LockConfiguration(ClockProvider.now(), name, Duration.ofMillis(50), Duration.ZERO);
+            LockingTaskExecutor.Task job = () -> {
+                eventuallyFree();
+                throw new IllegalStateException("of the job");
+            };
+            var thrown = assertThrows(IllegalStateException.class,
+                    () -> new DefaultLockingTaskExecutor(provider).executeWithLock(job, wanted));
+            assertEquals("of the job", thrown.getMessage());
+        } finally {
+            log.removeHandler(handler);
+        }
+        assertEquals(1, logged.size());
+        assertEquals(Level.WARNING, logged.get(0).getLevel());
+        assertTrue(logged.get(0).getMessage().contains(name), logged.get(0).getMessage());
+        assertEquals(LeaseLostException.class, logged.get(0).getThrown().getClass());
     }
 
     @Test
@@ -159,7 +199,9 @@ class LockProviderTest {
 
         @Bean
         LeaseholdClient leasehold(@Value("${LEASEHOLD_URL}") String url) {
-            return LeaseholdClient.connect(url);
+            var client = LeaseholdClient.connect(url);
+            client.ping();
+            return client;
         }
 
         @Bean
@@ -169,7 +211,7 @@ class LockProviderTest {
 
         @Bean
         LeaseholdLockRegistry lockRegistry(LeaseholdClient client) {
-            return new LeaseholdLockRegistry(client, "orders:");
+            return new LeaseholdLockRegistry(key -> client.lock("orders:" + key).ttl(Duration.ofSeconds(10)));
         }
 
         @Bean

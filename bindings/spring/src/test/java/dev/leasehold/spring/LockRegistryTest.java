@@ -111,6 +111,20 @@ class LockRegistryTest {
     }
 
     @Test
+    void a_key_that_would_be_another_lock_in_each_process_is_refused() {
+        var noText = new Object();
+        for (Object bad : new Object[] {null, noText, new byte[] {1}}) {
+            assertThrows(IllegalArgumentException.class, () -> registry.obtain(bad));
+            assertThrows(IllegalArgumentException.class, () -> registry.renewLock(bad));
+        }
+        String said = assertThrows(IllegalArgumentException.class, () -> registry.obtain(noText)).getMessage();
+        assertTrue(said.contains("java.lang.Object") && said.contains("toString()"), said);
+        record Order(int id) {}
+        registry.obtain(new Order(KEYS.incrementAndGet())).lock();
+        registry.obtain(new Order(KEYS.get())).unlock();
+    }
+
+    @Test
     void a_block_is_executed_under_its_lock() throws Exception {
         int held = registry.executeLocked(key, () -> {
             assertFalse(elsewhere.obtain(key).tryLock());

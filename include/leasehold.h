@@ -986,8 +986,8 @@ int32_t leasehold_event_kind(const leasehold_event *event);
 int32_t leasehold_event_reason(const leasehold_event *event);
 
 /**
- * The name of the lock, and its length in `*length` unless that is NULL. A zero byte follows it,
- * and it may hold others. Borrowed. Any thread.
+ * The name of the lock, without the prefix of the URL, and its length in `*length` unless that is
+ * NULL. A zero byte follows it, and it may hold others. Borrowed. Any thread.
  */
 const char *leasehold_event_name(const leasehold_event *event, size_t *length);
 

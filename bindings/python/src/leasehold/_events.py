@@ -51,7 +51,7 @@ class Event(NamedTuple):
     """Something that happened to a lease."""
 
     kind: EventKind
-    #: The name of the lock.
+    #: The name of the lock, without the prefix of the URL.
     name: str
     #: With the name, it says which lease it was.
     fence: int

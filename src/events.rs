@@ -2,15 +2,15 @@
 
 mod calls;
 
-use std::collections::VecDeque;
-use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind};
 use crate::fork::Owned;
-use crate::sync::{Condvar, Mutex};
+use crate::inbox::Inbox;
+use crate::sync::Mutex;
 
 use calls::Calls;
 
@@ -112,10 +112,7 @@ impl Events {
 
     /// How many `AtRisk` events this subscription has dropped, because nobody read them in time.
     pub fn dropped(&self) -> u64 {
-        if self.ring.birth.check().is_err() {
-            return 0;
-        }
-        self.ring.queue.lock().dropped
+        self.ring.dropped.load(Ordering::Relaxed)
     }
 
     /// Has this subscription told of a loss that may have come before it.
@@ -126,26 +123,13 @@ impl Events {
 
     fn wait_until(&self, limit: Option<Instant>) -> Result<Option<Event>, Error> {
         self.ring.birth.check()?;
-        let mut queue = self.ring.queue.lock();
-        loop {
-            if let Some(event) = self.ring.pop(&mut queue) {
-                return Ok(Some(event));
-            }
-            if queue.closed {
-                return Err(Error::bare(ErrorKind::Closed));
-            }
-            queue = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
-                None => self.ring.arrived.wait(queue),
-                Some(Duration::ZERO) => return Ok(None),
-                Some(left) => self.ring.arrived.wait_for(queue, left),
-            };
-        }
+        self.ring.events.next(limit)
     }
 }
 
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ring.pipe.0.as_fd()
+        self.ring.events.as_fd()
     }
 }
 
@@ -156,53 +140,27 @@ impl std::fmt::Debug for Events {
 }
 
 struct Ring {
-    queue: Mutex<Queue>,
-    arrived: Condvar,
-    /// Holds one byte while the queue is not empty, or is closed; never more, so that neither end
-    /// can ever block.
-    pipe: (PipeReader, PipeWriter),
-}
-
-#[derive(Default)]
-struct Queue {
-    events: VecDeque<Event>,
-    dropped: u64,
-    closed: bool,
-    /// The byte is in the pipe.
-    raised: bool,
+    events: Inbox<Event>,
+    dropped: AtomicU64,
 }
 
 impl Ring {
     fn push(&self, event: &Event) {
-        let mut queue = self.queue.lock();
-        let full = queue.events.len();
-        if full >= RING && event.kind == EventKind::AtRisk {
-            queue.dropped += 1;
-            return;
-        }
-        // Losses stay, even if the queue grows: there are no more of them than leases. Beyond this
-        // length nothing is at risk any more, so a crowd of them does not hold up the keeper.
-        if full == RING {
-            queue.events.retain(|event| event.kind != EventKind::AtRisk);
-            queue.dropped += (full - queue.events.len()) as u64;
-        }
-        queue.events.push_back(event.clone());
-        self.raise(&mut queue);
-        self.arrived.notify_one();
-    }
-
-    fn pop(&self, queue: &mut Queue) -> Option<Event> {
-        let event = queue.events.pop_front()?;
-        if queue.events.is_empty() && !queue.closed && queue.raised {
-            queue.raised = (&self.pipe.0).read_exact(&mut [0]).is_err();
-        }
-        Some(event)
-    }
-
-    fn raise(&self, queue: &mut Queue) {
-        if !queue.raised {
-            queue.raised = (&self.pipe.1).write_all(&[1]).is_ok();
-        }
+        self.events.put(|events| {
+            let full = events.len();
+            let is_at_risk = |event: &Event| event.kind == EventKind::AtRisk;
+            if full >= RING && is_at_risk(event) {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            // Losses stay, even if the queue grows: there are no more of them than leases. Beyond this
+            // length nothing is at risk any more, so a crowd of them does not hold up the keeper.
+            if full == RING {
+                events.retain(|event| !is_at_risk(event));
+                self.dropped.fetch_add((full - events.len()) as u64, Ordering::Relaxed);
+            }
+            events.push_back(event.clone());
+        });
     }
 }
 
@@ -222,11 +180,7 @@ impl Default for Hub {
 
 impl Hub {
     pub(crate) fn subscribe(&self) -> Result<Events, Error> {
-        let pipe = std::io::pipe().map_err(|error| {
-            Error::new(ErrorKind::Exhausted, format!("a pipe for events: {error}"))
-        })?;
-        let (queue, arrived) = Default::default();
-        let ring = Arc::new(Ring { queue, arrived, pipe });
+        let ring = Arc::new(Ring { events: Inbox::new("events")?, dropped: AtomicU64::new(0) });
         let mut rings = self.rings.lock();
         let rings = rings.as_mut().ok_or_else(|| Error::bare(ErrorKind::Closed))?;
         rings.retain(|ring| ring.strong_count() > 0);
@@ -243,10 +197,7 @@ impl Hub {
     pub(crate) fn close(&self) {
         let rings = self.rings.lock().take();
         for ring in rings.iter().flatten().filter_map(Weak::upgrade) {
-            let mut queue = ring.queue.lock();
-            queue.closed = true;
-            ring.raise(&mut queue);
-            ring.arrived.notify_all();
+            ring.events.close();
         }
     }
 }

@@ -85,6 +85,7 @@ mod events;
 mod explore;
 mod fork;
 mod grant;
+mod inbox;
 mod jitter;
 mod keeper;
 mod lease;

@@ -15,6 +15,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Setting up a client", &["config"]),
     ("Clients", &["client", "counter"]),
     ("Locks", &["lock", "turn", "wait_mode", "interrupt_fn", "forever"]),
+    ("Many waits at once", &["waits"]),
     ("Leases", &["lease"]),
     ("Events", &["events", "event", "loss"]),
     ("The log", &["log"]),

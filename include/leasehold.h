@@ -153,6 +153,19 @@ typedef struct leasehold_lock leasehold_lock;
  */
 typedef struct leasehold_lock_state leasehold_lock_state;
 
+/**
+ * Waits for locks that no thread of the program stands in: a few threads of each client do the
+ * asking for all of them. For event loops, and for programs that wait for hundreds of locks at
+ * once; from leasehold_waits_open(). Free it with leasehold_waits_free().
+ *
+ *     leasehold_waits_start(waits, lock, 17, &error);              // never blocks
+ *     // ... and when leasehold_waits_descriptor(waits) is readable:
+ *     while (leasehold_waits_next_within(waits, 0, &id, &error) == LEASEHOLD_OK)
+ *         if (leasehold_waits_take(waits, id, &turn, &error) == LEASEHOLD_OK)
+ *             go_on(id, turn);
+ */
+typedef struct leasehold_waits leasehold_waits;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -541,8 +554,8 @@ typedef int32_t leasehold_wait_mode;
 typedef int (*leasehold_interrupt_fn)(void *user_data);
 
 /**
- * What leasehold_lock_take() took: a lease, to be ended by leasehold_lease_end() or freed as any
- * other, and its fence, as leasehold_lease_fence() says it.
+ * What leasehold_lock_take() and leasehold_waits_take() took: a lease, to be ended by
+ * leasehold_lease_end() or freed as any other, and its fence, as leasehold_lease_fence() says it.
  */
 typedef struct {
   leasehold_lease *lease;
@@ -766,6 +779,83 @@ uint64_t leasehold_lock_state_last_fence(const leasehold_lock_state *state);
 
 /** Frees a lock state and its strings. Any thread. */
 void leasehold_lock_state_free(leasehold_lock_state *state);
+
+/* ---- Many waits at once ---------------------------------------------------------------------- */
+
+/**
+ * Makes an empty set of waits, for locks of any clients. Any thread. Errors:
+ * LEASEHOLD_ERR_EXHAUSTED when no descriptors are left.
+ */
+leasehold_status leasehold_waits_open(leasehold_waits **waits, leasehold_error **error);
+
+/**
+ * Begins to wait for a lock, as long as leasehold_lock_set_wait_ms() says, and returns at once.
+ * `id` is a number of the program's that no other wait in the set has: from now on
+ * leasehold_waits_next_within() can tell it, and leasehold_waits_take() has what the wait came to.
+ * The wait goes on when the lock is freed; it has its options as they are now.
+ *
+ * Waits in a set stand in the queue as threads do, in the order of coming. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for an id that is in the set, and for options that can never work;
+ * LEASEHOLD_ERR_CLOSED. What the store says is what the wait comes to.
+ */
+leasehold_status leasehold_waits_start(leasehold_waits *waits,
+                                       leasehold_lock *lock,
+                                       uint64_t id,
+                                       leasehold_error **error);
+
+/**
+ * The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
+ * LEASEHOLD_FOREVER waits without limit. Any thread.
+ */
+leasehold_status leasehold_waits_start_within(leasehold_waits *waits,
+                                              leasehold_lock *lock,
+                                              int64_t wait_ms,
+                                              uint64_t id,
+                                              leasehold_error **error);
+
+/**
+ * A descriptor that is readable while leasehold_waits_next_within() has a wait to tell: for poll(2)
+ * and the like. (It may be so in vain, where a wait that had ended was stopped.) Only poll it; do
+ * not read from it or close it. It is valid until the set is freed. -1 for a wrong handle, and in a
+ * forked child. Any thread.
+ */
+int leasehold_waits_descriptor(const leasehold_waits *waits);
+
+/**
+ * The next wait that has ended, waiting for one `wait_ms` at most: 0 does not wait,
+ * LEASEHOLD_FOREVER has no limit. Each one is told once.
+ *
+ * Returns LEASEHOLD_OK and writes `*id`; or LEASEHOLD_TIMEOUT when none has ended;
+ * LEASEHOLD_ERR_CLOSED when the set was freed meanwhile. Any thread.
+ */
+leasehold_status leasehold_waits_next_within(leasehold_waits *waits,
+                                             int64_t wait_ms,
+                                             uint64_t *id,
+                                             leasehold_error **error);
+
+/**
+ * What a wait came to; it is not in the set any more. Returns what leasehold_lock_take() would have
+ * returned (but not LEASEHOLD_ERR_WOULD_DEADLOCK, which goes by threads), with the lease and its
+ * fence in `*turn`, or LEASEHOLD_BUSY while the wait goes on. A lease is valid and renewed from the
+ * end of the wait on, taken or not. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT also for an id
+ * that is not in the set.
+ */
+leasehold_status leasehold_waits_take(leasehold_waits *waits,
+                                      uint64_t id,
+                                      leasehold_turn *turn,
+                                      leasehold_error **error);
+
+/**
+ * Ends a wait, if it is in the set: it leaves the queue, and a lock that it has got is given back.
+ * Returns at once. Any thread.
+ */
+leasehold_status leasehold_waits_stop(leasehold_waits *waits, uint64_t id, leasehold_error **error);
+
+/**
+ * Stops all waits of a set, and frees it; its descriptor is closed. A thread that waits in
+ * leasehold_waits_next_within() returns LEASEHOLD_ERR_CLOSED. Any thread.
+ */
+void leasehold_waits_free(leasehold_waits *waits);
 
 /* ---- Leases ---------------------------------------------------------------------------------- */
 

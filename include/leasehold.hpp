@@ -28,7 +28,7 @@
  * it. So exceptions are needed; RTTI is not. std::bad_alloc can come from anything that returns a
  * string or takes a function.
  *
- * Ownership. config, client, lock, lease and events each own a handle of leasehold.h, which their
+ * Ownership. config, client, lock, waits, lease and events each own a handle of leasehold.h, which their
  * destructors free; destructors never throw. They can be moved and not copied, and destroyed in
  * any order. One that was moved from holds nothing: fence() and remaining() are 0 there, names are
  * empty, everything else throws LEASEHOLD_ERR_HANDLE. For what is only in leasehold.h, handle()
@@ -43,7 +43,7 @@
  * long to be counted is leasehold::forever. A negative one is refused, but see mutex.
  *
  * Fork. A forked child may go on with the clients, locks and mutexes that it has inherited: the first
- * use of a client there opens the store anew. Leases and events stay the parent's: their calls throw
+ * use of a client there opens the store anew. Leases, events and waits stay the parent's: their calls throw
  * LEASEHOLD_ERR_FORKED in a child, and destructors leave them alone. (A client that was adopted does
  * this if leasehold_client_reopen_after_fork() was called for it.)
  */
@@ -150,7 +150,7 @@ template <auto Free> struct freeing {
     template <class Handle> void operator()(Handle *handle) const noexcept { Free(handle); }
 };
 
-/** Owns a handle: what config, client, lock, lease and events have in common. */
+/** Owns a handle: what config, client, lock, waits, lease and events have in common. */
 template <class Handle, auto Free> class owner {
 public:
     /** Lends the handle for a call of leasehold.h. NULL in an object that was moved from. */
@@ -443,6 +443,47 @@ public:
 
 private:
     explicit lease(leasehold_lease *handle) noexcept : owner{handle} {}
+};
+
+/* ---- Many waits at once ---------------------------------------------------------------------- */
+
+/**
+ * Waits that no thread stands in: for event loops, and where hundreds of locks are waited for.
+ *
+ *     leasehold::waits waits = leasehold::waits::open();
+ *     waits.start(17, stock);                      // never blocks; 17 is a number of yours
+ *     // ... and when waits.descriptor() is readable:
+ *     while (std::optional<std::uint64_t> id = waits.try_next())
+ *         if (std::optional<leasehold::lease> lease = waits.take(*id)) charge(*id, lease->fence());
+ */
+class waits : public detail::owner<leasehold_waits, leasehold_waits_free> {
+public:
+    /** None yet, for locks of any clients. */
+    static waits open();
+    static waits adopt(leasehold_waits *handle) noexcept { return waits{handle}; }
+
+    /** Begins to wait, for as long as lock::wait() says. No other wait in here may have the number. */
+    void start(std::uint64_t id, const lock &what);
+    /** The same with a limit of its own. */
+    void start_within(std::uint64_t id, const lock &what, time_span most);
+
+    /** The next wait that has ended, if there is one. Each one is told once. */
+    std::optional<std::uint64_t> try_next();
+    /** Waits for it for `most`; empty if there was none. */
+    std::optional<std::uint64_t> next_within(time_span most);
+    /** What a wait that was told came to: as lock::acquire(), which see. */
+    [[nodiscard]] std::optional<lease> take(std::uint64_t id);
+    /** Ends a wait, told or not: it leaves the queue, and a lock that it has got is given back. */
+    void stop(std::uint64_t id);
+
+    /**
+     * Readable while there is a wait to be told: for poll(2) and the like. Only poll it. It is valid
+     * as long as this object is there; -1 in a forked child.
+     */
+    int descriptor() const noexcept { return leasehold_waits_descriptor(handle()); }
+
+private:
+    explicit waits(leasehold_waits *handle) noexcept : owner{handle} {}
 };
 
 /* ---- Events ---------------------------------------------------------------------------------- */
@@ -981,6 +1022,41 @@ inline outcome lease::let_expire_in(time_span after) {
 inline outcome lease::detach() {
     return static_cast<outcome>(detail::ask(leasehold_lease_detach, handle()));
 }
+
+/* ---- waits ---- */
+
+inline waits waits::open() { return adopt(detail::get<leasehold_waits *>(leasehold_waits_open)); }
+
+inline void waits::start(std::uint64_t id, const lock &what) {
+    detail::ask(leasehold_waits_start, handle(), what.handle(), id);
+}
+
+inline void waits::start_within(std::uint64_t id, const lock &what, time_span most) {
+    detail::ask(leasehold_waits_start_within, handle(), what.handle(), most.ms(), id);
+}
+
+inline std::optional<std::uint64_t> waits::try_next() {
+    return next_within(std::chrono::milliseconds{0});
+}
+
+inline std::optional<std::uint64_t> waits::next_within(time_span most) {
+    std::uint64_t id = 0;
+    detail::particulars error;
+    const leasehold_status status = leasehold_waits_next_within(handle(), most.ms(), &id, error.out());
+    if (status < 0) error.raise(status);
+    return status == LEASEHOLD_OK ? std::optional{id} : std::nullopt;
+}
+
+inline std::optional<lease> waits::take(std::uint64_t id) {
+    leasehold_turn turn{};
+    detail::particulars error;
+    const leasehold_status status = leasehold_waits_take(handle(), id, &turn, error.out());
+    if (status == LEASEHOLD_OK) return lease::adopt(turn.lease);
+    if (status < 0 || status == LEASEHOLD_UNKNOWN) error.raise(status);
+    return std::nullopt;
+}
+
+inline void waits::stop(std::uint64_t id) { detail::ask(leasehold_waits_stop, handle(), id); }
 
 /* ---- events ---- */
 

@@ -22,7 +22,7 @@ use crate::{Event, Lease, Token};
 pub struct leasehold_lease {
     /// Ending a lease takes it out of here. Calls that talk to the store share it meanwhile.
     place: Mutex<Option<Arc<Lease>>>,
-    pub(super) fence: u64,
+    fence: u64,
     token: Token,
     /// The token's digits, written when they are first asked for.
     digits: OnceBox<CBytes>,
@@ -31,6 +31,22 @@ pub struct leasehold_lease {
 }
 
 impl table::Handled for leasehold_lease {}
+
+/// What leasehold_lock_take() and leasehold_waits_take() took: a lease, to be ended by
+/// leasehold_lease_end() or freed as any other, and its fence, as leasehold_lease_fence() says it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct leasehold_turn {
+    pub(super) lease: *mut leasehold_lease,
+    pub(super) fence: u64,
+}
+
+impl leasehold_turn {
+    pub(super) fn of(lease: leasehold_lease) -> Result<leasehold_turn, Failure> {
+        let fence = lease.fence;
+        Ok(leasehold_turn { lease: table::open(lease)?, fence })
+    }
+}
 
 /// Between two looks whether the calls that share a lease have returned.
 const LOOK: Duration = Duration::from_millis(1);

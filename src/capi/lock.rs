@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, limit, span, text};
 use super::failure::{Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, bad, leasehold_status};
-use super::lease::leasehold_lease;
+use super::lease::{leasehold_lease, leasehold_turn};
 use super::lock_state::leasehold_lock_state;
 use super::settings::Settings;
 use super::table::{self, Handled};
 use crate::fork::HANDLES;
 use crate::sync::Mutex;
-use crate::{Backoff, ErrorKind, Lock, WaitMode};
+use crate::{Acquiring, Backoff, ErrorKind, Lock, WaitMode};
 
 /// A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
 /// use it at once, and any number of leases can come from it. Free it with leasehold_lock_free().
@@ -89,9 +89,28 @@ impl leasehold_lock {
             other => other,
         }))
     }
+
+    /// The same, to wait as long as `wait_ms` says, or else the option does.
+    fn read_to_wait(&self, wait_ms: Option<i64>) -> Result<Lock, Failure> {
+        match (self.read()?, wait_ms) {
+            (lock, None) => Ok(lock),
+            (lock, Some(wait_ms)) => waiting(lock, "wait", wait_ms),
+        }
+    }
+
+    /// A wait that no thread stands in, with the name for its lease. To poll it opens no store: that
+    /// is done here, where a child needs it.
+    pub(super) fn acquire_async(
+        &self,
+        wait_ms: Option<i64>,
+    ) -> Result<(Acquiring, Arc<CBytes>), Failure> {
+        let lock = self.read_to_wait(wait_ms)?;
+        lock.check()?;
+        Ok((lock.acquire_async(), Arc::clone(&self.name)))
+    }
 }
 
-/// Waits as long as `wait_ms` says, or else the option.
+/// Waits as long as `wait_ms` says, or else the option does.
 fn acquire(
     handle: *mut leasehold_lock,
     wait_ms: Option<i64>,
@@ -99,10 +118,7 @@ fn acquire(
     user_data: *mut c_void,
 ) -> Result<leasehold_lease, Failure> {
     let object = table::get(handle)?;
-    let mut lock = object.read()?;
-    if let Some(wait_ms) = wait_ms {
-        lock = waiting(lock, "wait", wait_ms)?;
-    }
+    let lock = object.read_to_wait(wait_ms)?;
     let freed = || object.freed.load(Ordering::Acquire);
     // SAFETY: the header asks for one that may be called so, on this thread, until this call ends.
     let stop = || interrupt.is_some_and(|ask| unsafe { ask(user_data) != 0 });
@@ -356,15 +372,6 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
     boundary::open(error, "lease", lease, || acquire(lock, Some(wait_ms), interrupt, user_data))
 }
 
-/// What leasehold_lock_take() took: a lease, to be ended by leasehold_lease_end() or freed as any
-/// other, and its fence, as leasehold_lease_fence() says it.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct leasehold_turn {
-    pub(super) lease: *mut leasehold_lease,
-    pub(super) fence: u64,
-}
-
 /// The same as leasehold_lock_acquire_unless(), with all that most turns need in one call. With
 /// leasehold_lease_end() a turn is two calls, which counts where calls cost more than in C. Any
 /// thread.
@@ -385,9 +392,7 @@ pub unsafe extern "C" fn leasehold_lock_take(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::output(error, "turn", turn, || {
-        let lease = acquire(lock, None, interrupt, user_data)?;
-        let fence = lease.fence;
-        Ok(leasehold_turn { lease: table::open(lease)?, fence })
+        leasehold_turn::of(acquire(lock, None, interrupt, user_data)?)
     })
 }
 

@@ -1,8 +1,8 @@
 //! The C interface: about one file for each type that `include/leasehold.h` declares.
 //!
-//! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, limits and error
-//! kinds), but for `Lease::abandon` and `Lease::watch`, which languages on top of C need, and the
-//! checks of a name and a ttl. It knows nothing of stores, grants or the keeper. Its functions'
+//! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, `inbox`, limits
+//! and error kinds), but for `Lease::abandon` and `Lease::watch`, which languages on top of C need,
+//! and the checks of a lock. It knows nothing of stores, grants or the keeper. Its functions'
 //! comments are the header's.
 //!
 //! - A body runs in [`boundary`], which turns errors, misuse and panics into a status.
@@ -33,6 +33,7 @@ pub mod lock;
 pub mod lock_state;
 pub mod log;
 pub mod lost;
+pub mod waits;
 
 #[cfg(test)]
 mod tests;

@@ -286,7 +286,7 @@ impl Lock {
     }
 
     /// Everything that can be refused before anything is sent.
-    fn check(&self) -> Result<Terms, Error> {
+    pub(crate) fn check(&self) -> Result<Terms, Error> {
         self.keepers.here()?.core()?;
         let Lock { ttl, renew, max_hold, .. } = *self;
         self.check_name()?;

@@ -19,6 +19,7 @@ struct inherited {
     leasehold_lock_state *state;
     leasehold_events *events;
     leasehold_event *event;
+    leasehold_waits *waits;
     leasehold_error *error;
 };
 
@@ -34,6 +35,9 @@ static struct inherited make_all(struct store *store)
     all.event = next_event(all.events);
     leasehold_lease_free(lost);
     all.lease = take(all.lock);
+    /* One of them goes on when the process forks. */
+    EXPECT(LEASEHOLD_OK, leasehold_waits_open(&all.waits, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_waits_start(all.waits, all.lock, 1, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(all.lock, &all.state, &problem));
     CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &all.error));
     return all;
@@ -44,6 +48,7 @@ static void free_all(struct inherited all)
     leasehold_error_free(all.error);
     leasehold_event_free(all.event);
     leasehold_events_free(all.events);
+    leasehold_waits_free(all.waits);
     leasehold_lock_state_free(all.state);
     leasehold_lease_free(all.lease);
     leasehold_lock_free(all.lock);
@@ -129,6 +134,14 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_events_next_within(all.events, 0, &event, &problem));
     EXPECT(forked, leasehold_events_next_within(all.events, LEASEHOLD_FOREVER, &event, &problem));
     CHECK_INT(0, leasehold_events_dropped(all.events));
+
+    CHECK_INT(-1, leasehold_waits_descriptor(all.waits));
+    EXPECT(forked, leasehold_waits_start(all.waits, all.lock, 2, &problem));
+    EXPECT(forked, leasehold_waits_start_within(all.waits, all.lock, 0, 2, &problem));
+    EXPECT(forked, leasehold_waits_next_within(all.waits, LEASEHOLD_FOREVER, &counted, &problem));
+    EXPECT(forked, leasehold_waits_take(all.waits, 1, &turn, &problem));
+    EXPECT(forked, leasehold_waits_stop(all.waits, 1, &problem));
+    CHECK(turn.lease == UNTOUCHED);
 
     CHECK_INT(LEASEHOLD_EVENT_NONE, leasehold_event_kind(all.event));
     CHECK_INT(LEASEHOLD_LOSS_NONE, leasehold_event_reason(all.event));

@@ -17,6 +17,7 @@ use crate::capi::lock::*;
 use crate::capi::lock_state::*;
 use crate::capi::log::*;
 use crate::capi::lost::*;
+use crate::capi::waits::*;
 
 thread_local! {
     /// At how many more points this thread goes on before it panics; 0 is never.
@@ -61,6 +62,7 @@ struct World {
     other: *mut leasehold_lock,
     lease: *mut leasehold_lease,
     events: *mut leasehold_events,
+    waits: *mut leasehold_waits,
     url: String,
     _folder: tempfile::TempDir,
 }
@@ -94,7 +96,8 @@ impl World {
                 made(|out, error| leasehold_client_lock(client, c"b".as_ptr(), 1, out, error));
             let lease = made(|out, error| leasehold_lock_acquire(lock, out, error));
             let events = made(|out, error| leasehold_client_events(client, out, error));
-            World { client, lock, other, lease, events, url, _folder: folder }
+            let waits = made(|out, error| leasehold_waits_open(out, error));
+            World { client, lock, other, lease, events, waits, url, _folder: folder }
         }
     }
 
@@ -198,7 +201,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
             |out| unsafe { $free(out) }
         };
     }
-    let World { client, lock, other, lease, events, .. } = *world;
+    let World { client, lock, other, lease, events, waits, .. } = *world;
     let (url, length) = (start(&world.url), world.url.len());
     let token = "0123456789abcdef0123456789abcdef";
     vec![
@@ -221,6 +224,8 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_lock_attach, (other, start(token), token.len(), 7), null_mut()
             => free!(leasehold_lease_free)),
         call!(leasehold_lock_inspect, (lock), null_mut() => free!(leasehold_lock_state_free)),
+        call!(leasehold_waits_open, (), null_mut() => free!(leasehold_waits_free)),
+        call!(leasehold_waits_stop, (waits, 1)),
         call!(leasehold_lease_extend, (lease)),
         call!(leasehold_lease_extend_for_ms, (lease, 60_000)),
         call!(leasehold_lease_on_lost, (lease, Some(never), null_mut(), None)),
@@ -300,6 +305,7 @@ fn c11_plain_values_are_neutral_when_there_is_a_panic() {
         leasehold_event_fence(event) == 0;
         leasehold_event_lease_id(event) == 0;
         leasehold_events_descriptor(world.events) == -1;
+        leasehold_waits_descriptor(world.waits) == -1;
         leasehold_error_status(error) == LEASEHOLD_ERR_PANIC;
         leasehold_status_is_retriable(LEASEHOLD_BUSY) == false;
     }

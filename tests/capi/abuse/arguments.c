@@ -137,6 +137,7 @@ static bool waits(const struct function *function, const struct call *call)
         return call->interrupt == NULL;
     return strcmp(function->name, "lock_set_wait_ms") == 0 ||
            strcmp(function->name, "events_next_within") == 0 ||
+           strcmp(function->name, "waits_next_within") == 0 ||
            strcmp(function->name, "client_close_within") == 0;
 }
 

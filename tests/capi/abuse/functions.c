@@ -7,6 +7,7 @@
 
 /* The words in the arguments of FUNCTIONS. */
 #define HANDLE call->handle
+#define A_LOCK call->lock
 #define BYTES call->bytes, call->length
 #define URLS &one_url, 1
 #define MS call->ms
@@ -14,6 +15,8 @@
 #define COUNT call->count
 #define NUMBER_IN call->number
 #define FENCE call->fence
+/* So few that one that is asked for is often there. */
+#define ID (uint64_t)call->number
 #define INTERRUPT call->interrupt
 #define LOG call->log
 #define USER_DATA call->user_data
@@ -66,7 +69,7 @@ const struct function *function_named(const char *name)
 
 const char *const free_names[TYPES] = {
     "error_free", "config_free", "client_free", "lock_free",
-    "lock_state_free", "lease_free",  "events_free", "event_free",
+    "lock_state_free", "lease_free",  "events_free", "event_free", "waits_free",
 };
 
 void free_handle(enum type type, void *handle)

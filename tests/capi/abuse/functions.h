@@ -69,6 +69,14 @@
     FUNCTION(STATUS, lock_attach, LOCK, LEASE, TOKEN, (HANDLE, BYTES, FENCE, OUTPUT, ERROR_OUT))   \
     FUNCTION(STATUS, lock_inspect, LOCK, LOCK_STATE, NO, (HANDLE, OUTPUT, ERROR_OUT))              \
     FUNCTION(NOTHING, lock_free, LOCK, NONE, NO, (HANDLE))                                         \
+    FUNCTION(STATUS, waits_open, NONE, WAITS, NO, (OUTPUT, ERROR_OUT))                             \
+    FUNCTION(STATUS, waits_start, WAITS, NONE, NO, (HANDLE, A_LOCK, ID, ERROR_OUT))                \
+    FUNCTION(STATUS, waits_start_within, WAITS, NONE, NO, (HANDLE, A_LOCK, MS, ID, ERROR_OUT))     \
+    FUNCTION(NUMBER, waits_descriptor, WAITS, NONE, NO, (HANDLE))                                  \
+    FUNCTION(STATUS, waits_next_within, WAITS, PLAIN, NO, (HANDLE, MS, OUTPUT, ERROR_OUT))         \
+    FUNCTION(STATUS, waits_take, WAITS, LEASE, NO, (HANDLE, ID, OUTPUT, ERROR_OUT))                \
+    FUNCTION(STATUS, waits_stop, WAITS, NONE, NO, (HANDLE, ID, ERROR_OUT))                         \
+    FUNCTION(NOTHING, waits_free, WAITS, NONE, NO, (HANDLE))                                       \
     FUNCTION(NUMBER, lock_state_is_held, LOCK_STATE, NONE, NO, (HANDLE))                           \
     FUNCTION(TEXT, lock_state_token_prefix, LOCK_STATE, NONE, NO, (HANDLE))                        \
     FUNCTION(NUMBER, lock_state_ttl_ms, LOCK_STATE, NONE, NO, (HANDLE))                            \
@@ -110,7 +118,7 @@
     FUNCTION(NUMBER, handle_count, NONE, NONE, NO, ())
 
 /* What a function takes or gives. Those before NONE are handles. */
-enum type { ERROR, CONFIG, CLIENT, LOCK, LOCK_STATE, LEASE, EVENTS, EVENT, NONE, PLAIN, LENGTH };
+enum type { ERROR, CONFIG, CLIENT, LOCK, LOCK_STATE, LEASE, EVENTS, EVENT, WAITS, NONE, PLAIN, LENGTH };
 #define TYPES NONE
 
 enum result { STATUS, NUMBER, TEXT, NOTHING };
@@ -122,6 +130,7 @@ enum sort { NO, URL, NAME, TOKEN, DURATION };
 /* One call: what goes in, and what comes out. */
 struct call {
     void *handle;
+    leasehold_lock *lock;
     const char *bytes;
     size_t length;
     int64_t ms, more_ms;

@@ -154,6 +154,10 @@ static void check_made(struct thread *thread, const struct function *function,
         if (leasehold_events_descriptor(made) < 0)
             report(function, call, "a subscription without a descriptor");
         break;
+    case WAITS:
+        if (leasehold_waits_descriptor(made) < 0)
+            report(function, call, "a set of waits without a descriptor");
+        break;
     default:
         break;
     }
@@ -239,6 +243,8 @@ static void run(struct thread *thread, const struct function *function, void *ha
         call.user_data = calloc(1, sizeof(atomic_long));
         call.drop = free;
     }
+    if (takes(function, "A_LOCK"))
+        call.lock = shared(LOCK, chance);
     refused = fill_in(&call, function, chance);
     if (percent(chance, 3))
         call.output = NULL;
@@ -291,7 +297,8 @@ static const struct {
     {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
     {"lease_detach", 10},           {"lease_free", 30},             {"lease_abandon", 10},
     {"lease_on_lost", 60},
-    {"events_next_within", 60},
+    {"events_next_within", 60},     {"waits_open", 10},             {"waits_free", 10},
+    {"waits_start", 60},            {"waits_start_within", 60},     {"waits_next_within", 60},
     {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
     {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},
     {"log_set", 20},                {"log_socket", 5},              {"lock_set_wait_mode", 20},     {"config_set_claim_window_ms", 3},
@@ -325,6 +332,7 @@ static const struct function *maker_of(enum type type)
     static const char *const makers[TYPES] = {
         "duration_parse", "config_from_url",  "client_open",   "client_lock",
         "lock_inspect",   "lock_try_acquire", "client_events", "events_next_within",
+        "waits_open",
     };
 
     return function_named(makers[type]);

@@ -75,6 +75,9 @@ void make_world(struct world *world, struct library library, const char *url, co
     need(world, status == LEASEHOLD_OK, "subscribe", error);
     world->descriptor = library.events_descriptor(made[EVENTS]);
     made[EVENT] = make_event(world);
+    status = library.waits_open((leasehold_waits **)&made[WAITS], &error);
+    need(world, status == LEASEHOLD_OK, "make a set of waits", error);
+    world->waits_descriptor = library.waits_descriptor(made[WAITS]);
     made[LOCK] = make_lock(world, world->name);
     status = library.lock_try_acquire(made[LOCK], (leasehold_lease **)&made[LEASE], &error);
     need(world, status == LEASEHOLD_OK, "take a lock", error);
@@ -108,6 +111,9 @@ const char *harm_to(const struct world *world)
         return "the lease";
     if (world->descriptor < 0 || library->events_descriptor(made[EVENTS]) != world->descriptor)
         return "the subscription";
+    if (world->waits_descriptor < 0 ||
+        library->waits_descriptor(made[WAITS]) != world->waits_descriptor)
+        return "the waits";
     if (library->event_kind(made[EVENT]) != LEASEHOLD_EVENT_LOST ||
         library->event_reason(made[EVENT]) != LEASEHOLD_LOSS_EXPIRED)
         return "the event";
@@ -126,6 +132,8 @@ static const char *use(const struct world *world)
     leasehold_event *event;
     leasehold_lease *lease;
     leasehold_client *client;
+    leasehold_turn turn;
+    uint64_t id;
     leasehold_status status;
 
     if (library->config_set_pool(made[CONFIG], 2) != LEASEHOLD_ERR_SEALED)
@@ -141,6 +149,11 @@ static const char *use(const struct world *world)
     if (library->lease_fence(lease) <= world->fence)
         return "the fence has not grown";
     library->lease_free(lease);
+    if (library->waits_start(made[WAITS], made[LOCK], 1, &error) != LEASEHOLD_OK ||
+        library->waits_next_within(made[WAITS], 10000, &id, &error) != LEASEHOLD_OK ||
+        library->waits_take(made[WAITS], id, &turn, &error) != LEASEHOLD_OK)
+        return "the waits do not end";
+    library->lease_free(turn.lease);
     if (library->client_ping(made[CLIENT], &error) != LEASEHOLD_OK)
         return "the client cannot ping";
     while ((status = library->events_next_within(made[EVENTS], 0, &event, &error)) == LEASEHOLD_OK)
@@ -165,6 +178,7 @@ const char *end_world(struct world *world)
     library->lock_state_free(made[LOCK_STATE]);
     library->event_free(made[EVENT]);
     library->events_free(made[EVENTS]);
+    library->waits_free(made[WAITS]);
     if (wrong == NULL && fcntl(world->descriptor, F_GETFD) != -1)
         wrong = "the descriptor of a freed subscription is still open";
     library->lease_free(made[LEASE]);

@@ -13,7 +13,7 @@ struct world {
     char name[80];
     char store[256];
     uint64_t fence;
-    int descriptor;
+    int descriptor, waits_descriptor;
 };
 
 /* Makes them in an empty library. Takes a lock that is called `name`. Ends the program on failure. */

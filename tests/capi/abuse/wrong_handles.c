@@ -73,6 +73,7 @@ static void *make(const struct world *world, enum type type)
         [LOCK_STATE] = "lock_inspect",
         [LEASE] = "lock_attach",
         [EVENTS] = "client_events",
+        [WAITS] = "waits_open",
     };
     void *made = NULL;
     leasehold_error *error = NULL;
@@ -214,7 +215,7 @@ static bool is_neutral(const struct function *function, const struct call *call)
         return call->returned == (call->handle == NULL ? LEASEHOLD_OK : LEASEHOLD_ERR_HANDLE);
     if (strcmp(function->name, "error_message") == 0)
         return strcmp(call->text, call->handle == NULL ? "no error" : "not the handle of an error") == 0;
-    if (strcmp(function->name, "events_descriptor") == 0)
+    if (strstr(function->name, "_descriptor") != NULL)
         return call->returned == -1;
     if (function->result == NUMBER)
         return call->returned == 0;

@@ -27,6 +27,7 @@ constexpr bool is_a_handle =
 static_assert(is_a_handle<leasehold::config>);
 static_assert(is_a_handle<leasehold::client>);
 static_assert(is_a_handle<leasehold::lock>);
+static_assert(is_a_handle<leasehold::waits>);
 static_assert(is_a_handle<leasehold::lease>);
 static_assert(is_a_handle<leasehold::events>);
 

@@ -1,6 +1,7 @@
 """asyncio: waiting without blocking the loop, cancelling, and losses without threads."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import threading
@@ -8,12 +9,12 @@ import time
 from typing import Any, Coroutine, List, Tuple, TypeVar
 
 import pytest
-from conftest import script
+from conftest import Run, script
 from server import Server
 
 import leasehold
 import leasehold.aio
-from leasehold import EventKind, aio
+from leasehold import EventKind, _waits, aio
 
 _T = TypeVar("_T")
 
@@ -112,10 +113,135 @@ def test_the_loop_goes_on_while_a_task_waits(client: leasehold.Client, name: str
     play(story())
 
 
-def test_a_cancelled_wait_is_over_when_the_task_is(client: leasehold.Client, name: str) -> None:
+def thread_count() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+#: The threads of a client that ask for all its waits: its pool of connections, and two more.
+CREW = 8 + 2
+
+
+def test_hundreds_of_waiting_tasks_need_no_threads(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
+    client, other = redis_client, leasehold.connect(server.url)
+    names = [f"{name}:{number}" for number in range(600)]
+    held = [other.lock(each).acquire() for each in names]
+    one = other.lock(name).acquire()
+
     async def story() -> None:
-        lock = client.lock(name)
-        async with lock:
+        turns: List[int] = []
+
+        async def work(number: int) -> None:
+            async with client.lock(name):
+                turns.append(number)
+
+        before, threads = threading.active_count(), thread_count()
+        tasks = [asyncio.ensure_future(aio.acquire(client.lock(each))) for each in names]
+        queue = [asyncio.ensure_future(work(number)) for number in range(200)]
+        await come_true(lambda: client.counters().attempts > 600)
+        assert threading.active_count() == before
+        assert thread_count() <= threads + CREW
+        assert not any(task.done() for task in tasks + queue)
+
+        one.release()
+        await asyncio.gather(*queue)
+        assert turns == list(range(200))
+        for lease in held:
+            lease.release()
+        for lease, task in zip(held, tasks):
+            mine = await task
+            assert mine.valid and mine.name == lease.name and mine.fence > lease.fence
+
+    play(story())
+
+
+def test_a_loop_that_is_closed_stops_its_waits(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    loop = asyncio.new_event_loop()
+    with other.lock(name):
+        task = loop.create_task(aio.acquire(client.lock(name, wait=600)))
+        loop.run_until_complete(come_true(lambda: client.counters().busy > 0))
+        waits = _waits._by_loop[loop]
+        loop.close()
+        # The task is still there, and its wait is not.
+        assert not task.done() and waits() is None
+    with other.lock(name, wait=20) as lease:
+        assert other.lock(name).inspect().fence == lease.fence
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_loops_of_several_threads_wait_each_for_its_own(
+    client: leasehold.Client, name: str
+) -> None:
+    lock = client.lock(name, wait=50)
+    fences: List[int] = []
+
+    async def work() -> None:
+        for _ in range(10):
+            async with lock as lease:
+                fences.append(lease.fence)
+
+    async def story() -> None:
+        await asyncio.gather(*(work() for _ in range(5)))
+
+    threads = [threading.Thread(target=asyncio.run, args=[story()]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fences) == 200 and fences == sorted(set(fences))
+
+
+def test_a_child_waits_in_a_loop_of_its_own(run: Run, url: str, name: str) -> None:
+    text = """
+        import asyncio, os, sys
+        import leasehold
+        _, url, name = sys.argv
+        client = leasehold.connect(url)
+        lock = client.lock(name, wait=20)
+        loop = asyncio.new_event_loop()
+
+        async def work():
+            async with lock as lease:
+                return lease.fence
+
+        def children(play):
+            pids = []
+            for _ in range(3):
+                pid = os.fork()
+                if pid == 0:
+                    play()
+                    os._exit(0)
+                pids.append(pid)
+            for pid in pids:
+                assert os.waitpid(pid, 0)[1] == 0
+
+        loop.run_until_complete(work())
+        # While nobody waits, and while a task of the parent's does.
+        children(lambda: asyncio.run(work()))
+        held = client.lock(name).acquire()
+        task = loop.create_task(work())
+        loop.run_until_complete(asyncio.sleep(0.1))
+        other = client.lock(name + ":other", wait=20)
+
+        async def elsewhere():
+            async with other:
+                pass
+
+        children(lambda: asyncio.run(elsewhere()))
+        held.release()
+        print(loop.run_until_complete(task) > held.fence, flush=True)
+    """
+    assert run(text, url, name).stdout == "True\n"
+
+
+def test_a_cancelled_wait_is_over_when_the_task_is(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    async def story() -> None:
+        async with other.lock(name):
 
             async def wait() -> None:
                 async with client.lock(name, wait=600):
@@ -134,15 +260,16 @@ def test_a_cancelled_wait_is_over_when_the_task_is(client: leasehold.Client, nam
                 asked = client.counters().attempts
                 await asyncio.sleep(0.15)
                 assert client.counters().attempts == asked
-        assert not lock.inspect().held
+        assert not other.lock(name).inspect().held
 
     play(story())
 
 
-def test_cancelling_again_and_again_changes_nothing(client: leasehold.Client, name: str) -> None:
+def test_cancelling_again_and_again_changes_nothing(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
     async def story() -> None:
-        lock = client.lock(name)
-        async with lock:
+        async with other.lock(name):
             asked = client.counters().attempts
             task = asyncio.ensure_future(aio.acquire(client.lock(name, wait=600)))
             await come_true(lambda: client.counters().attempts > asked)

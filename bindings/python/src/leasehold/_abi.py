@@ -110,6 +110,18 @@ lock_attach = _function(
 lock_inspect = _function(c_int32, "lock_inspect", c_void_p, c_void_p, c_void_p)
 lock_free = _function(None, "lock_free", c_void_p)
 
+# Many waits at once
+waits_open = _function(c_int32, "waits_open", c_void_p, c_void_p)
+waits_start = _function(c_int32, "waits_start", c_void_p, c_void_p, c_uint64, c_void_p)
+waits_start_within = _function(
+    c_int32, "waits_start_within", c_void_p, c_void_p, c_int64, c_uint64, c_void_p
+)
+waits_descriptor = _function(c_int, "waits_descriptor", c_void_p)
+waits_next_within = _function(c_int32, "waits_next_within", c_void_p, c_int64, c_void_p, c_void_p)
+waits_take = _function(c_int32, "waits_take", c_void_p, c_uint64, c_void_p, c_void_p)
+waits_stop = _function(c_int32, "waits_stop", c_void_p, c_uint64, c_void_p)
+waits_free = _function(None, "waits_free", c_void_p)
+
 # What is to be seen of a lock
 lock_state_is_held = _function(c_bool, "lock_state_is_held", c_void_p)
 lock_state_token_prefix = _function(c_char_p, "lock_state_token_prefix", c_void_p)

@@ -47,6 +47,11 @@ class EventsHandle(c_void_p):
     __del__ = _finaliser(_abi.events_free)
 
 
+class WaitsHandle(c_void_p):
+    __slots__ = ()
+    __del__ = _finaliser(_abi.waits_free)
+
+
 class EventHandle(c_void_p):
     __slots__ = ()
     __del__ = _finaliser(_abi.event_free)

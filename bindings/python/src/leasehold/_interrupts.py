@@ -1,9 +1,8 @@
-"""What can end a wait for a lock: a signal in the main thread, or a flag that another thread sets.
+"""What can end a wait for a lock: a signal in the main thread.
 
 C asks its interrupt function at least every 100 ms, on the thread that waits.
 """
 
-import ctypes
 import threading
 from typing import Generator, List
 
@@ -41,28 +40,6 @@ def _answers(caught: List[BaseException]) -> Generator[int, object, None]:
     except BaseException as raised:
         caught.append(raised)
     yield 1
-
-
-class Flag:
-    """Ends a wait in another thread.
-
-    C asks it without Python: at the end of the interpreter, a thread that asks Python is ended in
-    the midst of the call, through frames of the library that cannot be unwound. So the interrupt
-    function is one that any process has, `strlen`, and the flag is a string that is empty until
-    somebody writes a letter into it.
-    """
-
-    __slots__ = ("_text", "address")
-
-    function = _abi.INTERRUPT(("strlen", ctypes.CDLL(None)))
-
-    def __init__(self) -> None:
-        self._text = ctypes.create_string_buffer(2)
-        self.address = ctypes.addressof(self._text)
-
-    def set(self) -> None:
-        """Ends the wait, within 100 ms."""
-        self._text[0] = b"x"
 
 
 #: No interrupt function.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, List, Literal, NamedTuple, Optional,
 from . import _abi, _errors, _interrupts, _rooms
 from ._errors import BUSY, OK, WouldDeadlock, failure
 from ._handles import LockHandle, LockStateHandle
-from ._interrupts import NOTHING, Flag
+from ._interrupts import NOTHING
 from ._lease import Lease, begun, new
 from ._rooms import Room
 from ._time import Seconds, milliseconds
@@ -125,7 +125,9 @@ class Lock:
         ...         print("still taken")
         still taken
         """
-        return self._acquire(wait)
+        lease = self._ask(_abi.lock_acquire_within, milliseconds("wait", wait), waits=True)
+        assert lease is not None, "a wait that finds the lock taken is a timeout"
+        return lease
 
     def _take(self) -> Lease:
         """The everyday way: waits for as long as the lock says. `_rooms.take()` and `begun()` stand
@@ -160,28 +162,15 @@ class Lock:
         finally:
             del room
 
-    def _acquire(self, wait: Optional[Seconds], flag: Optional[Flag] = None) -> Lease:
-        within = () if wait is None else (milliseconds("wait", wait),)
-        function = _abi.lock_acquire_within if within else _abi.lock_acquire_unless
-        lease = self._ask(function, *within, flag=flag, waits=True)
-        assert lease is not None, "a wait that finds the lock taken is a timeout"
-        return lease
-
     def _ask(
-        self,
-        function: Callable[..., int],
-        *arguments: object,
-        waits: bool = False,
-        flag: Optional[Flag] = None,
+        self, function: Callable[..., int], *arguments: object, waits: bool = False
     ) -> Optional[Lease]:
         """The other ways; None where the lock is busy."""
         if self._client._unwatched:
             self._client._watch_again()
         room = _rooms.take()
         try:
-            if flag is not None:
-                arguments += (Flag.function, flag.address)
-            elif waits:
+            if waits:
                 arguments += (room.watch.function if room.watch else NOTHING, None)
             status = function(self._handle, *arguments, room.turn_at, room.error_at)
             if room.caught:

@@ -1,8 +1,8 @@
-"""Threads for calls that block, so that `asyncio` does not.
+"""Threads for calls that wait for the store's answer, so that `asyncio` does not.
 
-There are as many as there are such calls at once. With an upper bound, those who wait for a lock
-could take all of them, and the holder would find none left to release it with. They are
-daemons, so that a wait without limit keeps no program from ending.
+There are as many as there are such calls at once: with an upper bound, calls would wait for one
+another while the store is silent, longer than each may take. They are daemons, so that a store that
+does not answer keeps no program from ending.
 """
 
 import os

@@ -1,8 +1,10 @@
 """Leasehold for programs of `asyncio`.
 
 A lock can be used with ``async with`` as it is, and what a lease says of itself (`fence`,
-`valid`, `remaining`) asks nobody. For the rest there are these functions. Calls that talk to the
-store run in threads of their own; events need none: the event loop looks at a descriptor.
+`valid`, `remaining`) asks nobody. For the rest there are these functions. Waiting for a lock needs
+no thread, however many tasks wait: a few threads of the client ask for all of them, and the event
+loop looks at a descriptor, as it does for events. Calls that talk to the store at once
+(`try_acquire`, `release`, `extend`) run in threads.
 
 >>> async def work() -> bool:
 ...     async with lock as lease:           # waits for as long as the lock says
@@ -10,8 +12,7 @@ store run in threads of their own; events need none: the event loop looks at a d
 >>> asyncio.run(work())
 True
 
-A task that is cancelled while it waits leaves the queue first: nothing of the wait is left when
-the cancellation gets through.
+A task that is cancelled while it waits leaves the queue, and no lock behind.
 """
 
 import asyncio
@@ -19,10 +20,10 @@ import functools
 import weakref
 from typing import Any, Callable, Optional, TypeVar
 
+from . import _waits
 from ._client import Client
 from ._errors import Closed
 from ._events import Event, Events
-from ._interrupts import Flag
 from ._lease import Lease, OptionalCallback
 from ._lock import Lock, nested
 from ._time import Seconds
@@ -36,7 +37,7 @@ _T = TypeVar("_T")
 
 async def acquire(lock: Lock) -> Lease:
     """Takes the lock, as `Lock.acquire()` does."""
-    return await _acquire(lock, None)
+    return await _waits.acquire(lock, None)
 
 
 async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
@@ -47,14 +48,7 @@ async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
     ...     await leasehold.aio.release(lease)
     >>> asyncio.run(work())
     """
-    return await _acquire(lock, wait)
-
-
-async def _acquire(lock: Lock, wait: Optional[Seconds]) -> Lease:
-    flag = Flag()
-    return await _in_thread(
-        functools.partial(lock._acquire, wait, flag), cancel=flag.set, undo=_undo
-    )
+    return await _waits.acquire(lock, wait)
 
 
 async def try_acquire(lock: Lock) -> Optional[Lease]:
@@ -80,17 +74,14 @@ def _undo(lease: Optional[Lease]) -> None:
 
 
 async def _in_thread(
-    call: Callable[[], _T],
-    cancel: Callable[[], None] = lambda: None,
-    undo: Optional[Callable[[_T], None]] = None,
+    call: Callable[[], _T], undo: Optional[Callable[[_T], None]] = None
 ) -> _T:
     """Makes a call in a thread. A task that is cancelled meanwhile waits for the end of the call
-    all the same, which `cancel` brings near, and `undo` gets what it came to."""
+    all the same, and `undo` gets what it came to."""
     future = asyncio.wrap_future(WORKERS.submit(call))
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        cancel()
         await _outlast(future)
         if undo is not None and not future.cancelled() and future.exception() is None:
             result = future.result()

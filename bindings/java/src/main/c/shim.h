@@ -53,6 +53,7 @@ struct methods {
 };
 #define METHODS(table) {table, sizeof table / sizeof *table}
 
-extern const struct methods client_methods, lock_methods, lease_methods, event_methods;
+extern const struct methods client_methods, lock_methods, wait_methods, lease_methods,
+    event_methods;
 
 #endif

@@ -26,10 +26,12 @@ import java.util.function.Consumer;
 public final class LeaseholdClient implements AutoCloseable {
     private final Handle handle;
     private final String store;
-    /** The native locks of this client, to be freed with it. */
-    private final Set<Handle> locks = ConcurrentHashMap.newKeySet();
+    /** What is to be freed with this client: native locks, waits. */
+    private final Set<Handle> handles = ConcurrentHashMap.newKeySet();
     /** What each thread holds by a {@link LeaseholdLock}. */
     private final Holds holds = new Holds();
+    /** Made when it is first needed. */
+    private AsyncWaits asyncWaits;
     private final Losses losses = new Losses();
     /** What was counted until the client was closed. */
     private volatile Counters last;
@@ -267,7 +269,7 @@ public final class LeaseholdClient implements AutoCloseable {
             Native.freeClient(client);
         }
         // Whatever still belongs to the client keeps its connections open.
-        locks.forEach(Handle::run);
+        handles.forEach(Handle::run);
     }
 
     /** The native handle, as long as the client is open. */
@@ -283,8 +285,16 @@ public final class LeaseholdClient implements AutoCloseable {
         return handle.get() == 0;
     }
 
-    Set<Handle> locks() {
-        return locks;
+    Set<Handle> handles() {
+        return handles;
+    }
+
+    synchronized AsyncWaits asyncWaits() {
+        if (asyncWaits == null) {
+            open();
+            asyncWaits = new AsyncWaits(this);
+        }
+        return asyncWaits;
     }
 
     Losses losses() {

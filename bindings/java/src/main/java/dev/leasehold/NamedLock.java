@@ -4,6 +4,8 @@ import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 
 /**
  * A lock that can be taken: a name and options, from {@link LeaseholdClient#lock(String)}. It holds
@@ -264,7 +266,7 @@ public final class NamedLock {
         try {
             return Native.acquire(lock, waitMs, interruptible);
         } catch (LeaseTimeoutException e) {
-            throw new LeaseTimeoutException(e.getMessage() + ": " + name.quoted());
+            throw named(e);
         }
     }
 
@@ -274,6 +276,66 @@ public final class NamedLock {
      */
     private static long withEnd(long waitMs) {
         return waitMs == Native.FOREVER ? Native.FOREVER - 1 : waitMs;
+    }
+
+    /**
+     * Takes the lock without a thread that waits, for as long as {@link #waitAtMost(Duration)} says.
+     * Any number of such waits, in the order of coming among all who wait, need a few threads of the
+     * client and one that completes the futures. What depends on a future runs on that one, and must
+     * not block it: use {@code thenApplyAsync} and the like, or
+     * {@link #acquireAsync(Duration, Executor)}.
+     *
+     * <pre>{@code
+     * stock.acquireAsync().thenAcceptAsync(lease -> {
+     *     try (lease) {
+     *         charge(order, lease.fence());
+     *     }
+     * });
+     * }</pre>
+     *
+     * @return a future lease. It completes exceptionally with what {@link #acquire()} throws.
+     *     Cancelling it, or completing it in another way, leaves the queue and no lock behind; so it
+     *     is with this future itself, not with one that was made of it.
+     */
+    public CompletableFuture<Lease> acquireAsync() {
+        return acquireAsync(Native.NOT_SET, Runnable::run);
+    }
+
+    /**
+     * The same with a limit of its own.
+     *
+     * @param wait zero tries once
+     * @return a future lease, as of {@link #acquireAsync()}
+     */
+    public CompletableFuture<Lease> acquireAsync(Duration wait) {
+        return acquireAsync(wait, Runnable::run);
+    }
+
+    /**
+     * The same, completed by an executor. What depends on the future runs there and may block.
+     *
+     * @param wait zero tries once
+     * @param executor completes the future
+     * @return a future lease, as of {@link #acquireAsync()}
+     */
+    public CompletableFuture<Lease> acquireAsync(Duration wait, Executor executor) {
+        long waitMs = Times.toMillis("the wait", wait);
+        return acquireAsync(waitMs, Objects.requireNonNull(executor, "executor"));
+    }
+
+    private CompletableFuture<Lease> acquireAsync(long waitMs, Executor executor) {
+        try {
+            return client.asyncWaits().start(this, open(), waitMs, executor);
+        } catch (LeaseholdException e) {
+            return CompletableFuture.failedFuture(e);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /** The timeout with the name of the lock. */
+    LeaseTimeoutException named(LeaseTimeoutException timeout) {
+        return new LeaseTimeoutException(timeout.getMessage() + ": " + name.quoted());
     }
 
     /**
@@ -372,7 +434,7 @@ public final class NamedLock {
 
     private synchronized LockHandle openFirst() {
         if (handle == null) {
-            LockHandle opened = new LockHandle(make(), client.locks());
+            LockHandle opened = new LockHandle(make(), client.handles());
             opened.follow(this);
             handle = opened;
             if (client.isClosed()) {

@@ -98,6 +98,19 @@ final class Native {
 
     static native void freeLock(long lock);
 
+    // waits.c
+    static native long openWaits();
+
+    static native void startWait(long waits, long lock, long waitMs, long number);
+
+    static native long nextWait(long waits);
+
+    static native long takeWait(long waits, long number);
+
+    static native void stopWait(long waits, long number);
+
+    static native void freeWaits(long waits);
+
     // lease.c
     static native long fence(long lease);
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::connection::Cause;
+use super::pulse::Pulse;
 use crate::clock::{Moment, wall_micros};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
@@ -19,6 +20,8 @@ const UNUSED_HOURS: i64 = 25;
 pub(super) struct Tables<'a> {
     pub(super) connection: &'a Connection,
     pub(super) boot: &'a str,
+    pub(super) pulse: Option<&'a Pulse>,
+    pub(super) outlive: bool,
     pub(super) now: Moment,
     /// What the request is about, behind the client's prefix.
     pub(super) name: Cow<'a, [u8]>,
@@ -85,12 +88,16 @@ impl Tables<'_> {
                 let hour = hour();
                 let (last, used) = lease.map_or((0, hour), |lease| (lease.fence, lease.used));
                 let fence = next_fence(last, wall_micros()).ok_or_else(|| no_fence(last))?;
+                let (expiry, pulse) = (
+                    self.after(ttl),
+                    self.pulse.filter(|_| !self.outlive).map(|own| own.of(&self.token)),
+                );
                 self.execute(
-                    "INSERT INTO lease (name, token, fence, expiry, boot, used)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                    "INSERT INTO lease (name, token, fence, expiry, boot, used, pulse)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                      ON CONFLICT (name)
-                         DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5",
-                    params![self.name, self.token, fence as i64, self.after(ttl), self.boot, hour],
+                         DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5, pulse = ?7",
+                    params![self.name, self.token, fence as i64, expiry, self.boot, hour, pulse],
                 )?;
                 self.touch(used, hour)?;
                 // The waiters ahead are dead, or they would have been granted it.
@@ -113,7 +120,8 @@ impl Tables<'_> {
         let (now, expiry) = (self.after(Duration::ZERO), self.after(ttl));
         let grows = reach != Reach::Set;
         let used = self.find(
-            "UPDATE lease SET token = ifnull(?5, token), expiry = max(?6, iif(?7, expiry, 0))
+            "UPDATE lease SET token = ifnull(?5, token), expiry = max(?6, iif(?7, expiry, 0)),
+                 pulse = iif(?7 AND ?5 IS NULL, pulse, NULL)
              WHERE name = ?1 AND (token = ?2 OR token = ?5) AND boot = ?3 AND expiry > ?4
                  AND (?5 IS NULL OR fence = ?8)
              RETURNING used",
@@ -149,12 +157,19 @@ impl Tables<'_> {
 
     fn lease(&self) -> rusqlite::Result<Option<Lease>> {
         self.find(
-            "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3
+            "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3, pulse
              FROM lease WHERE name = ?1",
             params![self.name, self.boot, self.after(Duration::ZERO)],
             |row| {
                 let left = Duration::from_nanos(row.get::<_, i64>(3)?.unsigned_abs());
-                Ok(Lease { fence: row.get(0)?, used: row.get(1)?, holder: row.get(2)?, left })
+                let (mut holder, said): (Option<String>, Option<String>) =
+                    (row.get(2)?, row.get(4)?);
+                if let (Some(token), Some(said), Some(own)) = (&holder, said, self.pulse)
+                    && own.has_stopped(token, &said)
+                {
+                    holder = None;
+                }
+                Ok(Lease { fence: row.get(0)?, used: row.get(1)?, holder, left })
             },
         )
     }

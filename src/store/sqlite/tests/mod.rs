@@ -3,6 +3,7 @@
 mod files;
 mod leases;
 mod many;
+mod pulse;
 mod users;
 mod waiters;
 
@@ -61,7 +62,7 @@ fn share(path: &Path, sharing: Option<Sharing>) -> Result<SqliteStore, Error> {
 }
 
 fn config(path: &Path, sharing: Option<Sharing>) -> (SqliteConfig, Config) {
-    let file = SqliteConfig { path: path.into(), sharing };
+    let file = SqliteConfig { path: path.into(), sharing, outlive: false };
     (file.clone(), Config::new(StoreConfig::Sqlite(file)))
 }
 

@@ -152,12 +152,15 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
     let requests: Vec<_> = requests.collect();
     let outcomes = core.store.run(Lane::Keeper, &requests, deadline(core));
     let now = Moment::now();
-    let failures = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+    let pairs = renewals.iter().zip(&outcomes);
+    let failures =
+        pairs.filter_map(|((grant, ..), outcome)| Some((grant, outcome.as_ref().err()?)));
     let has_failed = outcomes.iter().any(Result::is_err);
-    if let Some(first) = failures.clone().next() {
+    if let Some((grant, failure)) = failures.clone().next() {
         // One line a round: in an outage there may be as many failures as leases.
         let (count, all) = (failures.count(), renewals.len());
-        log::warn!("{count} of {all} renewals failed; the first: {}", first.error);
+        let name = grant.identity.name.escape_ascii();
+        log::warn!("{count} of {all} renewals failed; the first, of '{name}': {}", failure.error);
         *is_failing = true;
     }
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {

@@ -137,7 +137,7 @@ fn with_verbose_it_tells_when_the_store_is_back() {
     let server = Server::start();
     let (_running, mut says) = verbose(&server.url());
     server.stop();
-    says("leasehold: 1 of 1 renewals failed; the first: ");
+    says("leasehold: 1 of 1 renewals failed; the first, of 'n': ");
     server.cont();
     says("leasehold: INFO: renewals get through again");
 }

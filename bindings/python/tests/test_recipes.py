@@ -63,7 +63,14 @@ PROJECT = {
 
         def recount(sku, fence): note(f"recount-{sku}", fence)
         def nightly(fence): note("nightly", fence)
-        def charge(key, fence): note("charge", fence)
+        def charge(key, fence):
+            with open("begun", "a") as file:
+                print(os.getpid(), file=file)
+            while Path("slow").exists():
+                time.sleep(0.05)
+            note("charge", fence)
+            Path(f"{key}.charged").touch()
+        def is_charged(key): return Path(f"{key}.charged").exists()
     """,
     "manage.py": """
         import os, sys
@@ -171,6 +178,21 @@ def test_a_celery_task_runs_on_one_worker_at_a_time(project: Project, until: Unt
     # All of them in children of one parent, which had used the client.
     assert len({parent for _, _, parent in done}) == 1
     assert all(child != parent for _, child, parent in done)
+
+
+def test_a_celery_task_is_done_once_though_its_worker_is_killed(
+    project: Project, until: Until
+) -> None:
+    (project.folder / "slow").touch()
+    project.start("-m", "celery", "-A", "shop", "worker", "--concurrency", "3", "-l", "INFO")
+    project.start("-c", "from shop.tasks import charge; [charge.delay(17) for _ in range(3)]")
+    begun = project.folder / "begun"
+    until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
+    os.kill(int(begun.read_text()), signal.SIGKILL)
+    (project.folder / "slow").unlink()
+    until(lambda: project.log().count("succeeded in") == 3, 120)
+    assert len(project.lines("charge")) == 1, project.log()
+    assert len(begun.read_text().splitlines()) == 2
 
 
 def test_gunicorn_with_preload_rejects_duplicates(project: Project, until: Until) -> None:

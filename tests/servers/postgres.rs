@@ -1,5 +1,7 @@
 //! What a PostgreSQL is like besides what all stores have in common.
 
+#[cfg(feature = "tls")]
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU32;
@@ -261,6 +263,94 @@ fn rows_that_nobody_uses_are_removed_as_one_goes_and_those_in_use_stay() {
     assert_eq!(count(), "1", "the one that is held");
     held.extend().unwrap();
     held.release().unwrap();
+}
+
+#[test]
+fn rows_that_others_use_are_not_read_to_find_those_that_nobody_does() {
+    let store = Store::postgres();
+    let (client, database) = (store.client(), of(&store));
+    database.sql(
+        "INSERT INTO leasehold.lease (name, first, last, expiry, used)
+            SELECT n::text::bytea, 1, 1, now(), extract(epoch FROM now())::bigint / 3600
+            FROM generate_series(1, 20000) n",
+    );
+    for _ in 0..64 {
+        client.lock("n").acquire().unwrap().release().unwrap();
+    }
+    drop(client);
+    // A session that ends leaves what it has counted.
+    let others = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    eventually(LIMIT, || database.sql(others) == "0");
+    let read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'lease_by_use'";
+    let read: u32 = database.sql(read).parse().unwrap();
+    assert!(read < 1000, "{read} rows");
+}
+
+#[test]
+fn c10_more_dead_waiters_than_a_server_has_locks_are_passed_over() {
+    let server = Postgres::start_with(&["fsync=off", "max_connections=20"]);
+    let store = Store::postgres_in(Some(server));
+    of(&store).sql(
+        "INSERT INTO leasehold.lease (name, token, first, last, expiry, used, waiters)
+            SELECT name::bytea, gen_random_uuid(), 1, 1, now(), 0, array_agg(
+                ROW(n, gen_random_uuid(), n, 1000)::leasehold.waiter ORDER BY n
+            ) FROM generate_series(1, 10000) n, unnest(ARRAY['taken', 'given']) name GROUP BY name",
+    );
+    let client = store.client();
+    client.lock("taken").try_acquire().unwrap().unwrap().release().unwrap();
+    of(&store)
+        .sql("UPDATE leasehold.lease SET expiry = now() + interval '1 h' WHERE name = 'given'");
+    let token = of(&store).sql("SELECT token FROM leasehold.lease WHERE name = 'given'");
+    let token = token.replace('-', "").parse().unwrap();
+    client.lock("given").attach(token, 1).unwrap().release().unwrap();
+}
+
+#[test]
+fn several_who_make_the_table_at_once_all_succeed() {
+    let server = Postgres::shared();
+    for _ in 0..3 {
+        let url = server.url(&server.database());
+        let clients: Vec<_> = (0..8).map(|_| client(&url)).collect();
+        thread::scope(|scope| {
+            let made = clients.iter().map(|client| scope.spawn(|| client.initialize(false)));
+            let made: Vec<_> = made.collect();
+            made.into_iter().for_each(|made| made.join().unwrap().unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_statement_that_was_not_accepted_is_said_again_as_a_whole() {
+    let store = Store::postgres();
+    let (client, database) = (client(&store.url()), of(&store));
+    database.sql(&format!("ALTER DATABASE {} SET lock_timeout = '20ms'", database.name));
+    thread::scope(|scope| {
+        let hold = "BEGIN; LOCK TABLE leasehold.lease; SELECT pg_sleep(1); COMMIT";
+        scope.spawn(|| database.sql(hold));
+        let holds = "SELECT count(*) FROM pg_locks
+            WHERE relation = 'leasehold.lease'::regclass AND mode = 'AccessExclusiveLock'";
+        eventually(LIMIT, || database.sql(holds) == "1");
+        client.lock("n").try_acquire().unwrap().unwrap().release().unwrap();
+    });
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn who_hangs_up_when_asked_for_tls_may_be_there_again_soon() {
+    for said in ["", "Ecould not fork new process for connection\n\0"] {
+        let server = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = server.local_addr().unwrap().port();
+        let error = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut connection, _) = server.accept().unwrap();
+                connection.read_exact(&mut [0; 8]).unwrap();
+                connection.write_all(said.as_bytes()).unwrap();
+            });
+            client(&format!("postgres://u@127.0.0.1:{port}/d?sslmode=require")).ping().unwrap_err()
+        });
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    }
 }
 
 #[test]

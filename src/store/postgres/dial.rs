@@ -290,11 +290,13 @@ fn ask_for_tls(stream: &mut Stream, deadline: Deadline) -> Result<(), Error> {
     sent.map_err(|(_, error)| fault::io("asking for TLS", &error))?;
     // Just this byte: the rest is the handshake's.
     let read = stream.read(&mut said, deadline);
-    match read.map_err(|error| fault::io("asking for TLS", &error))? {
-        1 if said == *b"S" => Ok(()),
-        _ => Err(Error::new(
+    match (read.map_err(|error| fault::io("asking for TLS", &error))?, &said) {
+        (1, b"S") => Ok(()),
+        (1, b"N") => Err(Error::new(
             ErrorKind::Tls,
             "the server has no TLS: turn it on there (ssl = on), or write sslmode=disable",
         )),
+        // A server that cannot serve says so in other words, and a proxy without one just hangs up.
+        _ => Err(Error::new(ErrorKind::Refused, "the server hung up when it was asked for TLS")),
     }
 }

@@ -38,6 +38,11 @@ pub(super) fn is_passing(code: &str) -> bool {
     matches!(code, "40001" | "40P01" | "55P03")
 }
 
+/// Whether the session does not know the statement: one that was rolled back before it was accepted.
+pub(super) fn is_forgotten(code: &str) -> bool {
+    code == "26000"
+}
+
 /// An error of TLS, in the words of these URLs.
 pub(super) fn tls(error: Error) -> Error {
     if error.kind() != ErrorKind::Tls {

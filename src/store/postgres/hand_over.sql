@@ -19,11 +19,14 @@ UPDATE leasehold.lease l SET (token, first, last, expiry, ear, waiters) = (
         ) END
     FROM (SELECT clock_timestamp() AS now) clock,
         LATERAL (SELECT coalesce(l.token <> $2 AND l.expiry > now, false) AS is_taken) found
-        -- The first one whose wake-up connection is there.
+        -- The first one whose wake-up connection is there. The locks of the others are not kept: the
+        -- server has room for some thousand.
         LEFT JOIN LATERAL (
             SELECT w.*, greatest(l.last + 1, CAST(extract(epoch FROM now) * 1000000 AS bigint)) AS fence
             FROM unnest(l.waiters) w
-            WHERE NOT is_taken AND w.token <> $2 AND NOT pg_try_advisory_xact_lock_shared(w.ear)
+            WHERE NOT is_taken AND w.token <> $2
+                AND NOT CASE WHEN pg_try_advisory_lock_shared(w.ear)
+                    THEN pg_advisory_unlock_shared(w.ear) ELSE false END
             LIMIT 1
         ) heir ON true
 )

@@ -191,10 +191,11 @@ impl PostgresStore {
                     }
                 }
                 Ok(Some(Refusal { error, code, .. })) => {
-                    let is_passing = fault::is_passing(&code);
+                    let is_forgotten = fault::is_forgotten(&code);
+                    let is_passing = is_forgotten || fault::is_passing(&code);
                     let has_moved = error.kind() == ErrorKind::ReadOnly && self.dialer.may_move();
                     // A statement that was not accepted is not prepared either.
-                    is_spent |= !is_passing;
+                    is_spent |= is_forgotten || !is_passing;
                     if has_moved || group.len() > 1 || is_passing {
                         left = Left::Refused(error);
                     } else {

@@ -1,6 +1,8 @@
 -- What `leasehold init` prints, and makes with --apply. Nothing else here makes or changes a table.
 -- All of it may be said again. The user who runs it needs CREATE on the database.
 BEGIN;
+-- Two who make it at once would be in each other's way.
+DO $$ BEGIN PERFORM pg_advisory_xact_lock(7810204931178165349); END $$;
 CREATE SCHEMA IF NOT EXISTS leasehold;
 
 -- Which statements go with these tables. A client that knows other ones takes no lock.

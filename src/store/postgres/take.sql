@@ -50,11 +50,12 @@ WITH taken AS MATERIALIZED (
                         ELSE (SELECT w.ticket FROM unnest(l.waiters) w WHERE w.token = $2)
                     END AS own
             ) found
-            -- The first one before it whose wake-up connection is there.
+            -- The first one before it whose wake-up connection is there, as in hand_over.sql.
             LEFT JOIN LATERAL (
                 SELECT w.* FROM unnest(l.waiters) w
                 WHERE NOT is_held AND w.token <> $2 AND w.ticket < coalesce(own, w.ticket + 1)
-                    AND NOT pg_try_advisory_xact_lock_shared(w.ear)
+                    AND NOT CASE WHEN pg_try_advisory_lock_shared(w.ear)
+                        THEN pg_advisory_unlock_shared(w.ear) ELSE false END
                 LIMIT 1
             ) heir ON true,
             LATERAL (

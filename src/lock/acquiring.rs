@@ -34,9 +34,16 @@ use crate::wait::crew::{Parked, Rest};
 pub struct Acquiring(Stage);
 
 enum Stage {
-    New(Lock, Option<Duration>),
+    New(Lock, Kind),
     Begun(Arc<Waiting>),
     Over,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// For ever, where there is no limit.
+    Waits(Option<Duration>),
+    Tries,
 }
 
 /// What the future shares with the crew.
@@ -58,8 +65,8 @@ struct Front {
 }
 
 impl Acquiring {
-    pub(super) fn new(lock: &Lock, wait: Option<Duration>) -> Acquiring {
-        Acquiring(Stage::New(lock.clone(), wait))
+    pub(super) fn new(lock: &Lock, kind: Kind) -> Acquiring {
+        Acquiring(Stage::New(lock.clone(), kind))
     }
 }
 
@@ -69,7 +76,7 @@ impl Future for Acquiring {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Acquiring(stage) = self.get_mut();
         let outcome = match stage {
-            Stage::New(lock, wait) => match Waiting::begin(lock, *wait, context.waker()) {
+            Stage::New(lock, kind) => match Waiting::begin(lock, *kind, context.waker()) {
                 Ok(waiting) => {
                     *stage = Stage::Begun(waiting);
                     return Poll::Pending;
@@ -102,8 +109,14 @@ impl Drop for Acquiring {
 impl Waiting {
     /// In the queue from now on, if it is one that waits there, so that futures have turns in the
     /// order in which they were polled.
-    fn begin(lock: &Lock, wait: Option<Duration>, waker: &Waker) -> Result<Arc<Waiting>, Error> {
-        let (mut state, lock) = (State::waits(lock, lock.check()?, wait)?, lock.clone());
+    fn begin(lock: &Lock, kind: Kind, waker: &Waker) -> Result<Arc<Waiting>, Error> {
+        // First of all, since it runs code of the program's.
+        let front = Front { waker: Some(waker.clone()), ..Front::default() };
+        let (terms, lock) = (lock.check()?, lock.clone());
+        let mut state = match kind {
+            Kind::Waits(wait) => State::waits(&lock, terms, wait)?,
+            Kind::Tries => State::new(&lock, terms, Policy::Return)?,
+        };
         let keeper = Arc::clone(lock.keepers.here()?);
         let crew = Arc::clone(&keeper.core()?.room.crew);
         let number = crew.number();
@@ -114,7 +127,6 @@ impl Waiting {
         }
         let ends = call.ends();
         call.park();
-        let front = Front { waker: Some(waker.clone()), ..Front::default() };
         let (state, front) = (Mutex::new(Some(state)), Mutex::new(front));
         let waiting = Arc::new(Waiting { lock, keeper, number, state, front });
         crew.park(number, Arc::<Waiting>::clone(&waiting), ends).inspect_err(|_| {

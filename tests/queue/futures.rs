@@ -6,8 +6,8 @@ use crate::queueing::{
     NAME, assert_all_keys_end, client, config, eventually_queued, in_line, judge, now,
 };
 use crate::stores::{LIMIT, STALL, ms, open, secs};
-use kit::futures::Futures;
-use kit::{Hold, Mode, Proxy, Server, eventually, unless_starved};
+use kit::futures::{Futures, block_on};
+use kit::{End, Hold, Mode, Proxy, Server, eventually, unless_starved};
 use leasehold::{Acquiring, Client, Lock};
 
 /// Futures that wait.
@@ -215,4 +215,18 @@ fn futures_go_on_beside_those_that_are_not_answered() {
         assert!(took < secs(2), "{took:?}");
         client.close().unwrap();
     });
+}
+
+#[test]
+fn a_future_that_tries_once_outlasts_a_lost_reply_and_waits_for_nobody() {
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let client = open(&proxy.url());
+    client.lock("first").acquire().unwrap().release().unwrap();
+    proxy.set(Mode::LoseReply(End::Reset));
+    let lease = block_on(client.lock(NAME).try_acquire_async(), LIMIT).unwrap().expect("free");
+    assert_eq!(proxy.mode(), Mode::Pass, "the reply was lost");
+    assert!(block_on(client.lock(NAME).try_acquire_async(), LIMIT).unwrap().is_none());
+    assert_eq!(client.counters().timed_out, 0, "a try is no wait that ran out");
+    lease.release().unwrap();
 }

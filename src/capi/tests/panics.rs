@@ -154,6 +154,17 @@ impl World {
     }
 }
 
+/// Its lease would be lost with the folder.
+impl Drop for World {
+    fn drop(&mut self) {
+        // SAFETY: handles of this library.
+        unsafe {
+            leasehold_lease_free(self.lease);
+            leasehold_client_free(self.client);
+        }
+    }
+}
+
 unsafe extern "C" fn never(_: *mut c_void, _: *const leasehold_event) -> i32 {
     panic!("the lease is not lost");
 }

@@ -299,11 +299,11 @@ void leasehold_error_free(leasehold_error *error);
  * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and max_ttl=, as
  * in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
  * fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
- * and db=; files mode= and outlive=; Sentinels sentinel_user=, sentinel_password= and
- * sentinel_tls=. In a quorum, what concerns the client as a whole stands on the last URL. A
- * user's name, a password or a parameter may hold any character, written as % and two hex digits.
- * max_ttl is the longest ttl that a lock may have: 366 days by default, and 60 seconds in a quorum
- * and with guard_data_loss=yes.
+ * and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a quorum, what
+ * concerns the client as a whole stands on the last URL. A user's name, a password or a
+ * parameter may hold any character, written as % and two hex digits. max_ttl is the longest ttl
+ * that a lock may have: 366 days by default, and 60 seconds in a quorum and with
+ * guard_data_loss=yes.
  *
  * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
  */
@@ -934,13 +934,12 @@ leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error
 /**
  * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
  * "once per interval". Asks the store only where the lease was handed over a moment ago and is not
- * yet claimed for its whole ttl, was attached and never extended, or is in an SQLite file and would
- * not outlive its process.
+ * yet claimed for its whole ttl, or was attached and never extended.
  *
  * Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
  * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
- * store did not confirm it: then the lease is over, and the lock may be free when the claim window
- * is, in a file when the process ends. Any thread.
+ * store did not confirm that claim: then the lease is over, and the lock may be free when the
+ * claim window is. Any thread.
  */
 leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_error **error);
 

@@ -433,8 +433,7 @@ public:
     [[nodiscard]] outcome release();
     /**
      * Ends it without giving the lock back, which stays taken until its ttl runs out. Not done where
-     * the store did not confirm it: it is asked where the lease was handed over a moment ago and is
-     * not claimed for its whole ttl, and in a file, where the lock would end with the process.
+     * it was handed over a moment ago and the store did not confirm the claim for its whole ttl.
      */
     [[nodiscard]] outcome let_expire();
     /** The same, with the lock free `after` from now, whatever its ttl was. */

@@ -129,7 +129,7 @@ impl Lease {
             }
             Ok(core.keep(&self.grant))
         });
-        self.named(extended.unwrap_or_else(|failure| Err(failure.unconfirmed("extension"))))
+        self.named(extended.unwrap_or_else(|failure| Err(unconfirmed("extension", failure))))
     }
 
     /// Gives the lock back, waiting for the store to say so.
@@ -160,20 +160,15 @@ impl Lease {
     /// Stops renewing and leaves the lock taken until its ttl runs out: "once per interval".
     ///
     /// Asks the store only where the lease was [handed over](crate::WaitMode::Queue) a moment ago and is
-    /// not yet claimed for its whole ttl, was attached and never extended, or is in an SQLite file and
-    /// would not outlive its process.
+    /// not yet claimed for its whole ttl, or was attached and never extended.
     ///
     /// # Errors
     /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
     /// [`ErrorKind::Closed`]: closing the client has released it before. Others, such as
-    /// [`ErrorKind::Unknown`]: the store did not confirm what it was asked, so that the lock may be
-    /// free when the claim window is over, in a file when this process ends.
+    /// [`ErrorKind::Unknown`]: it was handed over a moment ago and the store did not confirm the
+    /// claim, so that the lock may be free when the claim window is over.
     pub fn let_expire(self) -> Result<(), Error> {
         let core = self.keeper.core()?;
-        if core.store.frees_the_dead() && !self.grant.is_unclaimed() {
-            // To the same token, for as long as it has.
-            return self.named(self.leave(core, Duration::ZERO, Reach::Pass(self.token())));
-        }
         let claimed = if self.grant.is_unclaimed() { self.extend() } else { Ok(()) };
         let ended = self.end_taken(core);
         claimed?;
@@ -229,7 +224,7 @@ impl Lease {
             let is_done = answer.reply == Reply::Extended;
             Ok(if is_done { Ok(()) } else { Err(Error::bare(ErrorKind::Lost)) })
         });
-        left.unwrap_or_else(|failure| Err(failure.unconfirmed("extension")))
+        left.unwrap_or_else(|failure| Err(unconfirmed("extension", failure)))
     }
 
     /// Lets go of the lease without releasing the lock, for another process to go on with: see
@@ -334,7 +329,7 @@ impl Lease {
             }
             // The keeper will try again, so the outcome is unknown.
             failure.sent = failure.sent.or(failure.error.is_retriable().then_some(now));
-            Err(failure.unconfirmed("release"))
+            Err(unconfirmed("release", failure))
         })
     }
 
@@ -373,6 +368,14 @@ fn best(core: &Core, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -
     };
     let outcomes = core.run(lane, requests, deadline).into_iter();
     outcomes.min_by_key(rank).unwrap_or_else(no_reply)
+}
+
+/// What it means that a request was not answered.
+fn unconfirmed(what: &str, Failure { error, sent }: Failure) -> Error {
+    if sent.is_none() {
+        return error;
+    }
+    Error::new(ErrorKind::Unknown, format!("the {what} was not confirmed ({error})"))
 }
 
 /// Tries until there is an answer; each try is told whether an earlier one may have been carried

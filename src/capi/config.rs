@@ -67,11 +67,11 @@ fn set(
 /// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and max_ttl=, as
 /// in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
 /// fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
-/// and db=; files mode= and outlive=; Sentinels sentinel_user=, sentinel_password= and
-/// sentinel_tls=. In a quorum, what concerns the client as a whole stands on the last URL. A
-/// user's name, a password or a parameter may hold any character, written as % and two hex digits.
-/// max_ttl is the longest ttl that a lock may have: 366 days by default, and 60 seconds in a quorum
-/// and with guard_data_loss=yes.
+/// and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a quorum, what
+/// concerns the client as a whole stands on the last URL. A user's name, a password or a
+/// parameter may hold any character, written as % and two hex digits. max_ttl is the longest ttl
+/// that a lock may have: 366 days by default, and 60 seconds in a quorum and with
+/// guard_data_loss=yes.
 ///
 /// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a malformed URL.
 #[unsafe(no_mangle)]

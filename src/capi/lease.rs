@@ -203,13 +203,12 @@ pub unsafe extern "C" fn leasehold_lease_release(
 
 /// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
 /// "once per interval". Asks the store only where the lease was handed over a moment ago and is not
-/// yet claimed for its whole ttl, was attached and never extended, or is in an SQLite file and would
-/// not outlive its process.
+/// yet claimed for its whole ttl, or was attached and never extended.
 ///
 /// Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
 /// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
-/// store did not confirm it: then the lease is over, and the lock may be free when the claim window
-/// is, in a file when the process ends. Any thread.
+/// store did not confirm that claim: then the lease is over, and the lock may be free when the
+/// claim window is. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_let_expire(
     lease: *mut leasehold_lease,

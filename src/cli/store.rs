@@ -1,6 +1,6 @@
 //! Which store a command talks to.
 
-use leasehold::{Client, Config, Error};
+use leasehold::{Client, Error};
 
 /// The option that every subcommand has.
 #[derive(clap::Args)]
@@ -20,11 +20,7 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn open(&self) -> Result<Client, Error> {
-        Client::with_config(self.config()?)
-    }
-
-    pub(crate) fn config(&self) -> Result<Config, Error> {
         let local = self.local.then_some("sqlite:");
-        self.store.as_deref().or(local).map_or_else(Config::from_env, Config::from_url)
+        self.store.as_deref().or(local).map_or_else(Client::from_env, Client::open)
     }
 }

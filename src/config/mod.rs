@@ -86,7 +86,7 @@ impl Config {
     /// | `redis+cluster://[user:password@]host[:port],host2` | a Redis Cluster, found by some of its servers |
     /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same over TLS (feature `tls`); `ca=`, `cert=` and `key=` name PEM files |
     /// | `redis://a,redis://b,rediss+sentinel://c,d/master` | a quorum of independent ones: an odd number of the above, separated by commas |
-    /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`); `mode=0660` makes it for a group, `mode=0666` for all users; [`outlive=yes`](Config::outlive) |
+    /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`); `mode=0660` makes it for a group, `mode=0666` for all users |
     /// | `sqlite:` | the embedded store, one per user |
     /// | `postgres://user[:password]@host[:port][,host2][/database]` | tables of a PostgreSQL (feature `postgres`), the primary of several hosts; `sslmode=`, `sslrootcert=`, `sslcert=`, `sslkey=`, `host=` (the folder of a unix socket), `application_name=`, `synchronous_commit=` |
     ///
@@ -219,17 +219,6 @@ impl Config {
     /// [`Client::initialize`]: crate::Client::initialize
     pub fn guard_data_loss(mut self, on: bool) -> Config {
         self.guard_data_loss = on;
-        self
-    }
-
-    /// Whether locks in an SQLite file stay taken for their ttl when the process that took them has died,
-    /// as they do in all other stores: for a program whose work goes on without it, in others that it
-    /// has started. Off by default: what the dead had is free at once, but for leases that were detached
-    /// or left to expire.
-    pub fn outlive(mut self, on: bool) -> Config {
-        if let StoreConfig::Sqlite(file) = &mut self.store {
-            file.outlive = on;
-        }
         self
     }
 

@@ -10,8 +10,6 @@ pub(crate) struct SqliteConfig {
     pub(crate) path: PathBuf,
     /// `None`: a file that is there stays as it is, and a new one is for this user.
     pub(crate) sharing: Option<Sharing>,
-    /// Its locks outlive the process that took them.
-    pub(crate) outlive: bool,
 }
 
 /// Whose the file, and a folder that is made for it, are. There is nothing between reading and

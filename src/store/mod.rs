@@ -81,11 +81,6 @@ pub(crate) trait Store: Send + Sync {
         Moment::NEVER
     }
 
-    /// Whether it frees the locks of a process that has died, but for those that it passed on.
-    fn frees_the_dead(&self) -> bool {
-        false
-    }
-
     /// How often the keeper has to [`watch`](Store::watch), if at all.
     fn watch_every(&self) -> Option<Duration> {
         None
@@ -317,14 +312,6 @@ impl Failure {
 
     pub(crate) fn unknown(error: Error, sent: Moment) -> Failure {
         Failure { error, sent: Some(sent) }
-    }
-
-    /// What it means to the caller whose extension, say, has ended so.
-    pub(crate) fn unconfirmed(self, what: &str) -> Error {
-        if self.sent.is_none() {
-            return self.error;
-        }
-        Error::new(ErrorKind::Unknown, format!("the {what} was not confirmed ({})", self.error))
     }
 }
 

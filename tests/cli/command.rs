@@ -213,22 +213,3 @@ fn a_deaf_command_is_killed_after_its_grace_even_if_the_store_is_back() {
     assert_eq!(running.code(), 75);
     assert!(!is_held(&server, "n"), "it could be given back");
 }
-
-/// Whoever goes on with what was run, whatever descriptors it has closed, has as long to end as ever.
-#[test]
-fn a_lock_in_a_file_stays_taken_when_leasehold_is_killed() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}/locks.db", folder.path().display());
-    for (name, options) in [("n", ["--ttl", "1h"]), ("m", ["--once-per", "1h"])] {
-        let script = format!("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; {LISTEN}");
-        let words = [&["run"], &options[..], &[name, "--", "sh", "-c", &script]].concat();
-        let mut running = start(leasehold(&url, words));
-        running.process.kill();
-        running.says("term");
-        running.is_gone();
-        let again = [&["run", "--try"], &[name, "--", "true"][..]].concat();
-        assert_eq!(code(leasehold(&url, again)), 1, "{name}");
-        let shown = printed(leasehold(&url, ["show", name]));
-        assert!(shown.contains("free in 59m"), "{shown}");
-    }
-}

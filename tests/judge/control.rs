@@ -43,7 +43,7 @@ impl Court {
     }
 
     fn verdict(&self) -> Verdict {
-        Verdict::of(self.dir.path(), now(), None, &[], false)
+        Verdict::of(self.dir.path(), now(), None, &[])
     }
 }
 

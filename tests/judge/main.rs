@@ -68,14 +68,6 @@ fn c1_c2_c10_on_a_file_no_two_leases_are_valid_at_once_whatever_happens() {
     run.rage(Store::file()).assert_exclusion();
 }
 
-/// The ttl is too long for anybody to have the lock because it is over.
-#[cfg(feature = "sqlite")]
-#[test]
-fn c1_c2_c10_on_a_file_a_lock_is_not_left_taken_whoever_is_killed() {
-    let run = Run { troubles: &[Killed], ttl: secs(20), idle: secs(2), ..RUN };
-    run.rage(Store::file()).assert_exclusion();
-}
-
 /// One that waits for the disk, and has all that it answered when it comes back from a crash.
 #[cfg(feature = "postgres")]
 #[test]

@@ -80,8 +80,7 @@ impl Run<'_> {
         }
         let unknown = scene.end();
         let free = sentry.map(Sentry::free);
-        let is_file = matches!(scene.store, Store::File(_));
-        let verdict = Verdict::of(dir.path(), now(), free.as_ref(), &scene.away, is_file);
+        let verdict = Verdict::of(dir.path(), now(), free.as_ref(), &scene.away);
         let client = scene.store.client();
         // One that was handed on and that nobody has gone on with stays taken for its ttl.
         if fs::read_dir(dir.path().join("letters")).unwrap().next().is_none() {

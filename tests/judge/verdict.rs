@@ -41,21 +41,13 @@ pub struct Verdict {
 
 impl Verdict {
     /// `over` is when the last process ended; `free`, where the keys were watched, is when there
-    /// were none; `away` is when the store could not be reached; `frees_the_dead` says that nobody
-    /// keeps to the word of a process that was killed.
-    pub fn of(
-        dir: &Path,
-        over: Duration,
-        free: Option<&Free>,
-        away: &[Span],
-        frees_the_dead: bool,
-    ) -> Verdict {
+    /// were none; `away` is when the store could not be reached.
+    pub fn of(dir: &Path, over: Duration, free: Option<&Free>, away: &[Span]) -> Verdict {
         let mut verdict = Verdict::default();
         let entries = read(dir);
         for name in 0..NAMES.len() {
             let of_name = entries.iter().filter(|(_, entry)| entry.name == name);
-            let entries = of_name.clone().map(|(_, entry)| *entry);
-            let holds = verdict.judge_leases(entries, frees_the_dead);
+            let holds = verdict.judge_leases(of_name.clone().map(|(_, entry)| *entry));
             verdict.judge_writes(of_name.clone().map(|(_, entry)| entry), dir, name);
             let waits = of_name
                 .filter(|(owner, _)| owner.starts_with(STEADY))
@@ -80,11 +72,7 @@ impl Verdict {
         verdict
     }
 
-    fn judge_leases(
-        &mut self,
-        entries: impl Iterator<Item = Entry>,
-        frees_the_dead: bool,
-    ) -> Vec<Hold> {
+    fn judge_leases(&mut self, entries: impl Iterator<Item = Entry>) -> Vec<Hold> {
         let mut grants = BTreeMap::<_, Vec<Entry>>::new();
         for entry in entries.filter(|entry| entry.fence > 0) {
             self.leases += usize::from(!entry.from.is_zero());
@@ -110,7 +98,6 @@ impl Verdict {
             let Some(from) = from else { continue };
             let last = parts.len() - 1;
             let end = |(at, part): (usize, &Entry)| match part.state {
-                State::Held if frees_the_dead => part.until,
                 State::Held | State::LeftTaken => part.word,
                 State::HandedOn if at == last => part.word,
                 _ => part.until,

@@ -39,7 +39,6 @@ pub fn play(args: &[String]) {
                 dice: dice.split(),
                 ttl: ms(ttl),
                 is_steady: name == STEADY,
-                is_file: url.starts_with("sqlite:"),
                 over: &over,
             };
             scope.spawn(move || if thread < THREADS { worker.take() } else { worker.go_on() });
@@ -57,8 +56,6 @@ struct Worker<'a> {
     dice: Dice,
     ttl: Duration,
     is_steady: bool,
-    /// Which frees at once what a killed process had, unless it has passed it on by then.
-    is_file: bool,
     over: &'a AtomicBool,
 }
 
@@ -98,9 +95,7 @@ impl Worker<'_> {
         let mut cell = Cell::open(&self.dir, self.journal.entry.name);
         // Some of them beyond their end, where that is not far.
         let is_long = self.ttl < MOST && self.dice.once_in(24);
-        // Where those are to be killed that have the lock, most of the time.
-        let most = if self.is_file && self.ttl >= MOST { 200 } else { 25 };
-        let length = if is_long { MOST } else { self.dice.ms_below(most) };
+        let length = if is_long { MOST } else { self.dice.ms_below(25) };
         let (begun, extends) = (now(), !is_long && self.dice.once_in(4));
         while self.journal.look(&lease) && now() < begun + length {
             if self.dice.once_in(4) {
@@ -118,13 +113,11 @@ impl Worker<'_> {
 
     fn end(&mut self, lease: Lease) {
         match self.dice.below(32) {
-            // In a file that is not waited for to be free by its ttl.
-            0 | 1 if !self.is_file || self.ttl < MOST => {
-                self.journal.ends(if self.is_file { State::Over } else { State::HandedOn });
+            0 | 1 => {
+                self.journal.ends(State::HandedOn);
                 let Ok((token, fence)) = lease.detach() else {
                     return self.journal.ends(State::Over);
                 };
-                self.journal.ends(State::HandedOn);
                 let letter = format!("{} {token} {fence}", self.journal.entry.name);
                 // It is there as a whole or not at all.
                 let draft = self.dir.join("drafts").join(fence.to_string());
@@ -132,9 +125,10 @@ impl Worker<'_> {
                 fs::rename(draft, self.dir.join("letters").join(fence.to_string())).unwrap();
             }
             2 if self.ttl < MOST => {
-                self.journal.ends(if self.is_file { State::Over } else { State::LeftTaken });
-                let is_left = lease.let_expire().is_ok();
-                self.journal.ends(if is_left { State::LeftTaken } else { State::Over });
+                self.journal.ends(State::LeftTaken);
+                if lease.let_expire().is_err() {
+                    self.journal.ends(State::Over);
+                }
             }
             3 => {
                 let after = ms(20) + self.dice.ms_below(300);

@@ -4,8 +4,6 @@
 
 mod closing;
 mod counting;
-#[cfg(feature = "sqlite")]
-mod dying;
 mod events;
 mod exclusion;
 mod fences;
@@ -31,8 +29,6 @@ mod waiting;
 fn child_entry() {
     kit::child::play(&[
         closing::ROLES,
-        #[cfg(feature = "sqlite")]
-        dying::ROLES,
         forking::ROLES,
         handing_on::ROLES,
         lease::ROLES,

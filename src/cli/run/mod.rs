@@ -142,8 +142,7 @@ enum End {
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     // First of all: the client starts threads.
     let signals = Signals::watch().map_err(|error| Failure::system("signals", error))?;
-    // The command, or what it has started, may go on when leasehold is killed.
-    let client = Client::with_config(args.store.config()?.outlive(true))?;
+    let client = args.store.open()?;
     let terminal = Terminal::open();
     let end = run(args, &client, &signals, terminal.as_ref());
     // Sends what is still owed to the store; it can only say that it had been closed already.

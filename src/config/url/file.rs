@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use super::{Parts, decode, switch, text};
+use super::{Parts, decode, text};
 use crate::config::bad;
 use crate::config::sqlite::{Sharing, SqliteConfig, embedded_path};
 use crate::error::Error;
@@ -21,7 +21,6 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<SqliteConfig, Error> {
     }
     let path = path(parts.body)?;
     let sharing = parts.take("mode", |value| Sharing::read(&text(value)?))?;
-    let outlive = parts.take("outlive", switch)?.unwrap_or(false);
     if path.is_none() && !parts.body.is_empty() {
         return Err(bad(
             "the URL has no path; write sqlite:///path/to/file, or sqlite: for a file of your own",
@@ -32,7 +31,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<SqliteConfig, Error> {
             "sqlite: is a file of each user's own; to share one, write sqlite:/path/to/file",
         ));
     }
-    Ok(SqliteConfig { path: path.map_or_else(embedded_path, Ok)?, sharing, outlive })
+    Ok(SqliteConfig { path: path.map_or_else(embedded_path, Ok)?, sharing })
 }
 
 /// `///path`, `/path` or `path`; nothing at all is `None`.

@@ -418,11 +418,6 @@ fn a_file_is_a_path_that_several_can_open() {
     for url in ["file?mode=0600", "file?mode=660", "file?mode=0666", "?mode=0600"] {
         assert!(Config::from_url(&format!("sqlite:{url}")).is_ok());
     }
-    let outliving = Config::from_url("sqlite:file?outlive=yes").unwrap();
-    assert_eq!(outliving, Config::from_url("sqlite:file").unwrap().outlive(true));
-    assert_eq!(outliving.outlive(false), Config::from_url("sqlite:file?outlive=no").unwrap());
-    refused("sqlite:file?outlive=1", "outlive: it is yes or no");
-    refused("redis://h?outlive=yes", "'outlive' is not known for redis");
 }
 
 #[test]

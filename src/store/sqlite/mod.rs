@@ -5,7 +5,6 @@ mod connection;
 mod files;
 mod mount;
 mod open;
-mod pulse;
 mod requests;
 mod rights;
 #[cfg(test)]
@@ -75,7 +74,7 @@ impl SqliteStore {
         let boot = open::boot()?;
         let path = std::path::absolute(&file.path);
         let path = path.map_err(|error| open::failed(&file.path, &error))?;
-        let file = SqliteConfig { path, ..*file };
+        let file = SqliteConfig { path, sharing: file.sharing };
         // A look at a lock leaves nothing behind, so the first take makes the file.
         let opened = if open::is_gone(&file.path) {
             open::check_place(&file)?;
@@ -130,7 +129,7 @@ impl SqliteStore {
                 let (Request::Take { name, token, .. }
                 | Request::Extend { name, token, .. }
                 | Request::Give { name, token, .. }) = *request;
-                match self.tables(opened, connection, name, Some(token)).answer(request) {
+                match self.tables(connection, name, Some(token)).answer(request) {
                     Ok(reply) => Ok(Ok(answer(reply, sent))),
                     Err(Cause::Refused(error)) => Ok(Err(Failure::not_done(error))),
                     Err(cause) => Err(cause),
@@ -148,9 +147,9 @@ impl SqliteStore {
         deadline: Deadline,
     ) -> Result<Option<Answer>, Failure> {
         let sent = Moment::now();
-        let found = opened.quick.read(deadline, |connection| {
-            self.tables(opened, connection, name, Some(token)).found(place)
-        });
+        let found = opened
+            .quick
+            .read(deadline, |connection| self.tables(connection, name, Some(token)).found(place));
         let Found::Busy(free_in, waiter) = found.map_err(Failure::not_done)? else {
             return Ok(None);
         };
@@ -158,7 +157,7 @@ impl SqliteStore {
             _ if place == Place::Try => 0,
             Some(Waiter { ticket, is_fresh: true }) => ticket.unsigned_abs(),
             _ => opened.quick.change(deadline, |connection, _| {
-                Ok(self.tables(opened, connection, name, Some(token)).join(place)?)
+                Ok(self.tables(connection, name, Some(token)).join(place)?)
             })?,
         };
         opened.files.check().map_err(Failure::not_done)?;
@@ -167,7 +166,6 @@ impl SqliteStore {
 
     fn tables<'a>(
         &'a self,
-        opened: &'a Opened,
         connection: &'a rusqlite::Connection,
         name: &'a [u8],
         token: Option<Token>,
@@ -177,8 +175,7 @@ impl SqliteStore {
             prefix => Cow::Owned([prefix, name].concat()),
         };
         let token = token.map_or_else(String::new, |token| token.to_string());
-        let (boot, pulse, outlive) = (&*self.boot, opened.pulse.as_deref(), self.file.outlive);
-        Tables { connection, boot, pulse, outlive, now: Moment::now(), name, token }
+        Tables { connection, boot: &self.boot, now: Moment::now(), name, token }
     }
 }
 
@@ -216,7 +213,7 @@ impl Store for SqliteStore {
             return Ok(Look { holder: None, last_fence: None });
         }
         let opened = self.opened(false, deadline)?;
-        let look = |connection: &_| self.tables(&opened, connection, name, None).look();
+        let look = |connection: &_| self.tables(connection, name, None).look();
         let seen = opened.quick.read(deadline, look)?;
         opened.files.check().map(|()| seen)
     }
@@ -228,10 +225,6 @@ impl Store for SqliteStore {
         let opened = self.opened(false, deadline)?;
         opened.quick.read(deadline, open::probe)?;
         opened.files.check()
-    }
-
-    fn frees_the_dead(&self) -> bool {
-        !self.file.outlive
     }
 
     fn watch_every(&self) -> Option<Duration> {

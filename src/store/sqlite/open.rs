@@ -18,7 +18,6 @@ use rusqlite::{ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use super::connection::{Cause, Connection, is_busy, pause};
 use super::files::{Files, about};
 use super::mount::{mount_of, shared_type};
-use super::pulse::Pulse;
 use super::rights;
 use crate::clock::Deadline;
 use crate::config::{Sharing, SqliteConfig};
@@ -28,7 +27,7 @@ use crate::fork::{SQLITE, Steady};
 /// "lhld"
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
 /// The schema that this program reads and writes; 0 while a new file has none yet.
-pub(super) const SCHEMA: i32 = 2;
+pub(super) const SCHEMA: i32 = 1;
 
 /// Two connections to one file.
 pub(super) struct Opened {
@@ -38,7 +37,6 @@ pub(super) struct Opened {
     pub(super) quick: Connection,
     /// Behind the connections, so that they are closed before it goes.
     pub(super) files: Arc<Files>,
-    pub(super) pulse: Option<Arc<Pulse>>,
     /// In which they are closed.
     section: Option<Steady>,
 }
@@ -156,8 +154,7 @@ fn attempt(file: &SqliteConfig) -> Result<Option<Arc<Opened>>, Cause> {
     probe(&quick)?;
     let Some(files) = Files::note(name, path, &found) else { return Ok(None) };
     let [durable, quick] = [durable, quick].map(|connection| Connection::new(connection, &files));
-    let pulse = Pulse::of_process(path);
-    let opened = Opened { durable, quick, files, pulse, section: None };
+    let opened = Opened { durable, quick, files, section: None };
     Ok((!Files::any_lost(path, &found)).then(|| Arc::new(opened)))
 }
 
@@ -292,10 +289,6 @@ fn settle(connection: &rusqlite::Connection, path: &Path) -> Result<(), Cause> {
     })?;
     change_marked(connection, (APPLICATION_ID, 0), |transaction| {
         transaction.execute_batch(include_str!("schema.sql"))?;
-        transaction.pragma_update(None, "user_version", SCHEMA)
-    })?;
-    change_marked(connection, (APPLICATION_ID, 1), |transaction| {
-        transaction.execute_batch("ALTER TABLE lease ADD COLUMN pulse TEXT")?;
         transaction.pragma_update(None, "user_version", SCHEMA)
     })?;
     check(marks(connection)?, path)?;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::connection::Cause;
-use super::pulse::Pulse;
 use crate::clock::{Moment, wall_micros};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
@@ -20,8 +19,6 @@ const UNUSED_HOURS: i64 = 25;
 pub(super) struct Tables<'a> {
     pub(super) connection: &'a Connection,
     pub(super) boot: &'a str,
-    pub(super) pulse: Option<&'a Pulse>,
-    pub(super) outlive: bool,
     pub(super) now: Moment,
     /// What the request is about, behind the client's prefix.
     pub(super) name: Cow<'a, [u8]>,
@@ -88,16 +85,12 @@ impl Tables<'_> {
                 let hour = hour();
                 let (last, used) = lease.map_or((0, hour), |lease| (lease.fence, lease.used));
                 let fence = next_fence(last, wall_micros()).ok_or_else(|| no_fence(last))?;
-                let (expiry, pulse) = (
-                    self.after(ttl),
-                    self.pulse.filter(|_| !self.outlive).map(|own| own.of(&self.token)),
-                );
                 self.execute(
-                    "INSERT INTO lease (name, token, fence, expiry, boot, used, pulse)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                    "INSERT INTO lease (name, token, fence, expiry, boot, used)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                      ON CONFLICT (name)
-                         DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5, pulse = ?7",
-                    params![self.name, self.token, fence as i64, expiry, self.boot, hour, pulse],
+                         DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5",
+                    params![self.name, self.token, fence as i64, self.after(ttl), self.boot, hour],
                 )?;
                 self.touch(used, hour)?;
                 // The waiters ahead are dead, or they would have been granted it.
@@ -120,8 +113,7 @@ impl Tables<'_> {
         let (now, expiry) = (self.after(Duration::ZERO), self.after(ttl));
         let grows = reach != Reach::Set;
         let used = self.find(
-            "UPDATE lease SET token = ifnull(?5, token), expiry = max(?6, iif(?7, expiry, 0)),
-                 pulse = iif(?7 AND ?5 IS NULL, pulse, NULL)
+            "UPDATE lease SET token = ifnull(?5, token), expiry = max(?6, iif(?7, expiry, 0))
              WHERE name = ?1 AND (token = ?2 OR token = ?5) AND boot = ?3 AND expiry > ?4
                  AND (?5 IS NULL OR fence = ?8)
              RETURNING used",
@@ -157,19 +149,12 @@ impl Tables<'_> {
 
     fn lease(&self) -> rusqlite::Result<Option<Lease>> {
         self.find(
-            "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3, pulse
+            "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3
              FROM lease WHERE name = ?1",
             params![self.name, self.boot, self.after(Duration::ZERO)],
             |row| {
                 let left = Duration::from_nanos(row.get::<_, i64>(3)?.unsigned_abs());
-                let (mut holder, said): (Option<String>, Option<String>) =
-                    (row.get(2)?, row.get(4)?);
-                if let (Some(token), Some(said), Some(own)) = (&holder, said, self.pulse)
-                    && own.has_stopped(token, &said)
-                {
-                    holder = None;
-                }
-                Ok(Lease { fence: row.get(0)?, used: row.get(1)?, holder, left })
+                Ok(Lease { fence: row.get(0)?, used: row.get(1)?, holder: row.get(2)?, left })
             },
         )
     }

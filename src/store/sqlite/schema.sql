@@ -7,9 +7,7 @@ CREATE TABLE lease (
     fence  INTEGER NOT NULL,   -- the last one given out for the name
     expiry INTEGER NOT NULL,   -- nanoseconds of the suspend-aware clock of ...
     boot   TEXT    NOT NULL,   -- ... this boot; under any other boot the row is free
-    used   INTEGER NOT NULL,   -- hour of wall clock of the last grant or extension; only for sweeping
-    pulse  TEXT                -- a token, and how to see that the process which took it is dead; NULL
-                               -- where the lock outlives that
+    used   INTEGER NOT NULL    -- hour of wall clock of the last grant or extension; only for sweeping
 ) STRICT, WITHOUT ROWID;
 
 -- Hours, so that a row in daily use does not move about in here.

@@ -127,7 +127,7 @@ class Lease:
         """Ends the lease without giving the lock back: it stays taken until its ttl runs out, or
         for `after` from now. For "once per interval". What it raises says that the store did not
         confirm it: the lock may then be free before that, when the claim window is over if it was
-        handed over a moment ago, or when this process ends if it is in a file.
+        handed over a moment ago.
 
         >>> if (lease := lock.try_acquire()) is not None:
         ...     # ... the work of this hour, and then:

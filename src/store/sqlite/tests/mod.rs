@@ -3,7 +3,6 @@
 mod files;
 mod leases;
 mod many;
-mod pulse;
 mod users;
 mod waiters;
 
@@ -62,7 +61,7 @@ fn share(path: &Path, sharing: Option<Sharing>) -> Result<SqliteStore, Error> {
 }
 
 fn config(path: &Path, sharing: Option<Sharing>) -> (SqliteConfig, Config) {
-    let file = SqliteConfig { path: path.into(), sharing, outlive: false };
+    let file = SqliteConfig { path: path.into(), sharing };
     (file.clone(), Config::new(StoreConfig::Sqlite(file)))
 }
 

@@ -242,12 +242,11 @@ public final class Lease implements AutoCloseable {
     /**
      * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful
      * for "once per interval". Asks the store only where the lease was handed over a moment ago and
-     * is not yet claimed for its whole ttl, was attached and never extended, or is in an SQLite file
-     * and would not outlive its process.
+     * is not yet claimed for its whole ttl, or was attached and never extended.
      *
      * @throws LeaseLostException it had ended before
-     * @throws LeaseholdException the store did not confirm it: then the lease is over, and the lock
-     *     may be free when the claim window is, in a file when the process ends
+     * @throws LeaseholdException the store did not confirm that claim: then the lease is over, and
+     *     the lock may be free when the claim window is
      */
     public void letExpire() {
         try {

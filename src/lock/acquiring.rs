@@ -34,17 +34,13 @@ use crate::wait::crew::{Parked, Rest};
 pub struct Acquiring(Stage);
 
 enum Stage {
-    New(Lock, Kind),
+    New(Lock, Wait),
     Begun(Arc<Waiting>),
     Over,
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    /// For ever, where there is no limit.
-    Waits(Option<Duration>),
-    Tries,
-}
+/// None if it only tries; else for how long it waits: for ever, where there is no limit.
+type Wait = Option<Option<Duration>>;
 
 /// What the future shares with the crew.
 struct Waiting {
@@ -65,8 +61,8 @@ struct Front {
 }
 
 impl Acquiring {
-    pub(super) fn new(lock: &Lock, kind: Kind) -> Acquiring {
-        Acquiring(Stage::New(lock.clone(), kind))
+    pub(super) fn new(lock: &Lock, wait: Wait) -> Acquiring {
+        Acquiring(Stage::New(lock.clone(), wait))
     }
 }
 
@@ -76,7 +72,7 @@ impl Future for Acquiring {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Acquiring(stage) = self.get_mut();
         let outcome = match stage {
-            Stage::New(lock, kind) => match Waiting::begin(lock, *kind, context.waker()) {
+            Stage::New(lock, wait) => match Waiting::begin(lock, *wait, context.waker()) {
                 Ok(waiting) => {
                     *stage = Stage::Begun(waiting);
                     return Poll::Pending;
@@ -109,13 +105,13 @@ impl Drop for Acquiring {
 impl Waiting {
     /// In the queue from now on, if it is one that waits there, so that futures have turns in the
     /// order in which they were polled.
-    fn begin(lock: &Lock, kind: Kind, waker: &Waker) -> Result<Arc<Waiting>, Error> {
+    fn begin(lock: &Lock, wait: Wait, waker: &Waker) -> Result<Arc<Waiting>, Error> {
         // First of all, since it runs code of the program's.
         let front = Front { waker: Some(waker.clone()), ..Front::default() };
         let (terms, lock) = (lock.check()?, lock.clone());
-        let mut state = match kind {
-            Kind::Waits(wait) => State::waits(&lock, terms, wait)?,
-            Kind::Tries => State::new(&lock, terms, Policy::Return)?,
+        let mut state = match wait {
+            Some(wait) => State::waits(&lock, terms, wait)?,
+            None => State::new(&lock, terms, Policy::Return)?,
         };
         let keeper = Arc::clone(lock.keepers.here()?);
         let crew = Arc::clone(&keeper.core()?.room.crew);

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::acquiring::Acquiring;
-use self::acquiring::Kind;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
@@ -200,19 +199,19 @@ impl Lock {
     /// Everything else of a lease is as ever: [`release`](Lease::release) waits for the store's
     /// answer, and dropping a lease does not.
     pub fn acquire_async(&self) -> Acquiring {
-        Acquiring::new(self, Kind::Waits(self.wait))
+        Acquiring::new(self, Some(self.wait))
     }
 
     /// The same with a limit of its own.
     pub fn acquire_within_async(&self, wait: Duration) -> Acquiring {
-        Acquiring::new(self, Kind::Waits(Some(wait)))
+        Acquiring::new(self, Some(Some(wait)))
     }
 
     /// As [`try_acquire`](Lock::try_acquire), without a thread that waits for the store.
     pub fn try_acquire_async(
         &self,
     ) -> impl Future<Output = Result<Option<Lease>, Error>> + Send + use<> {
-        let trying = Acquiring::new(self, Kind::Tries);
+        let trying = Acquiring::new(self, None);
         async { waiting::none_if_busy(trying.await) }
     }
 

@@ -129,7 +129,13 @@ fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
     if cert.is_some() != key.is_some() {
         return Err(bad("'cert' and 'key' go together"));
     }
-    Ok(Some(TlsConfig { ca, cert, key, ..TlsConfig::default() }))
+    Ok(Some(TlsConfig {
+        ca,
+        cert,
+        key,
+        #[cfg(feature = "postgres")]
+        trust: Default::default(),
+    }))
 }
 
 /// `host[:port][,host...]`

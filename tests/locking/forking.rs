@@ -143,11 +143,13 @@ fn forker(args: &[String]) {
                 let client = open(&url);
                 assert!(client.lock("n").try_acquire().unwrap().is_none(), "the parent has it");
                 let events = client.events().unwrap();
-                let lease = client.lock("child's own").ttl(ms(300)).acquire().unwrap();
+                let lease = client.lock("child's own").ttl(secs(3)).acquire().unwrap();
                 eventually(LIMIT, || client.counters().renewed > 0);
                 lease.release().unwrap();
                 client.close().unwrap();
-                assert_eq!(kind(events.next()), ErrorKind::Closed);
+                // Behind whatever a busy machine had it told before.
+                let end = std::iter::repeat_with(|| events.next()).find_map(Result::err);
+                assert_eq!(end.map(|error| error.kind()), Some(ErrorKind::Closed));
             }
         });
         over.store(true, std::sync::atomic::Ordering::Relaxed);

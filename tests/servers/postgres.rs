@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::stores::{Database, LIMIT, Store, ms, secs};
-use kit::{Certificates, Postgres, ServerCertificate, eventually};
+use crate::stores::{Database, LIMIT, STALL, Store, ms, secs};
+use kit::{Certificates, Postgres, ServerCertificate, eventually, unless_starved};
 use leasehold::{Client, Error, ErrorKind, WaitMode};
 
 fn client(url: &str) -> Client {
@@ -384,18 +384,40 @@ fn a_statement_that_another_session_holds_up_ends_by_the_deadline_and_does_nothi
     let (url, database) = (store.url(), of(&store));
     let client = Client::open(&with(&url, "io_timeout=300ms")).unwrap();
     client.lock("n").acquire().unwrap().release().unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let hold = "BEGIN; SELECT FROM leasehold.lease FOR UPDATE; SELECT pg_sleep(2); COMMIT";
-            database.sql(hold)
-        });
-        let holds = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND query LIKE '%pg_sleep(2)%' AND pid <> pg_backend_pid()";
-        eventually(LIMIT, || database.sql(holds) == "1");
+    while_rows_are_kept(database, "true", 2, || {
         let error = client.lock("n").try_acquire().map(drop).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::NoAnswer | ErrorKind::Unknown), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.detail().contains("another session kept the row"), "{error}");
     });
     assert!(crate::stores::holder(&store.client(), "n").is_none());
+}
+
+#[test]
+fn c4_a_row_that_another_session_keeps_costs_no_other_lease() {
+    unless_starved(STALL, || {
+        let store = Store::postgres();
+        let client = store.client();
+        let take = |n| client.lock(format!("n{n}")).ttl(secs(3)).acquire().unwrap();
+        let leases: Vec<_> = (0..20).map(take).collect();
+        while_rows_are_kept(of(&store), "name = 'n7'", 6, || thread::sleep(ms(5500)));
+        for (n, lease) in leases.iter().enumerate() {
+            assert_eq!(lease.is_valid(), n != 7, "n{n}");
+        }
+    });
+}
+
+/// Runs it while a session that is no program of ours has rows locked, for so many seconds.
+fn while_rows_are_kept(database: &Database, which: &str, seconds: u32, run: impl FnOnce()) {
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let begin = format!("BEGIN; SELECT FROM leasehold.lease WHERE {which} FOR UPDATE");
+            database.sql(&format!("{begin}; SELECT pg_sleep({seconds}); COMMIT"))
+        });
+        let keeps = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event = 'PgSleep'";
+        eventually(LIMIT, || database.sql(keeps) == "1");
+        run();
+    });
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(super) enum Purpose {
     Tables,
 }
 
+const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
+
 const POOLED: &str = "a pooler stands before the database, as PgBouncer does: each statement is \
      planned anew, and waiters ask again and again instead of being told. A URL that leads to the \
      database itself does without both";
@@ -77,6 +79,12 @@ impl Dialer {
     /// Whether another server may take this one's place.
     pub(super) fn may_move(&self) -> bool {
         self.hosts.len() > 1
+    }
+
+    /// So long a statement waits for a row that another session has. What goes out with it, or behind
+    /// it, waits as long.
+    pub(super) fn row_wait(&self) -> Duration {
+        (self.io_timeout / 8).clamp(Duration::from_millis(1), LONGEST_ROW_WAIT)
     }
 
     /// A connection to the primary. It shows each socket before it connects.
@@ -263,8 +271,9 @@ impl Dialer {
         wire.begin_with(&format!(
             "SET default_transaction_isolation = 'read committed'; SET jit = off; \
              SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; {commit} \
-             SET statement_timeout = {}",
-            self.io_timeout.as_millis()
+             SET statement_timeout = {}; SET lock_timeout = {}",
+            self.io_timeout.as_millis(),
+            self.row_wait().as_millis()
         ))
     }
 }

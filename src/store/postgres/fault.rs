@@ -14,7 +14,8 @@ pub(super) fn server(code: &str, message: &str) -> Error {
         "42501" => (ErrorKind::Permission, RIGHTS),
         "25006" => (ErrorKind::ReadOnly, "connect to the primary"),
         "57014" => (ErrorKind::NoAnswer, "the server gave up waiting, and did nothing"),
-        "40001" | "40P01" | "55P03" => (ErrorKind::Unavailable, "others were faster"),
+        "40001" | "40P01" => (ErrorKind::Unavailable, "others were faster"),
+        "55P03" => (ErrorKind::Unavailable, "another session kept the row: pg_locks says which"),
         _ => match code.get(..2) {
             // Too many connections, no memory, a full disk.
             Some("08" | "53" | "57") => (ErrorKind::Unavailable, "the server cannot serve now"),

@@ -299,11 +299,14 @@ impl Store for PostgresStore {
             match attempted {
                 Ok(Left::Nothing) => break Failure::not_done(none()),
                 Ok(Left::Unusual) => {}
-                Ok(Left::Refused(error)) if deadline.has_passed() => {
-                    break Failure::not_done(error);
-                }
-                Ok(Left::Refused(_)) => {
-                    std::thread::sleep(jitter.up_to(BREATH).min(deadline.left()));
+                Ok(Left::Refused(error)) => {
+                    let is_held = error.kind() == ErrorKind::Unavailable;
+                    let least = if is_held { self.dialer.row_wait() } else { Duration::ZERO };
+                    // The keeper's other leases fall due meanwhile, and it comes back to this one.
+                    if deadline.left() <= least || lane == Lane::Keeper && !is_first {
+                        break Failure::not_done(error);
+                    }
+                    std::thread::sleep(jitter.up_to(BREATH));
                 }
                 Err(failure) => break failure,
             }

@@ -7,6 +7,8 @@ mod cluster_moves;
 mod data_loss;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_faults;
 mod replicas;
 mod sentinel;
 #[path = "../stores/mod.rs"]

@@ -13,11 +13,11 @@ use crate::stores::{Database, LIMIT, STALL, Store, ms, secs};
 use kit::{Certificates, Postgres, ServerCertificate, eventually, unless_starved};
 use leasehold::{Client, Error, ErrorKind, WaitMode};
 
-fn client(url: &str) -> Client {
+pub(crate) fn client(url: &str) -> Client {
     Client::open(&with(url, "io_timeout=10s")).unwrap()
 }
 
-fn with(url: &str, parameter: &str) -> String {
+pub(crate) fn with(url: &str, parameter: &str) -> String {
     format!("{url}{}{parameter}", if url.contains('?') { '&' } else { '?' })
 }
 
@@ -25,13 +25,13 @@ fn refused(url: &str) -> Error {
     client(url).lock("n").try_acquire().map(drop).unwrap_err()
 }
 
-fn of(store: &Store) -> &Database {
+pub(crate) fn of(store: &Store) -> &Database {
     let Store::Postgres(database) = store else { panic!() };
     database
 }
 
 /// A database with the tables.
-fn made(server: &Postgres) -> String {
+pub(crate) fn made(server: &Postgres) -> String {
     let database = server.database();
     client(&server.url(&database)).initialize(false).unwrap();
     database

@@ -26,14 +26,16 @@ use crate::store::net::tls;
 pub(super) struct Dialer {
     config: PostgresConfig,
     io_timeout: Duration,
+    /// So long a statement waits for a row that another session has, and with it what goes out behind it.
+    pub(super) row_wait: Duration,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     connector: Connector,
     hosts: Vec<(Address, ServerId)>,
     /// The host that was the primary when a connection was last made.
     primary: AtomicUsize,
-    /// The log has been told of a pooler.
-    has_warned: AtomicBool,
+    /// A pooler was seen, and the log has been told.
+    is_pooled: AtomicBool,
 }
 
 /// What a connection is for.
@@ -46,6 +48,8 @@ pub(super) enum Purpose {
 }
 
 const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
+
+const NO_PRIMARY: &str = "none of the hosts is the primary now";
 
 const POOLED: &str = "a pooler stands before the database, as PgBouncer does: each statement is \
      planned anew, and waiters ask again and again instead of being told. A URL that leads to the \
@@ -67,24 +71,19 @@ impl Dialer {
         Ok(Dialer {
             config: config.clone(),
             io_timeout,
+            row_wait: (io_timeout / 8).clamp(Duration::from_millis(1), LONGEST_ROW_WAIT),
             #[cfg(feature = "tls")]
             tls,
             connector: Connector::default(),
             hosts: config.hosts.iter().map(|host| (host.clone(), next_server())).collect(),
             primary: AtomicUsize::new(0),
-            has_warned: AtomicBool::new(false),
+            is_pooled: AtomicBool::new(false),
         })
     }
 
     /// Whether another server may take this one's place.
     pub(super) fn may_move(&self) -> bool {
         self.hosts.len() > 1
-    }
-
-    /// So long a statement waits for a row that another session has. What goes out with it, or behind
-    /// it, waits as long.
-    pub(super) fn row_wait(&self) -> Duration {
-        (self.io_timeout / 8).clamp(Duration::from_millis(1), LONGEST_ROW_WAIT)
     }
 
     /// A connection to the primary. It shows each socket before it connects.
@@ -107,22 +106,18 @@ impl Dialer {
                 }
                 // One that can be mended tells more than one that is a replica, or is down.
                 Err(error) if failed.as_ref().is_none_or(Error::is_retriable) => {
-                    failed = Some(self.unless_replica(error));
+                    failed = Some(match error.kind() {
+                        // Of several servers one is about to be the primary.
+                        ErrorKind::ReadOnly if count > 1 => {
+                            Error::new(ErrorKind::Unavailable, NO_PRIMARY)
+                        }
+                        _ => error,
+                    });
                 }
                 Err(_) => {}
             }
         }
         Err(failed.unwrap_or_else(|| Error::bare(ErrorKind::Refused)))
-    }
-
-    /// Where there are several servers, one of them is about to be the primary.
-    fn unless_replica(&self, error: Error) -> Error {
-        match error.kind() {
-            ErrorKind::ReadOnly if self.may_move() => {
-                Error::new(ErrorKind::Unavailable, "none of the hosts is the primary now")
-            }
-            _ => error,
-        }
     }
 
     fn dial_one(
@@ -234,9 +229,9 @@ impl Dialer {
         const WHO: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), \
              current_setting('transaction_read_only')";
         const TABLES: &str = "; SELECT max(number) FROM leasehold.version";
-        let (mut rows, needs_tables) = (Vec::new(), purpose == Purpose::Locks);
+        let needs_tables = purpose == Purpose::Locks;
         let question = format!("{WHO}{}", if needs_tables { TABLES } else { "" });
-        let refused = wire.ask(&question, &mut rows, deadline)?;
+        let (rows, refused) = wire.ask(&question, 1 + usize::from(needs_tables), deadline)?;
         let row = rows.first().and_then(Option::as_ref).ok_or_else(|| unexpected("nothing"))?;
         if row.column(1) == Some(b"t") {
             let replica = "the server is a replica: connect to the primary";
@@ -250,7 +245,7 @@ impl Dialer {
             return Err(refusal.error);
         }
         wire.is_pooled = row.column(0) != Some(process.to_string().as_bytes());
-        if wire.is_pooled && !self.has_warned.swap(true, Ordering::Relaxed) {
+        if wire.is_pooled && !self.is_pooled.swap(true, Ordering::Relaxed) {
             log::warn!("{POOLED}");
         }
         if needs_tables { check_version(rows.get(1).and_then(Option::as_ref)) } else { Ok(()) }
@@ -273,7 +268,7 @@ impl Dialer {
              SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; {commit} \
              SET statement_timeout = {}; SET lock_timeout = {}",
             self.io_timeout.as_millis(),
-            self.row_wait().as_millis()
+            self.row_wait.as_millis()
         ))
     }
 }

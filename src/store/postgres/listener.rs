@@ -92,7 +92,10 @@ impl Listener {
         // Never the same again: what was meant for an earlier connection does not reach this one.
         let ear = Token::random()?.seed() >> 1;
         let listen = format!("LISTEN leasehold_{ear:x}; SELECT pg_try_advisory_lock({ear})");
-        let rows = wire.query(&listen, deadline)?;
+        let (rows, refused) = wire.ask(&listen, 2, deadline)?;
+        if let Some(refusal) = refused {
+            return Err(refusal.error);
+        }
         if rows.last().and_then(|row| row.as_ref()?.column(0)) != Some(b"t") {
             return Err(unexpected("that another client has the same ear"));
         }

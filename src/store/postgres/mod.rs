@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use self::dial::{Dialer, Purpose};
 use self::requests::read;
 use self::statements::{SCHEMA, Statement};
-use self::wire::{Lent, Refusal, Row, Value, Wire};
+use self::wire::{Answers, Lent, Refusal, Row, Value, Wire};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, PostgresConfig};
 use crate::error::{Error, ErrorKind};
@@ -169,16 +169,17 @@ impl PostgresStore {
                 Ok(())
             })
         })?;
-        let (mut rest, mut left, mut is_spent) = (Vec::new(), Left::Nothing, false);
+        let (mut rest, mut left, mut is_spent, mut broken) =
+            (Vec::new(), Left::Nothing, false, None);
         for group in groups {
-            let mut rows = Vec::new();
-            match answers(lent, when.1, &mut rows) {
+            match broken.clone().map_or_else(|| answers(lent, group.len(), when.1), Err) {
                 Err(error) => {
+                    broken = Some(error.clone());
                     for at in group {
                         outcomes[*at] = Some(Err(Failure::unknown(error.clone(), sent)));
                     }
                 }
-                Ok(None) => {
+                Ok((rows, None)) => {
                     for (at, row) in group.iter().zip(rows.iter().map(Option::as_ref)) {
                         match (&requests[*at], row) {
                             (_, None) if is_everyday[*at] => left = Left::Unusual,
@@ -190,7 +191,7 @@ impl PostgresStore {
                         }
                     }
                 }
-                Ok(Some(Refusal { error, code, .. })) => {
+                Ok((_, Some(Refusal { error, code, .. }))) => {
                     let is_forgotten = fault::is_forgotten(&code);
                     let is_passing = is_forgotten || fault::is_passing(&code);
                     let has_moved = error.kind() == ErrorKind::ReadOnly && self.dialer.may_move();
@@ -249,10 +250,9 @@ impl PostgresStore {
                 wire.sync();
                 Ok(())
             })?;
-            let mut rows = Vec::new();
-            match answers(lent, deadline, &mut rows).map_err(Failure::not_done)? {
-                None => Ok(rows.pop().flatten()),
-                Some(refusal) => {
+            match answers(lent, 1, deadline).map_err(Failure::not_done)? {
+                (mut rows, None) => Ok(rows.pop().flatten()),
+                (_, Some(refusal)) => {
                     lent.wire = None;
                     Err(Failure::not_done(refusal.error))
                 }
@@ -272,15 +272,15 @@ impl PostgresStore {
         let wire = lent.wire.as_mut().ok_or_else(none)?;
         wire.call(statement, values)?;
         wire.sync();
-        let mut rows = Vec::new();
         let sent = wire.send(deadline).map_err(|(_, error)| error);
-        match sent.and_then(|()| answers(lent, deadline, &mut rows)) {
-            Ok(None) => Ok(rows.pop().flatten()),
-            said => {
-                lent.wire = None;
-                said.and_then(|refusal| Err(refusal.map_or_else(none, |refusal| refusal.error)))
-            }
+        let said =
+            sent.and_then(|()| answers(lent, 1, deadline)).and_then(|(mut rows, refused)| {
+                refused.map_or_else(|| Ok(rows.pop().flatten()), |refusal| Err(refusal.error))
+            });
+        if said.is_err() {
+            lent.wire = None;
         }
+        said
     }
 }
 
@@ -301,9 +301,10 @@ impl Store for PostgresStore {
                 Ok(Left::Unusual) => {}
                 Ok(Left::Refused(error)) => {
                     let is_held = error.kind() == ErrorKind::Unavailable;
-                    let least = if is_held { self.dialer.row_wait() } else { Duration::ZERO };
+                    let least = if is_held { self.dialer.row_wait } else { Duration::ZERO };
                     // The keeper's other leases fall due meanwhile, and it comes back to this one.
-                    if deadline.left() <= least || lane == Lane::Keeper && !is_first {
+                    let comes_back = is_held && lane == Lane::Keeper && !is_first;
+                    if deadline.left() <= least || comes_back {
                         break Failure::not_done(error);
                     }
                     std::thread::sleep(jitter.up_to(BREATH));
@@ -345,7 +346,8 @@ impl Store for PostgresStore {
             return Err(Error::new(ErrorKind::BadArgument, nothing));
         }
         let mut wire = self.dialer.dial(Purpose::Tables, deadline, &|_| Ok(()))?;
-        wire.query(SCHEMA, deadline).map(drop)
+        wire.begin_with(SCHEMA)?;
+        wire.ask("", 1, deadline).map(drop)
     }
 
     fn schema(&self) -> Option<&'static str> {
@@ -383,12 +385,8 @@ fn none() -> Error {
 }
 
 /// What comes to the seat's connection up to the end of a transaction; after an error it has none.
-fn answers(
-    lent: &mut Lent<'_>,
-    deadline: Deadline,
-    rows: &mut Vec<Option<Row>>,
-) -> Result<Option<Refusal>, Error> {
-    let said = lent.wire.as_mut().ok_or_else(none)?.answers(deadline, rows);
+fn answers(lent: &mut Lent<'_>, count: usize, deadline: Deadline) -> Result<Answers, Error> {
+    let said = lent.wire.as_mut().ok_or_else(none)?.answers(count, deadline);
     if said.is_err() {
         lent.wire = None;
     }

@@ -29,51 +29,31 @@ const SWITCH: u32 = 16;
 impl Statement {
     pub(super) const COUNT: usize = 8;
 
-    /// What it is called on a connection where it was prepared.
-    pub(super) fn name(self) -> &'static str {
+    /// What it is called on a connection where it was prepared, its text, and the types of what it is
+    /// given.
+    pub(super) fn parts(self) -> (&'static str, &'static str, &'static [u32]) {
+        const GIVE: &str = concat!(
+            include_str!("hand_over.sql"),
+            include_str!("give.sql"),
+            include_str!("told.sql")
+        );
+        const GIVE_REST: &str = concat!(
+            include_str!("hand_over.sql"),
+            include_str!("give_rest.sql"),
+            include_str!("told.sql")
+        );
+        const TAKE: &[u32] = &[NAME, TOKEN, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER];
+        const EXTEND: &[u32] = &[NAME, TOKEN, NUMBER, NUMBER, SWITCH, TOKEN];
+        const TURN: &[u32] = &[NAME, TOKEN, NUMBER];
         match self {
-            Statement::QuickTake => "leasehold_quick_take",
-            Statement::Take => "leasehold_take",
-            Statement::QuickGive => "leasehold_quick_give",
-            Statement::Give => "leasehold_give",
-            Statement::GiveRest => "leasehold_give_rest",
-            Statement::Extend => "leasehold_extend",
-            Statement::Look => "leasehold_look",
-            Statement::Sweep => "leasehold_sweep",
-        }
-    }
-
-    pub(super) fn sql(self) -> &'static str {
-        match self {
-            Statement::QuickTake => include_str!("quick_take.sql"),
-            Statement::Take => include_str!("take.sql"),
-            Statement::QuickGive => include_str!("quick_give.sql"),
-            Statement::Give => concat!(
-                include_str!("hand_over.sql"),
-                include_str!("give.sql"),
-                include_str!("told.sql")
-            ),
-            Statement::GiveRest => concat!(
-                include_str!("hand_over.sql"),
-                include_str!("give_rest.sql"),
-                include_str!("told.sql")
-            ),
-            Statement::Extend => include_str!("extend.sql"),
-            Statement::Look => include_str!("look.sql"),
-            Statement::Sweep => include_str!("sweep.sql"),
-        }
-    }
-
-    /// The types of what it is given.
-    pub(super) fn types(self) -> &'static [u32] {
-        match self {
-            Statement::Take => &[NAME, TOKEN, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER],
-            Statement::QuickTake | Statement::QuickGive | Statement::Give | Statement::GiveRest => {
-                &[NAME, TOKEN, NUMBER]
-            }
-            Statement::Extend => &[NAME, TOKEN, NUMBER, NUMBER, SWITCH, TOKEN],
-            Statement::Look => &[NAME],
-            Statement::Sweep => &[],
+            Statement::QuickTake => ("leasehold_quick_take", include_str!("quick_take.sql"), TURN),
+            Statement::Take => ("leasehold_take", include_str!("take.sql"), TAKE),
+            Statement::QuickGive => ("leasehold_quick_give", include_str!("quick_give.sql"), TURN),
+            Statement::Give => ("leasehold_give", GIVE, TURN),
+            Statement::GiveRest => ("leasehold_give_rest", GIVE_REST, TURN),
+            Statement::Extend => ("leasehold_extend", include_str!("extend.sql"), EXTEND),
+            Statement::Look => ("leasehold_look", include_str!("look.sql"), &[NAME]),
+            Statement::Sweep => ("leasehold_sweep", include_str!("sweep.sql"), &[]),
         }
     }
 }

@@ -51,6 +51,9 @@ pub(super) enum Value<'a> {
     Switch(bool),
 }
 
+/// The last row of each statement, and why none of them was carried out.
+pub(super) type Answers = (Vec<Option<Row>>, Option<Refusal>);
+
 /// A request was refused, and not carried out.
 pub(super) struct Refusal {
     pub(super) code: String,
@@ -77,11 +80,11 @@ impl Wire {
 
     /// The same of a statement.
     pub(super) fn call(&mut self, statement: Statement, values: &[Value<'_>]) -> Result<(), Error> {
-        let name = if self.is_pooled { "" } else { statement.name() };
+        let (name, sql, types) = statement.parts();
+        let name = if self.is_pooled { "" } else { name };
         let is_known = std::mem::replace(&mut self.prepared[statement as usize], true);
         if self.is_pooled || !is_known {
-            let types = statement.types().iter().copied();
-            self.write(|out| frontend::parse(name, statement.sql(), types, out))?;
+            self.write(|out| frontend::parse(name, sql, types.iter().copied(), out))?;
         }
         self.write(|out| {
             let put = |value: &Value<'_>, out: &mut BytesMut| {
@@ -142,18 +145,20 @@ impl Wire {
         Message::parse(&mut self.inbox).map_err(|error| unexpected(&error.to_string()))
     }
 
-    /// Reads what the server says to what was sent up to one [`sync`](Wire::sync): the last row of
-    /// each statement, or why none of them was carried out.
-    pub(super) fn answers(
-        &mut self,
-        deadline: Deadline,
-        rows: &mut Vec<Option<Row>>,
-    ) -> Result<Option<Refusal>, Error> {
-        let (mut row, mut refused) = (None, None::<Refusal>);
+    /// Reads what the server says to so many statements, sent up to one [`sync`](Wire::sync): the last
+    /// row of each, or why none of them was carried out.
+    pub(super) fn answers(&mut self, count: usize, deadline: Deadline) -> Result<Answers, Error> {
+        let (mut rows, mut row, mut refused) = (Vec::new(), None, None::<Refusal>);
         loop {
             match self.receive(deadline)? {
                 Message::DataRow(body) => row = Some(Row(body)),
-                Message::CommandComplete(_) | Message::EmptyQueryResponse => rows.push(row.take()),
+                Message::CommandComplete(_) | Message::EmptyQueryResponse if self.unread > 0 => {}
+                Message::CommandComplete(_) | Message::EmptyQueryResponse => {
+                    rows.push(row.take());
+                    if rows.len() > count {
+                        return Err(unexpected("more than it was asked"));
+                    }
+                }
                 Message::ErrorResponse(body) => {
                     let refusal = Refusal::read(body.fields());
                     if refusal.is_end {
@@ -163,40 +168,29 @@ impl Wire {
                 }
                 Message::ReadyForQuery(_) if self.unread > 0 => {
                     self.unread -= 1;
-                    rows.clear();
                     if let Some(refusal) = refused.take() {
                         return Err(refusal.error);
                     }
                 }
-                Message::ReadyForQuery(_) => return Ok(refused),
+                Message::ReadyForQuery(_) if refused.is_none() && rows.len() < count => {
+                    return Err(unexpected("less than it was asked"));
+                }
+                Message::ReadyForQuery(_) => return Ok((rows, refused)),
                 _ => {}
             }
         }
     }
 
-    /// Says something in the simple way. An error may come behind some rows.
+    /// Says so many statements in the simple way. An error may come behind some rows.
     pub(super) fn ask(
         &mut self,
         text: &str,
-        rows: &mut Vec<Option<Row>>,
+        count: usize,
         deadline: Deadline,
-    ) -> Result<Option<Refusal>, Error> {
+    ) -> Result<Answers, Error> {
         self.write(|out| frontend::query(text, out))?;
         self.send(deadline).map_err(|(_, error)| error)?;
-        self.answers(deadline, rows)
-    }
-
-    /// The same, with the last row of each statement in it.
-    pub(super) fn query(
-        &mut self,
-        text: &str,
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Row>>, Error> {
-        let mut rows = Vec::new();
-        match self.ask(text, &mut rows, deadline)? {
-            Some(refusal) => Err(refusal.error),
-            None => Ok(rows),
-        }
+        self.answers(count, deadline)
     }
 
     /// Reads once what comes by then; false if nothing does.

@@ -9,6 +9,35 @@ use kit::{Babble, Mode, Postgres, Proxy, eventually, unless_starved};
 use leasehold::ErrorKind;
 
 #[test]
+fn c10_threads_that_come_again_leave_the_lock_to_those_who_can_only_ask() {
+    let store = Store::postgres();
+    let (_pooler, port) = of(&store).server().pooler();
+    let pooled = format!("postgres://postgres@127.0.0.1:{port}/{}", of(&store).name);
+    let grants = |url: &str, name: &str| {
+        let lock = client(url).lock(name).wait(LIMIT);
+        let turn = || {
+            let lease = lock.acquire().unwrap();
+            let fence = lease.fence();
+            thread::sleep(ms(30));
+            lease.release().unwrap();
+            fence
+        };
+        let turns = || (0..8).map(|_| turn()).collect::<Vec<_>>();
+        let mut fences = thread::scope(|scope| {
+            [scope.spawn(turns), scope.spawn(turns)].map(|it| it.join().unwrap())
+        })
+        .concat();
+        fences.sort_unstable();
+        1 + fences.windows(2).filter(|pair| pair[1] != pair[0] + 1).count()
+    };
+    unless_starved(STALL, || assert!(grants(&store.url(), "n") < 5));
+    for (url, name) in [(&store.url(), "n".repeat(2000)), (&pooled, "p".to_owned())] {
+        let grants = grants(url, &name);
+        assert!(grants >= 7, "{grants} grants for 16 turns");
+    }
+}
+
+#[test]
 fn c7_answers_to_more_or_less_than_was_asked_are_no_answers() {
     const DONE: &[u8] = b"C\0\0\0\x0dUPDATE 1\0";
     const READY: &[u8] = b"Z\0\0\0\x05I";

@@ -330,6 +330,10 @@ impl Store for PostgresStore {
     }
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
+        // Who cannot be told asks again and again, and stands in no queue.
+        if self.dialer.is_pooled.load(Ordering::Relaxed) || !is_told(&self.prefix, &grant.name) {
+            return false;
+        }
         let seen = self.see(&grant.name, lane, deadline).ok().flatten();
         let is_it =
             |row: &Row| row.column(0) == Some(&grant.token.bits()) && row.count(4) == Some(0);

@@ -61,3 +61,31 @@ fn c7_answers_to_more_or_less_than_was_asked_are_no_answers() {
         eventually_free(&other, "n");
     }
 }
+
+#[test]
+fn c4_the_server_soon_sees_that_a_machine_is_gone() {
+    let server = Postgres::start();
+    let url = server.url(&made(&server));
+    let (one, two) = (client(&url), client(&url));
+    let lease = one.lock("n").acquire().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| two.lock("n").acquire_within(LIMIT).unwrap().release());
+        // How long each of its connections may still be silent until it asks.
+        let silences = || {
+            let ours = format!("0100007F:{:04X}", server.port());
+            let all = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            let lines = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let open = lines.filter(|line| line[1] == ours && line[3] == "01");
+            open.map(|line| line[5].to_owned()).collect::<Vec<_>>()
+        };
+        let is_soon = |timer: &String| {
+            let ticks =
+                timer.strip_prefix("02:").map(|left| u64::from_str_radix(left, 16).unwrap());
+            ticks.is_some_and(|ticks| ticks <= 1000)
+        };
+        // Requests of both, and one that listens.
+        eventually(LIMIT, || silences().len() >= 3 && silences().iter().all(is_soon));
+        lease.release().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+}

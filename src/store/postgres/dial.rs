@@ -1,0 +1,310 @@
+//! Making a connection: resolve, connect, TLS, password, which server it is, statements; all by one
+//! deadline.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::frontend;
+
+#[cfg(feature = "tls")]
+use super::fault;
+use super::statements::VERSION;
+use super::wire::{Refusal, Row, Wire, unexpected};
+use crate::clock::Deadline;
+use crate::config::{Address, PostgresConfig};
+use crate::error::{Error, ErrorKind};
+use crate::store::ServerId;
+use crate::store::net::dial::{Connector, Show};
+use crate::store::net::next_server;
+use crate::store::net::stream::Stream;
+#[cfg(feature = "tls")]
+use crate::store::net::tls;
+
+pub(super) struct Dialer {
+    config: PostgresConfig,
+    io_timeout: Duration,
+    /// So long a statement waits for a row that another session has, and with it what goes out behind it.
+    pub(super) row_wait: Duration,
+    #[cfg(feature = "tls")]
+    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    connector: Connector,
+    hosts: Vec<(Address, ServerId)>,
+    /// The host that was the primary when a connection was last made.
+    primary: AtomicUsize,
+    /// A pooler was seen, and the log has been told.
+    pub(super) is_pooled: AtomicBool,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Locks,
+    Listening,
+    /// There may be no tables yet.
+    Tables,
+}
+
+const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
+
+const NO_PRIMARY: &str = "none of the hosts is the primary now";
+
+const POOLED: &str = "a pooler stands before the database, as PgBouncer does: each statement is \
+     planned anew, and waiters ask again and again instead of being told. A URL that leads to the \
+     database itself does without both";
+
+const NOT_KEPT: &str = "synchronous_commit: behind a pooler no session keeps it; leave it out of the URL, \
+     and say ALTER ROLE user SET synchronous_commit = ... instead";
+
+impl Dialer {
+    pub(super) fn new(config: &PostgresConfig, io_timeout: Duration) -> Result<Dialer, Error> {
+        #[cfg(feature = "tls")]
+        let tls = config.access.tls.as_ref().map(tls::config).transpose().map_err(fault::tls)?;
+        #[cfg(feature = "tls")]
+        for host in config.hosts.iter().filter(|host| matches!(host, Address::Tcp { .. })) {
+            if tls.is_some() {
+                tls::server(host)?;
+            }
+        }
+        Ok(Dialer {
+            config: config.clone(),
+            io_timeout,
+            row_wait: (io_timeout / 8).clamp(Duration::from_millis(1), LONGEST_ROW_WAIT),
+            #[cfg(feature = "tls")]
+            tls,
+            connector: Connector::default(),
+            hosts: config.hosts.iter().map(|host| (host.clone(), next_server())).collect(),
+            primary: AtomicUsize::new(0),
+            is_pooled: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether another server may take this one's place.
+    pub(super) fn may_move(&self) -> bool {
+        self.hosts.len() > 1
+    }
+
+    /// A connection to the primary. It shows each socket before it connects.
+    pub(super) fn dial(
+        &self,
+        purpose: Purpose,
+        deadline: Deadline,
+        show: &Show<'_>,
+    ) -> Result<Wire, Error> {
+        let (count, first) = (self.hosts.len(), self.primary.load(Ordering::Relaxed));
+        let mut failed: Option<Error> = None;
+        for tried in 0..count {
+            let index = (first + tried) % count;
+            // One that swallows everything must leave time for the others.
+            let until = deadline.share(count - tried);
+            match self.dial_one(&self.hosts[index], purpose, until, show) {
+                Ok(wire) => {
+                    self.primary.store(index, Ordering::Relaxed);
+                    return Ok(wire);
+                }
+                // One that can be mended tells more than one that is a replica, or is down.
+                Err(error) if failed.as_ref().is_none_or(Error::is_retriable) => {
+                    failed = Some(match error.kind() {
+                        // Of several servers one is about to be the primary.
+                        ErrorKind::ReadOnly if count > 1 => {
+                            Error::new(ErrorKind::Unavailable, NO_PRIMARY)
+                        }
+                        _ => error,
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        Err(failed.unwrap_or_else(|| Error::bare(ErrorKind::Refused)))
+    }
+
+    fn dial_one(
+        &self,
+        (address, server): &(Address, ServerId),
+        purpose: Purpose,
+        deadline: Deadline,
+        show: &Show<'_>,
+    ) -> Result<Wire, Error> {
+        let stream = Stream::new(self.connector.connect(address, deadline, show)?);
+        #[cfg(feature = "tls")]
+        let stream = self.secured(stream, address, deadline)?;
+        let mut wire = Wire::new(stream, *server);
+        let said = self.log_in(&mut wire, deadline);
+        let process = said.map_err(|error| error.at(address))?;
+        self.ask_who(&mut wire, process, purpose, deadline)?;
+        if purpose == Purpose::Locks {
+            self.settle(&mut wire)?;
+        }
+        Ok(wire)
+    }
+
+    #[cfg(feature = "tls")]
+    fn secured(
+        &self,
+        mut stream: Stream,
+        address: &Address,
+        deadline: Deadline,
+    ) -> Result<Stream, Error> {
+        if let (Some(config), Address::Tcp { .. }) = (&self.tls, address) {
+            ask_for_tls(&mut stream, deadline)?;
+            stream.secure(config, address, deadline).map_err(fault::tls)?;
+        }
+        Ok(stream)
+    }
+
+    /// Returns the number of the process that serves us, as far as it is the server that says so.
+    fn log_in(&self, wire: &mut Wire, deadline: Deadline) -> Result<i32, Error> {
+        let PostgresConfig { access, database, application, .. } = &self.config;
+        let user = access.user.as_deref().unwrap_or_default();
+        let parameters = [
+            ("user", user),
+            ("database", database),
+            ("application_name", application),
+            ("client_encoding", "UTF8"),
+        ];
+        wire.write(|out| frontend::startup_message(parameters, out))?;
+        wire.send(deadline).map_err(|(_, error)| error)?;
+        let (mut process, mut scram) = (0, None::<ScramSha256>);
+        let password = || {
+            let none = "the server wants a password: write postgres://user:password@host/database";
+            let password = access.password.as_ref().map(|password| password.0.as_bytes());
+            password.ok_or_else(|| Error::new(ErrorKind::Auth, none))
+        };
+        let liar = |_| Error::new(ErrorKind::Auth, "the server does not know the password either");
+        loop {
+            match wire.receive(deadline)? {
+                Message::AuthenticationOk => {}
+                Message::AuthenticationCleartextPassword => {
+                    let password = password()?;
+                    wire.write(|out| frontend::password_message(password, out))?;
+                }
+                Message::AuthenticationMd5Password(body) => {
+                    let hash = md5_hash(user.as_bytes(), password()?, body.salt());
+                    wire.write(|out| frontend::password_message(hash.as_bytes(), out))?;
+                }
+                Message::AuthenticationSasl(_) => {
+                    let begun = ScramSha256::new(password()?, ChannelBinding::unsupported());
+                    wire.write(|out| {
+                        frontend::sasl_initial_response(SCRAM_SHA_256, begun.message(), out)
+                    })?;
+                    scram = Some(begun);
+                }
+                Message::AuthenticationSaslContinue(body) => {
+                    let begun = scram.as_mut().ok_or_else(|| unexpected("too much"))?;
+                    begun.update(body.data()).map_err(liar)?;
+                    wire.write(|out| frontend::sasl_response(begun.message(), out))?;
+                }
+                Message::AuthenticationSaslFinal(body) => {
+                    let begun = scram.as_mut().ok_or_else(|| unexpected("too much"))?;
+                    begun.finish(body.data()).map_err(liar)?;
+                }
+                Message::AuthenticationGss
+                | Message::AuthenticationKerberosV5
+                | Message::AuthenticationScmCredential
+                | Message::AuthenticationSspi => {
+                    let other = "the server asks for Kerberos or the like; only passwords and what \
+                         needs nothing (peer, trust, certificates) are known here";
+                    return Err(Error::new(ErrorKind::Auth, other));
+                }
+                Message::BackendKeyData(body) => process = body.process_id(),
+                Message::ErrorResponse(body) => return Err(Refusal::read(body.fields()).error),
+                Message::ReadyForQuery(_) => return Ok(process),
+                _ => {}
+            }
+            wire.send(deadline).map_err(|(_, error)| error)?;
+        }
+    }
+
+    /// Whether it is the primary, and has tables that suit us where they are needed; and whether it is
+    /// the server itself that answers: a pooler has numbers of its own.
+    fn ask_who(
+        &self,
+        wire: &mut Wire,
+        process: i32,
+        purpose: Purpose,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        // A client that is gone without a word has its rows, and its ear, no longer than 25 s.
+        const WHO: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), \
+             current_setting('transaction_read_only'), set_config('tcp_user_timeout', '25000', false), \
+             set_config('tcp_keepalives_idle', '10', false), \
+             set_config('tcp_keepalives_interval', '5', false), \
+             set_config('tcp_keepalives_count', '3', false)";
+        const TABLES: &str = "; SELECT max(number) FROM leasehold.version";
+        let needs_tables = purpose == Purpose::Locks;
+        let question = format!("{WHO}{}", if needs_tables { TABLES } else { "" });
+        let (rows, refused) = wire.ask(&question, 1 + usize::from(needs_tables), deadline)?;
+        let row = rows.first().and_then(Option::as_ref).ok_or_else(|| unexpected("nothing"))?;
+        if row.column(1) == Some(b"t") {
+            let replica = "the server is a replica: connect to the primary";
+            return Err(Error::new(ErrorKind::ReadOnly, replica));
+        }
+        if row.column(2) == Some(b"on") {
+            let set = "default_transaction_read_only is set for this user, database or server";
+            return Err(Error::new(ErrorKind::ReadOnly, set));
+        }
+        if let Some(refusal) = refused {
+            return Err(refusal.error);
+        }
+        wire.is_pooled = row.column(0) != Some(process.to_string().as_bytes());
+        if wire.is_pooled && !self.is_pooled.swap(true, Ordering::Relaxed) {
+            log::warn!("{POOLED}");
+        }
+        if needs_tables { check_version(rows.get(1).and_then(Option::as_ref)) } else { Ok(()) }
+    }
+
+    /// What the session is to know before the first statement.
+    fn settle(&self, wire: &mut Wire) -> Result<(), Error> {
+        let commit = self.config.synchronous_commit;
+        if wire.is_pooled {
+            return match commit {
+                Some(_) => Err(Error::new(ErrorKind::BadArgument, NOT_KEPT)),
+                None => Ok(()),
+            };
+        }
+        let commit = commit.map_or(String::new(), |on| format!("SET synchronous_commit = {on};"));
+        // A table without statistics would be read as a whole. What waits for longer than its client
+        // does is of no use to anybody.
+        wire.begin_with(&format!(
+            "SET default_transaction_isolation = 'read committed'; SET jit = off; \
+             SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; {commit} \
+             SET statement_timeout = {}; SET lock_timeout = {}",
+            self.io_timeout.as_millis(),
+            self.row_wait.as_millis()
+        ))
+    }
+}
+
+fn check_version(row: Option<&Row>) -> Result<(), Error> {
+    let found = row.and_then(|row| row.column(0)).unwrap_or(b"0");
+    if found == VERSION {
+        return Ok(());
+    }
+    let [found, known] = [found, VERSION].map(String::from_utf8_lossy);
+    let which = format!(
+        "the tables in the schema leasehold have version {found}, and this program knows {known}: \
+         use one version of Leasehold for all programs"
+    );
+    Err(Error::new(ErrorKind::Storage, which))
+}
+
+#[cfg(feature = "tls")]
+fn ask_for_tls(stream: &mut Stream, deadline: Deadline) -> Result<(), Error> {
+    let (mut ask, mut said) = (bytes::BytesMut::new(), [0]);
+    frontend::ssl_request(&mut ask);
+    let sent = stream.send(&ask, deadline);
+    sent.map_err(|(_, error)| fault::io("asking for TLS", &error))?;
+    // Just this byte: the rest is the handshake's.
+    let read = stream.read(&mut said, deadline);
+    match (read.map_err(|error| fault::io("asking for TLS", &error))?, &said) {
+        (1, b"S") => Ok(()),
+        (1, b"N") => Err(Error::new(
+            ErrorKind::Tls,
+            "the server has no TLS: turn it on there (ssl = on), or write sslmode=disable",
+        )),
+        // A server that cannot serve says so in other words, and a proxy without one just hangs up.
+        _ => Err(Error::new(ErrorKind::Refused, "the server hung up when it was asked for TLS")),
+    }
+}

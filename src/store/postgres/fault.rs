@@ -9,6 +9,7 @@ pub(super) fn server(code: &str, message: &str) -> Error {
         "28P01" => (ErrorKind::Auth, "the user or the password is wrong"),
         "28000" => (ErrorKind::Auth, "the server's pg_hba.conf lets nobody in like this"),
         "3D000" => (ErrorKind::BadArgument, "name another database in the URL, or create this one"),
+        "42704" if message.contains("plan_cache_mode") => (ErrorKind::Storage, TOO_OLD),
         // Also where the user may see neither of them.
         "42P01" | "3F000" | "42704" => (ErrorKind::Storage, NO_TABLES),
         "42501" => (ErrorKind::Permission, RIGHTS),
@@ -24,6 +25,8 @@ pub(super) fn server(code: &str, message: &str) -> Error {
     };
     Error::new(kind, format!("{mend} ({code} {message})"))
 }
+
+const TOO_OLD: &str = "the server is no PostgreSQL of version 12 or later";
 
 const NO_TABLES: &str = "the database has no tables for locks that this user can see: run \
      'leasehold init --store URL --apply' once, or what it prints without --apply, as a user that \
@@ -52,4 +55,17 @@ pub(super) fn tls(error: Error) -> Error {
     let said = error.detail().replace("try redis://", "try sslmode=disable");
     let said = said.replace("cert=", "sslcert=").replace("key=", "sslkey=");
     Error::new(ErrorKind::Tls, said.replace("ca=", "sslrootcert="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::server;
+
+    #[test]
+    fn a_server_that_is_too_old_is_not_said_to_lack_tables() {
+        let old = server("42704", "unrecognized configuration parameter \"plan_cache_mode\"");
+        assert!(old.detail().contains("version 12 or later"), "{old}");
+        let bare = server("42704", "type \"leasehold.waiter\" does not exist");
+        assert!(bare.detail().contains("leasehold init"), "{bare}");
+    }
 }

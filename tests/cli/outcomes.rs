@@ -1,5 +1,6 @@
 //! Who gets the lock, who is turned away, and what is said about it.
 
+use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
@@ -350,4 +351,36 @@ fn a_wait_ends_by_a_signal_unless_that_is_ignored() {
     until_it_asks(&server);
     waiting.process.signal(Signal::SIGTERM);
     assert_eq!(waiting.code(), 143);
+}
+
+/// As cron starts them, but for what they run.
+#[test]
+fn the_lines_for_cron_in_the_recipes_run_once_in_their_time() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let text = include_str!("../../docs/recipes.md");
+    let table = text.split_once("```crontab\n").unwrap().1.split_once("```").unwrap().0;
+    let bin = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
+    let mut jobs = 0;
+    for line in table.lines().filter(|line| line.contains("leasehold run")) {
+        jobs += 1;
+        let (start, script) = line.split_once("/opt/").unwrap();
+        assert!(script.ends_with(".sh"), "{line}");
+        let words: Vec<_> = start.split_whitespace().skip(5).collect();
+        let cron = || {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &format!("{} echo ran", words.join(" ").replace("60s", "0s"))]);
+            let path = format!("{}:/usr/bin:/bin", bin.display());
+            shell.env_clear().env("PATH", path).env("HOME", home.path());
+            shell.env("LEASEHOLD_REQUIRE_URL", "1").env("LEASEHOLD_URL", server.url());
+            let ended = shell.output().unwrap();
+            let said = [ended.stdout, ended.stderr].concat();
+            (ended.status.code(), String::from_utf8(said).unwrap())
+        };
+        let ran = (Some(0), "ran\n".to_owned());
+        assert_eq!(cron(), ran, "{line}");
+        let again = if line.contains("--once-per") { (Some(1), String::new()) } else { ran };
+        assert_eq!(cron(), again, "{line}");
+    }
+    assert_eq!(jobs, 3);
 }

@@ -133,15 +133,15 @@ impl Waiting {
     }
 
     fn poll(&self, waker: &Waker) -> Option<Result<Lease, Error>> {
+        // Cloning and dropping run code of the program's, so no mutex is held.
+        let mut waker = Some(waker.clone());
         let mut front = self.front.lock();
-        if front.outcome.is_none() {
-            let before = front.waker.replace(waker.clone());
-            drop(front);
-            // Dropping it runs code of the program's.
-            drop(before);
-            return None;
+        let outcome = front.outcome.take();
+        if outcome.is_none() {
+            std::mem::swap(&mut front.waker, &mut waker);
         }
-        front.outcome.take()
+        drop(front);
+        outcome
     }
 
     /// Nobody waits for the outcome any more.

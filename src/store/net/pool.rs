@@ -21,7 +21,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::fork::{OneProcess, without_signals};
-use crate::store::Lane;
+use crate::store::{Failure, Lane};
 use crate::sync::{Mutex, Permit, Permits, Turnstile, TurnstileGuard};
 
 #[derive(Clone)]
@@ -154,8 +154,28 @@ impl<W: Send + 'static> Pool<W> {
         while lent.pop().is_some() {}
     }
 
+    /// Uses a connection. Where none can be made, for want of descriptors or the like, one that is
+    /// open does for renewals and releases.
+    pub(in crate::store) fn on_connection<T>(
+        &self,
+        lane: Lane,
+        connect_by: Deadline,
+        mut run: impl FnMut(&mut Lent<'_, W>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let lacks_descriptors = |failure: &Failure| {
+            failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
+        };
+        let lent = self.lend(lane, connect_by).map_err(Failure::not_done);
+        match lent.and_then(|mut lent| run(&mut lent)) {
+            Err(failure) if lane != Lane::Caller && lacks_descriptors(&failure) => {
+                self.lend_open().map_or(Err(failure), |mut lent| run(&mut lent))
+            }
+            done => done,
+        }
+    }
+
     /// Lends a seat that has a connection and is not in use, if there is one.
-    pub(in crate::store) fn lend_open(&self) -> Option<Lent<'_, W>> {
+    fn lend_open(&self) -> Option<Lent<'_, W>> {
         let giver = self.giver.enter_now().map(reserved);
         // Kept until one is found, since the pool would lend them again.
         let mut empty = Vec::new();

@@ -81,26 +81,6 @@ impl PostgresStore {
         Cow::Owned([&whole[..LONGEST_KEY], &*Sha256::digest(&whole)].concat())
     }
 
-    /// Uses a connection. Where none can be made, for want of descriptors or the like, one that is
-    /// open does for renewals and releases.
-    fn on_connection<T>(
-        &self,
-        lane: Lane,
-        connect_by: Deadline,
-        mut run: impl FnMut(&mut Lent<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let lacks_descriptors = |failure: &Failure| {
-            failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
-        };
-        let lent = self.pool.lend(lane, connect_by).map_err(Failure::not_done);
-        match lent.and_then(|mut lent| run(&mut lent)) {
-            Err(failure) if lane != Lane::Caller && lacks_descriptors(&failure) => {
-                self.pool.lend_open().map_or(Err(failure), |mut lent| run(&mut lent))
-            }
-            done => done,
-        }
-    }
-
     /// Writes and sends on the seat's connection, or on a new one where there is none or it has died
     /// unseen. Returns the moment before.
     fn send(
@@ -244,7 +224,7 @@ impl PostgresStore {
 
     fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<Option<Row>, Error> {
         let key = self.key(name);
-        let seen = self.on_connection(lane, deadline, |lent| {
+        let seen = self.pool.on_connection(lane, deadline, |lent| {
             self.send(lent, (deadline, deadline), &|wire| {
                 wire.call(Statement::Look, &[Value::Bytes(&key)])?;
                 wire.sync();
@@ -293,7 +273,7 @@ impl Store for PostgresStore {
         let (mut outcomes, mut is_first) = (vec![None; requests.len()], true);
         let mut jitter = Jitter::seeded(Moment::now().as_nanos());
         let failure = loop {
-            let attempted = self.on_connection(lane, connect_by, |lent| {
+            let attempted = self.pool.on_connection(lane, connect_by, |lent| {
                 self.attempt(lent, requests, &mut outcomes, (connect_by, deadline), is_first)
             });
             match attempted {

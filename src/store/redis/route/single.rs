@@ -68,26 +68,6 @@ impl Single {
         });
     }
 
-    /// Uses a connection. Where none can be made, for want of descriptors or the like, one that is
-    /// open does for renewals and releases.
-    fn on_connection<T>(
-        &self,
-        lane: Lane,
-        connect_by: Deadline,
-        mut run: impl FnMut(&mut Lent<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let lacks_descriptors = |failure: &Failure| {
-            failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted
-        };
-        let lent = self.pool.lend(lane, connect_by).map_err(Failure::not_done);
-        match lent.and_then(|mut lent| run(&mut lent)) {
-            Err(failure) if lane != Lane::Caller && lacks_descriptors(&failure) => {
-                self.pool.lend_open().map_or(Err(failure), |mut lent| run(&mut lent))
-            }
-            done => done,
-        }
-    }
-
     fn finish(&self, lent: &mut Lent<'_>, parcel: &Parcel<'_>, said: &mut [Carried], sent: Moment) {
         self.peer.collect(lent, parcel.batch, said, (sent, parcel.deadline));
         let is_error =
@@ -169,7 +149,7 @@ impl Single {
 impl Route for Single {
     fn carry(&self, parcel: &Parcel<'_>, carried: &mut [Carried]) {
         let letter = Letter::new(parcel);
-        let failed = self.on_connection(parcel.lane, letter.connect_by, |lent| {
+        let failed = self.pool.on_connection(parcel.lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             self.finish(lent, parcel, carried, sent);
             Ok(())
@@ -186,7 +166,7 @@ impl Route for Single {
 
     fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure> {
         let letter = Letter { most: MOST - 1, ..Letter::new(give) };
-        self.on_connection(give.lane, letter.connect_by, |lent| {
+        self.pool.on_connection(give.lane, letter.connect_by, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             if let Some(wire) = &mut lent.wire {
                 let (concern, when) = (Concern::Release, (sent, give.deadline));
@@ -213,7 +193,7 @@ impl Route for Single {
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         let ping = Batch::default().command(&["PING"]);
         let run = |lent: &mut Lent<'_>| self.command(lent, &ping, deadline);
-        self.on_connection(Lane::Caller, deadline, run).map_err(|failure| failure.error)
+        self.pool.on_connection(Lane::Caller, deadline, run).map_err(|failure| failure.error)
     }
 }
 

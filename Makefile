@@ -9,7 +9,7 @@
 #   make dist                          makes the packages of all languages, in dist
 #   make dist TARGETS=this             the same for this machine alone, with its own compiler
 #
-# FEATURES=sqlite,tls is what the library knows beyond plain Redis; without them it is smaller.
+# FEATURES=stores,tls is what the library knows beyond plain Redis; without them it is smaller.
 # CARGO="cargo +1.89" or CARGO=/where/it/is names another cargo than the one in PATH.
 
 PREFIX = /usr/local
@@ -18,7 +18,7 @@ INCLUDEDIR = $(PREFIX)/include
 PKGCONFIGDIR = $(LIBDIR)/pkgconfig
 CMAKEDIR = $(LIBDIR)/cmake/leasehold
 # Remembered until `make clean`, so that `sudo make install` installs what `make` has built.
-FEATURES = $(shell cat $(BUILD)/features 2>/dev/null || echo sqlite,tls)
+FEATURES = $(shell cat $(BUILD)/features 2>/dev/null || echo stores,tls)
 
 CARGO ?= cargo
 OBJCOPY ?= objcopy

@@ -2,7 +2,7 @@
 //! library needs beyond Rust:
 //!
 //! ```sh
-//! cargo rustc --release --lib --features capi,sqlite,tls --crate-type cdylib
+//! cargo rustc --release --lib --features capi,stores,tls --crate-type cdylib
 //! ```
 //!
 //! builds a shared library that is fit to ship. It has its soname, stays mapped, and shows the

@@ -154,6 +154,12 @@ typedef struct leasehold_lock leasehold_lock;
 typedef struct leasehold_lock_state leasehold_lock_state;
 
 /**
+ * What leasehold_client_metrics() found. It does not change any more. Free it with
+ * leasehold_metrics_free().
+ */
+typedef struct leasehold_metrics leasehold_metrics;
+
+/**
  * Waits for locks that no thread of the program stands in: a few threads of each client do the
  * asking for all of them. For event loops, and for programs that wait for hundreds of locks at
  * once; from leasehold_waits_open(). Free it with leasehold_waits_free().
@@ -252,6 +258,14 @@ const char *leasehold_status_advice(leasehold_status status);
 /** Whether the same call can succeed later without anybody changing anything. Any thread. */
 bool leasehold_status_is_retriable(leasehold_status status);
 
+/**
+ * Who had the lock when the last wait of the calling thread ran out (LEASEHOLD_TIMEOUT, for which there
+ * is no error), and how long it was: "'n', held by web-3 (python worker.py, pid 4711) since 12 s, not
+ * free within wait, 5 s, asked 2 times". Empty before there was any. Borrowed until the next one of
+ * this thread. Any thread.
+ */
+const char *leasehold_timeout_detail(void);
+
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 /**
@@ -295,9 +309,18 @@ void leasehold_error_free(leasehold_error *error);
  *     postgres://user[:password]@host[:port][,host2][/database]
  *                                                        a table of a PostgreSQL, where the
  *                                                        library is built with postgres
+ *     mysql://user[:password]@host[:port][,host2]/database
+ *                                                        tables of a MySQL or a MariaDB, where
+ *                                                        the library is built with mysql
+ *     zookeeper://[user:password@]host[:port][,host2][/chroot]
+ *                                                        nodes of a ZooKeeper, where the
+ *                                                        library is built with zookeeper
+ *     etcd://[user:password@]host[:port][,host2], etcds://
+ *                                                        an etcd, with TLS etcds, where the library
+ *                                                        is built with etcd
  *
- * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and max_ttl=, as
- * in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
+ * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, max_ttl=, label=
+ * and register=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
  * fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
  * and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a quorum, what
  * concerns the client as a whole stands on the last URL. A user's name, a password or a
@@ -380,6 +403,47 @@ leasehold_status leasehold_config_set_max_ttl_ms(leasehold_config *config, int64
  * no guard, and refuses it. leasehold_client_initialize() declares new servers. Any thread.
  */
 leasehold_status leasehold_config_set_guard_data_loss(leasehold_config *config, bool on);
+
+/**
+ * Sets a word of the program's own, text of 100 bytes at most, which others see beside its name when
+ * they look who has a lock: the tenant, the queue, the release. Any thread.
+ */
+leasehold_status leasehold_config_set_label(leasehold_config *config,
+                                            const char *label,
+                                            size_t label_length);
+
+/**
+ * Sets whether the client says in the store who it is, so that others see who has a lock and who
+ * waits: on by default. Once soon after the first lease or wait, then once a minute while there are
+ * any, and beside all calls. A client that may not do so goes on without. Any thread.
+ */
+leasehold_status leasehold_config_set_register(leasehold_config *config, bool on);
+
+/**
+ * Sets what the program is called, as others see it: by default as the file of its command. Text.
+ * Any thread.
+ */
+leasehold_status leasehold_config_set_program(leasehold_config *config,
+                                              const char *program,
+                                              size_t program_length);
+
+/**
+ * Sets what the program is written in, as others see it: "c" by default. Text. For bindings of other
+ * languages. Any thread.
+ */
+leasehold_status leasehold_config_set_language(leasehold_config *config,
+                                               const char *language,
+                                               size_t language_length);
+
+/**
+ * Counts the locks of some names apart: in leasehold_client_metrics() they have this for a label,
+ * instead of "*". It is a name, or how names begin and a `*`, as in "stock:*"; where several fit, the
+ * longest counts. 32 at most, each added by a call: what users type is often part of a name, and must
+ * not make series. One that was refused stays so, whatever is added after it. Any thread.
+ */
+leasehold_status leasehold_config_add_metrics_group(leasehold_config *config,
+                                                    const char *pattern,
+                                                    size_t pattern_length);
 
 /**
  * What a setter of this configuration has refused, with the reason, while the setting is not made
@@ -511,6 +575,16 @@ leasehold_status leasehold_client_counter(const leasehold_client *client,
                                           uint64_t *count,
                                           leasehold_error **error);
 
+/**
+ * Takes down all that was counted and measured since the client was opened, and what is so now, as
+ * text that Prometheus reads: leasehold_metrics_text(). A program answers with it where it serves its
+ * own metrics, under the type "text/plain; version=0.0.4". It still answers when the client is closed;
+ * a forked child begins with nothing. Any thread.
+ */
+leasehold_status leasehold_client_metrics(const leasehold_client *client,
+                                          leasehold_metrics **metrics,
+                                          leasehold_error **error);
+
 /** The store as people may see it, without user and password. Borrowed. Any thread. */
 const char *leasehold_client_store(const leasehold_client *client);
 
@@ -541,6 +615,15 @@ leasehold_status leasehold_client_close_within(leasehold_client *client,
  */
 void leasehold_client_free(leasehold_client *client);
 
+/**
+ * The text, in Prometheus' format 0.0.4, and its length, unless `length` is NULL. Borrowed. Any
+ * thread.
+ */
+const char *leasehold_metrics_text(const leasehold_metrics *metrics, size_t *length);
+
+/** Frees metrics and their text. Any thread. */
+void leasehold_metrics_free(leasehold_metrics *metrics);
+
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
 /** How a wait for a lock goes. */
@@ -562,6 +645,12 @@ typedef struct {
   uint64_t fence;
 } leasehold_turn;
 
+/**
+ * What is known of the holder of a lock or of a process that waits for it: one of
+ * LEASEHOLD_FACT_...
+ */
+typedef int32_t leasehold_fact;
+
 /** As a time in milliseconds, says that there is no limit. */
 #define LEASEHOLD_FOREVER INT64_MAX
 /**
@@ -576,6 +665,48 @@ typedef struct {
  * releases tell nobody. A thread that spins comes after all that queue for the name.
  */
 #define LEASEHOLD_WAIT_MODE_SPIN 2
+/** A sentence: "web-3 (python worker.py, pid 4711, label billing) since 12 s". */
+#define LEASEHOLD_FACT_WHO 0
+/** The first digits of its token. */
+#define LEASEHOLD_FACT_TOKEN_PREFIX 1
+/** For how many milliseconds it has had the lock, or waited, by the store's clock. */
+#define LEASEHOLD_FACT_SINCE_MS 2
+/** The client: 12 hex digits, another number in each process. */
+#define LEASEHOLD_FACT_CLIENT 3
+/** The machine's name. */
+#define LEASEHOLD_FACT_HOST 4
+/** The process. */
+#define LEASEHOLD_FACT_PID 5
+/** What runs there. */
+#define LEASEHOLD_FACT_PROGRAM 6
+/** What that is written in. */
+#define LEASEHOLD_FACT_LANGUAGE 7
+/** The version of this library there. */
+#define LEASEHOLD_FACT_VERSION 8
+/** What leasehold_config_set_label() has set there. */
+#define LEASEHOLD_FACT_LABEL 9
+/** When the client was opened, in milliseconds since 1970 by its machine's clock. */
+#define LEASEHOLD_FACT_STARTED_MS 10
+
+/**
+ * Frees a lock that somebody else has and does not give: the first waiter is handed it at once, under a
+ * larger fence. Nothing stops the holder before its next renewal, when its lease is lost, and its event,
+ * error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such as "root@web-3". With
+ * an `if_fence` other than 0, which leasehold_lock_state_fence() tells of a free lock, only the lease with
+ * that fence is broken.
+ *
+ * Returns LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
+ * it; LEASEHOLD_BUSY when another lease has the lock than `if_fence` says; LEASEHOLD_LOST when nobody
+ * has it; LEASEHOLD_UNKNOWN where the store did not confirm it: then the same call again tells. Any
+ * thread. Errors: LEASEHOLD_ERR_WRONG_TYPE where what has the name is no lock of this library; others
+ * what kept the store from answering, by io_timeout.
+ */
+leasehold_status leasehold_lock_break(leasehold_lock *lock,
+                                      uint64_t if_fence,
+                                      const char *by,
+                                      size_t by_length,
+                                      uint64_t *fence,
+                                      leasehold_error **error);
 
 /**
  * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or
@@ -776,6 +907,24 @@ uint64_t leasehold_lock_state_fence(const leasehold_lock_state *state);
 
 /** The last fence that was given out; 0 where the store does not know it any more. Any thread. */
 uint64_t leasehold_lock_state_last_fence(const leasehold_lock_state *state);
+
+/**
+ * How many processes waited in the store's queue, 100 at most: each has a place there, from 1 on. Who
+ * asks again and again stands in no queue. Any thread.
+ */
+size_t leasehold_lock_state_waiters(const leasehold_lock_state *state);
+
+/** How many more waited than those. Any thread. */
+uint64_t leasehold_lock_state_more_waiters(const leasehold_lock_state *state);
+
+/**
+ * What is known of who waits at a place, or, at the place 0, of the holder: text, in which nothing
+ * is that a terminal obeys, or decimal digits. Empty where it is not known. Other programs say it of
+ * themselves: it proves nothing. Borrowed. Any thread.
+ */
+const char *leasehold_lock_state_fact(const leasehold_lock_state *state,
+                                      size_t place,
+                                      leasehold_fact fact);
 
 /** Frees a lock state and its strings. Any thread. */
 void leasehold_lock_state_free(leasehold_lock_state *state);
@@ -1068,6 +1217,10 @@ leasehold_status leasehold_lease_watch(const leasehold_lease *lease,
 #define LEASEHOLD_LOSS_MAX_HOLD 3
 /** The client's background thread has failed. The client is closed. */
 #define LEASEHOLD_LOSS_NOT_RENEWED 4
+/**
+ * An operator broke the lock, as leasehold_lock_break() does: leasehold_event_detail() says who.
+ */
+#define LEASEHOLD_LOSS_BROKEN 5
 
 /** What happened: one of LEASEHOLD_EVENT_... More may come. Any thread. */
 int32_t leasehold_event_kind(const leasehold_event *event);
@@ -1080,6 +1233,12 @@ int32_t leasehold_event_reason(const leasehold_event *event);
  * NULL. A zero byte follows it, and it may hold others. Borrowed. Any thread.
  */
 const char *leasehold_event_name(const leasehold_event *event, size_t *length);
+
+/**
+ * What is known besides, in words for people: who broke the lock, and when. Else empty. Borrowed. Any
+ * thread.
+ */
+const char *leasehold_event_detail(const leasehold_event *event);
 
 /** The fence of the lease: with the name, it says which lease it was. Any thread. */
 uint64_t leasehold_event_fence(const leasehold_event *event);

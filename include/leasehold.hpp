@@ -64,6 +64,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <initializer_list>
@@ -78,6 +79,7 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -203,6 +205,12 @@ public:
     config &max_ttl(time_span most) &;
     /** Whether a server that may have lost data grants nothing until older leases are over. */
     config &guard_data_loss(bool on) &;
+    /** A word of the program's own, which others see beside its name: 100 bytes at most. */
+    config &label(std::string_view text) &;
+    /** Whether the client says in the store who it is: on by default. */
+    config &registers(bool on) &;
+    /** Counts names apart in client::metrics_text(): a name, or how names begin and a `*`. 32 at most. */
+    config &metrics_group(std::string_view pattern) &;
 
     config prefix(std::string_view bytes) && { return std::move(prefix(bytes)); }
     config io_timeout(time_span most) && { return std::move(io_timeout(most)); }
@@ -211,12 +219,17 @@ public:
     config claim_window(time_span window) && { return std::move(claim_window(window)); }
     config max_ttl(time_span most) && { return std::move(max_ttl(most)); }
     config guard_data_loss(bool on) && { return std::move(guard_data_loss(on)); }
+    config label(std::string_view text) && { return std::move(label(text)); }
+    config registers(bool on) && { return std::move(registers(on)); }
+    config metrics_group(std::string_view pattern) && { return std::move(metrics_group(pattern)); }
 
     /** The store as people may see it, without user and password. */
     std::string store() const { return leasehold_config_store(handle()); }
 
 private:
     explicit config(leasehold_config *handle) noexcept : owner{handle} {}
+    /** Of one that was made just now, so nothing can go wrong. */
+    static leasehold_config *of_cpp(leasehold_config *handle) noexcept;
     config &set(const char *what, leasehold_status status);
 };
 
@@ -260,6 +273,8 @@ public:
     /** Subscribes to what happens to the leases of this client from now on. */
     leasehold::events events() const;
     leasehold::counters counters() const;
+    /** All that was counted and measured, as Prometheus reads it: "text/plain; version=0.0.4". */
+    std::string metrics_text() const;
     /** The store as people may see it, without user and password. */
     std::string store() const { return leasehold_client_store(handle()); }
 
@@ -279,13 +294,38 @@ private:
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
-/** Who had a lock when lock::inspect() asked. */
+/** A client, as it has said itself. In no text is anything that a terminal obeys. */
+struct client_info {
+    std::string id;       /**< 12 hex digits: another number in each process. */
+    std::string host;     /**< The machine's name. */
+    std::int64_t pid;     /**< The process. */
+    std::string program;  /**< What runs there. */
+    std::string language; /**< What that is written in. */
+    std::string version;  /**< That of this library there. */
+    std::string label;    /**< What config::label() has set there. */
+    std::int64_t started; /**< When it was opened, in milliseconds since 1970; 0: not known. */
+};
+
+/** A process that waited for a lock. */
+struct lock_waiter {
+    std::string token_prefix;                        /**< The first digits of its token. */
+    std::string who;                                 /**< A sentence: who that is, since when. */
+    std::optional<std::chrono::milliseconds> waited; /**< For how long, where it is known. */
+    std::optional<client_info> client;               /**< Who that is, where it is known. */
+};
+
+/** Who had a lock, and who waited for it, when lock::inspect() asked. */
 struct lock_state {
     bool held;
     std::string token_prefix;      /**< Enough to tell holders apart, too little to release with. */
     std::chrono::milliseconds ttl; /**< The lock would be free then if nobody renewed it. */
     std::uint64_t fence;           /**< The holder's; 0 when free, or held without a fence. */
     std::uint64_t last_fence;      /**< The last one given out; 0 where it is not known any more. */
+    std::string who; /**< A sentence: who has it, and since when. Empty when free. */
+    std::optional<std::chrono::milliseconds> held_for; /**< By the store's clock, if known. */
+    std::optional<client_info> client;                 /**< Who has it, where it is known. */
+    std::vector<lock_waiter> waiters;                  /**< In the store's queue, the first 100. */
+    std::uint64_t more_waiters;                        /**< Besides those. */
 };
 
 /** How a wait for a lock goes. */
@@ -376,6 +416,16 @@ public:
 
     /** Looks who has the lock, without touching it. */
     lock_state inspect() const;
+
+    /**
+     * Frees a lock that somebody else has and does not give: the first waiter is handed it at once,
+     * under a larger fence. Nothing stops the holder before its next renewal, when its lease is lost
+     * and says who broke it. With an `if_fence`, only the lease with that fence is broken; 0, which
+     * inspect() tells of a free lock, is none, and throws. Returns the fence of the lease that is over;
+     * nothing when nobody has the lock, or another lease.
+     */
+    std::optional<std::uint64_t>
+    break_held(std::string_view by, std::optional<std::uint64_t> if_fence = std::nullopt) const;
 
 private:
     explicit lock(leasehold_lock *handle) noexcept : owner{handle} {}
@@ -510,6 +560,8 @@ enum class loss_reason : std::int32_t {
     max_hold = LEASEHOLD_LOSS_MAX_HOLD,
     /** The client's background thread has failed. The client is closed. */
     not_renewed = LEASEHOLD_LOSS_NOT_RENEWED,
+    /** An operator broke the lock, as lock::break_held() does: event::detail says who. */
+    broken = LEASEHOLD_LOSS_BROKEN,
 };
 
 struct event {
@@ -517,6 +569,7 @@ struct event {
     loss_reason reason;
     std::string name;    /**< Of the lock. */
     std::uint64_t fence; /**< Of the lease: with the name, it says which one it was. */
+    std::string detail;  /**< What is known besides: who broke the lock, and when. */
 };
 
 /**
@@ -805,10 +858,16 @@ inline std::string quoted(std::string_view name) {
 /* ---- config ---- */
 
 inline config::config(std::string_view url)
-    : config{detail::get<leasehold_config *>(leasehold_config_from_url, url.data(), url.size())} {}
+    : config{of_cpp(
+          detail::get<leasehold_config *>(leasehold_config_from_url, url.data(), url.size()))} {}
 
 inline config config::from_env() {
-    return config{detail::get<leasehold_config *>(leasehold_config_from_env)};
+    return config{of_cpp(detail::get<leasehold_config *>(leasehold_config_from_env))};
+}
+
+inline leasehold_config *config::of_cpp(leasehold_config *handle) noexcept {
+    static_cast<void>(leasehold_config_set_language(handle, "c++", 3));
+    return handle;
 }
 
 template <class Urls> config config::from_urls(const Urls &urls) {
@@ -853,18 +912,29 @@ inline config &config::guard_data_loss(bool on) & {
     return set("guard_data_loss", leasehold_config_set_guard_data_loss(handle(), on));
 }
 
+inline config &config::label(std::string_view text) & {
+    return set("label", leasehold_config_set_label(handle(), text.data(), text.size()));
+}
+
+inline config &config::registers(bool on) & {
+    return set("register", leasehold_config_set_register(handle(), on));
+}
+
+inline config &config::metrics_group(std::string_view pattern) & {
+    return set("metrics group",
+               leasehold_config_add_metrics_group(handle(), pattern.data(), pattern.size()));
+}
+
 /* ---- client ---- */
 
-inline client::client(std::string_view url)
-    : client{reopening(
-          detail::get<leasehold_client *>(leasehold_client_open, url.data(), url.size()))} {}
+inline client::client(std::string_view url) : client{config{url}} {}
 
 inline client::client(const config &setup)
     : client{reopening(
           detail::get<leasehold_client *>(leasehold_client_open_config, setup.handle()))} {}
 
 inline client client::from_env() {
-    return client{reopening(detail::get<leasehold_client *>(leasehold_client_open_env))};
+    return client{config::from_env()};
 }
 
 /** It was opened just now, so nothing can go wrong. */
@@ -898,6 +968,14 @@ inline leasehold::counters client::counters() const {
             count(LEASEHOLD_COUNTER_BUSY),      count(LEASEHOLD_COUNTER_TIMED_OUT),
             count(LEASEHOLD_COUNTER_UNKNOWN),   count(LEASEHOLD_COUNTER_RENEWED),
             count(LEASEHOLD_COUNTER_LOST),      count(LEASEHOLD_COUNTER_RELEASED_LATE)};
+}
+
+inline std::string client::metrics_text() const {
+    const std::unique_ptr<leasehold_metrics, detail::freeing<leasehold_metrics_free>> metrics{
+        detail::get<leasehold_metrics *>(leasehold_client_metrics, handle())};
+    std::size_t length = 0;
+    const char *text = leasehold_metrics_text(metrics.get(), &length);
+    return {text, length};
 }
 
 inline void client::close() { detail::ask(leasehold_client_close, handle()); }
@@ -987,9 +1065,50 @@ inline lease lock::attach(std::string_view token, std::uint64_t fence) const {
 inline lock_state lock::inspect() const {
     const std::unique_ptr<leasehold_lock_state, detail::freeing<leasehold_lock_state_free>> seen{
         detail::get<leasehold_lock_state *>(leasehold_lock_inspect, handle())};
-    return {leasehold_lock_state_is_held(seen.get()), leasehold_lock_state_token_prefix(seen.get()),
+    const auto fact = [&](std::size_t place, leasehold_fact what) {
+        return std::string{leasehold_lock_state_fact(seen.get(), place, what)};
+    };
+    const auto number = [&](std::size_t place, leasehold_fact what) {
+        return std::strtoll(leasehold_lock_state_fact(seen.get(), place, what), nullptr, 10);
+    };
+    const auto since = [&](std::size_t place) {
+        return fact(place, LEASEHOLD_FACT_SINCE_MS).empty()
+                   ? std::nullopt
+                   : std::optional{std::chrono::milliseconds{number(place, LEASEHOLD_FACT_SINCE_MS)}};
+    };
+    const auto client = [&](std::size_t place) -> std::optional<client_info> {
+        if (fact(place, LEASEHOLD_FACT_CLIENT).empty()) return std::nullopt;
+        return client_info{fact(place, LEASEHOLD_FACT_CLIENT),   fact(place, LEASEHOLD_FACT_HOST),
+                           number(place, LEASEHOLD_FACT_PID),    fact(place, LEASEHOLD_FACT_PROGRAM),
+                           fact(place, LEASEHOLD_FACT_LANGUAGE), fact(place, LEASEHOLD_FACT_VERSION),
+                           fact(place, LEASEHOLD_FACT_LABEL),    number(place, LEASEHOLD_FACT_STARTED_MS)};
+    };
+    std::vector<lock_waiter> waiters;
+    for (std::size_t place = 1; place <= leasehold_lock_state_waiters(seen.get()); place++)
+        waiters.push_back({fact(place, LEASEHOLD_FACT_TOKEN_PREFIX), fact(place, LEASEHOLD_FACT_WHO),
+                           since(place), client(place)});
+    return {leasehold_lock_state_is_held(seen.get()),
+            leasehold_lock_state_token_prefix(seen.get()),
             std::chrono::milliseconds{leasehold_lock_state_ttl_ms(seen.get())},
-            leasehold_lock_state_fence(seen.get()), leasehold_lock_state_last_fence(seen.get())};
+            leasehold_lock_state_fence(seen.get()),
+            leasehold_lock_state_last_fence(seen.get()),
+            fact(0, LEASEHOLD_FACT_WHO),
+            since(0),
+            client(0),
+            std::move(waiters),
+            leasehold_lock_state_more_waiters(seen.get())};
+}
+
+inline std::optional<std::uint64_t>
+lock::break_held(std::string_view by, std::optional<std::uint64_t> if_fence) const {
+    if (if_fence == 0u) throw error{LEASEHOLD_ERR_BAD_ARGUMENT, "0 is no fence"};
+    std::uint64_t fence = 0;
+    detail::particulars error;
+    const leasehold_status status =
+        leasehold_lock_break(handle(), if_fence.value_or(0), by.data(), by.size(), &fence, error.out());
+    if (status == LEASEHOLD_OK) return fence;
+    if (status < 0 || status == LEASEHOLD_UNKNOWN) error.raise(status);
+    return std::nullopt;
 }
 
 /* ---- lease ---- */
@@ -1065,7 +1184,8 @@ namespace detail {
 inline event read(const leasehold_event *told) {
     return event{static_cast<event_kind>(leasehold_event_kind(told)),
                  static_cast<loss_reason>(leasehold_event_reason(told)),
-                 name_of<leasehold_event>(leasehold_event_name, told), leasehold_event_fence(told)};
+                 name_of<leasehold_event>(leasehold_event_name, told), leasehold_event_fence(told),
+                 leasehold_event_detail(told)};
 }
 
 /** Calls a function of C++, from C; what it throws is a failure there. */

@@ -1,16 +1,25 @@
 //! The client: an open store, and where locks come from.
 
+#[cfg(feature = "examine")]
+pub(crate) mod examine;
+mod listing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::listing::Listing;
 use crate::clock::Deadline;
 use crate::config::{Config, StoreConfig};
 use crate::error::Error;
 use crate::events::Events;
 use crate::keeper::{Keeper, Keepers};
 use crate::lock::Lock;
-use crate::metrics::Counters;
+use crate::metrics::{ByGroup, Counters, Metrics, Whose, text};
 use crate::store::Store;
+#[cfg(feature = "etcd")]
+use crate::store::etcd::EtcdStore;
+#[cfg(feature = "mysql")]
+use crate::store::mysql::MysqlStore;
 use crate::store::outbox::Outbox;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::PostgresStore;
@@ -18,6 +27,8 @@ use crate::store::quorum::QuorumStore;
 use crate::store::redis::RedisStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::SqliteStore;
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::ZookeeperStore;
 
 /// Each server is looked at and then written to, some after they were looked for.
 const INITIALIZE_REQUESTS: u32 = 5;
@@ -81,6 +92,18 @@ impl Client {
         Lock::new(Arc::clone(&self.keepers), name.as_ref())
     }
 
+    /// The locks that are held under the client's prefix and whose names a pattern stands for: `*` is
+    /// anything, `?` one character, and a backslash takes what follows as it is.
+    ///
+    /// ```no_run
+    /// # let client = leasehold::Client::open("redis://127.0.0.1")?;
+    /// let held = client.list("*").count();
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn list(&self, pattern: impl AsRef<[u8]>) -> Listing {
+        Listing::new(Arc::clone(&self.keepers), pattern.as_ref())
+    }
+
     /// Reaches the store, credentials included, without doing anything to a lock there.
     ///
     /// A server that guards against lost data and was started again since it was last asked
@@ -96,8 +119,9 @@ impl Client {
         core.with_store(|store| store.ping(deadline))
     }
 
-    /// Makes what a new deployment needs: on a PostgreSQL its table, where that is missing
-    /// ([`schema`](Client::schema) has the statements). A table that is there stays as it is.
+    /// Makes what a new deployment needs: on a PostgreSQL or a MySQL its tables, on a ZooKeeper its
+    /// first node, where they are missing
+    /// ([`schema`](Client::schema) has the statements). One that is there stays as it is.
     ///
     /// Elsewhere it declares a new deployment whose store guards against lost data (a quorum, or one with
     /// `guard_data_loss`): nothing was granted there before, so its servers need not wait until
@@ -174,6 +198,40 @@ impl Client {
         core.map_or_else(Counters::default, |core| core.metrics.read())
     }
 
+    /// All that was counted and measured since the client was opened, as Prometheus reads it (its
+    /// text format 0.0.4): a program answers with it where it serves its own metrics, under the type
+    /// `text/plain; version=0.0.4`. `docs/operating.md` says what each of them tells, and what to be
+    /// alarmed by.
+    ///
+    /// ```no_run
+    /// # let client = leasehold::Client::open("redis://127.0.0.1")?;
+    /// let body = client.metrics_text();   // leasehold_acquisitions_total{lock="*",outcome="granted"} 17 ...
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// The label `lock` is that of a [group](Config::metrics_group), or `*` for all other names. Each
+    /// process counts its own, and a forked child begins with nothing.
+    pub fn metrics_text(&self) -> String {
+        self.text(Whose::PROGRAM)
+    }
+
+    /// The same for a program that runs one job under one lock, and leaves a file for node exporter's
+    /// textfile collector: the label `lock` is the name of that, and each series has a label `run`, so
+    /// that the files of several jobs tell different things.
+    pub fn metrics_text_of_run(&self, lock: &str, run: &str) -> String {
+        self.text(Whose { rest: lock, run: Some(run) })
+    }
+
+    fn text(&self, whose: Whose<'_>) -> String {
+        match self.keepers.opened().and_then(|keeper| keeper.core_even_closed().ok()) {
+            Some(core) => core.metrics_text(whose),
+            None => {
+                let patterns = &self.keepers.config.metrics_groups;
+                text(&Metrics::new(patterns.len()), patterns, &ByGroup::new(patterns.len()), whose)
+            }
+        }
+    }
+
     /// The store, as people may see it: without user and password.
     pub fn store(&self) -> &str {
         &self.store
@@ -211,6 +269,12 @@ fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, E
     match &config.store {
         StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
         StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config)?)),
+        #[cfg(feature = "etcd")]
+        StoreConfig::Etcd(etcd) => Ok(Box::new(EtcdStore::new(etcd, config)?)),
+        #[cfg(feature = "mysql")]
+        StoreConfig::Mysql(mysql) => Ok(Box::new(MysqlStore::new(mysql, config)?)),
+        #[cfg(feature = "zookeeper")]
+        StoreConfig::Zookeeper(zookeeper) => Ok(Box::new(ZookeeperStore::new(zookeeper, config)?)),
         #[cfg(feature = "postgres")]
         StoreConfig::Postgres(postgres) => Ok(Box::new(PostgresStore::new(postgres, config)?)),
         #[cfg(feature = "sqlite")]

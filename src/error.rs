@@ -113,17 +113,43 @@ kinds! {
         c"make or choose another; what is there was left as it was";
     /// The server said something that Leasehold does not understand.
     Protocol c"protocol" stop c"the store answered something unexpected"
-        c"check that the URL leads to a Redis 6.2 or later, a Valkey, or a PostgreSQL 12 or later";
+        c"check that the URL leads to a Redis 6.2 or later, a Valkey, a PostgreSQL 12, a MySQL 8.0, a MariaDB 10.6, a ZooKeeper 3.6 or an etcd 3.4 or later";
 }
 
-/// A name for people: text as it is, without anything that a terminal obeys, and other bytes in hex.
-pub(crate) fn plain(name: &[u8]) -> String {
-    let mut plain = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        plain.extend(chunk.valid().escape_debug());
+/// A name, or whatever else others wrote, for people: text as it is, but for what a terminal obeys or
+/// shows in another order, and other bytes in hex.
+///
+/// ```
+/// assert_eq!(leasehold::plain(b"gr\xc3\xb6\xc3\x9fe\x1b[2J\xff"), "größe\\u{1b}[2J\\xff");
+/// ```
+pub fn plain(text: impl AsRef<[u8]>) -> String {
+    let text = text.as_ref();
+    let mut plain = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        chunk.valid().chars().for_each(|letter| match letter {
+            '\\' => plain.push_str("\\\\"),
+            _ => push_shown(letter, &mut plain),
+        });
         plain.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     plain
+}
+
+/// As [`plain`], of a sentence that may hold what is plain already.
+fn harmless(said: String) -> String {
+    if said.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return said;
+    }
+    let mut harmless = String::with_capacity(said.len());
+    said.chars().for_each(|letter| push_shown(letter, &mut harmless));
+    harmless
+}
+
+fn push_shown(letter: char, text: &mut String) {
+    match letter {
+        '\'' | '"' | '\\' => text.push(letter),
+        _ => text.extend(letter.escape_debug()),
+    }
 }
 
 fn joined(detail: &str, more: &str) -> String {
@@ -149,7 +175,8 @@ impl ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, detail: impl Into<String>) -> Error {
-        Error { kind, detail: detail.into() }
+        // Much of it is what a server said, and ends on a terminal.
+        Error { kind, detail: harmless(detail.into()) }
     }
 
     pub(crate) fn bare(kind: ErrorKind) -> Error {
@@ -168,7 +195,7 @@ impl Error {
     /// The same with where it happened, in front of the particulars.
     pub(crate) fn at(mut self, place: impl fmt::Display) -> Error {
         let colon = if self.detail.is_empty() { "" } else { ": " };
-        self.detail = format!("{place}{colon}{}", self.detail);
+        self.detail = harmless(format!("{place}{colon}{}", self.detail));
         self
     }
 
@@ -221,9 +248,11 @@ mod tests {
         let error = Error::bare(ErrorKind::Lost).about("größe \x1b[2J".as_bytes());
         assert_eq!(error.detail(), "'größe \\u{1b}[2J'");
         let error = Error::new(ErrorKind::WrongType, "it has no ttl").about(b"a'\n\xff\0");
-        assert_eq!(error.detail(), "'a\\'\\n\\xff\\0', it has no ttl");
+        assert_eq!(error.detail(), "'a'\\n\\xff\\0', it has no ttl");
         let error = Error::new(ErrorKind::Refused, "host:1").about(b"a");
         assert_eq!(error.detail(), "'a', host:1");
+        let error = Error::new(ErrorKind::WrongType, "ERR \x1b]0;x\x07 'ö' C:\\a");
+        assert_eq!(error.detail(), "ERR \\u{1b}]0;x\\u{7} 'ö' C:\\a", "a server's words too");
         let error = Error::new(ErrorKind::Auth, "bob").about(b"a");
         assert_eq!(error.detail(), "bob", "the same for every lock");
     }

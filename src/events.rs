@@ -27,6 +27,8 @@ pub struct Event {
     pub name: Arc<[u8]>,
     /// The fence of the lease: with the name, it says which lease it was.
     pub fence: u64,
+    /// What is known besides, in words for people: who broke the lock, and when.
+    pub detail: Option<Arc<str>>,
     /// The number of its grant; 0 where only the name and the fence are left of it.
     pub(crate) lease: u64,
 }
@@ -50,6 +52,9 @@ pub enum EventKind {
 pub enum LossReason {
     /// The store says that the lock is not ours: deleted, flushed, or somebody else's by now.
     NotHeld,
+    /// An operator broke the lock, as [`Lock::break_held`](crate::Lock::break_held) does: the event says
+    /// who.
+    Broken,
     /// Its ttl ran out: the store could not be reached, or renewal was off.
     Expired,
     /// `max_hold` was reached.
@@ -57,6 +62,28 @@ pub enum LossReason {
     /// The client's background thread has failed, because the program's logger panicked there for
     /// example. The client is closed.
     NotRenewed,
+}
+
+impl LossReason {
+    /// As the log calls it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            LossReason::NotHeld => "not_held",
+            LossReason::Broken => "broken",
+            LossReason::Expired => "expired",
+            LossReason::MaxHold => "max_hold",
+            LossReason::NotRenewed => "not_renewed",
+        }
+    }
+}
+
+pub(crate) type Detail = Option<Arc<str>>;
+
+/// A loss, and what is known besides.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    pub(crate) reason: LossReason,
+    pub(crate) detail: Detail,
 }
 
 /// A subscription to a client's events, from [`Client::events`](crate::Client::events).
@@ -207,7 +234,7 @@ mod tests {
     use super::*;
 
     fn event(kind: EventKind, fence: u64) -> Event {
-        Event { kind, name: Arc::from(&b"n"[..]), fence, lease: fence }
+        Event { kind, name: Arc::from(&b"n"[..]), fence, lease: fence, detail: None }
     }
 
     #[test]

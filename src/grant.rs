@@ -1,38 +1,22 @@
 //! One grant and what it is worth at each moment. No I/O and no clock of its own: every question
 //! is asked for a moment, so that the answers can be tested without waiting.
 
+mod terms;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use terms::whole_millis;
+
+pub(crate) use self::terms::Terms;
 use crate::clock::Moment;
 use crate::config::{drift, spoken};
-use crate::events::LossReason;
-use crate::store::{Identity, Owed, Reach, millis};
+use crate::events::{Loss, LossReason};
+use crate::store::{Identity, Owed, Reach};
 use crate::sync::Mutex;
 use crate::token::Token;
-
-/// What a lock asks of the leases that it makes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Terms {
-    pub(crate) ttl: Duration,
-    pub(crate) renew: bool,
-    /// Only for renewed leases.
-    pub(crate) max_hold: Option<Duration>,
-}
-
-impl Terms {
-    /// The ttl of the first request.
-    pub(crate) fn first_ttl(&self) -> Duration {
-        whole_millis(self.ttl.min(self.max_hold.unwrap_or(self.ttl)))
-    }
-
-    /// The ttl as renewals count it: a longer one is renewed as often as this, so that what the
-    /// store keeps beside the lock lives on.
-    fn paced(&self) -> Duration {
-        self.ttl.min(Duration::from_secs(24 * 60 * 60))
-    }
-}
 
 /// Everything that is known of one grant. Shared by the lease and the keeper.
 pub(crate) struct Grant {
@@ -47,18 +31,20 @@ pub(crate) struct Grant {
     /// The moments under which the keeper's book has filed the grant; the book's alone.
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
     /// Why it was lost, from just before anybody is told.
-    pub(crate) loss: Mutex<Option<LossReason>>,
+    pub(crate) loss: Mutex<Option<Loss>>,
 }
 
 struct State {
     phase: Phase,
     valid_until: Moment,
-    /// How long before the end of validity a loss is told; less for a short validity.
+    /// How long before the end of validity a loss is told: nothing before it was ever relied on.
     notice: Duration,
     /// The end of what `max_hold` allows.
     hold_end: Moment,
     /// When the keeper is to act next; `NEVER` when nothing is left to do but to end.
     next: Moment,
+    /// When the keeper was to act before any of its tries failed.
+    planned: Moment,
     /// Failed renewals in a row.
     failures: u32,
     warned: bool,
@@ -127,13 +113,16 @@ pub(crate) enum Step {
 const REFRESH: Duration = Duration::from_secs(60 * 60);
 
 impl Grant {
-    fn new(identity: Identity, terms: Terms, phase: Phase, since: Moment) -> Grant {
+    /// Where it stays: it is large, and a cycle would pay for each copy.
+    #[inline]
+    fn new(identity: Identity, terms: Terms, phase: Phase, since: Moment) -> Arc<Grant> {
         let state = State {
             phase,
             valid_until: Moment::ZERO,
             notice: Duration::ZERO,
             hold_end: terms.max_hold.map_or(Moment::NEVER, |most| since.plus(most)),
             next: Moment::NEVER,
+            planned: Moment::NEVER,
             failures: 0,
             warned: false,
             last: false,
@@ -144,7 +133,7 @@ impl Grant {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let (id, taker) = (COUNT.fetch_add(1, Ordering::Relaxed) + 1, std::thread::current().id());
         let (state, filed, loss) = (Mutex::new(state), Mutex::new(None), Mutex::new(None));
-        Grant { id, identity, terms, taker, since, state, filed, loss }
+        Arc::new(Grant { id, identity, terms, taker, since, state, filed, loss })
     }
 
     /// A grant whose reply was read at `now`, to a request sent at `sent`; `None` when nothing of
@@ -154,7 +143,7 @@ impl Grant {
         terms: Terms,
         sent: Moment,
         now: Moment,
-    ) -> Option<Grant> {
+    ) -> Option<Arc<Grant>> {
         let grant = Grant::new(identity, terms, Phase::Begun(None), sent);
         grant.extended(sent, terms.first_ttl(), now).then_some(grant)
     }
@@ -166,7 +155,7 @@ impl Grant {
         terms: Terms,
         legacy: Legacy,
         now: Moment,
-    ) -> Option<Grant> {
+    ) -> Option<Arc<Grant>> {
         let grant = Grant::new(identity, terms, Phase::Held, now);
         let mut state = grant.state.lock();
         let Legacy { until, kept_until, next, refreshed } = legacy;
@@ -176,6 +165,7 @@ impl Grant {
         // The turn before may have been near its max_hold, and not renewed for that reason.
         let due = until.minus(terms.ttl * 2 / 3).max(now);
         state.next = if terms.renew && refreshed.is_some() { next.min(due) } else { next };
+        state.planned = state.next;
         state.refreshed = refreshed;
         drop(state);
         (until > now).then_some(grant)
@@ -184,7 +174,7 @@ impl Grant {
     /// What is left of a turn that ended while the grant was not claimed, and that leaves the lock
     /// taken: it ends with the claim. `None` when there is nothing to claim.
     #[cfg(feature = "capi")]
-    pub(crate) fn abandoned(&self, legacy: Legacy, now: Moment) -> Option<Grant> {
+    pub(crate) fn abandoned(&self, legacy: Legacy, now: Moment) -> Option<Arc<Grant>> {
         let left = Grant::succeeding(self.identity.clone(), self.terms, legacy, now);
         let left = left.filter(|_| legacy.refreshed.is_none())?;
         left.state.lock().abandoned = true;
@@ -192,7 +182,12 @@ impl Grant {
     }
 
     /// A grant that another process took and handed on under another token.
-    pub(crate) fn attached(identity: Identity, from: Token, terms: Terms, now: Moment) -> Grant {
+    pub(crate) fn attached(
+        identity: Identity,
+        from: Token,
+        terms: Terms,
+        now: Moment,
+    ) -> Arc<Grant> {
         Grant::new(identity, terms, Phase::Begun(Some(from)), now)
     }
 
@@ -209,14 +204,14 @@ impl Grant {
     /// What is to be given for a lock that was handed on and never made ours: the tokens under which
     /// the store may have it. The last is that of the process that took it, which may still rely on
     /// it if it was never detached.
-    pub(crate) fn handed_on_as(&self) -> Option<[Owed; 3]> {
+    pub(crate) fn handed_on_as(&self) -> Option<Box<[Owed; 3]>> {
         let Identity { token, fence, .. } = self.identity;
         let State { phase: Phase::Begun(Some(from)), kept_until: until, .. } = *self.state.lock()
         else {
             return None;
         };
         let owed = |token| Owed { identity: Identity { token, ..self.identity.clone() }, until };
-        Some([from.detached(fence), token, from].map(owed))
+        Some(Box::new([from.detached(fence), token, from].map(owed)))
     }
 
     /// It was handed over, or handed on by another process, and no claim was answered yet.
@@ -225,12 +220,12 @@ impl Grant {
         state.refreshed.is_none() || matches!(state.phase, Phase::Begun(_))
     }
 
-    fn valid_until(&self) -> Moment {
-        self.state.lock().valid_until
+    pub(crate) fn was_held(&self) -> bool {
+        !self.state.lock().notice.is_zero()
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        self.valid_until().since(now)
+        self.state.lock().valid_until.since(now)
     }
 
     /// How long the store must keep the lock for the validity that is relied on now: never longer
@@ -270,6 +265,11 @@ impl Grant {
         self.state.lock().next
     }
 
+    /// When the next renewal was due, however often it has failed since.
+    pub(crate) fn planned(&self) -> Moment {
+        self.state.lock().planned
+    }
+
     /// Its last renewal did not get through.
     pub(crate) fn is_failing(&self) -> bool {
         self.state.lock().failures > 0
@@ -279,15 +279,13 @@ impl Grant {
         self.state.lock().phase == Phase::Over
     }
 
-    /// Why it is over by now, if its `max_hold` has ended it, or `otherwise`.
+    /// Why it is over by now, if that is known or its `max_hold` has ended it, or `otherwise`.
     pub(crate) fn why_over(&self, now: Moment, otherwise: &str) -> String {
+        let detail = self.loss.lock().clone().and_then(|loss| loss.detail);
         let state = self.state.lock();
-        match self.terms.max_hold {
-            Some(most) if state.last && now >= state.lost_at() => {
-                format!("max_hold of {} was reached", spoken(most))
-            }
-            _ => otherwise.to_owned(),
-        }
+        let most = self.terms.max_hold.filter(|_| state.last && now >= state.lost_at());
+        let most = most.map(|most| format!("max_hold of {} was reached", spoken(most)));
+        detail.map(|it| it.to_string()).or(most).unwrap_or_else(|| otherwise.to_owned())
     }
 
     /// The ttl to ask for now, which never reaches beyond `max_hold`.
@@ -333,10 +331,14 @@ impl Grant {
             until.minus(self.terms.ttl / 3).max(now)
         } else {
             state.warned = false;
-            // A short extension does not put off the renewal that is due anyway.
-            let whole = until.plus(drift(self.terms.ttl)).minus(self.terms.ttl * 2 / 3);
-            sent.plus(self.terms.paced() / 3).min(whole).max(now)
+            let mut next = sent.plus(self.terms.paced() / 3);
+            if ttl < self.terms.ttl {
+                // A short extension does not put off the renewal that is due anyway.
+                next = next.min(until.plus(drift(self.terms.ttl)).minus(self.terms.ttl * 2 / 3));
+            }
+            next.max(now)
         };
+        state.planned = state.next;
         true
     }
 
@@ -439,11 +441,6 @@ impl State {
 
 fn notice_of(span: Duration) -> Duration {
     (span / 20).min(Duration::from_millis(100))
-}
-
-/// Stores count whole milliseconds, and nobody may rely on more than was asked for.
-fn whole_millis(span: Duration) -> Duration {
-    Duration::from_millis(millis(span))
 }
 
 #[cfg(test)]

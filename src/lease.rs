@@ -1,10 +1,13 @@
 //! The lease: a holder's proof, and its end.
 
+mod asking;
 mod lost;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use asking::{best, unconfirmed, until_answered};
 
 use crate::clock::{Deadline, Moment};
 use crate::config::check_ttl;
@@ -12,7 +15,8 @@ use crate::error::{Error, ErrorKind};
 use crate::events::LossReason;
 use crate::grant::{Ended, Grant};
 use crate::keeper::{Core, Keeper, Owed};
-use crate::store::{Failure, Identity, Lane, Outcome, Place, Reach, Reply, Request, no_reply};
+use crate::metrics::{Group, Series};
+use crate::store::{Identity, Lane, Outcome, Place, Reach, Reply, Request, no_reply};
 use crate::token::Token;
 use crate::wait::{Ask, Ending};
 
@@ -42,14 +46,12 @@ pub struct Lease {
 
 /// How long dropping a lease waits for a connection.
 const DROP_WAIT: Duration = Duration::from_millis(50);
-/// Between two tries of a request that did not get through.
-const RETRY: Duration = Duration::from_millis(20);
 const OVER: &str = "it was over before it was released";
 
 struct EndedTurn {
     in_time: bool,
     ending: Ending,
-    handed_on: Option<[Owed; 3]>,
+    handed_on: Option<Box<[Owed; 3]>>,
 }
 
 impl Lease {
@@ -107,9 +109,9 @@ impl Lease {
         let core = self.keeper.core()?;
         self.check_ttl(ttl)?;
         let deadline = Deadline::after(core.config.io_timeout);
-        let extended = until_answered(core, deadline, |_| {
+        let extended = until_answered(self.figures(core), deadline, |_| {
             if self.grant.is_over() {
-                return Ok(Err(self.lost(core, LossReason::Expired)));
+                return Ok(Err(self.lost(core, LossReason::Expired, None)));
             }
             let now = Moment::now();
             let ttl = self.grant.ttl_from(ttl, now);
@@ -117,15 +119,15 @@ impl Lease {
             let reach = if token == ours { self.grant.reach(now) } else { Reach::Pass(ours) };
             let stored = Identity { token, ..self.grant.identity.clone() };
             let (lane, request) = (Lane::Give(deadline), stored.extend(ttl, reach));
-            let answer = core.ask(lane, request, deadline)?;
+            let answer = core.ask(self.group(), lane, request, deadline)?;
             if answer.reply != Reply::Extended {
-                return Ok(Err(self.lost(core, LossReason::NotHeld)));
+                return Ok(Err(self.lost(core, LossReason::NotHeld, Some(deadline))));
             }
             if reach == Reach::Claim {
                 self.grant.refreshed(answer.sent);
             }
             if !self.grant.extended(answer.sent, ttl, Moment::now()) {
-                return Ok(Err(self.lost(core, LossReason::Expired)));
+                return Ok(Err(self.lost(core, LossReason::Expired, None)));
             }
             Ok(core.keep(&self.grant))
         });
@@ -143,6 +145,7 @@ impl Lease {
     /// until its ttl has passed.
     pub fn release(self) -> Result<(), Error> {
         let core = self.keeper.core_even_closed()?;
+        let figures = self.figures(core);
         let now = Moment::now();
         let deadline = Deadline::at(now.plus(core.config.io_timeout));
         let over = || Err(Error::new(ErrorKind::Lost, self.grant.why_over(now, OVER)));
@@ -152,7 +155,7 @@ impl Lease {
             if error.kind() == ErrorKind::Lost && core.room.is_closed() {
                 return Error::bare(ErrorKind::Closed);
             }
-            core.metrics.released_late.add_one();
+            figures.released_late.add_one();
             error
         })
     }
@@ -182,7 +185,7 @@ impl Lease {
         if let Ended::Valid(legacy) = self.end_taken(core)
             && let Some(left) = self.grant.abandoned(legacy, Moment::now())
         {
-            let _ = core.keep(&Arc::new(left));
+            let _ = core.keep(&left);
         }
     }
 
@@ -219,10 +222,10 @@ impl Lease {
             return Err(self.over(core));
         }
         let deadline = Deadline::after(core.config.io_timeout);
-        let left = until_answered(core, deadline, |_| {
-            let answer = best(core, Lane::Give(deadline), &requests, deadline)?;
+        let left = until_answered(self.figures(core), deadline, |_| {
+            let answer = best(core, self.group(), Lane::Give(deadline), &requests, deadline)?;
             let is_done = answer.reply == Reply::Extended;
-            Ok(if is_done { Ok(()) } else { Err(Error::bare(ErrorKind::Lost)) })
+            Ok(if is_done { Ok(()) } else { Err(self.not_ours(core, "", deadline)) })
         });
         left.unwrap_or_else(|failure| Err(unconfirmed("extension", failure)))
     }
@@ -239,13 +242,21 @@ impl Lease {
         let core = self.keeper.core()?;
         let (token, fence) = (self.token(), self.fence());
         let ttl = self.grant.ttl_from(self.grant.terms.ttl, Moment::now());
-        self.leave(core, ttl, Reach::Pass(token.detached(fence)))?;
+        self.named(self.leave(core, ttl, Reach::Pass(token.detached(fence))))?;
         Ok((token, fence))
     }
 
     /// Whether its store takes such a ttl.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
         check_ttl(ttl, self.keeper.config().longest_ttl())
+    }
+
+    fn group(&self) -> Group {
+        self.grant.terms.group
+    }
+
+    fn figures<'a>(&self, core: &'a Core) -> &'a Series {
+        core.metrics.of(self.group())
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
@@ -257,6 +268,9 @@ impl Lease {
         let ended = self.grant.end(now);
         if ended != Ended::Before {
             core.forget(&self.grant);
+        }
+        if matches!(ended, Ended::Valid(_)) || ended == Ended::Stale && self.grant.was_held() {
+            core.ended(&self.grant, now);
         }
         ended
     }
@@ -270,10 +284,13 @@ impl Lease {
             Ended::Valid(legacy) => Some(legacy),
             Ended::Stale => None,
         };
-        let (identity, lane) = (&self.grant.identity, Lane::Give(Deadline::after(DROP_WAIT)));
-        // Most of the time is left for the give.
-        let by = Deadline::at(now.plus(core.config.io_timeout / 4));
-        let look = || core.with_store(|store| store.is_unawaited(identity, lane, by));
+        let identity = &self.grant.identity;
+        let look = || {
+            // Most of the time is left for the give.
+            let spans = [DROP_WAIT, core.config.io_timeout / 4];
+            let [until, by] = spans.map(|span| Deadline::at(now.plus(span)));
+            core.with_store(|store| store.is_unawaited(identity, Lane::Give(until), by))
+        };
         let ending = core.room.end_turn(identity, legacy, look, now);
         Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
     }
@@ -296,13 +313,13 @@ impl Lease {
             true => (deadline, Lane::Give(deadline)),
             false => (Deadline::at(Moment::ZERO), Lane::Give(Deadline::after(DROP_WAIT))),
         };
-        let given = until_answered(core, until, |asked_before| {
+        let given = until_answered(self.figures(core), until, |asked_before| {
             let answer = match (take.take(), &handed_on) {
                 (Some(take), _) => self.give_and_take(core, identity.give(), take, lane, deadline),
-                (None, None) => core.ask(lane, identity.give(), deadline),
+                (None, None) => core.ask(self.group(), lane, identity.give(), deadline),
                 (None, Some(all)) => {
                     let gives = all.each_ref().map(|owed| owed.identity.give());
-                    best(core, lane, &gives, deadline)
+                    best(core, self.group(), lane, &gives, deadline)
                 }
             }?;
             Ok(match answer.reply {
@@ -314,7 +331,7 @@ impl Lease {
                     ErrorKind::Unknown,
                     "the reply to the release was lost, and the lease had ended before",
                 )),
-                _ => Err(Error::new(ErrorKind::Lost, OVER)),
+                _ => Err(self.not_ours(core, OVER, deadline)),
             })
         });
         if let Some(until) = owed_until {
@@ -347,58 +364,15 @@ impl Lease {
         let name = &self.grant.identity.name;
         let Ask { token, ttl, ticket, block, .. } = ask;
         let take = Request::Take { name, token, ttl, place: Place::Join(ticket), block };
-        core.metrics.attempts.add_one();
+        self.figures(core).attempts.add_one();
         let stands_first = ticket != 0 && core.store.listener().is_some();
         let requests = if stands_first { [take, give] } else { [give, take] };
-        let mut outcomes = core.run(lane, &requests, deadline);
+        let mut outcomes = core.run(self.group(), lane, &requests, deadline);
         let mut last = || outcomes.pop().unwrap_or_else(no_reply);
         let (second, first) = (last(), last());
         let (given, taken) = if stands_first { (second, first) } else { (first, second) };
         core.owe_all(core.room.answered(name, &ask, &taken, Moment::now()));
         given
-    }
-}
-
-/// Asks the same under several tokens. What was done under the right one counts most, then that
-/// there was no answer.
-fn best(core: &Core, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Outcome {
-    let rank = |outcome: &Outcome| match outcome {
-        Ok(answer) => 2 * u8::from(answer.reply == Reply::NotMine),
-        Err(_) => 1,
-    };
-    let outcomes = core.run(lane, requests, deadline).into_iter();
-    outcomes.min_by_key(rank).unwrap_or_else(no_reply)
-}
-
-/// What it means that a request was not answered.
-fn unconfirmed(what: &str, Failure { error, sent }: Failure) -> Error {
-    if sent.is_none() {
-        return error;
-    }
-    Error::new(ErrorKind::Unknown, format!("the {what} was not confirmed ({error})"))
-}
-
-/// Tries until there is an answer; each try is told whether an earlier one may have been carried
-/// out. A failure tells that of all of them.
-fn until_answered(
-    core: &Core,
-    deadline: Deadline,
-    mut attempt: impl FnMut(bool) -> Result<Result<(), Error>, Failure>,
-) -> Result<Result<(), Error>, Failure> {
-    let mut asked = None;
-    loop {
-        let Failure { error, sent } = match attempt(asked.is_some()) {
-            Ok(answer) => return Ok(answer),
-            Err(failure) => failure,
-        };
-        if sent.is_some() {
-            core.metrics.unknown.add_one();
-        }
-        asked = asked.or(sent);
-        if !error.is_retriable() || deadline.left() < RETRY {
-            return Err(Failure { error, sent: asked });
-        }
-        std::thread::sleep(RETRY);
     }
 }
 
@@ -410,9 +384,13 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(core) = self.keeper.core_even_closed() else { return };
         core.hub.forget(self.grant.id);
+        if self.grant.is_over() {
+            return;
+        }
         let now = Moment::now();
         let Some(turn) = self.end_turn(core, now) else { return };
-        if let Some([detached, ours, _]) = turn.handed_on {
+        if let Some(all) = turn.handed_on {
+            let [detached, ours, _] = *all;
             // Not under the token itself: nothing says that its holder has let go of it.
             return [detached, ours].into_iter().for_each(|owed| core.leave(owed));
         }
@@ -422,7 +400,7 @@ impl Drop for Lease {
         if turn.ending == Ending::ALONE {
             core.let_go(self.grant.owed(now), Lane::Give(until), deadline);
         } else if self.give(core, turn, deadline, false).is_err() {
-            core.tell_late(&self.grant.identity);
+            core.tell_late(&self.grant.identity, None);
         }
     }
 }

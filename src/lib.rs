@@ -62,12 +62,13 @@
 //!
 //! The calls block, but for [`acquire_async`](Lock::acquire_async), which gives a future for any
 //! executor: in an async program, make the others on a thread for blocking work. The library
-//! prints nothing and logs through the `log` crate; [`Client::counters`] has figures for graphs.
+//! prints nothing and logs through the `log` crate; [`Client::metrics_text`] has figures for graphs.
 //!
 //! # Features
 //!
 //! - `sqlite`: the embedded store. Needs a C compiler, and no other crate that brings an SQLite.
 //! - `tls`: `rediss://` URLs.
+//! - `examine`: `Client::examine`, whether a store is fit for locks.
 //! - `cli`: the command `leasehold`, with `sqlite`.
 //! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!
@@ -81,6 +82,8 @@ mod clock;
 mod config;
 mod error;
 mod events;
+#[cfg(feature = "examine")]
+mod examination;
 #[cfg(test)]
 mod explore;
 mod fork;
@@ -91,21 +94,28 @@ mod keeper;
 mod lease;
 mod lock;
 mod metrics;
+mod said;
 mod store;
 mod sync;
 mod token;
 mod wait;
+mod who;
 
-pub use client::Client;
+pub use client::{Client, Listing};
 pub use config::{Config, URL_VARIABLE, defaults, limits, parse_duration};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, plain};
 pub use events::{Event, EventKind, Events, LossReason};
+#[cfg(feature = "examine")]
+pub use examination::{Checkup, Examination, Finding, Measured, Severity, Value};
 pub use lease::Lease;
-pub use lock::{Acquiring, Lock, WaitMode};
+pub use lock::{Acquiring, Break, Lock, WaitMode};
 pub use metrics::Counters;
-pub use store::{Holder, LockState};
+pub use store::breaking::Breach;
+pub use store::listing::Listed;
+pub use store::{Holder, LockState, Waiter};
 pub use token::Token;
 pub use wait::Backoff;
+pub use who::ClientInfo;
 
 /// Compiles what the documentation shows.
 #[cfg(doctest)]

@@ -7,7 +7,9 @@ use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind};
 
-/// 128 random bits that mark one grant in the store, and no other: 32 lower-case hex digits.
+/// 128 bits that mark one grant in the store, and no other: 32 lower-case hex digits. The first 12
+/// are those of the client that took the lock ([`ClientInfo`](crate::ClientInfo)); the others are
+/// random.
 ///
 /// All that know a token can release the lock that it marks, so it is handed on
 /// ([`Lease::detach`](crate::Lease::detach)) and not logged: `Debug` shows its first digits only.
@@ -15,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 /// ```
 /// let token: leasehold::Token = "00112233445566778899aabbccddeeff".parse()?;
 /// assert_eq!(token.to_string(), "00112233445566778899aabbccddeeff");
-/// assert_eq!(format!("{token:?}"), "Token(00112233…)");
+/// assert_eq!(format!("{token:?}"), "Token(0011223344556677…)");
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,15 +25,74 @@ pub struct Token([u8; 16]);
 
 /// The length of a token as text.
 pub(crate) const HEX: usize = 32;
+/// So many digits of a token may be seen: those of its client, and some by which its grants are told
+/// apart.
+const SHOWN: usize = 16;
+
+/// What all tokens of one client begin with: random bits, drawn anew in each process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct ClientId([u8; 6]);
+
+impl ClientId {
+    pub(crate) fn draw() -> Result<ClientId, Error> {
+        let mut bits = [0; 6];
+        fill(&mut bits)?;
+        Ok(ClientId(bits))
+    }
+
+    /// Whose token it is that begins so.
+    pub(crate) fn of(shown: &str) -> Option<ClientId> {
+        let digits = shown.get(..12).filter(|it| it.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        let bits = u64::from_str_radix(digits, 16).ok()?.to_be_bytes();
+        let [_, _, bits @ ..] = bits;
+        Some(ClientId(bits))
+    }
+
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn number(self) -> u64 {
+        self.0.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// From the operating system. Not buffered: a forked child would inherit the buffer, and so would two
+/// machines that are restored from one image, and draw the same.
+fn fill(bits: &mut [u8]) -> Result<(), Error> {
+    getrandom::fill(bits)
+        .map_err(|error| Error::new(ErrorKind::Exhausted, format!("random bits: {error}")))
+}
 
 impl Token {
-    /// A new one from the operating system's random bits. Not buffered: a forked child would inherit
-    /// the buffer, and so would two machines that are restored from one image, and draw the same token.
+    /// A new one of a client's.
+    pub(crate) fn of(client: ClientId) -> Result<Token, Error> {
+        let mut bits = [0; 16];
+        let (whose, rest) = bits.split_at_mut(client.0.len());
+        whose.copy_from_slice(&client.0);
+        fill(rest)?;
+        Ok(Token(bits))
+    }
+
+    #[cfg(feature = "etcd")]
+    pub(crate) fn client(self) -> ClientId {
+        let [bits @ .., _, _, _, _, _, _, _, _, _, _] = self.0;
+        ClientId(bits)
+    }
+
+    /// One that is nobody's, for what needs 128 random bits.
     pub(crate) fn random() -> Result<Token, Error> {
         let mut bits = [0; 16];
-        getrandom::fill(&mut bits)
-            .map_err(|error| Error::new(ErrorKind::Exhausted, format!("random bits: {error}")))?;
+        fill(&mut bits)?;
         Ok(Token(bits))
+    }
+
+    /// The digits that everybody may see: too few to release with.
+    pub(crate) fn shown(self) -> String {
+        self.hex(&mut [0; HEX])[..SHOWN].to_owned()
     }
 
     /// The 32 digits, written into `buffer`.
@@ -39,7 +100,12 @@ impl Token {
         Uuid::from_bytes(self.0).simple().encode_lower(buffer)
     }
 
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "etcd"))]
+    pub(crate) fn from_bits(bits: [u8; 16]) -> Token {
+        Token(bits)
+    }
+
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "etcd"))]
     pub(crate) fn bits(self) -> [u8; 16] {
         self.0
     }
@@ -64,7 +130,7 @@ impl fmt::Display for Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({}…)", &self.hex(&mut [0; HEX])[..8])
+        write!(f, "Token({}…)", self.shown())
     }
 }
 
@@ -92,6 +158,21 @@ mod tests {
         let token = Token::random().unwrap();
         assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
         assert_ne!(token, Token::random().unwrap());
+    }
+
+    #[test]
+    fn all_tokens_of_a_client_begin_with_its_digits() {
+        let client = ClientId::draw().unwrap();
+        let [one, two] = [(); 2].map(|()| Token::of(client).unwrap());
+        assert!(one != two && one.shown() != two.shown() && one.seed() != two.seed());
+        for token in [one, two, one.detached(crate::limits::MAX_FENCE)] {
+            assert!(token.to_string().starts_with(&client.to_string()));
+            assert_eq!(ClientId::of(&token.shown()), Some(client));
+        }
+        assert_ne!(client, ClientId::draw().unwrap());
+        for text in ["", "00112233445", "0011223344é5", "+01122334455 "] {
+            assert_eq!(ClientId::of(text), None, "{text}");
+        }
     }
 
     #[test]

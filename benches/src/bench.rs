@@ -10,18 +10,29 @@ mod byhand;
 mod contended;
 mod cores;
 mod cycle;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod groups;
 mod leases;
 mod limit;
 mod measure;
+#[cfg(feature = "mysql")]
+mod mysql;
+mod passing;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod report;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod theirs;
 mod turns;
 mod waiters;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -33,6 +44,9 @@ use groups::Group;
 use measure::Outcome;
 use table::Table;
 use waiters::Where;
+
+const WAITERS: [u32; 3] = [2, 8, 32];
+const HOLD: Duration = Duration::from_millis(1);
 
 /// What a lock of Leasehold costs, beside what it has to cost
 ///
@@ -51,6 +65,9 @@ struct Cli {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    /// Also write a page with plots of it; without a subcommand, of a cycle and of handing over
+    #[arg(long, global = true, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Count instead: instructions, allocations and commands of a cycle, by tests/steps, with valgrind
     #[arg(long)]
     count: bool,
@@ -91,7 +108,7 @@ enum What {
     /// rhythm; and among the threads of one client
     Contended {
         /// How many wait
-        #[arg(value_name = "N", default_values_t = [2, 8, 32],
+        #[arg(value_name = "N", default_values_t = WAITERS,
             value_parser = clap::value_parser!(u32).range(2..=10_000))]
         waiters: Vec<u32>,
         /// How many clients they share; each has one of its own otherwise
@@ -106,6 +123,16 @@ enum What {
     /// over
     #[cfg(feature = "postgres")]
     Postgres,
+    /// The same on a MySQL, of a MariaDB server
+    #[cfg(feature = "mysql")]
+    Mysql,
+    /// A cycle on a ZooKeeper, beside two bare changes, and handing a lock over; beside Curator, which
+    /// Maven fetches
+    #[cfg(feature = "zookeeper")]
+    Zookeeper,
+    /// The same on an etcd, beside the Mutex of its own client for Go, which go fetches
+    #[cfg(feature = "etcd")]
+    Etcd,
     /// Holding many leases: how many are lost, what memory one takes, what the keeper does
     Leases {
         #[arg(value_name = "N", default_value_t = 100_000)]
@@ -133,7 +160,13 @@ fn main() -> ExitCode {
     if cli.count {
         return count();
     }
-    match measure(&cli) {
+    let measured = measure(&cli).and_then(|tables| {
+        if let Some(path) = &cli.report {
+            report::write(path, &tables)?;
+        }
+        Ok(tables)
+    });
+    match measured {
         Ok(tables) if cli.json => println!("{:#}", table::json(&tables)),
         Ok(tables) => tables.iter().for_each(|table| println!("{}", table.text())),
         Err(error) => {
@@ -159,7 +192,16 @@ fn count() -> ExitCode {
 fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
     let time = Duration::from_secs(cli.seconds);
     match &cli.what {
-        None => cycle::measure(&[], &[], time),
+        None => {
+            let mut tables = cycle::measure(&[], &[], time)?;
+            if cli.report.is_some() {
+                let (waiters, holds) = (&WAITERS, &[HOLD]);
+                let options =
+                    contended::Options { waiters, clients: None, holds, place: Where::Process };
+                tables.extend(contended::measure(&options, time)?);
+            }
+            Ok(tables)
+        }
         Some(What::Cycle { also, others }) => {
             let built: Outcome<Vec<_>> = others.beside.iter().map(|one| one.program()).collect();
             cycle::measure(also, &built?, time)
@@ -175,6 +217,12 @@ fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
         }
         #[cfg(feature = "postgres")]
         Some(What::Postgres) => Ok(vec![postgres::measure(time)?]),
+        #[cfg(feature = "mysql")]
+        Some(What::Mysql) => Ok(vec![mysql::measure(time)?]),
+        #[cfg(feature = "zookeeper")]
+        Some(What::Zookeeper) => Ok(vec![zookeeper::measure(time)?]),
+        #[cfg(feature = "etcd")]
+        Some(What::Etcd) => Ok(vec![etcd::measure(time)?]),
         Some(What::Leases { count, ttl }) => Ok(vec![leases::measure(*count, *ttl, time)?]),
     }
 }

@@ -111,7 +111,7 @@ fn python_with_redis() -> Outcome<PathBuf> {
 }
 
 /// What it prints is no figure of ours.
-fn run(command: &mut Command) -> Outcome<()> {
+pub(crate) fn run(command: &mut Command) -> Outcome<()> {
     let failed = |what: String, program: &Command| {
         format!("{}: {what}", program.get_program().to_string_lossy())
     };

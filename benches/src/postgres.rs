@@ -1,7 +1,8 @@
-//! A PostgreSQL store measured against bare statements.
+//! A PostgreSQL store measured against bare statements, and beside what people lock with there: all of
+//! it prepared, over the same client library.
 //!
-//! The limit is two prepared statements over the same client library, each of which updates one row and
-//! is waited for: nobody can take a lock there and give it back in less, with the same durability.
+//! The limit is two statements, each of which updates one row and is waited for: nobody can take a lock
+//! there and give it back in less, with the same durability.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -19,6 +20,7 @@ use crate::cores::Cores;
 use crate::cycle::{NAMES, cycle};
 use crate::limit::take;
 use crate::measure::{Loop, Outcome, interleave, median_us, nanos, part, whole};
+use crate::passing::{PAUSE, passed};
 use crate::table::Table;
 
 pub(crate) fn measure(time: Duration) -> Outcome<Table> {
@@ -33,119 +35,162 @@ pub(crate) fn measure(time: Duration) -> Outcome<Table> {
             "postgres",
             &format!("ALTER DATABASE {database} SET synchronous_commit = {commit}"),
         );
+        server.sql(&database, TABLE);
+        let connect = || Session::connect(&server, &database);
         let client = Client::open(&server.url(&database))?;
         client.initialize(false)?;
         let lock = client.lock(NAMES[0]);
-        let mut limit = Limit::connect(&server, &database)?;
-        let mut loops: Vec<Loop<'_>> =
-            vec![whole(|| limit.cycle()), part(|| cycle(&lock).map(|(take, give)| take + give))];
+        let mut sessions = [connect()?, connect()?, connect()?];
+        let mut loops: Vec<Loop<'_>> = vec![
+            part(|| cycle(&lock).map(|(take, give)| take + give)),
+            whole(|| {
+                drop(take(&lock)?);
+                Ok(())
+            }),
+        ];
+        for (session, way) in sessions.iter_mut().zip(WAYS) {
+            loops.push(whole(|| {
+                session.say(way.take)?;
+                session.say(way.give)
+            }));
+        }
         let mut medians = interleave(&mut loops, time / 3)?;
         drop(loops);
-        medians.extend(hand_over(&server.url(&database), &mut limit, time / 6)?);
+        medians.extend(hand_over(&server.url(&database), &connect, time / 6)?);
         columns.push(medians);
     }
     cores.let_self_go()?;
     let mut table = Table::new("postgres", ["synchronous_commit = on", "off"]);
-    let column = |at: usize| columns.iter().map(move |medians| Some(medians[at]));
-    table.row("the bare limit of a cycle, µs", column(0));
-    table.row("our cycle, µs", column(1));
-    table.row("  over the limit", columns.iter().map(|medians| Some(medians[1] / medians[0])));
-    table.row("hand-over, p50, µs", column(2));
-    table.row("a bare statement in the same rhythm, µs", column(3));
-    let ratio = |medians: &Vec<f64>| Some(medians[2] / medians[3]);
-    table.row("  hand-over over it", columns.iter().map(ratio));
+    let mut row = |name: &str, figure: &dyn Fn(&[f64]) -> f64| {
+        table.row(name, columns.iter().map(|medians| Some(figure(medians))));
+    };
+    row("the bare limit of a cycle, µs", &|of| of[2]);
+    row("our cycle, µs", &|of| of[0]);
+    row("  over the limit", &|of| of[0] / of[2]);
+    row("  the lease dropped, over the limit", &|of| of[1] / of[2]);
+    row("pg_advisory_lock, unlock, over the limit", &|of| of[3] / of[2]);
+    row("SELECT FOR UPDATE, COMMIT, over the limit", &|of| of[4] / of[2]);
+    row("a bare statement after a pause, µs", &|of| of[5]);
+    row("hand-over, p50, µs", &|of| of[6]);
+    row("  hand-over over it", &|of| of[6] / of[5]);
+    row("  of pg_advisory_lock, over it", &|of| of[7] / of[5]);
+    row("  of SELECT FOR UPDATE, over it", &|of| of[8] / of[5]);
     Ok(table)
 }
 
-/// From a release until the waiter, another client, has the lock, and what one bare statement takes
-/// after such a pause: medians, in microseconds.
-fn hand_over(url: &str, limit: &mut Limit, time: Duration) -> Outcome<[f64; 2]> {
+/// What one bare statement takes after a pause; and in the same rhythm, from a release until another
+/// client, which waits, has the lock: of ours, and of each other way. Medians, in microseconds.
+fn hand_over(
+    url: &str,
+    connect: &dyn Fn() -> Outcome<Session>,
+    time: Duration,
+) -> Outcome<[f64; 4]> {
     let (giver, taker) = (Client::open(url)?, Client::open(url)?);
-    let (begun, mut samples, mut bare) = (Instant::now(), Vec::new(), Vec::new());
-    while begun.elapsed() < time || samples.len() < 3 {
-        let held = take(&giver.lock(NAMES[1]))?;
-        samples.push(std::thread::scope(|scope| -> Outcome<u64> {
-            let waiter = scope.spawn(|| {
-                let lease = taker.lock(NAMES[1]).acquire();
-                (Instant::now(), lease)
-            });
-            // It stands in line by then, and holders are not in a hurry.
-            std::thread::sleep(PAUSE);
-            let released = Instant::now();
-            held.release()?;
-            let (got, lease) = waiter.join().map_err(|_| "the waiter panicked")?;
-            lease?.release()?;
-            Ok(nanos(got - released))
-        })?);
+    // A server's process that has just done something else is faster.
+    let mut bare = connect()?;
+    let mut sessions = [[connect()?, connect()?], [connect()?, connect()?]];
+    let (begun, mut samples) = (Instant::now(), [(); 4].map(|()| Vec::new()));
+    while begun.elapsed() < time || samples[0].len() < 3 {
         std::thread::sleep(PAUSE);
         let asked = Instant::now();
-        limit.statement("take")?;
-        bare.push(nanos(asked.elapsed()));
-        limit.statement("give")?;
+        bare.say(WAYS[0].take)?;
+        samples[0].push(nanos(asked.elapsed()));
+        bare.say(WAYS[0].give)?;
+        let held = take(&giver.lock(NAMES[1]))?;
+        samples[1].push(passed(
+            || Ok(held.release()?),
+            || Ok(taker.lock(NAMES[1]).acquire()?),
+            |lease| Ok(lease.release()?),
+        )?);
+        for (at, [one, other]) in sessions.iter_mut().enumerate() {
+            let (way, samples) = (&WAYS[at + 1], &mut samples[at + 2]);
+            one.say(way.take)?;
+            let wait = || other.say(way.take).map(|()| other);
+            samples.push(passed(|| one.say(way.give), wait, |other| other.say(way.give))?);
+        }
     }
-    Ok([median_us(&mut samples), median_us(&mut bare)])
+    Ok(samples.map(|mut samples| median_us(&mut samples)))
 }
 
-const PAUSE: Duration = Duration::from_millis(10);
-
-struct Limit {
-    stream: TcpStream,
-    inbox: BytesMut,
+/// A way to take and to give with bare statements, each of some that are sent together.
+struct Way {
+    take: &'static [Statement],
+    give: &'static [Statement],
 }
 
+/// Its name, its text and its values.
+type Statement = (&'static str, &'static str, &'static [&'static [u8]]);
+
+const TABLE: &str = "CREATE TABLE bare
+    (name bytea PRIMARY KEY, token uuid, fence bigint, expiry timestamptz) WITH (fillfactor = 50);
+    INSERT INTO bare VALUES ('bench', NULL, 0, now()), ('row', NULL, 0, now())";
 const TOKEN: &[u8] = b"00000000-0000-0000-0000-000000000000";
 const TAKE: &str = "UPDATE bare SET token = $1, fence = fence + 1,
     expiry = clock_timestamp() + interval '30 s'
     WHERE name = 'bench' AND (token IS NULL OR expiry <= clock_timestamp()) RETURNING fence";
 const GIVE: &str = "UPDATE bare SET token = NULL WHERE name = 'bench' AND token = $1";
 
-impl Limit {
-    fn connect(server: &Postgres, database: &str) -> Outcome<Limit> {
-        server.sql(
-            database,
-            "CREATE TABLE bare (name bytea PRIMARY KEY, token uuid, fence bigint, expiry timestamptz)
-             WITH (fillfactor = 50); INSERT INTO bare VALUES ('bench', NULL, 0, now())",
-        );
+/// The first of them is the limit.
+const WAYS: [Way; 3] = [
+    Way { take: &[("take", TAKE, &[TOKEN])], give: &[("give", GIVE, &[TOKEN])] },
+    Way {
+        take: &[("lock", "SELECT pg_advisory_lock(7)", &[])],
+        give: &[("unlock", "SELECT pg_advisory_unlock(7)", &[])],
+    },
+    Way {
+        take: &[
+            ("begin", "BEGIN", &[]),
+            ("keep", "SELECT fence FROM bare WHERE name = 'row' FOR UPDATE", &[]),
+        ],
+        give: &[("commit", "COMMIT", &[])],
+    },
+];
+
+struct Session {
+    stream: TcpStream,
+    inbox: BytesMut,
+}
+
+impl Session {
+    fn connect(server: &Postgres, database: &str) -> Outcome<Session> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()))?;
         stream.set_nodelay(true)?;
-        let mut limit = Limit { stream, inbox: BytesMut::new() };
+        let mut session = Session { stream, inbox: BytesMut::new() };
         let mut out = BytesMut::new();
         frontend::startup_message([("user", "postgres"), ("database", database)], &mut out)?;
-        limit.say(&out)?;
+        session.ask(&out)?;
         out.clear();
         frontend::query(
             "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off",
             &mut out,
         )?;
-        limit.say(&out)?;
+        session.ask(&out)?;
         out.clear();
-        frontend::parse("take", TAKE, [], &mut out)?;
-        frontend::parse("give", GIVE, [], &mut out)?;
+        for (name, sql, _) in WAYS.iter().flat_map(|way| way.take.iter().chain(way.give)) {
+            frontend::parse(name, sql, [], &mut out)?;
+        }
         frontend::sync(&mut out);
-        limit.say(&out)?;
-        Ok(limit)
+        session.ask(&out)?;
+        Ok(session)
     }
 
-    fn cycle(&mut self) -> Outcome<()> {
-        self.statement("take")?;
-        self.statement("give")
-    }
-
-    fn statement(&mut self, statement: &str) -> Outcome<()> {
+    fn say(&mut self, statements: &[Statement]) -> Outcome<()> {
         let mut out = BytesMut::new();
-        let put = |value: &[u8], out: &mut BytesMut| {
-            out.extend_from_slice(value);
-            Ok(IsNull::No)
-        };
-        frontend::bind("", statement, [0], [TOKEN], put, [1], &mut out)
-            .map_err(|_| "the statement is too long")?;
-        frontend::execute("", 0, &mut out)?;
+        for (name, _, values) in statements {
+            let put = |value: &&[u8], out: &mut BytesMut| {
+                out.extend_from_slice(value);
+                Ok(IsNull::No)
+            };
+            frontend::bind("", name, [0], *values, put, [1], &mut out)
+                .map_err(|_| "the statement is too long")?;
+            frontend::execute("", 0, &mut out)?;
+        }
         frontend::sync(&mut out);
-        self.say(&out)
+        self.ask(&out)
     }
 
     /// Until the server is ready for more.
-    fn say(&mut self, bytes: &[u8]) -> Outcome<()> {
+    fn ask(&mut self, bytes: &[u8]) -> Outcome<()> {
         self.stream.write_all(bytes)?;
         let mut room = [0; 4096];
         loop {

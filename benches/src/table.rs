@@ -21,6 +21,18 @@ impl Table {
         self.rows.push((name.to_owned(), figures.into_iter().collect()));
     }
 
+    pub(crate) fn title(&self) -> &str {
+        &self.title
+    }
+
+    pub(crate) fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    pub(crate) fn rows(&self) -> &[(String, Vec<Option<f64>>)] {
+        &self.rows
+    }
+
     /// One figure, for the tests.
     #[cfg(test)]
     pub(crate) fn figure(&self, row: &str, column: usize) -> Option<f64> {
@@ -47,7 +59,7 @@ impl Table {
 }
 
 /// Three digits that mean something.
-fn shown(figure: f64) -> String {
+pub(crate) fn shown(figure: f64) -> String {
     match figure.abs() {
         size if size >= 100.0 || size == 0.0 => format!("{figure:.0}"),
         size if size >= 10.0 => format!("{figure:.1}"),

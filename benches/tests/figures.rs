@@ -25,9 +25,16 @@ mod leases;
 mod limit;
 #[path = "../src/measure.rs"]
 mod measure;
+#[cfg(feature = "mysql")]
+#[path = "../src/mysql.rs"]
+mod mysql;
+#[path = "../src/passing.rs"]
+mod passing;
 #[cfg(feature = "postgres")]
 #[path = "../src/postgres.rs"]
 mod postgres;
+#[path = "../src/report.rs"]
+mod report;
 #[cfg(feature = "sqlite")]
 #[path = "../src/sqlite.rs"]
 mod sqlite;
@@ -81,7 +88,25 @@ fn a_cycle_is_two_commands() {
 #[test]
 fn a_postgres_is_measured_with_and_without_waiting_for_the_disk() {
     let table = postgres::measure(MOMENT * 4).unwrap();
-    for row in ["our cycle, µs", "  over the limit", "hand-over, p50, µs"] {
+    for row in [
+        "our cycle, µs",
+        "  over the limit",
+        "  the lease dropped, over the limit",
+        "hand-over, p50, µs",
+    ] {
+        for column in 0..2 {
+            let figure = table.figure(row, column);
+            assert!(figure.is_some_and(|figure| figure > 0.0), "{row}:\n{}", table.text());
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn a_mysql_is_measured_beside_what_people_lock_with_there() {
+    let table = mysql::measure(MOMENT * 4).unwrap();
+    for row in ["our cycle, µs", "  over the limit", "hand-over, p50, µs", "  of GET_LOCK, over it"]
+    {
         for column in 0..2 {
             let figure = table.figure(row, column);
             assert!(figure.is_some_and(|figure| figure > 0.0), "{row}:\n{}", table.text());

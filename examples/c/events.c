@@ -67,9 +67,9 @@ static void take_away(struct job *job)
     leasehold_lock *lock;
     leasehold_lease *theirs;
 
-    need(leasehold_client_open_env(&client, &error) == LEASEHOLD_OK, "open a client", error);
-    leasehold_status status =
-        leasehold_client_lock(client, job->name, LEASEHOLD_NUL, &lock, &error);
+    leasehold_status status = leasehold_client_open_env(&client, &error);
+    need(status == LEASEHOLD_OK, "open a client", error);
+    status = leasehold_client_lock(client, job->name, LEASEHOLD_NUL, &lock, &error);
     need(status == LEASEHOLD_OK, "make a lock", error);
     status = leasehold_lock_attach(lock, leasehold_lease_token(job->lease), LEASEHOLD_NUL,
                                    leasehold_lease_fence(job->lease), &theirs, &error);
@@ -134,10 +134,11 @@ int main(void)
     struct job jobs[2];
     struct job *report = &jobs[0], *reindex = &jobs[1];
 
-    need(leasehold_client_open_env(&client, &error) == LEASEHOLD_OK, "open a client", error);
+    leasehold_status status = leasehold_client_open_env(&client, &error);
+    need(status == LEASEHOLD_OK, "open a client", error);
     printf("The locks are kept in %s.\n", leasehold_client_store(client));
     /* From now on: so it comes before the leases. */
-    leasehold_status status = leasehold_client_events(client, &events, &error);
+    status = leasehold_client_events(client, &events, &error);
     need(status == LEASEHOLD_OK, "subscribe to events", error);
     start(report, "report", client, 1500);
     start(reindex, "reindex", client, LEASEHOLD_FOREVER);

@@ -4,7 +4,7 @@
 //! would write it to the standard error of a program that is not ours. Where it happened, never
 //! what it says, goes to the log callback (the text may hold anything, a name or a URL).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::failure::{
 };
 use super::table::{self, Handled};
 use crate::fork;
+use crate::said::say;
 
 /// The particulars of a failure, from the last argument of the call that failed. Free it with
 /// leasehold_error_free().
@@ -48,6 +49,9 @@ pub(super) fn call(
 ) -> leasehold_status {
     let failure = guarded(body).err();
     let status = failure.as_ref().map_or(LEASEHOLD_OK, |failure| failure.status);
+    if let Some(failure) = failure.as_ref().filter(|it| it.status == LEASEHOLD_TIMEOUT) {
+        note_timeout(&failure.detail);
+    }
     if !error.is_null() {
         // Outcomes that a program expects say everything by themselves. It may take them in a loop,
         // and would have to free an error each time.
@@ -127,6 +131,25 @@ thread_local! {
     static PLACE: Cell<Option<String>> = const { Cell::new(None) };
 }
 
+thread_local! {
+    /// The particulars of the last wait of this thread that ran out.
+    static TIMEOUT: RefCell<Option<CBytes>> = const { RefCell::new(None) };
+}
+
+fn note_timeout(detail: &str) {
+    if !detail.is_empty() {
+        let note =
+            || Ok(TIMEOUT.try_with(|kept| kept.replace(Some(CBytes::new(one_line(detail))))));
+        drop(guarded(note));
+    }
+}
+
+/// They are there until the next wait of this thread runs out.
+pub(super) fn timeout_detail() -> *const c_char {
+    let start = TIMEOUT.try_with(|kept| kept.borrow().as_ref().map(CBytes::start));
+    start.ok().flatten().unwrap_or(c"".as_ptr())
+}
+
 fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     quieten();
     DEPTH.set(DEPTH.get() + 1);
@@ -136,7 +159,7 @@ fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         body()
     }));
     let result = result.unwrap_or_else(|payload| {
-        let _ = catch_unwind(|| ::log::error!("a call was abandoned"));
+        let _ = catch_unwind(|| say!(Error, "call-abandoned"));
         // Dropping what was panicked with runs its code, which may panic again.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
         Err(Failure::new(LEASEHOLD_ERR_PANIC, ""))

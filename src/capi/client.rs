@@ -8,6 +8,7 @@ use super::config::leasehold_config;
 use super::events::leasehold_events;
 use super::failure::{Failure, bad, leasehold_status};
 use super::lock::leasehold_lock;
+use super::metrics::leasehold_metrics;
 use super::table::{self, Handled};
 use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn leasehold_client_open(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::open(error, "client", client, || {
-        leasehold_client::new(Config::from_url(text("URL", url, url_length)?)?)
+        leasehold_client::new(Config::from_url(text("URL", url, url_length)?)?.language("c"))
     })
 }
 
@@ -80,7 +81,9 @@ pub unsafe extern "C" fn leasehold_client_open_env(
     client: *mut *mut leasehold_client,
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
-    boundary::open(error, "client", client, || leasehold_client::new(Config::from_env()?))
+    boundary::open(error, "client", client, || {
+        leasehold_client::new(Config::from_env()?.language("c"))
+    })
 }
 
 /// Opens a store that was set up in code. The configuration stays the caller's to free; it can open
@@ -210,6 +213,21 @@ pub unsafe extern "C" fn leasehold_client_counter(
             LEASEHOLD_COUNTER_RELEASED_LATE => released_late,
             _ => return Err(bad(format!("there is no counter {counter}"))),
         })
+    })
+}
+
+/// Takes down all that was counted and measured since the client was opened, and what is so now, as
+/// text that Prometheus reads: leasehold_metrics_text(). A program answers with it where it serves its
+/// own metrics, under the type "text/plain; version=0.0.4". It still answers when the client is closed;
+/// a forked child begins with nothing. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_client_metrics(
+    client: *const leasehold_client,
+    metrics: *mut *mut leasehold_metrics,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::open(error, "metrics", metrics, || {
+        Ok(leasehold_metrics::new(table::get(client)?.client.metrics_text()))
     })
 }
 

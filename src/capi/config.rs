@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, NUL, bytes, span, text};
 use super::failure::{Failure, bad, leasehold_status};
-use super::settings::Settings;
+use super::settings::{ADDED, Settings};
 use super::table;
 use crate::config::limits::MAX_NAME;
 use crate::sync::Mutex;
@@ -25,7 +25,7 @@ const MAX_URLS: usize = 64;
 
 impl leasehold_config {
     fn new(config: Config) -> leasehold_config {
-        let store = CBytes::new(config.display_store());
+        let (store, config) = (CBytes::new(config.display_store()), config.language("c"));
         leasehold_config { settings: Mutex::new(Settings::new(config)), store }
     }
 }
@@ -62,10 +62,19 @@ fn set(
 ///     postgres://user[:password]@host[:port][,host2][/database]
 ///                                                        a table of a PostgreSQL, where the
 ///                                                        library is built with postgres
+///     mysql://user[:password]@host[:port][,host2]/database
+///                                                        tables of a MySQL or a MariaDB, where
+///                                                        the library is built with mysql
+///     zookeeper://[user:password@]host[:port][,host2][/chroot]
+///                                                        nodes of a ZooKeeper, where the
+///                                                        library is built with zookeeper
+///     etcd://[user:password@]host[:port][,host2], etcds://
+///                                                        an etcd, with TLS etcds, where the library
+///                                                        is built with etcd
 /// ```
 ///
-/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window= and max_ttl=, as
-/// in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
+/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, max_ttl=, label=
+/// and register=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
 /// fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
 /// and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a quorum, what
 /// concerns the client as a whole stands on the last URL. A user's name, a password or a
@@ -199,6 +208,67 @@ pub unsafe extern "C" fn leasehold_config_set_guard_data_loss(
     on: bool,
 ) -> leasehold_status {
     set(config, "guard_data_loss", |_, config| Ok(config.guard_data_loss(on)))
+}
+
+/// Sets a word of the program's own, text of 100 bytes at most, which others see beside its name when
+/// they look who has a lock: the tenant, the queue, the release. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_label(
+    config: *mut leasehold_config,
+    label: *const c_char,
+    label_length: usize,
+) -> leasehold_status {
+    set(config, "label", |what, config| Ok(config.label(text(what, label, label_length)?)))
+}
+
+/// Sets whether the client says in the store who it is, so that others see who has a lock and who
+/// waits: on by default. Once soon after the first lease or wait, then once a minute while there are
+/// any, and beside all calls. A client that may not do so goes on without. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_register(
+    config: *mut leasehold_config,
+    on: bool,
+) -> leasehold_status {
+    set(config, "register", |_, config| Ok(config.register(on)))
+}
+
+/// Sets what the program is called, as others see it: by default as the file of its command. Text.
+/// Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_program(
+    config: *mut leasehold_config,
+    program: *const c_char,
+    program_length: usize,
+) -> leasehold_status {
+    set(config, "program", |what, config| Ok(config.program(text(what, program, program_length)?)))
+}
+
+/// Sets what the program is written in, as others see it: "c" by default. Text. For bindings of other
+/// languages. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_language(
+    config: *mut leasehold_config,
+    language: *const c_char,
+    language_length: usize,
+) -> leasehold_status {
+    set(config, "language", |what, config| {
+        Ok(config.language(text(what, language, language_length)?))
+    })
+}
+
+/// Counts the locks of some names apart: in leasehold_client_metrics() they have this for a label,
+/// instead of "*". It is a name, or how names begin and a `*`, as in "stock:*"; where several fit, the
+/// longest counts. 32 at most, each added by a call: what users type is often part of a name, and must
+/// not make series. One that was refused stays so, whatever is added after it. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_add_metrics_group(
+    config: *mut leasehold_config,
+    pattern: *const c_char,
+    pattern_length: usize,
+) -> leasehold_status {
+    set(config, ADDED, |what, config| {
+        Ok(config.metrics_group(text(what, pattern, pattern_length)?))
+    })
 }
 
 /// What a setter of this configuration has refused, with the reason, while the setting is not made

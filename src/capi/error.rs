@@ -63,6 +63,15 @@ pub unsafe extern "C" fn leasehold_error_free(error: *mut leasehold_error) {
     boundary::free(error, drop);
 }
 
+/// Who had the lock when the last wait of the calling thread ran out (LEASEHOLD_TIMEOUT, for which there
+/// is no error), and how long it was: "'n', held by web-3 (python worker.py, pid 4711) since 12 s, not
+/// free within wait, 5 s, asked 2 times". Empty before there was any. Borrowed until the next one of
+/// this thread. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn leasehold_timeout_detail() -> *const c_char {
+    boundary::value(c"".as_ptr(), || Ok(boundary::timeout_detail()))
+}
+
 /// The version of the binary interface that this header describes. Within one, functions and
 /// constants may be added, and nothing changes. The shared library has it in its name:
 /// libleasehold.so.0.

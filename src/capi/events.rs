@@ -19,6 +19,7 @@ pub struct leasehold_event {
     name: CBytes,
     fence: u64,
     lease_id: u64,
+    detail: CBytes,
 }
 
 impl table::Handled for leasehold_event {}
@@ -44,6 +45,8 @@ pub const LEASEHOLD_LOSS_EXPIRED: i32 = 2;
 pub const LEASEHOLD_LOSS_MAX_HOLD: i32 = 3;
 /// The client's background thread has failed. The client is closed.
 pub const LEASEHOLD_LOSS_NOT_RENEWED: i32 = 4;
+/// An operator broke the lock, as leasehold_lock_break() does: leasehold_event_detail() says who.
+pub const LEASEHOLD_LOSS_BROKEN: i32 = 5;
 
 impl leasehold_event {
     pub(super) fn new(event: &Event) -> leasehold_event {
@@ -52,12 +55,14 @@ impl leasehold_event {
             AtRisk => (LEASEHOLD_EVENT_AT_RISK, LEASEHOLD_LOSS_NONE),
             ReleasedLate => (LEASEHOLD_EVENT_RELEASED_LATE, LEASEHOLD_LOSS_NONE),
             Lost(LossReason::NotHeld) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_NOT_HELD),
+            Lost(LossReason::Broken) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_BROKEN),
             Lost(LossReason::Expired) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_EXPIRED),
             Lost(LossReason::MaxHold) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_MAX_HOLD),
             Lost(LossReason::NotRenewed) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_NOT_RENEWED),
         };
         let (name, fence, lease_id) = (CBytes::new(&event.name), event.fence, event.lease);
-        leasehold_event { kind, reason, name, fence, lease_id }
+        let detail = CBytes::new(event.detail.as_deref().unwrap_or(""));
+        leasehold_event { kind, reason, name, fence, lease_id, detail }
     }
 }
 
@@ -81,6 +86,13 @@ pub unsafe extern "C" fn leasehold_event_name(
     length: *mut usize,
 ) -> *const c_char {
     boundary::string(event, length, |event| &event.name)
+}
+
+/// What is known besides, in words for people: who broke the lock, and when. Else empty. Borrowed. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_event_detail(event: *const leasehold_event) -> *const c_char {
+    boundary::string(event, std::ptr::null_mut(), |event| &event.detail)
 }
 
 /// The fence of the lease: with the name, it says which lease it was. Any thread.

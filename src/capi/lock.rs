@@ -73,6 +73,11 @@ impl leasehold_lock {
         work(&mut self.settings.lock())
     }
 
+    /// The lock, whatever options were refused.
+    pub(super) fn plain(&self) -> Lock {
+        self.with(|settings| settings.accepted.lock.clone())
+    }
+
     /// The lock with its options as they are now.
     fn read(&self) -> Result<Lock, Failure> {
         let Options { lock, wait_mode, attempts, backoff } =
@@ -429,7 +434,7 @@ pub unsafe extern "C" fn leasehold_lock_inspect(
 ) -> leasehold_status {
     boundary::open(error, "state", state, || {
         // No option matters for looking, so none that was refused is in the way.
-        let lock = table::get(lock)?.with(|settings| settings.accepted.lock.clone());
+        let lock = table::get(lock)?.plain();
         Ok(leasehold_lock_state::new(lock.inspect()?))
     })
 }

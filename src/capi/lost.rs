@@ -11,6 +11,7 @@ use super::events::{leasehold_event, leasehold_events};
 use super::failure::{Failure, leasehold_status};
 use super::lease::leasehold_lease;
 use super::{log, table};
+use crate::said::say;
 use crate::sync::Mutex;
 use crate::{Event, Lease};
 
@@ -112,7 +113,7 @@ fn call(function: Function, data: UserData, event: &Event) {
         Ok(failed)
     });
     if failed != 0 {
-        ::log::error!("the function for the loss of '{}' has failed", event.name.escape_ascii());
+        say!(Error, "on-lost-failed", lock = &*event.name);
     }
 }
 

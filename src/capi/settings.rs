@@ -2,6 +2,9 @@
 
 use super::failure::{Failure, LEASEHOLD_ERR_SEALED};
 
+/// What a good one is added to does not make good another one that was refused.
+pub(super) const ADDED: &str = "metrics group";
+
 /// Many programs do not look at the status of a setter. A setting that was refused is therefore
 /// refused again when the settings are used, until it is set well: nothing else is done instead.
 #[derive(Clone)]
@@ -27,7 +30,7 @@ impl<T: Clone> Settings<T> {
         if self.sealed {
             return Err(Failure::new(LEASEHOLD_ERR_SEALED, ""));
         }
-        self.refused.retain(|(refused, _)| *refused != what);
+        self.refused.retain(|(refused, _)| *refused != what || what == ADDED);
         self.accepted = set(what, self.accepted.clone())
             .inspect_err(|failure| self.refused.push((what, failure.clone())))?;
         Ok(())

@@ -59,14 +59,20 @@ pub(crate) fn of_signal(signal: Signal) -> u8 {
     128 + signal as u8
 }
 
+/// Whether somebody reads it: who has closed the pipe has enough, and that is no failure.
+pub(crate) fn print(lines: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout();
+    match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => {
+            written.map(|()| true).map_err(|error| Failure::system("standard output", error))
+        }
+    }
+}
+
 /// One line on standard error; nobody can be told of an error there.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "leasehold: {message}");
-}
-
-/// A name for people: as it is where it is plain text, without anything that a terminal obeys.
-pub(crate) fn plain(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).escape_debug().to_string()
 }
 
 #[cfg(test)]
@@ -96,11 +102,5 @@ mod tests {
         for kind in [ErrorKind::NoQuorum, ErrorKind::NotReplicated] {
             assert_eq!(of_kind(kind), UNAVAILABLE);
         }
-    }
-
-    #[test]
-    fn names_cannot_command_a_terminal() {
-        assert_eq!(plain("größe:1".as_bytes()), "größe:1");
-        assert_eq!(plain(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
     }
 }

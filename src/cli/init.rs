@@ -20,8 +20,8 @@ use crate::store::Store;
 /// servers of a quorum that look new while others do not. One that grants locks
 /// stays as it is.
 ///
-/// A PostgreSQL needs a table for its locks, which no program makes by itself: this
-/// prints the statements that make it, and with --apply runs them.
+/// A PostgreSQL or a MySQL needs tables for its locks, and a ZooKeeper a node, which no
+/// program makes by itself: this prints what makes them, and with --apply makes them.
 ///
 /// Exit status: 0 done, 64 usage or a store without that guard, 69 refused or
 /// not reached.
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// running, two can hold one lock.
     #[arg(long, verbatim_doc_comment)]
     force: bool,
-    /// Make the table of a PostgreSQL, where it is missing
+    /// Make the tables of a PostgreSQL or a MySQL, or the node of a ZooKeeper, where missing
     #[arg(long, conflicts_with = "force")]
     apply: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     match client.schema()? {
         Some(statements) if !args.apply => print!("{statements}"),
         None if args.apply => {
-            let none = "--apply makes the table of a PostgreSQL; this store needs none";
+            let none = "--apply makes the tables or nodes that a store needs; this one needs none";
             return Err(Failure { code: USAGE, message: none.to_owned() });
         }
         _ => client.initialize(args.force)?,

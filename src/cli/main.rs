@@ -1,11 +1,18 @@
 //! The `leasehold` command: the lock for shells, with the habits of flock(1).
 
+mod breaking;
+mod doctor;
 mod exit;
 mod init;
+mod local_time;
+mod ls;
 mod pages;
 mod run;
 mod show;
+mod signals;
 mod store;
+mod top;
+mod watch;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -25,9 +32,12 @@ use exit::{Failure, USAGE};
     after_help = "Examples:\n  \
         leasehold run nightly -- ./backup.sh\n  \
         leasehold run --wait 5s stock:sku-17 -- sh -c './charge --fence \"$LEASEHOLD_FENCE\"'\n  \
-        leasehold show nightly\n\n\
+        leasehold show nightly\n  \
+        leasehold ls 'stock:*'\n  \
+        leasehold watch nightly\n  \
+        leasehold break nightly\n\n\
         The store is --store URL, else $LEASEHOLD_URL (redis://host, rediss://, unix://, \
-        sqlite://,\npostgres://, redis+sentinel://, redis+cluster://, or several with commas), else the url of\n\
+        sqlite://,\npostgres://, mysql://, zookeeper://, etcd://, redis+sentinel://, redis+cluster://, or several with\ncommas), else the url of \
         /etc/leasehold.conf, else, as with --local, a file in your own state folder:\nother users have another one. \
         LEASEHOLD_REQUIRE_URL=1 makes a missing URL an error."
 )]
@@ -44,7 +54,13 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Show(show::Args),
+    Ls(ls::Args),
+    Watch(watch::Args),
+    Top(top::Args),
+    #[command(name = "break")]
+    Break(breaking::Args),
     Init(init::Args),
+    Doctor(doctor::Args),
     Pages(pages::Args),
 }
 
@@ -102,7 +118,12 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Show(args) => show::main(&args),
+        Command::Ls(args) => ls::main(&args),
+        Command::Watch(args) => watch::main(&args),
+        Command::Top(args) => top::main(&args),
+        Command::Break(args) => breaking::main(&args),
         Command::Init(args) => init::main(&args),
+        Command::Doctor(args) => doctor::main(&args),
         Command::Pages(args) => pages::main(&args, Cli::command()),
     };
     match result {

@@ -1,17 +1,16 @@
-//! `leasehold show`: who has a lock.
+//! `leasehold show`: who has a lock, and who waits for it.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use leasehold::{Holder, LockState};
-use serde_json::json;
+use leasehold::{ClientInfo, Holder, LockState, plain};
+use serde_json::{Value, json};
 
-use crate::exit::{Failure, plain};
+use crate::exit::{Failure, print};
 use crate::store::Store;
 
-/// Show who has a lock, without touching it
+/// Show who has a lock and who waits for it, without touching it
 ///
 /// Exit status: 0 whether it is held or free, 64 usage, 69 no store.
 #[derive(clap::Args)]
@@ -20,8 +19,10 @@ pub(crate) struct Args {
     store: Store,
     /// Print one line of JSON
     ///
-    /// Its keys: name, held, token_prefix, ttl_ms, fence, last_fence; null where
-    /// there is nothing to tell.
+    /// Its keys: name, held, token_prefix, ttl_ms, fence, last_fence, held_ms,
+    /// client, waiters (a list with token_prefix, waited_ms and client of each, in
+    /// their order) and more_waiters. A client has id, host, pid, program, language,
+    /// version, label and started_ms. null where there is nothing to tell.
     #[arg(long, verbatim_doc_comment)]
     json: bool,
     /// The lock
@@ -32,45 +33,101 @@ pub(crate) struct Args {
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     let name = args.name.as_bytes();
     let shown = args.store.open()?.lock(name).inspect()?;
-    let line = if args.json { machine(name, &shown) } else { human(name, &shown) };
-    match writeln!(io::stdout(), "{line}") {
-        // The reader has closed the pipe: it has enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(error) => Err(Failure::system("standard output", error)),
-        Ok(()) => Ok(0),
-    }
+    let lines = match args.json {
+        true => machine(name, &shown).to_string(),
+        false => human(name, &shown),
+    };
+    print(&(lines + "\n"))?;
+    Ok(0)
 }
 
-fn machine(name: &[u8], shown: &LockState) -> String {
+fn machine(name: &[u8], shown: &LockState) -> Value {
+    let waiters: Vec<_> = shown
+        .waiters
+        .iter()
+        .map(|waiter| {
+            json!({
+                "token_prefix": waiter.token_prefix,
+                "waited_ms": waiter.waited.map(millis),
+                "client": waiter.client.as_ref().map(client),
+            })
+        })
+        .collect();
+    let mut object = holder_of(name, shown);
+    object["waiters"] = json!(waiters);
+    object["more_waiters"] = json!(shown.more_waiters);
+    object
+}
+
+/// The same without those who wait.
+pub(crate) fn holder_of(name: &[u8], shown: &LockState) -> Value {
     let holder = shown.holder.as_ref();
-    json!({
-        "name": String::from_utf8_lossy(name),
-        "held": holder.is_some(),
-        "token_prefix": holder.filter(|holder| holder.fence.is_some()).map(|it| &it.token_prefix),
-        "ttl_ms": holder.map(|holder| u64::try_from(holder.ttl.as_millis()).unwrap_or(u64::MAX)),
-        "fence": holder.and_then(|holder| holder.fence),
-        "last_fence": shown.last_fence,
-    })
-    .to_string()
+    let mut object = name_of(name);
+    object["held"] = json!(holder.is_some());
+    let token = holder.filter(|holder| holder.fence.is_some()).map(|it| &it.token_prefix);
+    object["token_prefix"] = json!(token);
+    object["ttl_ms"] = json!(holder.map(|holder| millis(holder.ttl)));
+    object["fence"] = json!(holder.and_then(|holder| holder.fence));
+    object["last_fence"] = json!(shown.last_fence);
+    object["held_ms"] = json!(holder.and_then(|holder| holder.held).map(millis));
+    object["client"] = json!(holder.and_then(|holder| holder.client.as_ref()).map(client));
+    object
 }
 
-fn human(name: &[u8], shown: &LockState) -> String {
+/// An object that has a name in full, which may be any bytes.
+pub(crate) fn name_of(name: &[u8]) -> Value {
+    let mut object = json!({ "name": String::from_utf8_lossy(name) });
+    if std::str::from_utf8(name).is_err() {
+        let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        object["name_hex"] = json!(hex);
+    }
+    object
+}
+
+pub(crate) fn client(client: &ClientInfo) -> Value {
+    let ClientInfo { id, host, pid, program, language, version, label, started, .. } = client;
+    let started = started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(millis);
+    json!({
+        "id": id, "host": host, "pid": pid, "program": program, "language": language,
+        "version": version, "label": label, "started_ms": started,
+    })
+}
+
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// For people, with a line for each who waits.
+pub(crate) fn human(name: &[u8], shown: &LockState) -> String {
     let name = plain(name);
-    match (&shown.holder, shown.last_fence) {
+    let mut lines = match (&shown.holder, shown.last_fence) {
         (Some(holder), _) => {
             let left = seconds(holder.ttl);
-            format!("{name}: {}, free in {left} unless renewed", who(holder))
+            let id = id(holder.client.as_ref());
+            format!("{name}: {}{id}, free in {left} unless renewed", who(holder))
         }
         (None, Some(fence)) => format!("{name}: free, last fence {fence}"),
         (None, None) => format!("{name}: free"),
+    };
+    for (waiter, place) in shown.waiters.iter().zip(1..) {
+        lines += &format!("\n{place}. waits: {waiter}{}", id(waiter.client.as_ref()));
     }
+    if shown.more_waiters > 0 {
+        lines += &format!("\nand {} more", shown.more_waiters);
+    }
+    lines
+}
+
+/// The number of a client, where its name stands in its place.
+fn id(client: Option<&ClientInfo>) -> String {
+    client.map_or_else(String::new, |client| format!(", client {}", client.id))
 }
 
 /// Which holder it is, here and on the line of a wait. Without a fence it may be no lock at all, and
 /// its value is nobody's business.
 pub(crate) fn who(holder: &Holder) -> String {
     match holder.fence {
-        Some(fence) => format!("held by {}, fence {fence}", plain(holder.token_prefix.as_bytes())),
+        Some(fence) => format!("held by {holder}, fence {fence}"),
         None => {
             "held without a fence: an application's own key, another library's lock, or one that \
                  was left taken for more than a day"

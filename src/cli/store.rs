@@ -1,6 +1,6 @@
 //! Which store a command talks to.
 
-use leasehold::{Client, Error};
+use leasehold::{Client, Config, Error};
 
 /// The option that every subcommand has.
 #[derive(clap::Args)]
@@ -19,8 +19,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn open(&self) -> Result<Client, Error> {
+    pub(crate) fn config(&self) -> Result<Config, Error> {
         let local = self.local.then_some("sqlite:");
-        self.store.as_deref().or(local).map_or_else(Client::from_env, Client::open)
+        let config =
+            self.store.as_deref().or(local).map_or_else(Config::from_env, Config::from_url)?;
+        Ok(config.language("shell"))
+    }
+
+    pub(crate) fn open(&self) -> Result<Client, Error> {
+        Client::with_config(self.config()?)
     }
 }

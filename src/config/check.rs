@@ -3,9 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::limits::{MAX_NAME, MAX_QUORUM_TTL, MAX_TTL, MIN_RENEWED_TTL, MIN_TTL};
+use super::limits::{
+    MAX_METRICS_GROUPS, MAX_NAME, MAX_QUORUM_TTL, MAX_TTL, MIN_RENEWED_TTL, MIN_TTL,
+};
 use super::{Config, StoreConfig, bad, spoken};
-use crate::error::Error;
+use crate::error::{Error, plain};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -26,6 +28,7 @@ impl Config {
         if is_reserved(&self.prefix, b"") {
             return Err(bad(format!("the prefix {ONLY_OURS}")));
         }
+        self.introduction.check()?;
         for (what, span, range) in [
             ("close_timeout", self.close_timeout, Duration::ZERO..=HOUR),
             ("claim_window", self.claim_window, ms(50)..=ms(60_000)),
@@ -38,19 +41,34 @@ impl Config {
             if !matches!(self.store, StoreConfig::Redis(_)) {
                 return Err(bad(
                     "fence_life is for one Redis, Sentinels and a Cluster; a quorum, \
-                     whose fences no clock stands in for, a PostgreSQL and a file keep theirs for 25 h",
+                     whose fences no clock stands in for, a database and a file keep theirs for 25 h, \
+                     and a ZooKeeper or an etcd needs none",
                 ));
             }
         }
+        check_metrics_groups(&self.metrics_groups)?;
         check_range("pool", self.pool, 1..=1024, |pool| pool.to_string())?;
         match self.store {
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
                 "guard_data_loss is for servers; an SQLite file loses nothing that was granted",
             )),
+            #[cfg(feature = "mysql")]
+            StoreConfig::Mysql(_) if self.guard_data_loss => Err(bad(
+                "guard_data_loss is for Redis; a MySQL loses what its settings and its replicas let \
+                 it lose",
+            )),
             #[cfg(feature = "postgres")]
             StoreConfig::Postgres(_) if self.guard_data_loss => Err(bad(
                 "guard_data_loss is for Redis; a PostgreSQL loses what synchronous_commit and its \
                  replicas let it lose",
+            )),
+            #[cfg(feature = "zookeeper")]
+            StoreConfig::Zookeeper(_) if self.guard_data_loss => Err(bad(
+                "guard_data_loss is for Redis; a ZooKeeper loses nothing that its majority has on disk",
+            )),
+            #[cfg(feature = "etcd")]
+            StoreConfig::Etcd(_) if self.guard_data_loss => Err(bad(
+                "guard_data_loss is for Redis; an etcd loses nothing that a majority has written down",
             )),
             StoreConfig::Quorum(_) if !self.guard_data_loss => Err(bad(
                 "guard_data_loss is always on in a quorum: a server that forgot what it granted \
@@ -63,6 +81,25 @@ impl Config {
             _ => Ok(()),
         }
     }
+}
+
+fn check_metrics_groups(patterns: &[String]) -> Result<(), Error> {
+    if patterns.len() > MAX_METRICS_GROUPS {
+        return Err(bad(format!("there are more than {MAX_METRICS_GROUPS} metrics groups")));
+    }
+    for (index, pattern) in patterns.iter().enumerate() {
+        let beginning = pattern.strip_suffix('*').unwrap_or(pattern);
+        let wrong = match pattern.as_str() {
+            "" => "is empty",
+            "*" => "is where all names are that are in no other",
+            _ if pattern.len() > MAX_NAME => "is longer than any name",
+            _ if beginning.contains('*') => "has a '*' that is not at its end",
+            _ if patterns.iter().take(index).any(|earlier| earlier == pattern) => "is there twice",
+            _ => continue,
+        };
+        return Err(bad(format!("the metrics group '{}' {wrong}", plain(pattern.as_bytes()))));
+    }
+    Ok(())
 }
 
 pub(crate) fn check_io_timeout(timeout: Duration) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use std::path::Path;
 use super::nearest::nearest;
 use super::{Config, bad, url};
 use crate::error::Error;
+use crate::said::say;
 
 /// The environment variable that names the store where no URL is given.
 pub const URL_VARIABLE: &str = "LEASEHOLD_URL";
@@ -31,7 +32,7 @@ impl Config {
     /// there is no place for an embedded store, or no feature `sqlite`.
     pub fn from_env() -> Result<Config, Error> {
         let (config, warnings) = chosen(std::env::vars_os(), Path::new(FILE))?;
-        warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        warnings.iter().for_each(|warning| say!(Warn, "config", why = &**warning));
         Ok(config)
     }
 }

@@ -13,5 +13,9 @@ pub const MIN_TTL: Duration = Duration::from_millis(3);
 pub const MIN_RENEWED_TTL: Duration = Duration::from_millis(100);
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 64 * 1024;
+/// The longest [label](crate::Config::label), in bytes.
+pub const MAX_LABEL: usize = 100;
+/// The most groups of names whose metrics are counted apart.
+pub const MAX_METRICS_GROUPS: usize = 32;
 /// The largest fence: 2^53 - 1, which every language's numbers hold exactly.
 pub const MAX_FENCE: u64 = (1 << 53) - 1;

@@ -3,7 +3,11 @@
 mod check;
 pub mod defaults;
 mod environment;
+#[cfg(feature = "etcd")]
+mod etcd;
 pub mod limits;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod nearest;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -11,17 +15,25 @@ mod redis;
 mod span;
 mod sqlite;
 mod url;
+mod who;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
+use crate::who::Introduction;
 
 pub(crate) use check::{check_io_timeout, check_name, check_renewed_ttl, check_ttl};
 pub use environment::URL_VARIABLE;
+#[cfg(feature = "etcd")]
+pub(crate) use etcd::EtcdConfig;
 use limits::MAX_TTL;
+#[cfg(feature = "mysql")]
+pub(crate) use mysql::MysqlConfig;
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::PostgresConfig;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use redis::Trust;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
@@ -29,6 +41,8 @@ pub(crate) use span::{spoken, spoken_left};
 #[cfg(feature = "sqlite")]
 pub(crate) use sqlite::Sharing;
 pub(crate) use sqlite::SqliteConfig;
+#[cfg(feature = "zookeeper")]
+pub(crate) use zookeeper::ZookeeperConfig;
 
 /// How much of a ttl is never relied on: the clocks of two machines drift apart.
 pub(crate) fn drift(ttl: Duration) -> Duration {
@@ -63,6 +77,9 @@ pub struct Config {
     pub(crate) fence_life: Option<Duration>,
     max_ttl: Option<Duration>,
     pub(crate) guard_data_loss: bool,
+    pub(crate) registers: bool,
+    pub(crate) introduction: Introduction,
+    pub(crate) metrics_groups: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +90,12 @@ pub(crate) enum StoreConfig {
     Sqlite(SqliteConfig),
     #[cfg(feature = "postgres")]
     Postgres(Box<PostgresConfig>),
+    #[cfg(feature = "mysql")]
+    Mysql(Box<MysqlConfig>),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(Box<ZookeeperConfig>),
+    #[cfg(feature = "etcd")]
+    Etcd(Box<EtcdConfig>),
 }
 
 impl Config {
@@ -89,9 +112,12 @@ impl Config {
     /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`); `mode=0660` makes it for a group, `mode=0666` for all users |
     /// | `sqlite:` | the embedded store, one per user |
     /// | `postgres://user[:password]@host[:port][,host2][/database]` | tables of a PostgreSQL (feature `postgres`), the primary of several hosts; `sslmode=`, `sslrootcert=`, `sslcert=`, `sslkey=`, `host=` (the folder of a unix socket), `application_name=`, `synchronous_commit=` |
+    /// | `mysql://user[:password]@host[:port][,host2]/database`, `mariadb://` | tables of a MySQL or a MariaDB (feature `mysql`), of several hosts the one that takes writes; `ssl-mode=`, `ssl-ca=`, `ssl-cert=`, `ssl-key=`, `socket=` (a unix socket) |
+    /// | `zookeeper://[user:password@]host[:2181][,host2][/chroot]` | nodes of a ZooKeeper (feature `zookeeper`), some servers of one ensemble; `auth=digest:user:password`, `tls=yes` with `ca=`, `cert=` and `key=` |
+    /// | `etcd://[user:password@]host[:2379][,host2]`, `etcds://` | an etcd (feature `etcd`), by any of several members; with TLS `ca=`, `cert=` and `key=` |
     ///
-    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=` and
-    /// `max_ttl=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a Redis also
+    /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=`,
+    /// `max_ttl=`, `label=` and `register=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a Redis also
     /// `guard_data_loss=yes`, `fence_life=` (not in a quorum) and `replicas=`, how many replicas must have acknowledged a grant before
     /// it counts (none by default, 16 at most; as good as Redis's WAIT, which makes a loss less
     /// likely and does not rule it out). Any character may be written as `%` and two hex digits.
@@ -143,6 +169,9 @@ impl Config {
             claim_window: defaults::CLAIM_WINDOW,
             fence_life: None,
             max_ttl: None,
+            registers: true,
+            introduction: Introduction::default(),
+            metrics_groups: Vec::new(),
         }
     }
 
@@ -222,6 +251,19 @@ impl Config {
         self
     }
 
+    /// Counts the locks of some names apart: in [`metrics_text`](crate::Client::metrics_text) they have
+    /// this for a label, instead of `*`. It is a name, or how names begin and a `*`; where several fit,
+    /// the longest counts. 32 at most: what users type is often part of a name, and must not make series.
+    ///
+    /// ```
+    /// let config = leasehold::Config::from_url("redis://cache")?.metrics_group("stock:*").metrics_group("nightly");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn metrics_group(mut self, pattern: impl Into<String>) -> Config {
+        self.metrics_groups.push(pattern.into());
+        self
+    }
+
     /// The store as people may see it: no user, no password.
     pub fn display_store(&self) -> String {
         match &self.store {
@@ -229,6 +271,12 @@ impl Config {
             StoreConfig::Redis(redis) => redis.display(),
             #[cfg(feature = "postgres")]
             StoreConfig::Postgres(postgres) => postgres.display(),
+            #[cfg(feature = "mysql")]
+            StoreConfig::Mysql(mysql) => mysql.display(),
+            #[cfg(feature = "zookeeper")]
+            StoreConfig::Zookeeper(zookeeper) => zookeeper.display(),
+            #[cfg(feature = "etcd")]
+            StoreConfig::Etcd(etcd) => etcd.display(),
             StoreConfig::Quorum(members) => {
                 members.iter().map(RedisConfig::display).collect::<Vec<_>>().join(",")
             }

@@ -55,12 +55,12 @@ pub(crate) struct TlsConfig {
     pub(crate) ca: Option<PathBuf>,
     pub(crate) cert: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) trust: Trust,
 }
 
 /// Which certificates of a server will do.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Trust {
     /// One that a known authority has issued for the host.

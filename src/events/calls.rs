@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{Event, EventKind, Events, Hub, Ring};
 use crate::error::{Error, ErrorKind};
 use crate::fork::Thread;
+use crate::said::say;
 use crate::sync::Mutex;
 
 /// Called with the event, once.
@@ -82,9 +83,7 @@ impl Calls {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| call(event))) {
                 // Dropping it runs its code, which may panic again; so may the program's logger.
                 std::mem::forget(payload);
-                let name = name.escape_ascii();
-                let say = || log::error!("what was called for the loss of '{name}' has panicked");
-                let _ = catch_unwind(say);
+                let _ = catch_unwind(|| say!(Error, "on-lost-failed", lock = &*name));
             }
         }
     }

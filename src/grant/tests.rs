@@ -1,8 +1,13 @@
 use super::*;
-use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(1);
 const START: Moment = Moment::from_nanos(1_000_000_000_000);
+
+impl Grant {
+    fn valid_until(&self) -> Moment {
+        self.state.lock().valid_until
+    }
+}
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -13,14 +18,14 @@ fn at(count: u64) -> Moment {
 }
 
 fn terms(ttl: u64) -> Terms {
-    Terms { ttl: ms(ttl), renew: true, max_hold: None }
+    Terms { ttl: ms(ttl), renew: true, max_hold: None, group: crate::metrics::Group::REST }
 }
 
-fn grant(terms: Terms) -> Grant {
+fn grant(terms: Terms) -> Arc<Grant> {
     taken(terms, START, START).unwrap()
 }
 
-fn taken(terms: Terms, sent: Moment, now: Moment) -> Option<Grant> {
+fn taken(terms: Terms, sent: Moment, now: Moment) -> Option<Arc<Grant>> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl: TTL };
     Grant::taken(identity, terms, sent, now)
@@ -205,7 +210,7 @@ fn c5_a_turn_ends_once() {
     assert!(grant.is_over() && grant.step(at(2)) == Step::Rest);
 }
 
-fn handed() -> Grant {
+fn handed() -> Arc<Grant> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl: ms(9000) };
     let legacy = Legacy::handed(START, ms(1000), at(50));

@@ -1,6 +1,7 @@
 //! What the keeper has to do, in the order in which it falls due.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +98,16 @@ impl Book {
         first(&self.steps).min(first(&self.ends))
     }
 
+    /// Up to so many grants, those that end first before the others, beginning behind one of them.
+    pub(super) fn after(
+        &self,
+        last: (Moment, u64),
+        most: usize,
+    ) -> Vec<((Moment, u64), Arc<Grant>)> {
+        let behind = (Bound::Excluded(last), Bound::Unbounded);
+        self.ends.range(behind).take(most).map(|(at, grant)| (*at, Arc::clone(grant))).collect()
+    }
+
     /// Takes every grant out.
     pub(super) fn clear(&mut self) -> Vec<Arc<Grant>> {
         self.steps.clear();
@@ -116,8 +127,8 @@ mod tests {
         let token = "00112233445566778899aabbccddeeff".parse().unwrap();
         let ttl = Duration::from_millis(ttl);
         let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl };
-        let terms = Terms { ttl, renew: true, max_hold: None };
-        Arc::new(Grant::taken(identity, terms, sent, sent).unwrap())
+        let terms = Terms { ttl, renew: true, max_hold: None, group: crate::metrics::Group::REST };
+        Grant::taken(identity, terms, sent, sent).unwrap()
     }
 
     #[test]

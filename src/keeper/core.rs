@@ -7,21 +7,29 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::book::Book;
+use super::register::Register;
 use crate::clock::{Deadline, Moment};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, EventKind, Hub, LossReason};
+use crate::events::{Detail, Event, EventKind, Hub};
 use crate::grant::{Ended, Grant};
-use crate::metrics::Metrics;
+use crate::metrics::{Group, Metrics, Series};
+use crate::said::say;
+use crate::store::breaking::Breach;
 use crate::store::outbox::{Concern, Outbox};
-use crate::store::{Identity, Lane, Outcome, Owed, Reply, Request, Store, no_reply};
+use crate::store::{
+    Holder, Identity, Lane, LockState, Outcome, Owed, Reply, Request, Store, introduce, no_reply,
+};
 use crate::sync::{Condvar, Mutex};
+use crate::token::ClientId;
 use crate::wait::crew::Crew;
 use crate::wait::{Limits, Owe, Owing, Room, TURNS, look_span};
 
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) store: Box<dyn Store>,
+    /// With this, each of its tokens begins.
+    pub(crate) client: ClientId,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
     pub(crate) room: Room,
@@ -30,6 +38,7 @@ pub(crate) struct Core {
     /// When the log is told next that waits do not get on, in nanoseconds.
     pub(crate) complain_at: AtomicU64,
     pub(super) outbox: Arc<Outbox>,
+    pub(super) register: Register,
     pub(super) book: Mutex<Book>,
     pub(super) wake: Condvar,
     /// When the thread will look again by itself, in nanoseconds.
@@ -40,23 +49,51 @@ pub(crate) struct Core {
 const LEAVE_WAIT: Duration = Duration::from_millis(50);
 
 impl Core {
-    pub(super) fn new(store: Box<dyn Store>, outbox: Arc<Outbox>, config: Config) -> Core {
+    pub(super) fn new(
+        store: Box<dyn Store>,
+        outbox: Arc<Outbox>,
+        config: Config,
+    ) -> Result<Core, Error> {
         let (spread, look) = (store.abilities().spread, look_span(config.claim_window));
+        let limits = Limits { turns: TURNS, spread, look };
         // Beside those that ask the store: one that listens, and one that watches the clock.
         let crew = Crew::new(config.pool as usize + 2);
-        Core {
+        Ok(Core {
+            register: Register::new(config.registers),
+            metrics: Metrics::new(config.metrics_groups.len()),
             config,
             store,
-            metrics: Metrics::default(),
+            client: ClientId::draw()?,
             hub: Hub::default(),
-            room: Room::new(Limits { turns: TURNS, spread, look }, crew),
+            room: Room::new(limits, crew),
             answered: AtomicBool::new(false),
             complain_at: AtomicU64::new(0),
             outbox,
             book: Mutex::new(Book::default()),
             wake: Condvar::default(),
             asleep_until: AtomicU64::new(0),
-        }
+        })
+    }
+
+    /// Who has a lock and who waits for it, each with its client.
+    pub(crate) fn inspect(&self, name: &[u8], by: Deadline) -> Result<LockState, Error> {
+        self.look(name, false, by)
+    }
+
+    /// Only who has it.
+    pub(crate) fn holder(&self, name: &[u8], by: Deadline) -> Result<Option<Holder>, Error> {
+        Ok(self.look(name, true, by)?.holder)
+    }
+
+    fn look(&self, name: &[u8], only_holder: bool, by: Deadline) -> Result<LockState, Error> {
+        self.with_store(|store| {
+            let mut seen = store.look(name, by)?;
+            if only_holder {
+                seen.waiters.clear();
+            }
+            introduce(store, std::slice::from_mut(&mut seen), by);
+            Ok(seen)
+        })
     }
 
     /// Takes a grant into the book, or files it anew after its validity changed. Where the client was
@@ -68,19 +105,28 @@ impl Core {
             let due = book.insert(Arc::clone(grant));
             drop(book);
             self.wake_by(due);
+            self.note_use();
             return Ok(());
         }
         // The keeper has ended every grant that it knew, and did not know this one.
         drop(book);
         let now = Moment::now();
         if !is_closing {
-            self.not_held(grant, now);
+            self.not_held(std::slice::from_ref(grant), now, None);
             return Ok(());
         }
         if grant.end(now) != Ended::Before {
+            self.ended(grant, now);
             self.leave_by(grant.owed(now), Deadline::after(self.config.io_timeout));
         }
         Err(Error::bare(ErrorKind::Closed))
+    }
+
+    /// A lease or a wait has begun: the store is to know soon who this client is.
+    pub(crate) fn note_use(&self) {
+        if let Some(due) = self.register.note(Moment::now) {
+            self.wake_by(due);
+        }
     }
 
     /// Takes a grant out of the book.
@@ -89,8 +135,14 @@ impl Core {
     }
 
     /// Asks the store, behind the gives that are owed for the names that are taken.
-    pub(crate) fn run(&self, lane: Lane, requests: &[Request<'_>], by: Deadline) -> Vec<Outcome> {
-        self.with_store(|store| {
+    pub(crate) fn run(
+        &self,
+        group: Group,
+        lane: Lane,
+        requests: &[Request<'_>],
+        by: Deadline,
+    ) -> Vec<Outcome> {
+        let outcomes = self.with_store(|store| {
             let mut owed = Vec::new();
             if !store.sends_owed() {
                 owed = self.outbox.in_front(requests.iter().copied(), None, None);
@@ -104,14 +156,44 @@ impl Core {
             let asked = outcomes.split_off(owed.len().min(outcomes.len()));
             self.outbox.tried(&owed, &outcomes);
             asked
-        })
+        });
+        if let Some(outcome) = outcomes.first() {
+            self.measure(group, outcome, Moment::now());
+        }
+        outcomes
     }
 
-    pub(crate) fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
+    pub(crate) fn ask(
+        &self,
+        group: Group,
+        lane: Lane,
+        request: Request<'_>,
+        deadline: Deadline,
+    ) -> Outcome {
         if self.store.sends_owed() || self.outbox.is_empty() {
-            return self.with_store(|store| store.ask(lane, request, deadline));
+            let outcome = self.with_store(|store| store.ask(lane, request, deadline));
+            self.measure(group, &outcome, Moment::now());
+            return outcome;
         }
-        self.run(lane, &[request], deadline).pop().unwrap_or_else(no_reply)
+        self.run(group, lane, &[request], deadline).pop().unwrap_or_else(no_reply)
+    }
+
+    /// Measures a request, if it was sent, that was answered or given up at `now`.
+    pub(super) fn measure(&self, group: Group, outcome: &Outcome, now: Moment) {
+        let sent = outcome.as_ref().map_or_else(|failure| failure.sent, |answer| Some(answer.sent));
+        if let Some(sent) = sent {
+            self.metrics.of(group).round_trip.observe(sent, now);
+        }
+    }
+
+    /// The figures of a name, where no lock is at hand that knows its group.
+    pub(super) fn figures(&self, name: &[u8]) -> &Series {
+        self.metrics.of(Group::of(&self.config.metrics_groups, name))
+    }
+
+    /// A lease that was held is over.
+    pub(crate) fn ended(&self, grant: &Grant, now: Moment) {
+        self.metrics.of(grant.terms.group).hold.observe(grant.since, now);
     }
 
     /// Has something asked, and the keeper look after what is left to do.
@@ -134,14 +216,14 @@ impl Core {
         let Identity { name, .. } = &owed.identity;
         match self.with_store(|store| store.let_go(&owed, lane, deadline)) {
             Some(Ok(answer)) if answer.reply == Reply::Given => {}
-            Some(Ok(_)) => self.tell_late(&owed.identity),
+            Some(Ok(_)) => self.tell_late(&owed.identity, None),
             Some(Err(failure)) => {
-                log::debug!("letting go of '{}': {}", name.escape_ascii(), failure.error);
+                say!(Debug, "release-unanswered", lock = &**name, error = failure.error);
                 if failure.sent.is_some() {
-                    self.metrics.unknown.add_one();
+                    self.figures(name).unknown.add_one();
                 }
                 self.owe(owed.clone());
-                self.tell_late(&owed.identity);
+                self.tell_late(&owed.identity, None);
             }
             // The client was closed meanwhile and nobody reads any more. A give may be sent twice.
             None if self.outbox.is_over() => self.leave_by(owed, deadline),
@@ -165,13 +247,14 @@ impl Core {
 
     /// When something is to be done besides what the book says.
     pub(super) fn due(&self) -> Moment {
-        self.outbox.due().min(self.store.due())
+        self.outbox.due().min(self.store.due()).min(self.register.due())
     }
 
     /// Says that a release, which nobody waited for, came too late or may not have come at all.
-    pub(crate) fn tell_late(&self, identity: &Identity) {
-        self.metrics.released_late.add_one();
-        self.tell(identity, 0, EventKind::ReleasedLate, "");
+    pub(crate) fn tell_late(&self, identity: &Identity, breach: Option<Breach>) {
+        self.figures(&identity.name).released_late.add_one();
+        let detail = breach.map(|breach| breach.to_string().into());
+        self.tell(identity, 0, EventKind::ReleasedLate, detail);
     }
 
     /// Leaves a give to the keeper, or, when that has ended, to this thread: it holds waiters up.
@@ -186,7 +269,7 @@ impl Core {
         }
         let left = self.store.ask(Lane::Give(deadline), identity.give(), deadline);
         if let Err(failure) = left {
-            log::debug!("giving what a closed client left: {}", failure.error);
+            say!(Debug, "release-unanswered", lock = &*identity.name, error = failure.error);
         }
     }
 
@@ -207,49 +290,15 @@ impl Core {
         })
     }
 
-    /// Says that a lease was lost: counted, logged and raised, once.
-    pub(crate) fn tell_lost(&self, grant: &Grant, reason: LossReason) {
-        self.metrics.lost.add_one();
-        let now = Moment::now();
-        self.owe_all(self.room.lost(&grant.identity, now));
-        if reason == LossReason::NotHeld {
-            // Waiters count on its ttl; this tells them that the lock is free, where it is.
-            self.owe(Owed { until: now, ..grant.owed(now) });
-        } else if grant.is_unclaimed() {
-            // A claim that was carried out and never answered would keep it for a ttl.
-            self.owe(grant.owed(now));
-        }
-        let why = grant.why_over(now, "");
-        *grant.loss.lock() = Some(reason);
-        self.tell(&grant.identity, grant.id, EventKind::Lost(reason), &why);
-    }
-
-    /// The store said that the grant's token does not have the lock. If the turn was released
-    /// meanwhile, nothing is lost; if it was passed on, no turn goes on under that token.
-    pub(super) fn not_held(&self, grant: &Grant, now: Moment) {
-        if grant.end(now) != Ended::Before {
-            return self.tell_lost(grant, LossReason::NotHeld);
-        }
-        let token = grant.identity.token;
-        let is_next = |next: &&Arc<Grant>| next.identity.token == token && !next.is_over();
-        let next = self.book.lock().ends.values().find(is_next).cloned();
-        match next.filter(|next| next.end(now) != Ended::Before) {
-            Some(next) => self.tell_lost(&next, LossReason::NotHeld),
-            None => self.owe_all(self.room.lost(&grant.identity, now)),
-        }
-    }
-
     /// Raised first: the program's logger may panic.
-    pub(super) fn tell(&self, identity: &Identity, lease: u64, kind: EventKind, why: &str) {
-        self.raise(identity, lease, kind);
-        let Identity { name, fence, .. } = identity;
-        let why = if why.is_empty() { String::new() } else { format!(", {why}") };
-        log::warn!("{kind:?}: lease {fence} on '{}'{why}", name.escape_ascii());
+    pub(super) fn tell(&self, of: &Identity, lease: u64, kind: EventKind, detail: Detail) {
+        self.raise(of, lease, kind, detail.clone());
+        warn(of, kind, detail.as_deref().unwrap_or(""));
     }
 
-    pub(super) fn raise(&self, identity: &Identity, lease: u64, kind: EventKind) {
-        let Identity { name, fence, .. } = identity;
-        self.hub.raise(&Event { kind, name: Arc::clone(name), fence: *fence, lease });
+    pub(super) fn raise(&self, of: &Identity, lease: u64, kind: EventKind, detail: Detail) {
+        let Identity { name, fence, .. } = of;
+        self.hub.raise(&Event { kind, name: Arc::clone(name), fence: *fence, lease, detail });
     }
 
     pub(super) fn shut(&self, deadline: Deadline) {
@@ -260,5 +309,19 @@ impl Core {
         let mut book = self.book.lock();
         book.closing = Some(book.closing.map_or(deadline, |earlier| earlier.min(deadline)));
         self.wake.notify_one();
+    }
+}
+
+pub(super) fn warn(identity: &Identity, kind: EventKind, why: &str) {
+    let (lock, fence) = (&*identity.name, identity.fence);
+    match kind {
+        EventKind::AtRisk => say!(Warn, "at-risk", lock = lock, fence = fence, why = why),
+        EventKind::Lost(reason) => {
+            let reason = reason.word();
+            say!(Warn, "lost", lock = lock, fence = fence, reason = reason, why = why);
+        }
+        EventKind::ReleasedLate => {
+            say!(Warn, "released-late", lock = lock, fence = fence, why = why);
+        }
     }
 }

@@ -6,6 +6,9 @@
 
 mod book;
 mod core;
+mod gauges;
+mod losing;
+mod register;
 mod rounds;
 
 use std::cell::Cell;
@@ -23,6 +26,7 @@ pub(crate) use crate::store::Owed;
 use crate::store::Store;
 use crate::store::outbox::Outbox;
 use crate::sync::Mutex;
+use crate::token::ClientId;
 
 /// What a client and its locks share: a keeper in each process that may use them.
 pub(crate) struct Keepers {
@@ -106,7 +110,7 @@ impl Keeper {
         outbox: Arc<Outbox>,
         config: Config,
     ) -> Result<Keeper, Error> {
-        let core = Arc::new(Core::new(store, outbox, config));
+        let core = Arc::new(Core::new(store, outbox, config)?);
         let thread = Thread::start(c"leasehold", {
             let core = Arc::clone(&core);
             move || rounds::run(&core)
@@ -131,6 +135,11 @@ impl Keeper {
     pub(crate) fn core_even_closed(&self) -> Result<&Core, Error> {
         self.inside.birth.check()?;
         Ok(&self.inside.core)
+    }
+
+    /// With which each token begins that is drawn here.
+    pub(crate) fn client(&self) -> ClientId {
+        self.inside.core.client
     }
 
     pub(crate) fn is_here(&self) -> bool {

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::core::Core;
+use super::register::{KEPT, REFUSED};
 use crate::clock::{Deadline, Moment};
-use crate::events::{EventKind, LossReason};
+use crate::error::ErrorKind;
+use crate::events::{EventKind, Loss, LossReason};
 use crate::grant::{Ended, Grant, Step};
 use crate::jitter::Jitter;
+use crate::said::say;
 use crate::store::outbox::{Concern, READ_AFTER};
 use crate::store::{Kept, Lane, Reach, Reply};
 use crate::sync::MutexGuard;
@@ -36,15 +39,16 @@ pub(super) fn run(core: &Core) {
         core.shut(Deadline::at(now));
         let grants = core.book.lock().clear();
         for grant in grants.iter().filter(|grant| grant.end(now) != Ended::Before) {
-            core.metrics.lost.add_one();
-            *grant.loss.lock() = Some(LossReason::NotRenewed);
-            core.raise(&grant.identity, grant.id, EventKind::Lost(LossReason::NotRenewed));
+            core.metrics.of(grant.terms.group).lost.add_one();
+            core.ended(grant, now);
+            let reason = LossReason::NotRenewed;
+            *grant.loss.lock() = Some(Loss { reason, detail: None });
+            core.raise(&grant.identity, grant.id, EventKind::Lost(reason), None);
         }
         core.outbox.end(true);
         core.hub.close();
         // Last, and caught: it may be the logger that panicked.
-        let say = || log::error!("a client's thread has failed; the client is closed");
-        let _ = std::panic::catch_unwind(say);
+        let _ = std::panic::catch_unwind(|| say!(Error, "client-failed"));
     }
     core.store.close();
 }
@@ -87,6 +91,7 @@ fn rounds(core: &Core) {
             );
             core.outbox.were_read(now);
             pay(core, deadline(core));
+            register(core, &mut jitter);
         }
     }
 }
@@ -137,8 +142,8 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
                 renewals.push((grant, ttl, reach));
                 continue;
             }
-            Step::Lose(reason) => core.tell_lost(&grant, reason),
-            Step::Warn => core.tell(&grant.identity, grant.id, EventKind::AtRisk, ""),
+            Step::Lose(reason) => core.tell_lost(&grant, reason, None),
+            Step::Warn => core.tell(&grant.identity, grant.id, EventKind::AtRisk, None),
             Step::Rest => {}
         }
         rest.push(grant);
@@ -159,33 +164,39 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
     if let Some((grant, failure)) = failures.clone().next() {
         // One line a round: in an outage there may be as many failures as leases.
         let (count, all) = (failures.count(), renewals.len());
-        let name = grant.identity.name.escape_ascii();
-        log::warn!("{count} of {all} renewals failed; the first, of '{name}': {}", failure.error);
+        let (count, all) = (count as u64, all as u64);
+        let lock = &*grant.identity.name;
+        say!(Warn, "renewals-failed", count = count, of = all, lock = lock, error = failure.error);
         *is_failing = true;
     }
+    let mut lost = Vec::new();
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
+        core.measure(grant.terms.group, &outcome, now);
         match outcome {
             Ok(answer) if answer.reply == Reply::Extended => {
+                let (figures, planned) = (core.metrics.of(grant.terms.group), grant.planned());
                 if *reach == Reach::Claim {
                     grant.refreshed(answer.sent);
                 }
                 if grant.extended(answer.sent, *ttl, now) {
-                    core.metrics.renewed.add_one();
+                    figures.renewed.add_one();
+                    figures.renewal_delay.observe(planned, now);
                 }
             }
-            Ok(_) => core.not_held(grant, now),
+            Ok(_) => lost.push(Arc::clone(grant)),
             Err(failure) => {
-                let name = grant.identity.name.escape_ascii();
-                log::debug!("renewing the lease on '{name}': {}", failure.error);
+                let lock = &*grant.identity.name;
+                say!(Debug, "renewal-failed", lock = lock, error = failure.error);
                 grant.renewal_failed(now, |span| jitter.around(span));
             }
         }
     }
+    core.not_held(&lost, now, Some(deadline(core)));
     refile(core, renewals.into_iter().map(|(grant, ..)| grant));
     let is_well = || !core.book.lock().ends.values().any(|grant| grant.is_failing());
     if *is_failing && !has_failed && is_well() {
         *is_failing = false;
-        log::info!("renewals get through again");
+        say!(Info, "renewals-go-on");
     }
 }
 
@@ -197,7 +208,7 @@ fn lose_all(core: &Core) {
         book.lost_at = now;
         book.ends.values().cloned().collect()
     };
-    grants.iter().for_each(|grant| core.not_held(grant, now));
+    core.not_held(&grants, now, None);
     refile(core, grants);
 }
 
@@ -229,13 +240,39 @@ fn pay(core: &Core, deadline: Deadline) -> bool {
         let outcomes = core.store.run(Lane::Keeper, &requests, deadline);
         core.outbox.tried(&due, &outcomes);
     }
-    for late in core.outbox.take_late() {
+    let late = core.outbox.take_late();
+    let asked: Vec<_> =
+        late.iter().filter(|one| !one.is_unknown).map(|one| &one.identity).collect();
+    let mut breaches = core.breaches(Lane::Keeper, &asked, deadline).into_iter();
+    for late in &late {
         if late.is_unknown {
-            core.metrics.unknown.add_one();
+            core.figures(&late.identity.name).unknown.add_one();
+            core.tell_late(&late.identity, None);
+        } else {
+            core.tell_late(&late.identity, breaches.next().flatten());
         }
-        core.tell_late(&late.identity);
     }
     !due.is_empty()
+}
+
+/// Tells the store who this client is, if it is time. That it cannot be told is nobody's failure.
+fn register(core: &Core, jitter: &mut Jitter) {
+    let now = Moment::now();
+    let next = core.register.next(now, jitter);
+    let is_busy = || core.room.is_occupied() || !core.book.lock().ends.is_empty();
+    if !core.register.begins(now, next, is_busy) {
+        return;
+    }
+    // Renewals wait meanwhile, and may go to another server.
+    let by = deadline(core).min(Deadline::after(core.config.io_timeout / 4));
+    let record = core.config.introduction.record(core.register.started);
+    core.register.is_known.store(true, Ordering::Relaxed);
+    if let Err(error) = core.store.register(core.client, &record, KEPT, by) {
+        say!(Debug, "record-untold", error = error);
+        if matches!(error.kind(), ErrorKind::Permission | ErrorKind::WrongType) {
+            core.register.rests(now.plus(REFUSED));
+        }
+    }
 }
 
 /// Makes every lease invalid, then gives all of them and what is owed, until the deadline.
@@ -244,6 +281,7 @@ fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     outbox.close(now);
     for grant in &grants {
         if grant.end(now) != Ended::Before {
+            core.ended(grant, now);
             outbox.owe(grant.owed(now), Concern::Doubt, now);
         }
     }
@@ -257,8 +295,13 @@ fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
         }
         if !has_paid {
             let pause = if outbox.has_unread(Moment::NEVER) { 1 } else { 10 };
-            std::thread::sleep(deadline.left().min(Duration::from_millis(pause)));
+            // Explorations know this sleep, and have those go on meanwhile that have sent a give.
+            let pause = deadline.left().min(Duration::from_millis(pause));
+            drop(core.wake.wait_for(core.book.lock(), pause));
         }
+    }
+    if !deadline.has_passed() && core.register.is_known.load(Ordering::Relaxed) {
+        core.store.unregister(core.client);
     }
     core.hub.close();
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::Lease;
-use crate::clock::Moment;
+use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "capi")]
 use crate::events::Events;
-use crate::events::{Event, EventKind, LossReason};
+use crate::events::{Event, EventKind, Loss, LossReason};
 use crate::grant::Ended;
 use crate::keeper::Core;
+use crate::store::Lane;
 
 impl Lease {
     /// Calls `call` with the event if this lease is lost; at once if it was lost before.
@@ -66,18 +67,26 @@ impl Lease {
     }
 
     fn loss(&self) -> Option<Event> {
-        let reason = (*self.grant.loss.lock())?;
+        let Loss { reason, detail } = self.grant.loss.lock().clone()?;
         let name = Arc::clone(&self.grant.identity.name);
         let (fence, lease) = (self.fence(), self.grant.id);
-        Some(Event { kind: EventKind::Lost(reason), name, fence, lease })
+        Some(Event { kind: EventKind::Lost(reason), name, fence, lease, detail })
     }
 
-    pub(super) fn lost(&self, core: &Core, reason: LossReason) -> Error {
-        if self.end(core, Moment::now()) == Ended::Before {
+    /// Ends the lease that was lost; why is asked in the time of the call that found it, if any is given.
+    pub(super) fn lost(&self, core: &Core, reason: LossReason, ask: Option<Deadline>) -> Error {
+        if self.grant.end(Moment::now()) == Ended::Before {
             return self.over(core);
         }
-        core.tell_lost(&self.grant, reason);
-        Error::bare(ErrorKind::Lost)
+        core.forget(&self.grant);
+        core.tell_lost(&self.grant, reason, ask);
+        Error::new(ErrorKind::Lost, self.grant.why_over(Moment::now(), ""))
+    }
+
+    /// What the store says by then that has it no more, after it was given or left.
+    pub(super) fn not_ours(&self, core: &Core, otherwise: &str, by: Deadline) -> Error {
+        let breach = core.breaches(Lane::Give(by), &[&self.grant.identity], by).pop().flatten();
+        Error::new(ErrorKind::Lost, breach.map_or_else(|| otherwise.into(), |it| it.to_string()))
     }
 
     /// Why nothing can be done with a lease that was over before.

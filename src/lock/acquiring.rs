@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::sync::Mutex;
+use crate::token::Token;
 use crate::wait::crew::{Parked, Rest};
 
 /// A lock that is being taken, from [`Lock::acquire_async`]: a future on any executor.
@@ -109,11 +110,12 @@ impl Waiting {
         // First of all, since it runs code of the program's.
         let front = Front { waker: Some(waker.clone()), ..Front::default() };
         let (terms, lock) = (lock.check()?, lock.clone());
-        let mut state = match wait {
-            Some(wait) => State::waits(&lock, terms, wait)?,
-            None => State::new(&lock, terms, Policy::Return)?,
-        };
         let keeper = Arc::clone(lock.keepers.here()?);
+        let token = Token::of(keeper.client())?;
+        let mut state = match wait {
+            Some(wait) => State::waits(&lock, token, terms, wait),
+            None => State::new(&lock, token, terms, Policy::Return),
+        };
         let crew = Arc::clone(&keeper.core()?.room.crew);
         let number = crew.number();
         state.parked = Some(number);

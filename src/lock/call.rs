@@ -13,7 +13,8 @@ use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Legacy, Terms};
 use crate::keeper::{Core, Keeper, Owed};
 use crate::lease::Lease;
-use crate::store::{Answer, Failure, Identity, Lane, Place, Reach, Reply, Request};
+use crate::metrics::Series;
+use crate::store::{Answer, Failure, Holder, Identity, Lane, Place, Reach, Reply, Request};
 use crate::token::Token;
 use crate::wait::{Ask, Check, Pace, Turn, Validity, Waiter};
 
@@ -64,23 +65,35 @@ pub(super) struct State {
     /// The token stands in the store, at the latest until then: among the waiters, or as a holder
     /// that came too late.
     pub(super) stands: Option<Moment>,
+    /// When it got its lease.
+    pub(super) granted: Moment,
     /// The store has answered this call.
     is_answered: bool,
     /// What is wrong with the store, as far as the tries since its last answer tell.
     pub(super) trouble: Option<Error>,
     pub(super) stuck: Stuck,
+    /// When it looks who has the lock, for the sentence of a wait that runs out.
+    pub(super) look_at: Moment,
+    /// What it saw.
+    pub(super) holder: Option<Box<Holder>>,
 }
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
 pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
+/// So long before its end a wait looks who has the lock; a fifth of a shorter wait.
+const LOOK_BEFORE: Duration = Duration::from_millis(200);
+/// A shorter wait does not look.
+const LEAST_WAIT: Duration = Duration::from_millis(50);
 /// A lease that is released sooner than this needs no claim. Where the claim window is short, a
 /// part of it.
 const CLAIM_AFTER: Duration = Duration::from_millis(50);
 
 impl State {
-    pub(super) fn new(lock: &Lock, terms: Terms, policy: Policy) -> Result<State, Error> {
-        let (token, start) = (Token::random()?, Moment::now());
-        Ok(State {
+    /// Made in its place: it is large, and a cycle would pay for each copy.
+    #[inline]
+    pub(super) fn new(lock: &Lock, token: Token, terms: Terms, policy: Policy) -> State {
+        let start = Moment::now();
+        State {
             terms,
             token,
             ticket: 0,
@@ -98,10 +111,22 @@ impl State {
             is_sent: false,
             round_trip: Duration::ZERO,
             stands: None,
+            granted: Moment::ZERO,
             is_answered: false,
             trouble: None,
             stuck: Stuck::default(),
-        })
+            look_at: Moment::NEVER,
+            holder: None,
+        }
+    }
+}
+
+/// When a wait looks who has the lock.
+pub(super) fn look_at(start: Moment, limit: Moment) -> Moment {
+    match limit.since(start) {
+        _ if limit == Moment::NEVER => limit,
+        wait if wait < LEAST_WAIT => Moment::NEVER,
+        wait => limit.minus(LOOK_BEFORE.min(wait / 5)),
     }
 }
 
@@ -121,6 +146,10 @@ impl<'a, 'c> Call<'a, 'c> {
         std::mem::forget(self);
     }
 
+    pub(super) fn figures(&self) -> &'a Series {
+        self.core.metrics.of(self.lock.group)
+    }
+
     /// The lease of an answer that grants the lock; none if nothing of its validity is left.
     pub(super) fn granted(&mut self, answer: Answer, fence: u64) -> Result<Option<Lease>, Error> {
         let (identity, now) = (self.identity(self.state.token, fence), Moment::now());
@@ -132,7 +161,7 @@ impl<'a, 'c> Call<'a, 'c> {
             return Ok(None);
         };
         self.state.stands = None;
-        self.hold(grant).map(Some)
+        self.hold(grant, now).map(Some)
     }
 
     /// The lease of a turn; none if nothing of its validity is left.
@@ -164,7 +193,7 @@ impl<'a, 'c> Call<'a, 'c> {
             (Validity::Passed, None) => None,
         };
         if let Some(grant) = grant {
-            return self.hold(grant).map(Some);
+            return self.hold(grant, now).map(Some);
         }
         // The next one takes it up from here.
         core.owe_all(core.room.lost(&identity, Moment::now()));
@@ -172,21 +201,21 @@ impl<'a, 'c> Call<'a, 'c> {
         Ok(None)
     }
 
-    fn hold(&self, grant: Grant) -> Result<Lease, Error> {
-        let grant = Arc::new(grant);
+    fn hold(&mut self, grant: Arc<Grant>, now: Moment) -> Result<Lease, Error> {
         self.core.keep(&grant)?;
-        self.core.metrics.granted.add_one();
+        self.figures().granted.add_one();
+        self.state.granted = now;
         Ok(Lease::new(Arc::clone(self.keeper), grant))
     }
 
     /// A grant of which a message told, where that is not enough. Asked again with the same token,
     /// it is granted for the whole ttl under the same fence. `None` if it cannot be relied on.
-    fn claimed(&mut self, identity: &Identity) -> Option<Grant> {
+    fn claimed(&mut self, identity: &Identity) -> Option<Arc<Grant>> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
         let now = Moment::now();
         let by = self.answer_by(now);
-        match self.core.ask(Lane::Caller, take, by) {
+        match self.core.ask(self.lock.group, Lane::Caller, take, by) {
             Ok(Answer { reply: Reply::Granted { fence, .. }, sent, .. })
                 if fence == identity.fence =>
             {
@@ -210,7 +239,7 @@ impl<'a, 'c> Call<'a, 'c> {
         }
         let deadline = Deadline::after(self.core.config.io_timeout.min(left));
         let request = grant.identity.extend(ttl, reach);
-        match self.core.ask(Lane::Give(deadline), request, deadline) {
+        match self.core.ask(self.lock.group, Lane::Give(deadline), request, deadline) {
             Ok(answer) if answer.reply == Reply::Extended => {
                 if reach == Reach::Claim {
                     grant.refreshed(answer.sent);
@@ -227,7 +256,7 @@ impl<'a, 'c> Call<'a, 'c> {
     pub(super) fn leave_token(&mut self, sent: Moment) -> Result<(), Error> {
         let until = sent.plus(self.state.terms.ttl);
         self.core.owe(self.owed(self.state.token, until));
-        self.state.token = Token::random()?;
+        self.state.token = Token::of(self.core.client)?;
         self.state.stands = None;
         Ok(())
     }
@@ -249,7 +278,7 @@ impl<'a, 'c> Call<'a, 'c> {
             error = error.bounded(&bound);
         }
         if sent.is_some() && error.kind() != ErrorKind::NotReplicated {
-            self.core.metrics.unknown.add_one();
+            self.figures().unknown.add_one();
             // What answers with another error will not do better next time; its own kind says more.
             if error.is_retriable() {
                 let detail = format!("whether the lock was taken ({error})");
@@ -320,12 +349,23 @@ impl<'a, 'c> Call<'a, 'c> {
         !self.knows_store() && self.is_too_late(wake)
     }
 
+    /// Looks who has the lock. The answer has to come before the wait is over.
+    pub(super) fn look_who(&mut self) {
+        let (name, limit) = (&self.lock.name, Deadline::at(self.state.limit));
+        self.state.look_at = Moment::NEVER;
+        // Another one may listen meanwhile.
+        self.core.room.step_aside();
+        if self.state.trouble.is_none() {
+            self.state.holder = self.core.holder(name, limit).ok().flatten().map(Box::new);
+        }
+    }
+
     /// Why a wait ends without a lease.
     pub(super) fn over(&mut self) -> Error {
         if let Some(trouble) = self.state.trouble.take() {
             return trouble;
         }
-        self.core.metrics.timed_out.add_one();
+        self.figures().timed_out.add_one();
         let (now, tries) = (Moment::now(), self.state.tries);
         let bound = match self.state.limit.since(self.state.start) {
             wait if now >= self.state.limit => {
@@ -333,7 +373,9 @@ impl<'a, 'c> Call<'a, 'c> {
             }
             _ => format!("{tries} attempts"),
         };
-        Error::new(ErrorKind::Timeout, format!("held by somebody else, not free within {bound}"))
+        let holder = self.state.holder.take();
+        let who = holder.map_or("somebody else".to_owned(), |holder| holder.to_string());
+        Error::new(ErrorKind::Timeout, format!("held by {who}, not free within {bound}"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
 
 mod acquiring;
+mod breaking;
 mod call;
 mod stuck;
 mod wait_mode;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::acquiring::Acquiring;
+pub use self::breaking::Break;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
@@ -20,6 +22,7 @@ use crate::fork::Birth;
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keepers;
 use crate::lease::Lease;
+use crate::metrics::Group;
 use crate::store::{Identity, LockState};
 use crate::token::Token;
 use crate::wait::Check;
@@ -49,6 +52,7 @@ use crate::wait::Check;
 pub struct Lock {
     keepers: Arc<Keepers>,
     name: Arc<[u8]>,
+    group: Group,
     ttl: Duration,
     wait: Option<Duration>,
     /// None: the client's.
@@ -63,6 +67,7 @@ impl Lock {
     pub(crate) fn new(keepers: Arc<Keepers>, name: &[u8]) -> Lock {
         Lock {
             name: Arc::from(name),
+            group: Group::of(&keepers.config.metrics_groups, name),
             ttl: defaults::TTL.min(keepers.config.longest_ttl()),
             keepers,
             wait: Some(defaults::WAIT),
@@ -230,13 +235,14 @@ impl Lock {
         if fence == 0 || fence > MAX_FENCE {
             return Err(bad(format!("the fence is {fence}; it goes from 1 to {MAX_FENCE}")));
         }
-        let (ours, ttl) = (Token::random()?, terms.first_ttl());
+        let keeper = self.keepers.here()?;
+        let (ours, ttl) = (Token::of(keeper.client())?, terms.first_ttl());
         let identity = Identity { name: Arc::clone(&self.name), token: ours, fence, ttl };
         let grant = Grant::attached(identity, token, terms, Moment::now());
-        Ok(Lease::new(Arc::clone(self.keepers.here()?), Arc::new(grant)))
+        Ok(Lease::new(Arc::clone(keeper), grant))
     }
 
-    /// Looks who has the lock, without touching it.
+    /// Looks who has the lock and who waits for it, without touching it.
     ///
     /// # Errors
     /// As for [`try_acquire`](Lock::try_acquire).
@@ -244,7 +250,7 @@ impl Lock {
         let core = self.keepers.here()?.core()?;
         self.check_name()?;
         let deadline = Deadline::after(core.config.io_timeout);
-        self.named(core.with_store(|store| store.look(&self.name, deadline)))
+        self.named(core.inspect(&self.name, deadline))
     }
 
     fn take(&self, wait: Option<Duration>, check: Option<Check<'_>>) -> Result<Lease, Error> {
@@ -277,8 +283,8 @@ impl Lock {
         check_ttl(ttl, max_ttl)?;
         wait_mode.backoff().check()?;
         io_timeout.map_or(Ok(()), check_io_timeout)?;
-        max_hold.map_or(Ok(()), |most| {
-            check_ttl(most.min(ttl), max_ttl).map_err(|error| {
+        max_hold.filter(|most| *most < ttl).map_or(Ok(()), |most| {
+            check_ttl(most, max_ttl).map_err(|error| {
                 let most = spoken(most);
                 bad(format!("max_hold is {most}, too short to hold anything: {}", error.detail()))
             })
@@ -297,7 +303,7 @@ impl Lock {
         let renew = renew.unwrap_or(ttl >= MIN_RENEWED_TTL);
         // Stores count whole milliseconds, and so does what is relied on.
         let ttl = Duration::from_millis(crate::store::millis(ttl));
-        Ok(Terms { ttl, renew, max_hold: max_hold.filter(|_| renew) })
+        Ok(Terms { ttl, renew, max_hold: max_hold.filter(|_| renew), group: self.group })
     }
 }
 

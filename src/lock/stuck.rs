@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::Lock;
 use crate::clock::Moment;
-use crate::config::spoken_left;
-use crate::error::{Error, plain};
+use crate::error::Error;
 use crate::keeper::Core;
+use crate::said::say;
+use crate::store::millis;
 
 /// What is over sooner is not told.
 const FIRST: Duration = Duration::from_secs(5);
@@ -44,7 +45,7 @@ impl Stuck {
         let over = self.0.take_if(|cause| cause.by_look || !by_look);
         if over.is_some_and(|cause| cause.is_told) {
             core.complain_at.store(0, Ordering::Relaxed);
-            log::info!("the wait for '{}' gets on again", plain(lock.name()));
+            say!(Info, "wait-goes-on", lock = lock.name());
         }
     }
 
@@ -57,7 +58,7 @@ impl Stuck {
             return;
         }
         cause.is_told = true;
-        let (name, waited) = (plain(lock.name()), spoken_left(now.since(start)));
-        log::warn!("the wait for '{name}', {waited} so far, does not get on: {}", cause.error);
+        let waited = millis(now.since(start));
+        say!(Warn, "wait-stuck", lock = lock.name(), waited_ms = waited, error = cause.error);
     }
 }

@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, LAST_CHANCE, Policy, State};
+use super::call::{Call, LAST_CHANCE, Policy, State, look_at};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Legacy, Terms};
 use crate::jitter::Jitter;
 use crate::lease::Lease;
+use crate::metrics::CallEnd;
 use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
 use crate::token::Token;
 use crate::wait::crew::Rest;
@@ -32,15 +33,19 @@ pub(super) fn acquire(
     wait: Option<Duration>,
     check: Option<Check<'_>>,
 ) -> Result<Lease, Error> {
-    let mut state = State::waits(lock, terms, wait)?;
+    let keeper = lock.keepers.here()?;
+    let token = Token::of(keeper.client())?;
+    let mut state = State::waits(lock, token, terms, wait);
     state.may_deadlock = wait.is_none() && lock.wait_mode.backoff().attempts.is_none();
-    Call::new(lock, lock.keepers.here()?, &mut state, check)?.run()
+    Call::new(lock, keeper, &mut state, check)?.run()
 }
 
 /// Tries without waiting for a holder; none if there is one.
 pub(super) fn try_acquire(lock: &Lock, terms: Terms) -> Result<Option<Lease>, Error> {
-    let mut state = State::new(lock, terms, Policy::Return)?;
-    none_if_busy(Call::new(lock, lock.keepers.here()?, &mut state, None)?.run())
+    let keeper = lock.keepers.here()?;
+    let token = Token::of(keeper.client())?;
+    let mut state = State::new(lock, token, terms, Policy::Return);
+    none_if_busy(Call::new(lock, keeper, &mut state, None)?.run())
 }
 
 pub(super) fn none_if_busy(tried: Result<Lease, Error>) -> Result<Option<Lease>, Error> {
@@ -52,14 +57,15 @@ pub(super) fn none_if_busy(tried: Result<Lease, Error>) -> Result<Option<Lease>,
 
 impl State {
     /// That of a call that waits: for ever, where there is no limit.
-    pub(super) fn waits(lock: &Lock, terms: Terms, wait: Option<Duration>) -> Result<State, Error> {
+    pub(super) fn waits(lock: &Lock, token: Token, terms: Terms, wait: Option<Duration>) -> State {
         let mode = lock.wait_mode;
         let once = wait == Some(Duration::ZERO) || mode.backoff().attempts == Some(1);
         let spins = once || matches!(mode, WaitMode::Spin(_));
         let policy = if spins { Policy::Spin { leaves_place: !once } } else { Policy::Queue };
-        let mut state = State::new(lock, terms, policy)?;
+        let mut state = State::new(lock, token, terms, policy);
         state.limit = wait.map_or(Moment::NEVER, |wait| state.start.plus(wait));
-        Ok(state)
+        state.look_at = look_at(state.start, state.limit);
+        state
     }
 }
 
@@ -71,6 +77,20 @@ impl Call<'_, '_> {
 
     /// How the call ended, for whoever made it.
     pub(super) fn over_with(&mut self, ended: Result<Lease, Error>) -> Result<Lease, Error> {
+        let ended = self.with_turn(ended);
+        let (end, now) = match &ended {
+            Ok(_) => (CallEnd::Granted, self.state.granted),
+            Err(error) => {
+                let only_tries = self.state.policy == Policy::Return;
+                (CallEnd::without_lease(error.kind(), only_tries), Moment::now())
+            }
+        };
+        self.figures().called(end, self.state.start, now);
+        ended
+    }
+
+    /// A turn that came before the call ended without one.
+    fn with_turn(&mut self, ended: Result<Lease, Error>) -> Result<Lease, Error> {
         if let (Err(error), Some((turn, legacy))) = (&ended, self.leave()) {
             let lease = self.turn(turn, legacy);
             // The turn came first; a time limit ends only a wait without a turn. Else dropping it
@@ -127,7 +147,7 @@ impl Call<'_, '_> {
                 let lease = self.turn(turn, legacy)?;
                 if lease.is_none() {
                     // It came too late to be relied on.
-                    self.state.token = Token::random()?;
+                    self.state.token = Token::of(self.core.client)?;
                     self.join()?;
                 }
                 lease
@@ -135,6 +155,10 @@ impl Call<'_, '_> {
             Next::Ask(ask) => self.ask(&ask)?,
             Next::Look(token) => {
                 self.look(token);
+                None
+            }
+            Next::Sleep(_) if now >= self.state.look_at => {
+                self.look_who();
                 None
             }
             Next::Sleep(wake) => return Ok(Step::Sleeps(wake)),
@@ -159,6 +183,7 @@ impl Call<'_, '_> {
 
     pub(super) fn join(&mut self) -> Result<(), Error> {
         self.refuse_deadlock()?;
+        self.core.note_use();
         let pace = pace(self);
         let (room, State { token, terms, parked, .. }) = (&self.core.room, &*self.state);
         self.state.waiter = Some(room.join(&self.lock.name, *token, *terms, pace, *parked));
@@ -195,7 +220,8 @@ impl Call<'_, '_> {
     /// A call that is parked does not sleep here: it is told how to.
     pub(super) fn sleep(&self, wake: Moment) -> Option<Rest> {
         let until = self.check.as_ref().map_or(wake, |check| wake.min(check.due()));
-        let (until, room) = (until.min(self.state.limit), &self.core.room);
+        let until = until.min(self.state.limit).min(self.state.look_at);
+        let room = &self.core.room;
         let (until, is_unheard) = match &self.state.waiter {
             Some(waiter) => {
                 let open_by = self.answer_by(Moment::now());
@@ -242,9 +268,9 @@ impl Call<'_, '_> {
         let place = if stands { Place::Join(ask.ticket) } else { Place::Try };
         let Ask { token, ttl, block, .. } = *ask;
         self.state.is_sent = true;
-        core.metrics.attempts.add_one();
+        self.figures().attempts.add_one();
         let take = Request::Take { name, token, ttl, place, block };
-        let outcome = core.ask(Lane::Caller, take, by);
+        let outcome = core.ask(self.lock.group, Lane::Caller, take, by);
         if self.state.asking.take().is_some() {
             core.owe_all(core.room.answered(name, ask, &outcome, Moment::now()));
         }
@@ -252,7 +278,7 @@ impl Call<'_, '_> {
             Ok(answer) => {
                 self.was_answered(false);
                 if matches!(answer.reply, Reply::Busy { .. }) {
-                    core.metrics.busy.add_one();
+                    self.figures().busy.add_one();
                 }
                 if self.state.waiter.is_some() { Ok(None) } else { self.answered(answer, place) }
             }
@@ -341,6 +367,7 @@ impl Call<'_, '_> {
         if self.is_nobody_there(wake) || most_tries.is_some_and(|most| self.state.tries >= most) {
             return Err(self.over());
         }
+        self.core.note_use();
         self.state.wake = if now >= latest { self.state.limit } else { wake };
         Ok(())
     }

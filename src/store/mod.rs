@@ -1,6 +1,13 @@
 //! The seam between a lock and where it is kept: plain requests, plain replies, one trait. A store
 //! makes one attempt and says honestly how it ended; all else is decided above.
 
+pub(crate) mod breaking;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
+pub(crate) mod glob;
+pub(crate) mod listing;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 mod net;
 pub(crate) mod outbox;
 #[cfg(feature = "postgres")]
@@ -9,6 +16,9 @@ pub(crate) mod quorum;
 pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+mod state;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
 compile_error!(
@@ -18,9 +28,15 @@ compile_error!(
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::breaking::{Breaches, Held};
+use self::listing::{Bookmark, Page, Wanted};
+pub use self::state::{Holder, LockState, Waiter};
+pub(crate) use self::state::{Look, MOST_WAITERS, introduce};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::token::Token;
+#[cfg(feature = "examine")]
+use crate::examination::{Examination, Subject};
+use crate::token::{ClientId, Token};
 
 /// A place where locks are kept.
 pub(crate) trait Store: Send + Sync {
@@ -28,13 +44,64 @@ pub(crate) trait Store: Send + Sync {
     /// order, by the deadline. Every request is safe to send twice.
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome>;
 
-    /// Looks at a name without changing anything.
+    /// Looks at a name without changing anything: who has it, and who waits. Who the clients are is
+    /// [told apart from that](Store::records).
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error>;
+
+    /// A page of the names that are wanted, from a bookmark on. Names that are taken throughout are
+    /// listed; one may come twice where the store has no order. No server is busy with a page for
+    /// longer than a millisecond.
+    fn list(&self, _wanted: &Wanted, _from: &Bookmark, _deadline: Deadline) -> Result<Page, Error> {
+        Err(unable("list its locks"))
+    }
+
+    /// Whose the lock of a name is, for [`break_grant`](Store::break_grant); `None` where it is free. A
+    /// name that is taken by something that is no lock is an error of the kind `WrongType`.
+    fn held(&self, _name: &[u8], _deadline: Deadline) -> Result<Option<Held>, Error> {
+        Err(unable("break its locks"))
+    }
+
+    /// Frees a lock that is this grant's, for the first living waiter, as a give does, and leaves word
+    /// of who did it in the same step. False where it is not the grant's any more. No fence that was
+    /// reserved for the grant is used again. Safe to send twice and late: it ends no other grant.
+    fn break_grant(&self, _held: &Held, _by: &[u8], _deadline: Deadline) -> Result<bool, Failure> {
+        Err(Failure::not_done(unable("break its locks")))
+    }
+
+    /// Who has broken locks of these names last, as far as the store still knows. After an error that
+    /// would be the later names' too, there is nothing more.
+    fn breaches(&self, _lane: Lane, of: &[&[u8]], _deadline: Deadline) -> Breaches {
+        vec![Ok(None); of.len()]
+    }
 
     /// How long the lock of a name stays taken if nobody extends it; zero if it is free.
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         let holder = self.look(name, deadline)?.holder;
         Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
+    }
+
+    /// Keeps what a client says of itself for `ttl`. Nothing depends on it.
+    fn register(
+        &self,
+        _client: ClientId,
+        _record: &str,
+        _ttl: Duration,
+        _deadline: Deadline,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Forgets it, where that can be done without waiting for an answer.
+    fn unregister(&self, _client: ClientId) {}
+
+    /// What these clients say of themselves, in the same order; `None` where it is not known. Redis
+    /// hands out the whole of what somebody has left there; a reader looks at `LONGEST_RECORD` of it.
+    fn records(
+        &self,
+        clients: &[ClientId],
+        _deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        Ok(vec![None; clients.len()])
     }
 
     /// Whether it is certain that the lock is this grant's and that nobody is in the queue for it:
@@ -45,6 +112,18 @@ pub(crate) trait Store: Send + Sync {
 
     /// Reaches the store, with the credentials that it was given, and does nothing to a lock there.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
+
+    /// Finds out whether it is fit for locks, and changes nothing. Tells whether a lock may be tried:
+    /// a server that guards against lost data is better not begun with. An error means that nothing of
+    /// it is reached.
+    #[cfg(feature = "examine")]
+    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
+        found.time(&subject.config.display_store(), subject, || {
+            let by = Deadline::after(subject.config.io_timeout);
+            self.look(&subject.checkup.name, by).map(|_| None)
+        })?;
+        Ok(true)
+    }
 
     /// Declares that every server of a store which guards against lost data knows all there is to
     /// know. Without `force`, a server that is in quarantine, or has to be because it came back with
@@ -182,6 +261,16 @@ pub(crate) enum Lane {
     Keeper,
 }
 
+impl Lane {
+    /// By when there is a connection for what is to be done by the deadline.
+    pub(crate) fn connect_by(self, deadline: Deadline) -> Deadline {
+        match self {
+            Lane::Give(until) => deadline.min(until),
+            Lane::Caller | Lane::Keeper => deadline,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) name: Arc<[u8]>,
@@ -277,6 +366,9 @@ pub(crate) struct Answer<R = Reply> {
     pub(crate) server: u64,
     /// Whose clock it is.
     pub(crate) by: ServerId,
+    /// After which a waiter with a place asks again, from a store that tells waiters nothing: one behind
+    /// others need not ask as often as the first.
+    pub(crate) again: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -315,6 +407,11 @@ impl Failure {
     }
 }
 
+/// The error of what a store has no way to do.
+fn unable(what: &str) -> Error {
+    Error::new(ErrorKind::BadArgument, format!("this store cannot {what}"))
+}
+
 /// The error of `initialize` for a store that needs none.
 pub(crate) fn unguarded() -> Error {
     Error::new(
@@ -323,35 +420,16 @@ pub(crate) fn unguarded() -> Error {
     )
 }
 
+/// The error of `initialize` where what is there stays as it is.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "zookeeper"))]
+pub(crate) fn unforced(force: bool, what: &str) -> Result<(), Error> {
+    let nothing = || format!("there is nothing to force: {what} that are there stay as they are");
+    if force { Err(Error::new(ErrorKind::BadArgument, nothing())) } else { Ok(()) }
+}
+
 /// The outcome where a store returned fewer outcomes than requests.
 pub(crate) fn no_reply() -> Outcome {
     Err(Failure::not_done(Error::new(ErrorKind::Protocol, "the store gave no reply")))
-}
-
-/// What a look at a name shows.
-pub(crate) type Look = LockState;
-
-/// Who has a lock, from [`Lock::inspect`](crate::Lock::inspect).
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct LockState {
-    /// Who has it; `None` when it is free.
-    pub holder: Option<Holder>,
-    /// The last fence given out, where the store still knows it.
-    pub last_fence: Option<u64>,
-}
-
-/// The holder of a lock, as everybody may see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The first digits of the token: enough to tell holders apart, too few to release with. Empty
-    /// where the key holds no token: it is an application's own key, or another library's lock.
-    pub token_prefix: String,
-    /// When the lock is free if nobody renews it.
-    pub ttl: Duration,
-    /// The fence; `None` where another program holds the key without one.
-    pub fence: Option<u64>,
 }
 
 /// Whole milliseconds, rounded down: a store is asked for no more than what is relied on.

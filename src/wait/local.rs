@@ -77,6 +77,11 @@ impl LocalQueue {
         *self == LocalQueue::new(self.limits)
     }
 
+    /// How many wait, those with a turn that they have not fetched yet among them.
+    pub(crate) fn length(&self) -> usize {
+        self.waiters.len() + self.turns.len()
+    }
+
     /// The waiter whose place is in the store's queue, or is to be, while nothing is under way for
     /// it: only the store can give it a turn.
     pub(crate) fn standing_head(&self) -> Option<u64> {
@@ -169,6 +174,8 @@ impl LocalQueue {
                     let look = head.pace.within(self.limits.look);
                     place.look = next_time(free_at, place.rank, now, look);
                     next_time(free_at, place.rank, now, head.pace.within(SLOW_CHECK))
+                } else if let Some(again) = answer.again {
+                    sent.plus(head.pace.within(again)).max(now)
                 } else {
                     head.pace.next(now, free_at).unwrap_or(now)
                 };

@@ -111,7 +111,8 @@ impl Room {
         self.is_occupied() && self.waiters.lock().queues.contains_key(name)
     }
 
-    fn is_occupied(&self) -> bool {
+    /// Whether a thread waits, or turns pass on.
+    pub(crate) fn is_occupied(&self) -> bool {
         self.occupied.load(Ordering::Acquire) > 0
     }
 
@@ -224,6 +225,15 @@ impl Room {
     /// Why the server of the name does not tell waiters anything, as it said when last asked.
     pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
         self.waiters.lock().refusal(name).cloned()
+    }
+
+    /// How many wait for each name.
+    pub(crate) fn count_waiters(&self) -> Vec<(Arc<[u8]>, usize)> {
+        if !self.is_occupied() {
+            return Vec::new();
+        }
+        let waiters = self.waiters.lock();
+        waiters.queues.iter().map(|(name, queue)| (Arc::clone(name), queue.length())).collect()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

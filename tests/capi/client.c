@@ -167,6 +167,57 @@ static void what_is_shown_of_a_lock(struct store *store)
     leasehold_client_free(onlooker);
 }
 
+static void a_holder_is_shown_with_what_it_says_of_itself(struct store *store)
+{
+    leasehold_client *client, *onlooker = open_client(store->url);
+    leasehold_config *config;
+    leasehold_lock *lock = make_lock(onlooker, "n");
+    leasehold_lock_state *state = NULL;
+    leasehold_lease *lease;
+    char pid[24], who[256];
+
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+    CHECK_INT(LEASEHOLD_OK, leasehold_config_set_label(config, "billing", 7));
+    CHECK_INT(LEASEHOLD_OK, leasehold_config_set_program(config, "worker", LEASEHOLD_NUL));
+    CHECK_INT(LEASEHOLD_OK, leasehold_config_set_language(config, "lua", 3));
+    CHECK_INT(LEASEHOLD_OK, leasehold_config_set_register(config, true));
+    EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
+    lease = take_name(client, "n");
+    do {
+        leasehold_lock_state_free(state);
+        pause_ms(5);
+        EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+    } while (*leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_CLIENT) == 0);
+    CHECK_TEXT("", leasehold_lock_state_fact(state, 7, LEASEHOLD_FACT_WHO));
+    CHECK_TEXT("", leasehold_lock_state_fact(state, 0, -1));
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    CHECK_TEXT(pid, leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_PID));
+    CHECK_TEXT("worker", leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_PROGRAM));
+    CHECK_TEXT("lua", leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_LANGUAGE));
+    CHECK_TEXT("billing", leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_LABEL));
+    CHECK_TEXT(LEASEHOLD_VERSION, leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_VERSION));
+    CHECK(strncmp(leasehold_lease_token(lease),
+                  leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_CLIENT), 12) == 0);
+    CHECK(atoll(leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_STARTED_MS)) > 1700000000000);
+    CHECK_INT(0, leasehold_lock_state_waiters(state));
+    CHECK_INT(0, leasehold_lock_state_more_waiters(state));
+    snprintf(who, sizeof who, "%s (lua worker, pid %s, label billing)",
+             leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_HOST), pid);
+    CHECK(strncmp(who, leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_WHO), strlen(who)) == 0);
+    leasehold_lock_state_free(state);
+
+    /* So does the reason of a wait that ran out. */
+    leasehold_lease *none = NULL;
+    EVENTUALLY(leasehold_lock_acquire_within(lock, 500, NULL, NULL, &none, &problem) ==
+                   LEASEHOLD_TIMEOUT &&
+               problem == NULL && strstr(leasehold_timeout_detail(), who) != NULL);
+    give_back(lease);
+    leasehold_lock_free(lock);
+    leasehold_config_free(config);
+    leasehold_client_free(client);
+    leasehold_client_free(onlooker);
+}
+
 static void what_is_shown_of_a_lock_that_another_program_holds(struct store *store)
 {
     leasehold_client *client = open_client(store->url);
@@ -230,6 +281,46 @@ static void each_counter_counts_what_it_says(struct store *store)
     leasehold_client_free(other);
 }
 
+static void metrics_tell_groups_of_names_apart(struct store *store)
+{
+    leasehold_config *config;
+    leasehold_client *client;
+    leasehold_metrics *metrics;
+    size_t length;
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_add_metrics_group(config, "*", 1));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_add_metrics_group(config, "stock:*", LEASEHOLD_NUL));
+    /* The good one does not stand for the one that was refused. */
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_check(config, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_open_config(config, &client, &problem));
+    leasehold_config_free(config);
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_add_metrics_group(config, "stock:*", LEASEHOLD_NUL));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_add_metrics_group(config, "a\"b", 3));
+    EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
+    give_back(take_name(client, "stock:1"));
+    give_back(take_name(client, "stock:2"));
+    give_back(take_name(client, "a\"b"));
+    leasehold_lease *lease = take_name(client, "another");
+
+    EXPECT(LEASEHOLD_OK, leasehold_client_metrics(client, &metrics, &problem));
+    const char *text = leasehold_metrics_text(metrics, &length);
+    CHECK_INT(length, strlen(text));
+    CHECK(strstr(text, "\nleasehold_acquisitions_total{lock=\"stock:*\",outcome=\"granted\"} 2\n"));
+    CHECK(strstr(text, "\nleasehold_acquisitions_total{lock=\"a\\\"b\",outcome=\"granted\"} 1\n"));
+    CHECK(strstr(text, "\nleasehold_hold_seconds_count{lock=\"stock:*\"} 2\n"));
+    CHECK(strstr(text, "\nleasehold_held{lock=\"*\"} 1\n"));
+    leasehold_metrics_free(metrics);
+
+    EXPECT(LEASEHOLD_OK, leasehold_client_close(client, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_client_metrics(client, &metrics, &problem));
+    CHECK(strstr(leasehold_metrics_text(metrics, NULL), "\nleasehold_held{lock=\"*\"} 0\n"));
+    leasehold_metrics_free(metrics);
+    leasehold_lease_free(lease);
+    leasehold_client_free(client);
+    leasehold_config_free(config);
+}
+
 int main(int argc, char **argv)
 {
     runner_start(argc, argv);
@@ -238,7 +329,9 @@ int main(int argc, char **argv)
     TEST(a_server_is_reached_by_a_unix_socket_and_with_a_password);
     TEST(a_client_can_be_opened_before_its_server);
     ON_EACH_STORE(what_is_shown_of_a_lock);
+    ON_EACH_STORE(a_holder_is_shown_with_what_it_says_of_itself);
     ON_REDIS(what_is_shown_of_a_lock_that_another_program_holds);
     ON_EACH_STORE(each_counter_counts_what_it_says);
+    ON_EACH_STORE(metrics_tell_groups_of_names_apart);
     return runner_report();
 }

@@ -302,6 +302,7 @@ FREES(client)
 FREES(lock)
 FREES(lease)
 FREES(lock_state)
+FREES(metrics)
 FREES(events)
 FREES(event)
 FREES(error)
@@ -325,6 +326,7 @@ static void handles_are_freed_in_any_order_on_any_thread(struct store *store)
         leasehold_client *client;
         leasehold_error *error;
         leasehold_lock_state *state;
+        leasehold_metrics *metrics;
         EXPECT(LEASEHOLD_OK,
                leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
         EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
@@ -334,12 +336,13 @@ static void handles_are_freed_in_any_order_on_any_thread(struct store *store)
         leasehold_event *event = next_event(events);
         leasehold_lease *lease = take(lock);
         EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(lock, &state, &problem));
+        EXPECT(LEASEHOLD_OK, leasehold_client_metrics(client, &metrics, &problem));
         CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &error));
         struct handle handles[] = {{free_config, config}, {free_client, client},
                                    {free_lock, lock},     {free_lease, lease},
                                    {free_lease, lost},    {free_lock_state, state},
                                    {free_events, events}, {free_event, event},
-                                   {free_error, error}};
+                                   {free_error, error},   {free_metrics, metrics}};
         const int many = sizeof handles / sizeof *handles;
         for (int left = many; left > 0; left--) {
             int index = rand_r(&seed) % left;

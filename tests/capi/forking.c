@@ -17,6 +17,7 @@ struct inherited {
     leasehold_lock *lock;
     leasehold_lease *lease;
     leasehold_lock_state *state;
+    leasehold_metrics *metrics;
     leasehold_events *events;
     leasehold_event *event;
     leasehold_waits *waits;
@@ -39,6 +40,7 @@ static struct inherited make_all(struct store *store)
     EXPECT(LEASEHOLD_OK, leasehold_waits_open(&all.waits, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_waits_start(all.waits, all.lock, 1, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_lock_inspect(all.lock, &all.state, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_client_metrics(all.client, &all.metrics, &problem));
     CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &all.error));
     return all;
 }
@@ -50,6 +52,7 @@ static void free_all(struct inherited all)
     leasehold_events_free(all.events);
     leasehold_waits_free(all.waits);
     leasehold_lock_state_free(all.state);
+    leasehold_metrics_free(all.metrics);
     leasehold_lease_free(all.lease);
     leasehold_lock_free(all.lock);
     leasehold_client_free(all.client);
@@ -65,6 +68,7 @@ static void misuse(struct inherited all)
     leasehold_lease *lease = UNTOUCHED;
     leasehold_turn turn = {UNTOUCHED, 0};
     leasehold_lock_state *state = UNTOUCHED;
+    leasehold_metrics *metrics = UNTOUCHED;
     leasehold_events *events = UNTOUCHED;
     leasehold_event *event = UNTOUCHED;
     uint64_t counted = 77;
@@ -79,6 +83,7 @@ static void misuse(struct inherited all)
     CHECK_STATUS(forked, leasehold_config_set_pool(all.config, 1));
     CHECK_STATUS(forked, leasehold_config_set_close_timeout_ms(all.config, 100));
     CHECK_STATUS(forked, leasehold_config_set_claim_window_ms(all.config, 100));
+    CHECK_STATUS(forked, leasehold_config_add_metrics_group(all.config, "n*", 2));
     CHECK_TEXT("", leasehold_config_store(all.config));
     EXPECT(forked, leasehold_client_open_config(all.config, &client, &problem));
 
@@ -88,6 +93,9 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_client_events(all.client, &events, &problem));
     EXPECT(forked, leasehold_client_counter(all.client, LEASEHOLD_COUNTER_LOST, &counted,
                                             &problem));
+    EXPECT(forked, leasehold_client_metrics(all.client, &metrics, &problem));
+    CHECK(metrics == UNTOUCHED);
+    CHECK_TEXT("", leasehold_metrics_text(all.metrics, &length));
     CHECK_TEXT("", leasehold_client_store(all.client));
     EXPECT(forked, leasehold_client_close(all.client, &problem));
     EXPECT(forked, leasehold_client_close_within(all.client, 0, &problem));

@@ -70,7 +70,7 @@ static void record(void *with, leasehold_log_level level, const char *message)
 static void records_come_on_any_thread_with_what_was_given_for_them(struct store *store)
 {
     leasehold_client *client = open_client(store->url);
-    struct records records = {.test = pthread_self(), .wanted = "'lost'"};
+    struct records records = {.test = pthread_self(), .wanted = "lock=lost "};
     listen_to(record, &records, LEASEHOLD_LOG_WARN);
     lose_one(client);
     EVENTUALLY(records.elsewhere == 1);
@@ -422,9 +422,9 @@ static void a_socket_brings_one_record_at_a_time(struct store *store)
     CHECK_TEXT("", read_record(descriptor));
     log_here(client);
     lose_one(client);
-    CHECK_TEXT("2Lost(NotHeld): lease 1 on 'nobody\\'s'", read_record(descriptor));
+    CHECK_TEXT("2lost lock=nobody's fence=1 reason=not_held", read_record(descriptor));
     const char *record;
-    EVENTUALLY((record = read_record(descriptor)) && strstr(record, "on 'lost'"));
+    EVENTUALLY((record = read_record(descriptor)) && strstr(record, "lock=lost "));
     CHECK_TEXT("", read_record(descriptor));
     /* Whatever the reader does, or does not do, nobody waits for it. */
     for (int i = 0; i < 2000; i++) log_here(client);

@@ -213,7 +213,7 @@ static atomic_int failures;
 static void count_failures(void *with, leasehold_log_level level, const char *message)
 {
     (void)with, (void)level;
-    if (strstr(message, "'failing'") && strstr(message, "has failed")) failures++;
+    if (strcmp(message, "on-lost-failed lock=failing") == 0) failures++;
 }
 
 static void a_function_that_fails_is_logged(struct store *store)
@@ -292,6 +292,32 @@ static void c9_a_lease_that_is_watched_is_named_by_its_number(struct store *stor
     leasehold_client_free(client);
 }
 
+static void c9_who_broke_a_lock_is_told(struct store *store)
+{
+    leasehold_client *client = open_client(store->url), *operator = open_client(store->url);
+    leasehold_events *events = subscribe(client);
+    leasehold_lease *lease = take_name_for(client, "n", 6000);
+    leasehold_lock *lock = make_lock(operator, "n");
+    uint64_t broken = 0, fence = leasehold_lease_fence(lease);
+    const char *by = "root@web-3", *start = "broken by an operator (root@web-3) at 20";
+
+    EXPECT(LEASEHOLD_BUSY, leasehold_lock_break(lock, fence + 1, by, LEASEHOLD_NUL, &broken, &problem));
+    CHECK(is_held(operator, "n"));
+    EXPECT(LEASEHOLD_OK, leasehold_lock_break(lock, fence, by, LEASEHOLD_NUL, &broken, &problem));
+    CHECK_INT(fence, broken);
+    EXPECT(LEASEHOLD_LOST, leasehold_lock_break(lock, 0, by, LEASEHOLD_NUL, &broken, &problem));
+    leasehold_event *event = next_event(events);
+    CHECK_INT(LEASEHOLD_LOSS_BROKEN, leasehold_event_reason(event));
+    CHECK(strncmp(start, leasehold_event_detail(event), strlen(start)) == 0);
+    EXPECT(LEASEHOLD_LOST, leasehold_lease_release(lease, &problem));
+    leasehold_event_free(event);
+    leasehold_lease_free(lease);
+    leasehold_lock_free(lock);
+    leasehold_events_free(events);
+    leasehold_client_free(client);
+    leasehold_client_free(operator);
+}
+
 int main(int argc, char **argv)
 {
     runner_start(argc, argv);
@@ -303,5 +329,6 @@ int main(int argc, char **argv)
     ON_REDIS(a_function_that_fails_is_logged);
     ON_REDIS(c8_a_child_never_calls_what_its_parent_has_registered);
     ON_EACH_STORE(c9_a_lease_that_is_watched_is_named_by_its_number);
+    ON_EACH_STORE(c9_who_broke_a_lock_is_told);
     return runner_report();
 }

@@ -164,7 +164,7 @@ static void c12_a_password_is_in_no_error_store_or_record_of_the_log(void)
     EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, &problem));
     server_end(server);
     if (heard_lines < 100) FAIL("only %d lines were heard: %s", heard_lines, heard);
-    CHECK_CONTAINS("renewing the lease on 'renewed'", heard);
+    CHECK_CONTAINS("renewal-failed lock=renewed", heard);
     CHECK_CONTAINS("redis://127.0.0.1:1/0", heard);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         const char *found = strstr(heard, pieces[i]);

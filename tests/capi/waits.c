@@ -1,8 +1,10 @@
 /* Many waits at once without a thread for each: how they are told, and what they leave. */
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/support.h"
 
@@ -226,9 +228,13 @@ static void c10_a_wait_that_is_stopped_leaves_no_lock_behind(struct store *store
     leasehold_client_free(waiter);
 }
 
+/* The thread that is about to be told, or 0. */
+static atomic_int reader_task;
+
 static void *be_told_for_ever(void *waits)
 {
     uint64_t id;
+    reader_task = gettid();
     EXPECT(LEASEHOLD_ERR_CLOSED,
            leasehold_waits_next_within(waits, LEASEHOLD_FOREVER, &id, &problem));
     return NULL;
@@ -247,6 +253,8 @@ static void c14_a_set_that_is_freed_stops_its_waits_and_lets_readers_go(struct s
     pthread_t reader = begin(be_told_for_ever, waits);
     for (uint64_t i = 0; i < 10; i++) start_wait(waits, lock, i);
     EVENTUALLY(count(waiter, LEASEHOLD_COUNTER_BUSY) > 0);
+    /* One that comes to a set only after its end is told of a wrong handle. */
+    EVENTUALLY(reader_task != 0 && is_asleep(reader_task));
     leasehold_waits_free(waits);
     finish(reader);
     /* Its number may be a connection's by now. */

@@ -3,9 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod command;
+mod doctor;
+mod each;
+mod listing;
+mod metrics;
 mod outcomes;
+mod schedulers;
+#[path = "../stores/mod.rs"]
+mod stores;
 mod terminal;
+mod top;
 mod unasked;
+mod watching;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -48,6 +57,13 @@ fn leasehold<W: AsRef<OsStr>>(url: &str, words: impl IntoIterator<Item = W>) -> 
     }
     command.env("LEASEHOLD_URL", url).env_remove("RUST_LOG").args(words).stdin(Stdio::null());
     command
+}
+
+/// A store that bears with being given no processor for a while; a quorum waits a tenth of it for one.
+fn patient(store: &stores::Store) -> String {
+    let url = store.url();
+    let sign = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{sign}io_timeout=20s")
 }
 
 /// Without a URL, on a machine that has no file for it.

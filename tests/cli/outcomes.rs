@@ -1,6 +1,5 @@
 //! Who gets the lock, who is turned away, and what is said about it.
 
-use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
@@ -65,7 +64,6 @@ fn it_ends_as_the_command_did() {
             &["--", "cd /; it's"],
             "(os error 2); for a line of a shell, write sh -c 'cd /; it'\\''s'\n",
         ),
-        (&["./none"], "(os error 2); 'n' is the lock: write leasehold run NAME -- COMMAND\n"),
     ] {
         let ended = leasehold(&server.url(), [&["run", "n"], words].concat()).output().unwrap();
         assert_eq!(ended.status.code(), Some(127), "{ended:?}");
@@ -87,6 +85,9 @@ fn mistakes_are_64_and_trouble_with_the_store_is_69() {
         &["run", "-E", "256", "n", "--", "true"],
         &["run", "--wait-mode", "left", "n", "--", "true"],
         &["run", "n"],
+        // Else a name that is forgotten would have the command's first word stand in for it.
+        &["run", "--", "true", "now"],
+        &["run", "n", "true"],
         &["run", "", "--", "true"],
         &["run", "--ttl", "50ms", "n", "--", "true"],
         &["run", "--once-per", "367d", "n", "--", "true"],
@@ -138,9 +139,14 @@ fn packages_get_manual_pages_and_completions() {
     for (file, said) in [
         ("leasehold.1", "leasehold\\-run(1)"),
         ("leasehold-run.1", "once\\-per"),
+        ("leasehold-watch.1", "leasehold watch nightly"),
+        ("leasehold-top.1", "leasehold top \\-\\-sort waiting"),
         ("leasehold.bash", "--once-per"),
+        ("leasehold.bash", "turns waiting since ttl name"),
         ("_leasehold", "#compdef leasehold"),
+        ("_leasehold", "turns\\:"),
         ("leasehold.fish", "complete -c leasehold"),
+        ("leasehold.fish", "__fish_leasehold_using_subcommand watch"),
     ] {
         let text = std::fs::read_to_string(pages.join(file)).unwrap();
         assert!(text.contains(said), "{file}: {text}");
@@ -246,15 +252,51 @@ fn show_tells_who_has_it() {
         json(),
         serde_json::json!({
             "name": "n", "held": false, "token_prefix": null, "ttl_ms": null, "fence": null,
-            "last_fence": null
+            "last_fence": null, "held_ms": null, "client": null, "waiters": [], "more_waiters": 0
         })
     );
-    let mut holder = start(run(&server, &[], "n", &HOLD));
+    let url = format!("{}?label=nightly%20run", server.url());
+    let mut holder = start(leasehold(&url, [&["run", "n", "--"], &HOLD[..]].concat()));
+    eventually(LIMIT, || json()["client"].is_object());
     let held = json();
     let (fence, token) = (held["fence"].as_u64().unwrap(), held["token_prefix"].as_str().unwrap());
+    let client = &held["client"];
+    let texts = ["id", "program", "language", "label"].map(|key| client[key].as_str().unwrap());
+    assert_eq!(texts, [&token[..12], "sh", "shell", "nightly run"]);
+    assert_eq!(client["pid"].as_i64(), Some(holder.process.pid().as_raw().into()));
+    let host = client["host"].as_str().unwrap();
+    assert!(held["held_ms"].as_u64().unwrap() < 20_000, "{held}");
+    assert!(client["started_ms"].as_u64().unwrap() > 1_700_000_000_000, "{held}");
     assert_eq!((held["held"].as_bool(), held["last_fence"].as_u64()), (Some(true), Some(fence)));
     assert!((1..=30_000).contains(&held["ttl_ms"].as_u64().unwrap()), "{held}");
-    assert!(show(&[]).starts_with(&format!("n: held by {token}, fence {fence}, free in ")));
+    let said = show(&[]);
+    let pid = client["pid"].as_i64().unwrap();
+    let who = format!("n: held by {host} (shell sh, pid {pid}, label nightly run) since ");
+    assert!(said.starts_with(&who), "{said}");
+    let what = format!(", fence {fence}, client {}, free in ", &token[..12]);
+    assert!(said.contains(&what) && said.ends_with(" unless renewed\n"), "{said}");
+
+    // And who waits, in order.
+    let mut waiting = Vec::new();
+    for place in 1..=2 {
+        waiting.push(Started::new(run(&server, &[], "n", &HOLD)));
+        eventually(LIMIT, || json()["waiters"].as_array().unwrap().len() == place);
+    }
+    let pids = || {
+        let waiters = json()["waiters"].as_array().unwrap().clone();
+        waiters.iter().map(|one| one["client"]["pid"].as_i64()).collect::<Vec<_>>()
+    };
+    let pid_of = |started: &Started| Some(i64::from(started.process.pid().as_raw()));
+    let expected: Vec<_> = waiting.iter().map(pid_of).collect();
+    eventually(LIMIT, || pids() == expected);
+    let said = show(&[]);
+    for (line, place) in said.lines().skip(1).zip(1..) {
+        let who = format!("{place}. waits: {host} (shell sh, pid ");
+        assert!(line.starts_with(&who) && line.contains(") since "), "{said}");
+    }
+    assert_eq!(said.lines().count(), 3, "{said}");
+    waiting.iter().for_each(|started| started.process.signal(Signal::SIGTERM));
+    eventually(LIMIT, || pids().is_empty());
     holder.end_input();
     holder.code();
     assert_eq!(show(&[]), format!("n: free, last fence {fence}\n"));
@@ -351,36 +393,4 @@ fn a_wait_ends_by_a_signal_unless_that_is_ignored() {
     until_it_asks(&server);
     waiting.process.signal(Signal::SIGTERM);
     assert_eq!(waiting.code(), 143);
-}
-
-/// As cron starts them, but for what they run.
-#[test]
-fn the_lines_for_cron_in_the_recipes_run_once_in_their_time() {
-    let server = Server::start();
-    let home = tempfile::tempdir().unwrap();
-    let text = include_str!("../../docs/recipes.md");
-    let table = text.split_once("```crontab\n").unwrap().1.split_once("```").unwrap().0;
-    let bin = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
-    let mut jobs = 0;
-    for line in table.lines().filter(|line| line.contains("leasehold run")) {
-        jobs += 1;
-        let (start, script) = line.split_once("/opt/").unwrap();
-        assert!(script.ends_with(".sh"), "{line}");
-        let words: Vec<_> = start.split_whitespace().skip(5).collect();
-        let cron = || {
-            let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", &format!("{} echo ran", words.join(" ").replace("60s", "0s"))]);
-            let path = format!("{}:/usr/bin:/bin", bin.display());
-            shell.env_clear().env("PATH", path).env("HOME", home.path());
-            shell.env("LEASEHOLD_REQUIRE_URL", "1").env("LEASEHOLD_URL", server.url());
-            let ended = shell.output().unwrap();
-            let said = [ended.stdout, ended.stderr].concat();
-            (ended.status.code(), String::from_utf8(said).unwrap())
-        };
-        let ran = (Some(0), "ran\n".to_owned());
-        assert_eq!(cron(), ran, "{line}");
-        let again = if line.contains("--once-per") { (Some(1), String::new()) } else { ran };
-        assert_eq!(cron(), again, "{line}");
-    }
-    assert_eq!(jobs, 3);
 }

@@ -11,30 +11,34 @@ use nix::pty::{Winsize, openpty};
 use crate::{LIMIT, is_held};
 use kit::{Process, Server, eventually};
 
-const INTERRUPT: &str = "\x03";
+pub(crate) const INTERRUPT: &str = "\x03";
 const END: &str = "\x04";
-const STOP: &str = "\x1a";
+pub(crate) const STOP: &str = "\x1a";
 
 /// An interactive bash on a terminal of its own.
-struct Shell {
+pub(crate) struct Shell {
     // First, so that bash is gone before its terminal is.
     _process: Process,
-    keys: File,
+    pub(crate) keys: File,
     screen: Arc<Mutex<String>>,
     /// How much of the screen has been looked at.
     read: usize,
 }
 
 impl Shell {
-    fn start(server: &Server) -> Shell {
+    pub(crate) fn start(server: &Server) -> Shell {
+        Shell::start_with(&server.url())
+    }
+
+    pub(crate) fn start_with(url: &str) -> Shell {
         let mut shell =
-            Shell::start_as(server, &["setsid", "--ctty", "bash", "--noprofile", "--norc", "-i"]);
+            Shell::start_as(url, &["setsid", "--ctty", "bash", "--noprofile", "--norc", "-i"]);
         shell.sees("$ ");
         shell
     }
 
     /// Another program in the place of bash.
-    fn start_as(server: &Server, words: &[&str]) -> Shell {
+    pub(crate) fn start_as(url: &str, words: &[&str]) -> Shell {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let mut command = Command::new(words[0]);
@@ -44,7 +48,7 @@ impl Shell {
             .stdout(pty.slave.try_clone().unwrap())
             .stderr(pty.slave)
             .env("PATH", path())
-            .env("LEASEHOLD_URL", server.url())
+            .env("LEASEHOLD_URL", url)
             .env_remove("RUST_LOG")
             .envs([("PS1", "$ "), ("TERM", "vt100"), ("HISTFILE", "")]);
         let process = Process::spawn(&mut command);
@@ -62,19 +66,19 @@ impl Shell {
         Shell { _process: process, keys: pty.master.into(), screen, read: 0 }
     }
 
-    fn types(&mut self, keys: &str) {
+    pub(crate) fn types(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
     /// One line, whose echo is read.
-    fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         self.types(&format!("{line}\n"));
         self.sees("\n");
     }
 
     /// Waits for a text after the last one seen; gives what came before it.
     #[track_caller]
-    fn sees(&mut self, text: &str) -> String {
+    pub(crate) fn sees(&mut self, text: &str) -> String {
         let start = std::time::Instant::now();
         loop {
             let screen = self.screen.lock().unwrap();
@@ -91,7 +95,7 @@ impl Shell {
 
     /// The code of what ran last.
     #[track_caller]
-    fn code(&mut self) -> i32 {
+    pub(crate) fn code(&mut self) -> i32 {
         self.sees("$ ");
         self.line("echo code=$?.");
         self.sees("code=");
@@ -106,6 +110,30 @@ fn path() -> String {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold"));
     let folder = program.parent().unwrap().display();
     format!("{folder}:{}", std::env::var("PATH").unwrap())
+}
+
+/// Somebody reads, thinks, and says yes: meanwhile another one may have the lock.
+#[test]
+fn what_is_broken_at_the_prompt_is_what_was_shown_and_no_later_lease() {
+    let server = Server::start();
+    let client = leasehold::Client::open(&server.url()).unwrap();
+    let lock = client.lock("n").ttl(Duration::from_secs(60));
+    let shown = lock.acquire().unwrap();
+    let mut shell = Shell::start(&server);
+    shell.line("leasehold break n");
+    shell.sees(&format!("fence {}", shown.fence()));
+    shell.sees("Break it? [y/N] ");
+    shown.release().unwrap();
+    let later = lock.acquire().unwrap();
+    shell.line("y");
+    shell.sees(&format!("n: not broken, another lease has it, with fence {}", later.fence()));
+    assert_eq!(shell.code(), 1);
+    later.extend().unwrap();
+    shell.line("leasehold break n");
+    shell.sees("Break it? [y/N] ");
+    shell.line("y");
+    shell.sees(&format!("n: broken, the lease with fence {} is over", later.fence()));
+    assert_eq!(shell.code(), 0);
 }
 
 #[test]
@@ -152,7 +180,7 @@ fn a_script_around_it_is_stopped_with_it() {
 fn without_a_shell_that_could_continue_it_nothing_is_stopped() {
     let server = Server::start();
     let words = ["setsid", "--ctty", "leasehold", "run", "n", "--", "cat"];
-    let mut shell = Shell::start_as(&server, &words);
+    let mut shell = Shell::start_as(&server.url(), &words);
     eventually(LIMIT, || is_held(&server, "n"));
     shell.line("hello");
     shell.sees("hello");
@@ -300,4 +328,33 @@ fn a_wait_shows_one_line_and_clears_it() {
     assert_eq!(token, redis::Value::BulkString(b"another's".to_vec()), "the wait touched nothing");
     shell.line("kill %1; wait");
     shell.sees("$ ");
+}
+
+#[test]
+fn a_wait_shows_its_place_in_line() {
+    let server = Server::start();
+    let mut holder = crate::start(crate::run(&server, &[], "n", &crate::HOLD));
+    let _first = crate::Started::new(crate::run(&server, &[], "n", &["true"]));
+    eventually(LIMIT, || server.cmd(&["ZCARD", "leasehold:queue:{n}"]) != redis::Value::Int(0));
+    let mut shell = Shell::start(&server);
+    shell.line("NO_COLOR=1 leasehold run n -- echo ra''n");
+    shell.sees("waiting ");
+    let line = shell.sees(", 2 of 2 in line, free in ");
+    assert!(!line.contains("\x1b[3") && !line.contains("\x1b[1m"), "{line:?}");
+    holder.end_input();
+    shell.sees("ran\r\n");
+    assert_eq!(shell.code(), 0);
+}
+
+#[test]
+fn an_examination_has_colours_where_they_are_wanted() {
+    let server = Server::start();
+    let mut shell = Shell::start(&server);
+    shell.line("leasehold doctor");
+    shell.sees("\x1b[33mnote\x1b[0m redis-forgets");
+    assert_eq!(shell.code(), 0);
+    server.config_set("maxmemory-policy", "allkeys-lru");
+    shell.line("NO_COLOR=1 leasehold doctor");
+    assert!(!shell.sees("not fit for locks").contains("\x1b[3"));
+    assert_eq!(shell.code(), 1);
 }

@@ -27,8 +27,8 @@ fn without_a_url_the_store_is_a_file_of_the_user_and_that_is_said() {
     let mut holder = start(embedded(&[&["run", "--local", "n", "--"][..], &HOLD].concat()));
     assert!(file.exists());
     let notice = format!(
-        "leasehold: no LEASEHOLD_URL: the locks are in {}, for this user on this machine only; \
-         LEASEHOLD_URL=sqlite: says that this is meant\n",
+        "leasehold: config why=\"no LEASEHOLD_URL: the locks are in {}, for this user on this machine only; \
+         LEASEHOLD_URL=sqlite: says that this is meant\"\n",
         file.display()
     );
     let mut another = embedded(&["run", "-n", "n", "--", "true"]);
@@ -93,8 +93,8 @@ fn says_what_is_wrong(mut command: Command, wrong: impl FnOnce(), expected: &str
     wrong();
     let line = lines.next().unwrap().unwrap();
     watch.assert_at_least(ms(5000));
-    assert!(line.starts_with("leasehold: the wait for 'n', "), "{line}");
-    assert!(line.contains(" so far, does not get on: ") && line.contains(expected), "{line}");
+    assert!(line.starts_with("leasehold: wait-stuck lock=n waited_ms="), "{line}");
+    assert!(line.contains(" error=\"") && line.contains(expected), "{line}");
     assert!(waiting.try_wait().is_none(), "it goes on waiting");
 }
 
@@ -137,9 +137,9 @@ fn with_verbose_it_tells_when_the_store_is_back() {
     let server = Server::start();
     let (_running, mut says) = verbose(&server.url());
     server.stop();
-    says("leasehold: 1 of 1 renewals failed; the first, of 'n': ");
+    says("leasehold: renewals-failed count=1 of=1 lock=n error=");
     server.cont();
-    says("leasehold: INFO: renewals get through again");
+    says("leasehold: INFO: renewals-go-on");
 }
 
 #[test]
@@ -148,5 +148,5 @@ fn with_verbose_it_tells_of_another_master() {
     group.wait_until_ready();
     let (_running, mut says) = verbose(&group.url());
     group.fail_over();
-    says("leasehold: INFO: the master 'mymaster' is now that at 127.0.0.1:");
+    says("leasehold: INFO: master-changed group=mymaster address=127.0.0.1:");
 }

@@ -8,19 +8,10 @@ use kit::*;
 use leasehold::{Client, Event, EventKind, Events, Lease, LossReason};
 use redis::Value;
 
+use crate::far::{Far, Said, on_each_own_server, on_each_server};
+use crate::stores::ms;
+
 const LIMIT: Duration = Duration::from_secs(10);
-const EXTEND: &str = concat!(
-    include_str!("../../src/store/redis/dialect/lock.lua"),
-    include_str!("../../src/store/redis/dialect/native/extend.lua"),
-);
-
-fn ms(count: u64) -> Duration {
-    Duration::from_millis(count)
-}
-
-fn mark(script: &str) -> Vec<u8> {
-    redis::Script::new(script).get_hash().into()
-}
 
 fn take(client: &Client, name: &str, ttl: Duration) -> Lease {
     client.lock(name).ttl(ttl).try_acquire().unwrap().expect("it is free")
@@ -74,64 +65,81 @@ impl Metronome {
     }
 }
 
-#[test]
-fn c9_a_renewal_that_fails_once_ends_nothing() {
-    unless_starved(STALL, || {
-        let server = Server::start();
-        let mut proxy = Proxy::start(server.port());
-        let client = Client::open(&server.url_through(proxy.port())).unwrap();
-        let events = client.events().unwrap();
-        let lease = take(&client, "lock", ms(1500));
+on_each_server! {
+    c9_a_renewal_that_fails_once_ends_nothing,
+    c9_a_connection_that_went_dead_does_not_take_a_short_lease_with_it,
+    c9_renewal_goes_on_while_every_connection_of_the_pool_waits,
+    c9_renewal_goes_on_while_connections_are_cut,
+}
+
+on_each_own_server! {
+    c9_a_silent_server_puts_leases_at_risk_and_then_loses_them_before_validity_ends,
+    c9_a_server_that_is_back_in_time_loses_nothing,
+}
+
+fn c9_a_renewal_that_fails_once_ends_nothing(far: &mut Far) {
+    let client = far.open("");
+    let events = client.events().unwrap();
+    let lease = take(&client, "lock", ms(1500));
+    renewals(&client, 1);
+    for mode in [
+        Mode::LoseReply(End::Fin),
+        Mode::LoseReply(End::Reset),
+        Mode::CutRequest(30),
+        Mode::LoseReply(End::Fin),
+    ] {
+        far.set_only(Said::Extend, mode);
+        eventually(LIMIT, || far.proxy.mode() == Mode::Pass);
         renewals(&client, 1);
-        for mode in [
-            Mode::LoseReply(End::Fin),
-            Mode::LoseReply(End::Reset),
-            Mode::CutRequest(30),
-            Mode::LoseReply(End::Fin),
-        ] {
-            proxy.set_only(&mark(EXTEND), mode);
-            eventually(LIMIT, || proxy.mode() == Mode::Pass);
-            renewals(&client, 1);
-        }
+    }
+    assert!(lease.is_valid());
+    assert_none_lost(&events);
+    lease.release().unwrap();
+}
+
+fn c9_a_connection_that_went_dead_does_not_take_a_short_lease_with_it(far: &mut Far) {
+    let client = far.open("io_timeout=2s");
+    let events = client.events().unwrap();
+    let (_long, short) = (take(&client, "long", LIMIT), take(&client, "short", ms(2400)));
+    for _ in 0..3 {
+        renewals(&client, 1);
+        // What is under way on it from now on is never answered; new connections are fine.
+        far.set_only(Said::Extend, Mode::SwallowReply);
+        eventually(LIMIT, || far.proxy.mode() == Mode::Pass);
+    }
+    renewals(&client, 1);
+    assert!(short.is_valid());
+    assert_none_lost(&events);
+}
+
+fn c9_renewal_goes_on_while_every_connection_of_the_pool_waits(far: &mut Far) {
+    let client = far.open("pool=1&io_timeout=2500ms");
+    let lease = take(&client, "lock", ms(900));
+    take(&client, "warm-up", LIMIT).release().unwrap();
+    // Only takes get no answer.
+    far.set_only(Said::Take, Mode::SwallowReplies);
+    std::thread::scope(|scope| {
+        let stuck = scope.spawn(|| client.lock("other").try_acquire().map(drop));
+        let before = far.proxy.request_bytes();
+        eventually(LIMIT, || far.proxy.request_bytes() > before);
+        renewals(&client, 3);
         assert!(lease.is_valid());
-        assert_none_lost(&events);
-        lease.release().unwrap();
+        assert!(!stuck.is_finished(), "the pool's only connection was busy all the time");
+        within(ms(500), || lease.release()).unwrap();
+        assert_eq!(far.holder("lock"), None);
+        stuck.join().unwrap().unwrap_err();
     });
 }
 
-#[test]
-fn c9_a_connection_that_went_dead_does_not_take_a_short_lease_with_it() {
-    unless_starved(STALL, || {
-        let server = Server::start();
-        let mut proxy = Proxy::start(server.port());
-        let client = Client::open(&server.url_through(proxy.port())).unwrap();
-        let events = client.events().unwrap();
-        let (_long, short) = (take(&client, "long", LIMIT), take(&client, "short", ms(1200)));
-        for _ in 0..3 {
-            renewals(&client, 1);
-            // What is under way on it from now on is never answered; new connections are fine.
-            proxy.set_only(&mark(EXTEND), Mode::SwallowReplies);
-            let seen = proxy.request_bytes();
-            eventually(LIMIT, || proxy.request_bytes() > seen);
-            proxy.set(Mode::Pass);
-        }
-        renewals(&client, 1);
-        assert!(short.is_valid());
-        assert_none_lost(&events);
-    });
-}
-
-#[test]
-fn c9_a_silent_server_puts_leases_at_risk_and_then_loses_them_before_validity_ends() {
-    let server = Server::start();
-    let client = Client::open(&server.url()).unwrap();
+fn c9_a_silent_server_puts_leases_at_risk_and_then_loses_them_before_validity_ends(far: &mut Far) {
+    let client = Client::open(&far.store.url()).unwrap();
     let events = client.events().unwrap();
     let leases: Vec<_> = [300, 450, 700, 1000, 1500, 2500, 4000]
         .map(|ttl| take(&client, &format!("lock-{ttl}"), ms(ttl)))
         .into();
     renewals(&client, 3);
     let metronome = Metronome::start();
-    server.stop();
+    far.store.stop();
     // Nothing extends them any more, so what each says now is when its validity ends.
     let mut ends: Vec<_> = leases
         .iter()
@@ -165,73 +173,38 @@ fn c9_a_silent_server_puts_leases_at_risk_and_then_loses_them_before_validity_en
         assert!(late <= metronome.excuse(), "{event:?} came {late:?} after the end of validity");
     }
     assert!(leases.iter().all(|lease| !lease.is_valid()));
-    server.cont();
+    far.store.go_on();
     assert_eq!(client.counters().lost, leases.len() as u64);
 }
 
-#[test]
-fn c9_a_server_that_is_back_in_time_loses_nothing() {
-    let server = Server::start();
-    let client = Client::open(&server.url()).unwrap();
+fn c9_a_server_that_is_back_in_time_loses_nothing(far: &mut Far) {
+    let client = Client::open(&far.store.url()).unwrap();
     let events = client.events().unwrap();
     let lease = take(&client, "lock", ms(2000));
     renewals(&client, 1);
-    server.stop();
+    far.store.stop();
     let event = next(&events);
     assert_eq!((event.kind, event.fence), (EventKind::AtRisk, lease.fence()));
-    server.cont();
+    far.store.go_on();
     renewals(&client, 2);
     assert!(lease.is_valid());
     assert_eq!(events.try_next().unwrap(), None);
     lease.release().unwrap();
 }
 
-#[test]
-fn c9_renewal_goes_on_while_connections_are_killed() {
-    unless_starved(STALL, || {
-        let server = Server::start();
-        let client = Client::open(&server.url()).unwrap();
-        let events = client.events().unwrap();
-        let lease = take(&client, "lock", ms(900));
-        let until = Instant::now() + ms(2700);
-        let mut connection = server.connection();
-        while Instant::now() < until {
-            let _: Value = redis::cmd("CLIENT")
-                .arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"])
-                .query(&mut connection)
-                .unwrap();
-            assert!(lease.is_valid());
-            std::thread::sleep(ms(50));
-        }
-        assert!(client.counters().renewed >= 3);
-        assert_none_lost(&events);
-        lease.release().unwrap();
-    });
-}
-
-#[test]
-fn c9_renewal_goes_on_while_every_connection_of_the_pool_waits() {
-    unless_starved(STALL, || {
-        let server = Server::start();
-        let mut proxy = Proxy::start(server.port());
-        let url = format!("{}?pool=1&io_timeout=2500ms", server.url_through(proxy.port()));
-        let client = Client::open(&url).unwrap();
-        let lease = take(&client, "lock", ms(900));
-        client.lock("warm-up").try_acquire().unwrap().unwrap().release().unwrap();
-        // Only takes get no answer.
-        proxy.set_only(&mark(scripts::TAKE), Mode::SwallowReplies);
-        std::thread::scope(|scope| {
-            let stuck = scope.spawn(|| client.lock("other").try_acquire().map(drop));
-            let before = proxy.request_bytes();
-            eventually(LIMIT, || proxy.request_bytes() > before);
-            renewals(&client, 3);
-            assert!(lease.is_valid());
-            assert!(!stuck.is_finished(), "the pool's only connection was busy all the time");
-            within(ms(500), || lease.release()).unwrap();
-            assert_eq!(server.cmd(&["EXISTS", "lock"]), Value::Int(0));
-            stuck.join().unwrap().unwrap_err();
-        });
-    });
+fn c9_renewal_goes_on_while_connections_are_cut(far: &mut Far) {
+    let client = far.open("");
+    let events = client.events().unwrap();
+    let lease = take(&client, "lock", ms(900));
+    let until = Instant::now() + ms(2700);
+    while Instant::now() < until {
+        far.proxy.close_all(End::Reset);
+        assert!(lease.is_valid());
+        std::thread::sleep(ms(50));
+    }
+    assert!(client.counters().renewed >= 3);
+    assert_none_lost(&events);
+    lease.release().unwrap();
 }
 
 #[test]

@@ -1,14 +1,17 @@
-//! What goes wrong between a client and its one server.
+//! What goes wrong between a client and its one server: on each store that has one, or on a Redis.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod deadline;
+mod far;
 mod floods;
 mod keeper;
 mod process;
 mod refused;
 mod release;
 mod server;
+#[path = "../stores/mod.rs"]
+mod stores;
 mod unknown;
 mod ways;
 

@@ -300,6 +300,35 @@ fn other_service(reply: &'static [u8]) -> u16 {
     port
 }
 
+#[cfg(feature = "etcd")]
+#[test]
+fn c13_without_space_an_etcd_grants_nothing_and_leases_can_still_be_extended_and_released() {
+    let etcd = Etcd::start_with(1, &["--quota-backend-bytes=1000000"]);
+    let client = Client::open(&etcd.url()).unwrap();
+    let [kept, given] =
+        ["kept", "given"].map(|name| client.lock(name).try_acquire().unwrap().unwrap());
+    let large = "x".repeat(100_000);
+    let full = |key: u32| etcd.try_ctl(&["put", &key.to_string(), &large]).is_err();
+    assert!((0..100).any(full));
+    let error = client.lock("lock").io_timeout(ms(300)).try_acquire().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(client.lock("lock").inspect().unwrap().holder.is_none());
+    kept.extend().unwrap();
+    given.release().unwrap();
+    assert!(client.lock("given").inspect().unwrap().holder.is_none());
+    for key in 0..100_u32 {
+        etcd.ctl(&["del", &key.to_string()]);
+    }
+    // What its advice says.
+    let revision = etcd.ctl(&["get", "0", "--write-out=json"]);
+    let revision = revision.split("\"revision\":").nth(1).unwrap().split(',').next().unwrap();
+    for words in [&["compact", revision][..], &["defrag"], &["alarm", "disarm"]] {
+        etcd.ctl(words);
+    }
+    client.lock("lock").try_acquire().unwrap().unwrap().release().unwrap();
+    kept.release().unwrap();
+}
+
 #[test]
 fn c13_something_that_is_not_redis_is_told_from_its_first_answer() {
     for reply in [

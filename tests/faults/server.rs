@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use kit::*;
 use leasehold::{Client, ErrorKind};
+
+use crate::far::{Far, on_each_own_server, on_each_server};
 use redis::{ConnectionLike, Value};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -80,6 +82,48 @@ fn c6_flushed_scripts_are_loaded_again() {
     assert!(cycles > 0);
     eventually(LIMIT, || free(&server, "one") && free(&server, "two"));
     assert_eq!(client.counters().unknown, 0, "a script that is missing was not executed");
+}
+
+on_each_server! {
+    c6_connections_that_are_cut_cost_a_retry,
+}
+
+on_each_own_server! {
+    c1_leases_and_waits_outlast_a_restart_of_the_server,
+}
+
+fn c6_connections_that_are_cut_cost_a_retry(far: &mut Far) {
+    let client = far.open("");
+    let cycles = cycle_through(&client, ms(2000), || {
+        far.proxy.close_all(End::Reset);
+        std::thread::sleep(ms(50));
+    });
+    assert!(cycles > 10, "{cycles}");
+    assert!(client.counters().unknown > 0, "some connection was cut in the middle");
+    eventually(LIMIT, || far.holder("one").is_none() && far.holder("two").is_none());
+}
+
+fn c1_leases_and_waits_outlast_a_restart_of_the_server(far: &mut Far) {
+    let client = Client::open(&format!("{}?io_timeout=300ms", far.store.url())).unwrap();
+    let lease = far.near.lock("lock").ttl(LIMIT * 6).try_acquire().unwrap().unwrap();
+    let fence = lease.fence();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.lock("lock").acquire_within(LIMIT * 3));
+        eventually(LIMIT, || client.counters().busy > 0);
+        far.store.crash();
+        let tries = client.counters().attempts;
+        // Longer than io_timeout, which is what a call without any answer would last.
+        std::thread::sleep(ms(600));
+        assert!(!waiter.is_finished() && client.counters().attempts > tries);
+        far.store.start_again();
+        // It knows what it has promised.
+        far.assert_holds(&lease);
+        assert!(!waiter.is_finished());
+        lease.release().unwrap();
+        let next = waiter.join().unwrap().unwrap();
+        assert!(next.fence() > fence);
+        far.assert_holds(&next);
+    });
 }
 
 #[test]

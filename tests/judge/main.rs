@@ -29,13 +29,6 @@ const WINDOW: Duration = ms(150);
 /// A lock is not left free for longer than `idle` while somebody waits for it.
 const RUN: Run = Run { troubles: &[], workers: 4, ttl: ms(400), idle: ms(300) };
 
-fn redis() -> Store {
-    // Nothing that it has answered is lost when it is killed.
-    let kept = ["--appendonly", "yes", "--appendfsync", "always"];
-    let builder = Server::builder().args(&kept).inside("/dev/shm".as_ref());
-    Store::Redis(Box::new(builder.start()))
-}
-
 #[test]
 #[ignore = "the entry of child processes"]
 fn child_entry() {
@@ -45,20 +38,20 @@ fn child_entry() {
 #[test]
 fn c1_c2_c6_c10_on_redis_no_two_leases_are_valid_at_once_whatever_happens() {
     let troubles = [Killed, Killed, Row, Link, Link, Restarted, Flood];
-    Run { troubles: &troubles, ..RUN }.rage(redis()).assert_exclusion();
+    Run { troubles: &troubles, ..RUN }.rage(Store::own_redis()).assert_exclusion();
 }
 
 /// The ttl is too long for anybody to ask because it is over.
 #[test]
 fn c1_c2_c10_on_redis_a_lock_is_not_left_free_whoever_stands_still() {
     let run = Run { troubles: &[Row], workers: 6, ttl: secs(20), ..RUN };
-    run.rage(redis()).assert_exclusion();
+    run.rage(Store::own_redis()).assert_exclusion();
 }
 
 /// Then there may be two at once, and the fences tell them apart.
 #[test]
 fn c2_c10_on_a_redis_that_forgets_fences_grow_and_nobody_waits_for_long() {
-    Run { troubles: &[Forgets], ttl: secs(20), idle: secs(2), ..RUN }.rage(redis());
+    Run { troubles: &[Forgets], ttl: secs(20), idle: secs(2), ..RUN }.rage(Store::own_redis());
 }
 
 #[cfg(feature = "sqlite")]
@@ -74,7 +67,35 @@ fn c1_c2_c10_on_a_file_no_two_leases_are_valid_at_once_whatever_happens() {
 fn c1_c2_c6_c10_on_postgres_no_two_leases_are_valid_at_once_whatever_happens() {
     let troubles = [Killed, Killed, Row, Link, Link, Restarted];
     let run = Run { troubles: &troubles, workers: 7, idle: secs(2), ..RUN };
-    run.rage(Store::postgres_in(Some(kit::Postgres::start_with(&[])))).assert_exclusion();
+    run.rage(Store::own_postgres()).assert_exclusion();
+}
+
+/// The same.
+#[cfg(feature = "mysql")]
+#[test]
+fn c1_c2_c6_c10_on_mysql_no_two_leases_are_valid_at_once_whatever_happens() {
+    let troubles = [Killed, Killed, Row, Link, Link, Restarted];
+    let run = Run { troubles: &troubles, workers: 7, idle: secs(2), ..RUN };
+    run.rage(Store::own_mysql()).assert_exclusion();
+}
+
+#[cfg(feature = "zookeeper")]
+#[test]
+fn c1_c2_c6_c10_on_zookeeper_no_two_leases_are_valid_at_once_whatever_happens() {
+    let troubles = [Killed, Killed, Row, Link, Link, Restarted];
+    // A Java takes some seconds to start, and each waiter that was killed costs those behind it a claim
+    // window.
+    let run = Run { troubles: &troubles, workers: 7, idle: secs(12), ..RUN };
+    run.rage(Store::own_zookeeper()).assert_exclusion();
+}
+
+/// A waiter that was killed stands in the way until its lease has ended.
+#[cfg(feature = "etcd")]
+#[test]
+fn c1_c2_c6_c10_on_etcd_no_two_leases_are_valid_at_once_whatever_happens() {
+    let troubles = [Killed, Killed, Row, Link, Link, Restarted];
+    let run = Run { troubles: &troubles, workers: 7, idle: secs(12), ..RUN };
+    run.rage(Store::own_etcd()).assert_exclusion();
 }
 
 #[test]

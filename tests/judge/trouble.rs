@@ -5,8 +5,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::sentry::Sentry;
-#[cfg(feature = "postgres")]
-use super::stores::Database;
 use super::stores::{LIMIT, Store, eventually_free, ms, secs};
 use super::verdict::{STEADY, Verdict};
 use super::{NAMES, WINDOW};
@@ -101,20 +99,12 @@ impl Scene<'_> {
     fn set<'a>(store: Store, run: &Run<'_>, dir: &'a Path) -> Scene<'a> {
         let mut urls = vec![store.url(); run.workers + 1];
         let (mut proxies, mut io_timeout) = (Vec::new(), secs(10));
-        if let (Store::Redis(server), true) = (&store, run.troubles.contains(&Trouble::Link)) {
-            proxies = (0..run.workers).map(|_| Proxy::start(server.port())).collect();
-            urls.splice(1.., proxies.iter().map(Proxy::url));
-            io_timeout = ms(250);
-        }
-        #[cfg(feature = "postgres")]
-        if let (Store::Postgres(database), true) = (&store, run.troubles.contains(&Trouble::Link)) {
-            let port = database.server().port();
+        if run.troubles.contains(&Trouble::Link) {
+            let port = store.port().expect("links are those to one server");
             proxies = (0..run.workers).map(|_| Proxy::start(port)).collect();
-            let through =
-                |proxy: &Proxy| store.url().replace(&port.to_string(), &proxy.port().to_string());
-            urls.splice(1.., proxies.iter().map(through));
-            // A connection takes it several round trips.
-            io_timeout = ms(500);
+            urls.splice(1.., proxies.iter().map(|proxy| store.url_through(proxy.port())));
+            // A connection takes most stores several round trips.
+            io_timeout = if matches!(store, Store::Redis(_)) { ms(250) } else { ms(500) };
         }
         let dice = Dice::from_env("KIT_SEED");
         let (away, children) = (Vec::new(), Vec::new());
@@ -158,22 +148,6 @@ impl Scene<'_> {
         unknown
     }
 
-    fn restart(&mut self, gone: Duration) {
-        match &mut self.store {
-            #[cfg(feature = "postgres")]
-            Store::Postgres(Database { own: Some(server), .. }) => {
-                server.crash();
-                std::thread::sleep(gone);
-                server.start_again();
-            }
-            _ => {
-                self.server().kill();
-                std::thread::sleep(gone);
-                self.server().start_again();
-            }
-        }
-    }
-
     fn server(&mut self) -> &mut Server {
         match &mut self.store {
             Store::Redis(server) => server,
@@ -212,7 +186,9 @@ impl Scene<'_> {
             }
             Trouble::Restarted => {
                 let (from, gone) = (now(), self.dice.ms_below(100));
-                self.restart(gone);
+                self.store.crash();
+                std::thread::sleep(gone);
+                self.store.start_again();
                 // Until all have come back.
                 self.away.push((from, now() + secs(1)));
             }

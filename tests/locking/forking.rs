@@ -26,7 +26,7 @@ fn kind<T>(result: Result<T, leasehold::Error>) -> ErrorKind {
 /// Runs `work` in a forked child and tells whether it came to its end without a panic. Only used
 /// in a process that plays a role: the threads of a test runner are not to be forked away.
 #[allow(unsafe_code)]
-fn in_a_fork(work: impl FnOnce()) -> bool {
+pub(crate) fn in_a_fork(work: impl FnOnce()) -> bool {
     // SAFETY: the child calls into the library, the allocator and the standard output, all of
     // which cope with having been forked away from other threads: glibc's allocator by its own
     // handlers, the library by design (which is what is tested), and nobody else is writing to
@@ -399,14 +399,19 @@ fn c8_a_forked_child_sends_nothing_and_leaves_the_leases_alone() {
     let onlooker = open(&server.url());
     let before: Vec<_> =
         ["n", "m", "handed on"].map(|name| holder(&onlooker, name).unwrap()).into();
+    // Another thread of the parent takes the place that its future waits in.
+    let place = ["ZCARD", "leasehold:queue:{n}"];
+    eventually(LIMIT, || server.cmd(&place) == redis::Value::Int(1));
     let mut watch = server.watch();
     forker.tell("fork");
     assert_eq!(forker.line(LIMIT), "child ended well: true");
-    // The parent may have renewed and looked meanwhile; the child has sent and ended nothing.
+    // The parent may have renewed, looked and asked from its place meanwhile; the child has sent and
+    // ended nothing.
     let sent = watch.client_commands();
     let parents = |command: &String| {
         let looks = command.starts_with("EVALSHA") && command.contains("\" \"2\" \"");
-        looks || command.contains("\"grow\"") || command.starts_with("SCRIPT")
+        let asks = command.contains("\"join ") && !command.contains("\"join 0\"");
+        looks || asks || command.contains("\"grow\"") || command.starts_with("SCRIPT")
     };
     assert!(sent.iter().all(parents), "{sent:?}");
     for (name, before) in ["n", "m", "handed on"].iter().zip(before) {

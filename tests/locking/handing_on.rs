@@ -84,6 +84,8 @@ fn c5_an_attached_lease_can_be_released_at_once(store: &Store) {
     eventually_free(&one, "n");
     let gone = two.lock("n").attach(token, fence).unwrap();
     assert_eq!(kind(gone.release()), ErrorKind::Lost);
+    let held = "leasehold_hold_seconds_count{lock=\"*\"} 0\n";
+    assert!(two.metrics_text().contains(held), "it has held none of them");
 }
 
 fn c5_a_wrong_token_extends_and_releases_nothing(store: &Store) {
@@ -276,10 +278,11 @@ fn c5_leaving_what_was_handed_over_says_that_the_server_did_not_answer() {
         };
         let left = handed_over(&one, &two, silent);
         server.cmd(&["DEL", "n"]);
-        // Unless its client was faster to claim it.
-        if let Err(error) = left {
-            assert_eq!(error.kind(), ErrorKind::Unknown);
-            return;
+        match left.map_err(|error| error.kind()) {
+            Err(ErrorKind::Unknown) => return,
+            // Its client claims it already, on the only connection, or has done so.
+            Err(ErrorKind::NoAnswer) | Ok(()) => {}
+            Err(other) => panic!("{other:?}"),
         }
     }
     panic!("always claimed within an instant");

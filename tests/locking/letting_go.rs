@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::stores::{LIMIT, STALL, holder, ms, open, secs};
 use kit::scripts::GIVE;
-use kit::{Child, Link, Mode, Proxy, Server, Stopwatch, child, eventually, unless_starved};
+use kit::{
+    Child, Link, Mode, Proxy, Server, Stopwatch, child, eventually, eventually_some, unless_starved,
+};
 use leasehold::{Client, Lease};
 use redis::Value;
 
@@ -50,7 +52,8 @@ fn dropping_does_not_wait_for_the_reply_and_releasing_does() {
 fn the_reply_is_read_before_its_connection_is_used_again() {
     let server = Server::start();
     let mut proxy = Proxy::start(server.port());
-    let client = open(&format!("{}?pool=1", server.url_through(proxy.port())));
+    let url = server.url_through(proxy.port());
+    let client = open(&format!("{url}?pool=1&register=no"));
     let lease = take(&client, "n");
     let (connections, fence) = (proxy.accepted(), lease.fence());
     proxy.set_only(&give(), Mode::DelayReplies(ms(20)));
@@ -158,7 +161,7 @@ fn a_release_and_the_next_take_travel_together() {
 #[test]
 fn a_cycle_sends_two_commands() {
     let server = Server::start();
-    let client = open(&server.url());
+    let client = open(&format!("{}?register=no", server.url()));
     drop(take(&client, "n"));
     assert!(holder(&client, "n").is_none());
     let mut watch = server.watch();
@@ -240,11 +243,14 @@ fn what_was_dropped_is_free_though_the_process_ends_at_once() {
 
 /// How often the keeper of this process has gone to sleep.
 fn sleeps() -> u64 {
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let keeper = tasks.map(|task| task.unwrap().path()).find(|task| {
-        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "leasehold")
+    // A thread gives itself its name once it runs.
+    let keeper = eventually_some(LIMIT, || {
+        let mut tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+        tasks.find(|task| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "leasehold")
+        })
     });
-    let status = fs::read_to_string(keeper.unwrap().join("status")).unwrap();
+    let status = fs::read_to_string(keeper.join("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     line.unwrap().trim().parse().unwrap()
 }

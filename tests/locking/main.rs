@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod breaking;
 mod closing;
 mod counting;
 mod events;
@@ -14,6 +15,8 @@ mod keeper;
 mod lease;
 mod letting_go;
 mod letting_go_faults;
+mod listing;
+mod metrics;
 mod names;
 mod on_lost;
 mod panicking_logger;
@@ -23,6 +26,7 @@ mod sqlite_users;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod waiting;
+mod who;
 
 #[test]
 #[ignore = "the entry of child processes"]
@@ -35,5 +39,6 @@ fn child_entry() {
         letting_go::ROLES,
         #[cfg(feature = "sqlite")]
         sqlite_names::ROLES,
+        who::ROLES,
     ]);
 }

@@ -195,5 +195,5 @@ fn the_lock_is_the_name_so_that_others_can_share_it() {
     let token = "0123456789abcdef0123456789abcdef";
     server.cmd(&["SET", "theirs", token, "PX", "60000"]);
     let seen = holder(&client, "theirs").unwrap();
-    assert_eq!((seen.token_prefix.as_str(), seen.fence), (&token[..8], None));
+    assert_eq!((seen.token_prefix.as_str(), seen.fence), (&token[..16], None));
 }

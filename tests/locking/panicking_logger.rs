@@ -26,6 +26,43 @@ impl log::Log for Panics {
 }
 
 #[test]
+fn c9_each_of_the_leases_that_are_lost_together_is_told_of_though_the_logger_panics() {
+    kit::child::alone(|| {
+        log::set_logger(&Panics).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let server = Server::start();
+        let client = Client::open(&server.url()).unwrap();
+        let events = client.events().unwrap();
+        let names: Vec<_> = (0..8).map(|number| format!("n{number}")).collect();
+        let take = |name: &String| client.lock(name).ttl(Duration::from_secs(3)).acquire();
+        let leases: Vec<_> = names.iter().map(|name| take(name).unwrap()).collect();
+        let (calls, called) = std::sync::mpsc::channel();
+        for lease in &leases {
+            let calls = calls.clone();
+            lease.on_lost(move |event| calls.send(event.fence).unwrap()).unwrap();
+        }
+        // They are renewed in one round, mostly.
+        let mut gone = vec!["DEL"];
+        gone.extend(names.iter().map(String::as_str));
+        server.cmd(&gone);
+        let mut told = Vec::new();
+        while let Ok(Some(event)) = events.next_within(LIMIT) {
+            assert!(matches!(event.kind, EventKind::Lost(_)), "{event:?}");
+            told.push(event.fence);
+        }
+        let mut fences: Vec<_> = leases.iter().map(leasehold::Lease::fence).collect();
+        let mut heard: Vec<_> =
+            fences.iter().map(|_| called.recv_timeout(LIMIT).unwrap()).collect();
+        for all in [&mut told, &mut heard, &mut fences] {
+            all.sort_unstable();
+        }
+        assert_eq!((&told, &heard), (&fences, &fences));
+        assert!(called.try_recv().is_err());
+        client.close().unwrap();
+    });
+}
+
+#[test]
 fn c9_a_client_whose_thread_failed_says_so_and_holds_nothing() {
     kit::child::alone(|| {
         log::set_logger(&Panics).unwrap();

@@ -182,7 +182,7 @@ fn c12_a_password_is_in_no_error_log_line_debug_output_or_panic() {
         let heard = HEARD.lock().unwrap();
         assert!(heard.len() > 60, "{heard:#?}");
         let logged = |text: &str| heard.iter().any(|line| line.contains(text));
-        assert!(logged("renewing the lease on 'renewed'") && logged("Lost(Expired)"), "{heard:#?}");
+        assert!(logged("renewal-failed lock=renewed") && logged("reason=expired"), "{heard:#?}");
         for line in heard.iter() {
             assert!(!PIECES.iter().any(|piece| line.contains(piece)), "{line}");
         }

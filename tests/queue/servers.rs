@@ -143,7 +143,8 @@ impl log::Log for Counting {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) && record.args().to_string().contains("cannot be told") {
+        if self.enabled(record.metadata()) && record.args().to_string().contains("waiters-untold ")
+        {
             WARNINGS.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use leasehold::{Client, Config, ErrorKind, Lock};
+use leasehold::{Client, Config, ErrorKind, Lease, Lock};
 
 use crate::stores::{LIMIT, Store, secs};
 pub use kit::history::now;
@@ -29,7 +29,11 @@ pub fn judge(turns: Vec<Hold>) {
 /// One turn of so long a hold, and then the release.
 pub fn take_turn(lock: &Lock, hold: Duration) -> Hold {
     let asked = now();
-    let lease = lock.acquire().unwrap();
+    hold_for(asked, lock.acquire().unwrap(), hold)
+}
+
+/// The same, of a lease that was asked for at a moment.
+pub fn hold_for(asked: Duration, lease: Lease, hold: Duration) -> Hold {
     let mut turn = Hold::begin(asked, lease.fence());
     loop {
         let over = now() >= turn.from + hold;
@@ -89,6 +93,23 @@ impl Queues for Store {
                 let count = "SELECT coalesce(sum(cardinality(waiters)), 0) FROM leasehold.lease";
                 database.sql(count).parse().unwrap()
             }
+            #[cfg(feature = "mysql")]
+            Store::Mysql(database) => {
+                database.sql("SELECT COUNT(*) FROM leasehold_waiter").parse().unwrap()
+            }
+            #[cfg(feature = "zookeeper")]
+            Store::Zookeeper(chroot) => {
+                // Nodes that end with their sessions.
+                let said = chroot.server().word("dump").unwrap();
+                let below = format!("{}/", chroot.path);
+                let is_ours = |line: &str| line.trim().starts_with(&below) && line.contains("/w-");
+                said.lines().filter(|line| is_ours(line)).count()
+            }
+            #[cfg(feature = "etcd")]
+            Store::Etcd(etcd) => {
+                let keys = etcd.ctl(&["get", "--prefix", "--keys-only", "leasehold/lock/n/"]);
+                keys.lines().filter(|key| !key.is_empty()).count().saturating_sub(1)
+            }
             _ => panic!("not on this store"),
         }
     }
@@ -103,16 +124,34 @@ impl Queues for Store {
     }
 }
 
-/// Makes a test of each function for each kind of store whose queue hands a lock over.
+/// Makes a test of each function for each kind of store that keeps waiters in order; of those behind
+/// `handed:`, for each kind whose queue hands a lock over, and knows who can still be told.
 macro_rules! on_each_queue {
-    ($($promise:ident,)+) => {
+    ($($promise:ident,)+ $(; handed: $($handed:ident,)+)?) => {
         mod on_redis {
             $(#[test] fn $promise() { super::$promise(crate::stores::Store::redis); })+
+            $($(#[test] fn $handed() { super::$handed(crate::stores::Store::redis); })+)?
         }
 
         #[cfg(feature = "postgres")]
         mod on_postgres {
             $(#[test] fn $promise() { super::$promise(crate::stores::Store::postgres); })+
+            $($(#[test] fn $handed() { super::$handed(crate::stores::Store::postgres); })+)?
+        }
+
+        #[cfg(feature = "mysql")]
+        mod on_mysql {
+            $(#[test] fn $promise() { super::$promise(crate::stores::Store::mysql); })+
+        }
+
+        #[cfg(feature = "zookeeper")]
+        mod on_zookeeper {
+            $(#[test] fn $promise() { super::$promise(crate::stores::Store::zookeeper); })+
+        }
+
+        #[cfg(feature = "etcd")]
+        mod on_etcd {
+            $(#[test] fn $promise() { super::$promise(crate::stores::Store::etcd); })+
         }
     };
 }

@@ -5,11 +5,26 @@
 mod cluster;
 mod cluster_moves;
 mod data_loss;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "examine")]
+mod examine;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "mysql")]
+mod mysql_faults;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
 mod postgres_faults;
+#[cfg(feature = "postgres")]
+mod postgres_sessions;
 mod replicas;
 mod sentinel;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod sql;
 #[path = "../stores/mod.rs"]
 mod stores;
+mod who;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;

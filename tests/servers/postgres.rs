@@ -2,28 +2,18 @@
 
 #[cfg(feature = "tls")]
 use std::io::{Read, Write};
-use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
 use std::thread;
 
+use crate::sql::{
+    client, grants, is_left_alone_with_version_2, is_told_what_to_run, refused, with,
+};
 use crate::stores::{Database, LIMIT, STALL, Store, ms, secs};
 use kit::{Certificates, Postgres, ServerCertificate, eventually, unless_starved};
-use leasehold::{Client, Error, ErrorKind, WaitMode};
-
-pub(crate) fn client(url: &str) -> Client {
-    Client::open(&with(url, "io_timeout=10s")).unwrap()
-}
-
-pub(crate) fn with(url: &str, parameter: &str) -> String {
-    format!("{url}{}{parameter}", if url.contains('?') { '&' } else { '?' })
-}
-
-fn refused(url: &str) -> Error {
-    client(url).lock("n").try_acquire().map(drop).unwrap_err()
-}
+use leasehold::{Client, ErrorKind, WaitMode};
 
 pub(crate) fn of(store: &Store) -> &Database {
     let Store::Postgres(database) = store else { panic!() };
@@ -41,41 +31,17 @@ pub(crate) fn made(server: &Postgres) -> String {
 fn no_table_is_made_unasked_and_who_misses_one_is_told_what_to_run() {
     let server = Postgres::shared();
     let database = server.database();
-    let client = client(&server.url(&database));
-    for error in [
-        client.lock("n").try_acquire().map(drop).unwrap_err(),
-        client.lock("n").acquire().map(drop).unwrap_err(),
-        client.ping().unwrap_err(),
-    ] {
-        assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
-        assert!(error.detail().contains("leasehold init --store URL --apply"), "{error}");
-    }
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'leasehold'";
-    assert_eq!(server.sql(&database, schemas), "0");
-    // As somebody else makes it, and twice.
-    let statements = client.schema().unwrap().unwrap();
-    server.sql(&database, statements);
-    let lease = client.lock("n").try_acquire().unwrap().unwrap();
-    client.initialize(false).unwrap();
-    lease.extend().unwrap();
-    lease.release().unwrap();
-    assert_eq!(client.initialize(true).unwrap_err().kind(), ErrorKind::BadArgument);
+    let is_bare = || server.sql(&database, schemas) == "0";
+    let make = |statements: &str| drop(server.sql(&database, statements));
+    is_told_what_to_run(&server.url(&database), is_bare, make);
 }
 
 #[test]
 fn tables_of_another_version_are_left_alone() {
     let store = Store::postgres();
     of(&store).sql("INSERT INTO leasehold.version VALUES (2)");
-    let error = refused(&store.url());
-    assert_eq!(error.kind(), ErrorKind::Storage);
-    assert!(error.detail().contains("have version 2, and this program knows 1"), "{error}");
-}
-
-/// The statements of the documentation.
-fn grants() -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    guide.lines().filter(|line| line.starts_with("GRANT ")).map(str::to_owned).collect()
+    is_left_alone_with_version_2(&store.url());
 }
 
 #[test]
@@ -86,8 +52,8 @@ fn the_rights_of_the_documentation_are_enough_and_none_is_too_many() {
     server.sql(&database, &format!("CREATE ROLE {role} LOGIN"));
     let url = server.url(&database).replace("postgres@", &format!("{role}@"));
     let grants: Vec<_> =
-        grants().iter().map(|line| line.replace("app;", &format!("{role};"))).collect();
-    assert_eq!(grants.len(), 3);
+        grants("PostgreSQL").iter().map(|line| line.replace("app;", &format!("{role};"))).collect();
+    assert_eq!(grants.len(), 4);
     grants.iter().for_each(|grant| drop(server.sql(&database, grant)));
     let (app, other) = (client(&url), client(&url));
     let lease = app.lock("n").acquire().unwrap();
@@ -95,6 +61,8 @@ fn the_rights_of_the_documentation_are_enough_and_none_is_too_many() {
     let queued = "SELECT count(*) FROM leasehold.lease WHERE waiters <> '{}'";
     eventually(LIMIT, || server.sql(&database, queued) == "1");
     lease.extend().unwrap();
+    let known = || app.lock("n").inspect().unwrap().holder.unwrap().client.is_some();
+    eventually(LIMIT, known);
     lease.release().unwrap();
     waiting.join().unwrap().unwrap();
     for right in ["SELECT", "INSERT", "UPDATE"] {
@@ -103,6 +71,21 @@ fn the_rights_of_the_documentation_are_enough_and_none_is_too_many() {
         assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
         assert!(error.detail().contains("GRANT"), "{error}");
         server.sql(&database, &format!("GRANT {right} ON leasehold.lease TO {role}"));
+    }
+    // Who may not write there, or has an older schema, goes on without a name.
+    for without in [
+        format!("REVOKE ALL ON leasehold.client FROM {role}"),
+        "DROP TABLE leasehold.client".to_owned(),
+    ] {
+        server.sql(&database, &without);
+        let nameless = client(&url);
+        let lease = nameless.lock("nameless").acquire().unwrap();
+        let error = || nameless.lock("nameless").acquire_within(ms(500)).unwrap_err();
+        eventually(LIMIT, || error().to_string().contains("held by client "));
+        let holder = nameless.lock("nameless").inspect().unwrap().holder.unwrap();
+        assert_eq!((holder.fence, holder.client), (Some(lease.fence()), None));
+        lease.release().unwrap();
+        nameless.close().unwrap();
     }
     // Without it, rows that nobody uses stay, and nothing else is amiss.
     server.sql(&database, &format!("REVOKE DELETE ON leasehold.lease FROM {role}"));
@@ -143,6 +126,13 @@ fn passwords_of_both_kinds_are_told_and_wrong_ones_are_refused_at_once() {
             assert!(!error.to_string().contains("wrong@"), "{error}");
         }
     }
+    // As a server that wants to keep its clients busy has it.
+    let key = format!("{}=", "A".repeat(43));
+    let secret = format!("SCRAM-SHA-256$2000000:c2FsdA==${key}:{key}");
+    server.sql(&database, &format!("ALTER ROLE scram_sha_256 PASSWORD '{secret}'"));
+    let error = refused(&url("scram_sha_256:p%40ss"));
+    assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
+    assert!(error.detail().contains("asks for 2000000 iterations of SCRAM"), "{error}");
     let error = refused(&url("postgres").replace(&database, "nowhere"));
     assert_eq!(error.kind(), ErrorKind::BadArgument, "{error}");
 }
@@ -380,16 +370,18 @@ fn names_longer_than_an_index_or_a_notice_takes_are_locked_and_waited_for_all_th
 
 #[test]
 fn a_statement_that_another_session_holds_up_ends_by_the_deadline_and_does_nothing_later() {
-    let store = Store::postgres();
-    let (url, database) = (store.url(), of(&store));
-    let client = Client::open(&with(&url, "io_timeout=300ms")).unwrap();
-    client.lock("n").acquire().unwrap().release().unwrap();
-    while_rows_are_kept(database, "true", 2, || {
-        let error = client.lock("n").try_acquire().map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.detail().contains("another session kept the row"), "{error}");
+    unless_starved(STALL, || {
+        let store = Store::postgres();
+        let (url, database) = (store.url(), of(&store));
+        let client = Client::open(&with(&url, "io_timeout=300ms")).unwrap();
+        client.lock("n").acquire().unwrap().release().unwrap();
+        while_rows_are_kept(database, "true", 2, || {
+            let error = client.lock("n").try_acquire().map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.detail().contains("another session kept the row"), "{error}");
+        });
+        assert!(crate::stores::holder(&store.client(), "n").is_none());
     });
-    assert!(crate::stores::holder(&store.client(), "n").is_none());
 }
 
 #[test]
@@ -407,10 +399,15 @@ fn c4_a_row_that_another_session_keeps_costs_no_other_lease() {
 }
 
 /// Runs it while a session that is no program of ours has rows locked, for so many seconds.
-fn while_rows_are_kept(database: &Database, which: &str, seconds: u32, run: impl FnOnce()) {
+pub(crate) fn while_rows_are_kept(
+    database: &Database,
+    which: &str,
+    seconds: u32,
+    run: impl FnOnce(),
+) {
     thread::scope(|scope| {
         scope.spawn(move || {
-            let begin = format!("BEGIN; SELECT FROM leasehold.lease WHERE {which} FOR UPDATE");
+            let begin = format!("SET statement_timeout = 0; BEGIN; SELECT FROM leasehold.lease WHERE {which} FOR UPDATE");
             database.sql(&format!("{begin}; SELECT pg_sleep({seconds}); COMMIT"))
         });
         let keeps = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()

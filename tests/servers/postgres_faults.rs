@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::postgres::{client, made, of};
+use crate::postgres::{made, of};
+use crate::sql::client;
 use crate::stores::{LIMIT, STALL, Store, eventually_free, ms, secs};
 use kit::{Babble, Mode, Postgres, Proxy, eventually, unless_starved};
 use leasehold::ErrorKind;

@@ -3,6 +3,7 @@
 // Each test file takes this whole module in and uses a part of it.
 #![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
 
+mod own;
 mod quorum;
 
 use std::time::Duration;
@@ -13,10 +14,16 @@ use leasehold::{Client, Config, Holder};
 use tempfile::TempDir;
 
 pub use self::quorum::{Quorum, QuorumBuilder};
+#[cfg(feature = "etcd")]
+use kit::Etcd;
+#[cfg(feature = "mysql")]
+use kit::Mysql;
 #[cfg(feature = "postgres")]
 use kit::Postgres;
+#[cfg(feature = "zookeeper")]
+use kit::Zookeeper;
 pub use kit::wait::STALL;
-use kit::{Server, eventually};
+use kit::{Cluster, SentinelGroup, Server, eventually};
 
 /// Long enough for anything on a busy machine; only a test that fails takes so long.
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -34,8 +41,50 @@ pub enum Store {
     Redis(Box<Server>),
     File(TempDir),
     Quorum(Quorum),
+    Cluster(Box<Cluster>),
+    Sentinels(Box<SentinelGroup>),
     #[cfg(feature = "postgres")]
     Postgres(Database),
+    #[cfg(feature = "mysql")]
+    Mysql(MysqlDatabase),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(Chroot),
+    #[cfg(feature = "etcd")]
+    Etcd(Etcd),
+}
+
+/// One with the root that locks need.
+#[cfg(feature = "zookeeper")]
+pub struct Chroot {
+    pub path: String,
+    /// Else it is in the server that this program's tests share.
+    pub own: Option<Zookeeper>,
+}
+
+#[cfg(feature = "zookeeper")]
+impl Chroot {
+    pub fn server(&self) -> &Zookeeper {
+        self.own.as_ref().unwrap_or_else(|| Zookeeper::shared())
+    }
+}
+
+/// One with the tables.
+#[cfg(feature = "mysql")]
+pub struct MysqlDatabase {
+    pub name: String,
+    /// Else it is in the server that this program's tests share.
+    pub own: Option<Mysql>,
+}
+
+#[cfg(feature = "mysql")]
+impl MysqlDatabase {
+    pub fn server(&self) -> &Mysql {
+        self.own.as_ref().unwrap_or_else(|| Mysql::shared())
+    }
+
+    pub fn sql(&self, text: &str) -> String {
+        self.server().sql(&self.name, text)
+    }
 }
 
 /// One with the tables.
@@ -72,6 +121,14 @@ impl Store {
         Store::Quorum(Quorum::start(3))
     }
 
+    pub fn cluster() -> Store {
+        Store::Cluster(Box::new(Cluster::start()))
+    }
+
+    pub fn sentinels() -> Store {
+        Store::Sentinels(Box::new(SentinelGroup::start()))
+    }
+
     #[cfg(feature = "postgres")]
     pub fn postgres() -> Store {
         Store::postgres_in(None)
@@ -85,14 +142,75 @@ impl Store {
         store
     }
 
+    #[cfg(feature = "mysql")]
+    pub fn mysql() -> Store {
+        Store::mysql_in(None)
+    }
+
+    #[cfg(feature = "mysql")]
+    pub fn mysql_in(own: Option<Mysql>) -> Store {
+        let name = own.as_ref().unwrap_or_else(|| Mysql::shared()).database();
+        let store = Store::Mysql(MysqlDatabase { name, own });
+        open(&store.url()).initialize(false).unwrap();
+        store
+    }
+
+    #[cfg(feature = "zookeeper")]
+    pub fn zookeeper() -> Store {
+        Store::zookeeper_in(None)
+    }
+
+    #[cfg(feature = "zookeeper")]
+    pub fn zookeeper_in(own: Option<Zookeeper>) -> Store {
+        let path = own.as_ref().unwrap_or_else(|| Zookeeper::shared()).chroot();
+        let store = Store::Zookeeper(Chroot { path, own });
+        open(&store.url()).initialize(false).unwrap();
+        store
+    }
+
+    #[cfg(feature = "etcd")]
+    pub fn etcd() -> Store {
+        Store::Etcd(Etcd::start())
+    }
+
     pub fn url(&self) -> String {
         match self {
+            #[cfg(feature = "zookeeper")]
+            Store::Zookeeper(chroot) => chroot.server().url(&chroot.path),
+            #[cfg(feature = "mysql")]
+            Store::Mysql(database) => database.server().url(&database.name),
+            #[cfg(feature = "etcd")]
+            Store::Etcd(etcd) => etcd.url(),
             #[cfg(feature = "postgres")]
             Store::Postgres(database) => database.server().url(&database.name),
             Store::Redis(server) => server.url(),
             Store::Quorum(quorum) => quorum.url(),
+            Store::Cluster(cluster) => cluster.url(),
+            Store::Sentinels(group) => group.url(),
             Store::File(dir) => format!("sqlite://{}/locks.db", dir.path().display()),
         }
+    }
+
+    /// Of its server, where it has one.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Store::Redis(server) => Some(server.port()),
+            #[cfg(feature = "postgres")]
+            Store::Postgres(database) => Some(database.server().port()),
+            #[cfg(feature = "mysql")]
+            Store::Mysql(database) => Some(database.server().port()),
+            #[cfg(feature = "zookeeper")]
+            Store::Zookeeper(chroot) => Some(chroot.server().port()),
+            #[cfg(feature = "etcd")]
+            Store::Etcd(etcd) => Some(etcd.port(0)),
+            Store::File(_) | Store::Quorum(_) | Store::Cluster(_) | Store::Sentinels(_) => None,
+        }
+    }
+
+    /// By way of a proxy at this port.
+    pub fn url_through(&self, port: u16) -> String {
+        let own = self.port().expect("it has one server");
+        self.url().replace(&format!(":{own}"), &format!(":{port}"))
     }
 
     /// The longest ttl that it takes.
@@ -101,6 +219,27 @@ impl Store {
             Store::Quorum(_) => GUARDED_MAX_TTL,
             _ => MAX_TTL,
         }
+    }
+
+    /// Whether it shows the last fence of a lock that is free.
+    pub fn keeps_fences(&self) -> bool {
+        match self {
+            #[cfg(feature = "zookeeper")]
+            Store::Zookeeper(_) => false,
+            #[cfg(feature = "etcd")]
+            Store::Etcd(_) => false,
+            _ => true,
+        }
+    }
+
+    /// How long it may take until a waiter that was killed stands in nobody's way any more.
+    pub fn notices_deaths_within(&self) -> Duration {
+        #[cfg(feature = "etcd")]
+        if matches!(self, Store::Etcd(_)) {
+            // A lease of at least a second, what its server takes to end it, and a look.
+            return secs(3);
+        }
+        Duration::ZERO
     }
 
     pub fn client(&self) -> Client {
@@ -129,59 +268,68 @@ pub fn eventually_free(client: &Client, name: &str) {
 /// Makes a test of each function for each kind of store.
 macro_rules! on_each_store {
     ($($promise:ident,)+) => {
-        mod on_redis {
-            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::redis()); })+
-        }
-
+        crate::stores::on_store!(on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
-        mod on_a_file {
-            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::file()); })+
-        }
-
+        crate::stores::on_store!(on_a_file, file, $($promise)+);
         #[cfg(feature = "postgres")]
-        mod on_postgres {
-            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::postgres()); })+
-        }
-
-        mod on_a_quorum {
-            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::quorum()); })+
-        }
+        crate::stores::on_store!(on_postgres, postgres, $($promise)+);
+        #[cfg(feature = "mysql")]
+        crate::stores::on_store!(on_mysql, mysql, $($promise)+);
+        #[cfg(feature = "zookeeper")]
+        crate::stores::on_store!(on_zookeeper, zookeeper, $($promise)+);
+        #[cfg(feature = "etcd")]
+        crate::stores::on_store!(on_etcd, etcd, $($promise)+);
+        crate::stores::on_store!(on_a_quorum, quorum, $($promise)+);
     };
 }
 pub(crate) use on_each_store;
 
+/// The same, and on a Redis of several servers: where the question is whether the right one is asked.
+macro_rules! on_each_deployment {
+    ($($promise:ident,)+) => {
+        crate::stores::on_each_store! { $($promise,)+ }
+        crate::stores::on_store!(on_a_cluster, cluster, $($promise)+);
+        crate::stores::on_store!(behind_sentinels, sentinels, $($promise)+);
+    };
+}
+pub(crate) use on_each_deployment;
+
+macro_rules! on_store {
+    ($module:ident, $store:ident, $($promise:ident)+) => {
+        mod $module {
+            $(#[test] fn $promise() { super::$promise(&crate::stores::Store::$store()); })+
+        }
+    };
+}
+pub(crate) use on_store;
+
 /// The same for promises that need the processor in time: see `unless_starved`.
 macro_rules! in_time_on_each_store {
     ($($promise:ident,)+) => {
-        mod in_time_on_redis {
-            use crate::stores::{STALL, Store};
-            $(#[test] fn $promise() {
-                kit::unless_starved(STALL, || super::$promise(&Store::redis()));
-            })+
-        }
-
+        crate::stores::in_time_on!(in_time_on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
-        mod in_time_on_a_file {
-            use crate::stores::{STALL, Store};
-            $(#[test] fn $promise() {
-                kit::unless_starved(STALL, || super::$promise(&Store::file()));
-            })+
-        }
-
+        crate::stores::in_time_on!(in_time_on_a_file, file, $($promise)+);
         #[cfg(feature = "postgres")]
-        mod in_time_on_postgres {
-            use crate::stores::{STALL, Store};
-            $(#[test] fn $promise() {
-                kit::unless_starved(STALL, || super::$promise(&Store::postgres()));
-            })+
-        }
+        crate::stores::in_time_on!(in_time_on_postgres, postgres, $($promise)+);
+        #[cfg(feature = "mysql")]
+        crate::stores::in_time_on!(in_time_on_mysql, mysql, $($promise)+);
+        #[cfg(feature = "zookeeper")]
+        crate::stores::in_time_on!(in_time_on_zookeeper, zookeeper, $($promise)+);
+        #[cfg(feature = "etcd")]
+        crate::stores::in_time_on!(in_time_on_etcd, etcd, $($promise)+);
+        crate::stores::in_time_on!(in_time_on_a_quorum, quorum, $($promise)+);
+    };
+}
+pub(crate) use in_time_on_each_store;
 
-        mod in_time_on_a_quorum {
+macro_rules! in_time_on {
+    ($module:ident, $store:ident, $($promise:ident)+) => {
+        mod $module {
             use crate::stores::{STALL, Store};
             $(#[test] fn $promise() {
-                kit::unless_starved(STALL, || super::$promise(&Store::quorum()));
+                kit::unless_starved(STALL, || super::$promise(&Store::$store()));
             })+
         }
     };
 }
-pub(crate) use in_time_on_each_store;
+pub(crate) use in_time_on;

@@ -1,10 +1,11 @@
 //! Nothing but cycles, so that a tool can count what the client and the server do for each.
 //!
-//! usage: steps URL CYCLES [deferred | among WAITERS]
+//! usage: steps URL CYCLES [deferred | among WAITERS], or steps URL CLIENTS held
 //!
 //! Takes a lock and gives it back that often. `deferred` does not wait for the release. `among` lets
 //! so many clients do it that often each, and hold the lock for a millisecond, so that each turn
-//! comes from another client.
+//! comes from another client. `held` has so many clients, each with a lock of its own that needs no
+//! renewal for minutes, until its input ends.
 
 use std::error::Error;
 use std::thread;
@@ -13,6 +14,8 @@ use std::time::Duration;
 use leasehold::{Client, Lock};
 
 const HOLD: Duration = Duration::from_millis(1);
+/// A third of it is longer than anybody counts.
+const LONG: Duration = Duration::from_secs(3600);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -21,7 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         [url, cycles] => alone(url, cycles.parse()?, false),
         [url, cycles, "deferred"] => alone(url, cycles.parse()?, true),
         [url, cycles, "among", waiters] => among(url, cycles.parse()?, waiters.parse()?),
-        _ => Err("usage: steps URL CYCLES [deferred | among WAITERS]".into()),
+        [url, clients, "held"] => held(url, clients.parse()?),
+        _ => {
+            Err("usage: steps URL CYCLES [deferred | among WAITERS], or steps URL CLIENTS held"
+                .into())
+        }
     }
 }
 
@@ -52,6 +59,18 @@ fn among(url: &str, cycles: u32, waiters: u32) -> Result<(), Box<dyn Error>> {
         }
         Ok(())
     })
+}
+
+fn held(url: &str, clients: u32) -> Result<(), Box<dyn Error>> {
+    let process = std::process::id();
+    let hold = |number: u32| -> Result<_, leasehold::Error> {
+        let client = Client::open(url)?;
+        let lease = client.lock(format!("steps:{process}:{number}")).ttl(LONG).acquire()?;
+        Ok((client, lease))
+    };
+    let _all: Vec<_> = (0..clients).map(hold).collect::<Result<_, _>>()?;
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    Ok(())
 }
 
 fn open(url: &str) -> Result<Lock, leasehold::Error> {

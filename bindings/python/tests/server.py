@@ -33,6 +33,18 @@ def group(kind: str) -> Iterator[List[int]]:
         kit.communicate("stop\n")
 
 
+@contextmanager
+def database(kind: str) -> Iterator[str]:
+    """The URL of an empty database in a server of its own."""
+    kit = subprocess.Popen([KIT, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert kit.stdout is not None
+    try:
+        url, _ = kit.stdout.readline().split()
+        yield url.split("=", 1)[1]
+    finally:
+        kit.communicate("stop\n")
+
+
 class Server:
     """Started by the kit, and ended when this process ends."""
 

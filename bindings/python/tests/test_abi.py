@@ -24,6 +24,7 @@ _TYPES: Dict[str, Any] = {
     "size_t": ctypes.c_size_t,
     "leasehold_status": ctypes.c_int32,
     "leasehold_counter": ctypes.c_int32,
+    "leasehold_fact": ctypes.c_int32,
     "leasehold_wait_mode": ctypes.c_int32,
     "leasehold_log_level": ctypes.c_int32,
     "leasehold_interrupt_fn": _abi.INTERRUPT,
@@ -62,8 +63,9 @@ def test_a_declaration_is_as_in_the_header(name: str) -> None:
     expected = _prototypes()[name]
     function: Any = _abi.declared[name]
     declared = [function.restype, *function.argtypes]
-    # A name may hold zero bytes, so it is read with its length.
-    if name in ("leasehold_lock_name", "leasehold_lease_name", "leasehold_event_name"):
+    # A name may hold zero bytes, so it is read with its length; and so are metrics, which hold names.
+    names = ("leasehold_lock_name", "leasehold_lease_name", "leasehold_event_name")
+    if name in (*names, "leasehold_metrics_text"):
         assert declared.pop(0) is ctypes.c_void_p and expected.pop(0) is ctypes.c_char_p
     assert declared == expected
 

@@ -1,9 +1,12 @@
 """Taking, holding and giving back, on both stores."""
 
+import asyncio
 import copy
 import gc
 import math
+import os
 import pickle
+import socket
 import sys
 import threading
 import time
@@ -94,6 +97,37 @@ def test_a_lost_lease_ends_the_block_with_an_error(
         with pytest.raises(leasehold.Lost):
             with lock.acquire() as lease:
                 lose(lease)
+
+
+def test_a_block_whose_lock_was_broken_ends_with_who_did_it(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    lock = client.lock(name)
+
+    def breaks(lease: leasehold.Lease) -> None:
+        assert other.lock(name).break_held("root@desk-3", lease.fence) == lease.fence
+        with pytest.raises(leasehold.Lost):
+            lease.extend()  # as the next renewal would hear of it
+
+    for in_block in [True, False]:
+        with pytest.raises(leasehold.Lost, match="root@desk-3"):
+            with lock if in_block else lock.acquire() as lease:
+                breaks(lease)
+        with pytest.raises(ZeroDivisionError):
+            with lock if in_block else lock.acquire() as lease:
+                breaks(lease)
+                1 / 0
+
+    async def block(raises: bool) -> None:
+        async with lock as lease:
+            await asyncio.to_thread(breaks, lease)
+            if raises:
+                1 / 0
+
+    with pytest.raises(leasehold.Lost, match="root@desk-3"):
+        asyncio.run(block(False))
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(block(True))
 
 
 def test_two_threads_that_are_the_first_in_a_lock_find_their_own_leases(
@@ -275,6 +309,39 @@ def test_showing(client: leasehold.Client, name: str) -> None:
         state = lock.inspect()
         assert state.held and state.fence == state.last_fence == lease.fence
         assert lease.token.startswith(state.token_prefix) and 5 < state.ttl <= 10
+        assert state.waiters == () and state.more_waiters == 0
+
+
+def test_who_it_is(url: str, name: str) -> None:
+    def known(client: leasehold.Client) -> leasehold.LockState:
+        deadline = time.monotonic() + 20
+        while (state := client.lock(name).inspect()).client is None:
+            assert time.monotonic() < deadline, "it says so soon after its first lease"
+            time.sleep(0.01)
+        return state
+
+    with leasehold.connect(url, label="billing") as one, leasehold.connect(url) as other:
+        deadline = time.monotonic() + 20
+        with one.lock(name) as lease:
+            state = known(other)
+            info = state.client
+            assert info is not None and lease.token.startswith(info.id)
+            assert (info.language, info.label, info.pid) == ("python", "billing", os.getpid())
+            assert info.program == os.path.basename(sys.argv[0]) or sys.argv[0].endswith("__main__.py")
+            assert info.host == socket.gethostname() and info.version == leasehold.__version__
+            assert info.started is not None and abs(time.time() - info.started) < 60
+            assert state.held_for is None or 0 <= state.held_for < 60
+            assert state.who.startswith(f"{info.host} (python {info.program}, pid {info.pid}, label")
+            said = ""
+            while "label billing" not in said:
+                with pytest.raises(leasehold.Timeout) as raised:
+                    other.lock(name, wait=0.5).acquire()
+                said = str(raised.value)
+                assert time.monotonic() < deadline, said
+    with leasehold.connect(url, register=False) as silent, silent.lock(name):
+        assert silent.lock(name).inspect().client is None
+    with pytest.raises(leasehold.BadArgument):
+        leasehold.connect(url, label="x" * 101)
 
 
 @pytest.mark.parametrize("text", [b"\x00\xff\x80 binary", "größe:{tag}", b"plain", "\udcff"])
@@ -424,6 +491,22 @@ def test_settings_of_a_client(server: Server, name: str) -> None:
             leasehold.connect(url)
 
 
+def test_metrics_tell_groups_of_names_apart(url: str, name: str) -> None:
+    with leasehold.connect(url, metrics_groups=[f"{name}:a*", f"{name}:\0\""]) as client:
+        for end in ["a1", "a2", "\0\"", "b"]:
+            with client.lock(f"{name}:{end}"):
+                text = client.metrics_text()
+        lines = text.splitlines()
+        assert f'leasehold_acquisitions_total{{lock="{name}:a*",outcome="granted"}} 2' in lines
+        assert f'leasehold_hold_seconds_count{{lock="{name}:\0\\""}} 1' in lines
+        assert 'leasehold_held{lock="*"} 1' in lines
+    assert 'leasehold_held{lock="*"} 0' in client.metrics_text().splitlines()
+    groups: Any
+    for groups, error in [(["*"], leasehold.BadArgument), ("stock:*", TypeError), ([7], TypeError)]:
+        with pytest.raises(error):
+            leasehold.connect(url, metrics_groups=groups)
+
+
 def test_new_servers_that_guard_are_declared(own_server: Server) -> None:
     with leasehold.connect(own_server.url, max_ttl=5, guard_data_loss=True) as guarded:
         with pytest.raises(leasehold.BadArgument, match="3 ms to 5 s, this store's max_ttl"):
@@ -444,6 +527,16 @@ def test_without_a_url_the_environment_names_the_store(
         assert str(server.port) in client.store
 
 
+def test_the_fence_of_a_free_lock_breaks_nothing(client: leasehold.Client, name: str) -> None:
+    lock = client.lock(name)
+    assert lock.inspect().fence is None
+    with lock as lease:
+        for fence in (0, -1):
+            with pytest.raises(leasehold.BadArgument, match=f"{fence} is no fence"):
+                lock.break_held("an operator", fence)
+        assert lock.break_held("an operator", lease.fence + 1) is None
+
+
 def test_no_handle_is_left(url: str, name: str) -> None:
     gc.collect()
     before = _abi.handle_count()
@@ -454,6 +547,7 @@ def test_no_handle_is_left(url: str, name: str) -> None:
     with client.events() as events:
         events.try_next()
     client.lock(name).inspect()
+    client.metrics_text()
     for _ in range(3):
         with pytest.raises(leasehold.BadArgument):
             client.lock("").acquire()

@@ -44,19 +44,19 @@ def test_records_reach_the_logger_of_the_package(
     try:
         lease = redis_client.lock(name, ttl=0.3).acquire()
         server.call("DEL", name)
-        until(lambda: [one for one in handler.seen if f"on '{name}'" in one.getMessage()])
+        until(lambda: [one for one in handler.seen if f"lock={name} " in one.getMessage()])
     finally:
         logger.removeHandler(handler)
-    (told,) = [one for one in handler.seen if f"on '{name}'" in one.getMessage()]
+    (told,) = [one for one in handler.seen if f"lock={name} " in one.getMessage()]
     assert (told.levelno, told.name) == (logging.WARNING, "leasehold")
-    assert told.getMessage() == f"Lost(NotHeld): lease {lease.fence} on '{name}'"
+    assert told.getMessage() == f"lost lock={name} fence={lease.fence} reason=not_held"
 
 
 @pytest.mark.parametrize(
     ("setting", "printed"),
     [
-        ("", "Lost(NotHeld): lease 1 on 'NAME'\n"),
-        ("import logging; logging.basicConfig()", "WARNING:leasehold:Lost(NotHeld): lease 1 on 'NAME'\n"),
+        ("", "lost lock=NAME fence=1 reason=not_held\n"),
+        ("import logging; logging.basicConfig()", "WARNING:leasehold:lost lock=NAME fence=1 reason=not_held\n"),
         ("import logging; logging.getLogger('leasehold').setLevel(logging.CRITICAL)", ""),
         ("import logging; logging.getLogger('leasehold').disabled = True", ""),
     ],
@@ -85,7 +85,7 @@ def test_a_child_has_a_log_of_its_own(server: Server, name: str, used: str) -> N
     """
     done = run(text, server.url, name)
     assert done.stdout == "child\nparent\n"
-    assert done.stderr.count(f"lease 1 on '{name}'") == 1
+    assert done.stderr.count(f"lost lock={name} fence=1 ") == 1
 
 
 def test_a_handler_may_fail_and_may_use_the_library(server: Server, name: str) -> None:

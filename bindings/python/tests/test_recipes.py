@@ -225,3 +225,58 @@ def test_a_management_command_runs_on_one_node(project: Project) -> None:
         assert program.wait(120) == 0, project.log()
     assert len(project.lines("nightly")) == 1
     assert project.log().count("it runs on another node, or ran within the hour") == 2
+
+
+def test_metrics_stand_beside_those_of_the_program(project: Project) -> None:
+    program = project.start(
+        "-c",
+        "from shop import locks, metrics\n"
+        "from prometheus_client import Counter, generate_latest\n"
+        "Counter('orders', 'Of the program').inc()\n"
+        "with locks.client.lock('n'): print(generate_latest().decode())",
+    )
+    assert program.wait(120) == 0, project.log()
+    said = project.log().splitlines()
+    for line in [
+        "orders_total 1.0",
+        "# TYPE leasehold_wait_seconds histogram",
+        'leasehold_acquisitions_total{lock="*",outcome="granted"} 1.0',
+        'leasehold_wait_seconds_bucket{le="+Inf",lock="*"} 1.0',
+        'leasehold_held{lock="*"} 1.0',
+    ]:
+        assert line in said, project.log()
+
+
+def test_spans_tell_of_the_wait_and_of_the_hold(project: Project) -> None:
+    program = project.start(
+        "-c",
+        "from opentelemetry import trace\n"
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "from opentelemetry.sdk.trace.export import SimpleSpanProcessor\n"
+        "from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter\n"
+        "import leasehold\n"
+        "from shop.locks import client\n"
+        "from shop.traces import held\n"
+        "spans, provider = InMemorySpanExporter(), TracerProvider()\n"
+        "provider.add_span_processor(SimpleSpanProcessor(spans))\n"
+        "trace.set_tracer_provider(provider)\n"
+        "with held(client.lock('n')):\n"
+        "    try:\n"
+        "        with held(client.lock('n', wait=0.05)): pass\n"
+        "    except leasehold.Timeout: pass\n"
+        "try:\n"
+        "    with held(client.lock('n')): client.lock('n').break_held('an operator')\n"
+        "except leasehold.Lost: pass\n"
+        "for one in spans.get_finished_spans():\n"
+        "    told = dict(one.attributes)\n"
+        "    has_fence = told.pop('fence', 0) > 0\n"
+        "    print(one.name, told.pop('lock.name'), told.pop('outcome'), has_fence, told)",
+    )
+    assert program.wait(120) == 0, project.log()
+    assert [line for line in project.log().splitlines() if line.startswith("leasehold.")] == [
+        "leasehold.wait n granted False {}",
+        "leasehold.wait n Timeout False {}",
+        "leasehold.hold n released True {}",
+        "leasehold.wait n granted False {}",
+        "leasehold.hold n Lost True {}",
+    ]

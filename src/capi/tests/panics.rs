@@ -333,7 +333,9 @@ fn c11_plain_values_are_neutral_when_there_is_a_panic() {
         leasehold_lease_name(world.lease, lengths);
         leasehold_lock_name(world.lock, lengths);
         leasehold_event_name(event, lengths);
+        leasehold_event_detail(event);
         leasehold_lock_state_token_prefix(state);
+        leasehold_lock_state_fact(state, 0, LEASEHOLD_FACT_WHO);
         leasehold_client_store(world.client);
         leasehold_config_store(config);
         leasehold_error_message(error);

@@ -12,8 +12,8 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpid, getppid, tcsetpgrp};
 
 use super::environment;
-use super::signals::Signals;
 use super::terminal::Terminal;
+use crate::signals::Signals;
 
 /// The running command and everything in its group.
 pub(super) struct Child {

@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use leasehold::{EventKind, Events, Lease};
+use leasehold::{EventKind, Events, Lease, plain};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -16,9 +16,9 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::time::clock_gettime;
 
 use super::child::Child;
-use super::signals::{self, Signals};
 use super::terminal::Terminal;
-use crate::exit::{plain, say};
+use crate::exit::say;
+use crate::signals::{self, Signals};
 
 /// How often the group is looked at once it was told to end.
 const LOOK: Duration = Duration::from_millis(20);

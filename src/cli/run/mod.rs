@@ -3,25 +3,29 @@
 mod child;
 mod environment;
 mod guard;
+mod metrics_file;
 mod progress;
-mod signals;
 mod terminal;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, WaitMode, limits, parse_duration};
+use leasehold::{
+    Client, Error, ErrorKind, Events, Lease, Lock, WaitMode, limits, parse_duration, plain,
+};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
-use crate::exit::{self, Failure, LOST, plain, say};
+use crate::exit::{self, Failure, LOST, say};
+use crate::signals::{self, Signals};
 use crate::store::Store;
 use child::Child;
 use guard::{Finished, Guard, Limits, Seen, now};
+use metrics_file::MetricsFile;
 use progress::Progress;
-use signals::Signals;
 use terminal::Terminal;
 
 /// Run a command while holding a lock
@@ -98,11 +102,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span,
         allow_hyphen_values = true)]
     grace: Duration,
+    /// Write what was measured into FILE, for node exporter's textfile collector
+    ///
+    /// Written anew every 15s and at the end, each time as a whole. Each job has
+    /// a file of its own, whose name ends with .prom; the label run of its
+    /// metrics is that name. Where it cannot be written, that is said on
+    /// standard error, and the command runs all the same.
+    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
+    metrics_file: Option<PathBuf>,
     /// The lock; any name
     #[arg(value_name = "NAME")]
     name: OsString,
     /// What to run while it is held
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<OsString>,
 }
 
@@ -111,7 +123,7 @@ fn wait_mode(text: &str) -> Result<WaitMode, String> {
 }
 
 /// As flock(1) has it, a bare number is seconds.
-fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let unit = if bare { "s" } else { "" };
     parse_duration(&format!("{text}{unit}")).map_err(|error| error.detail().to_owned())
@@ -142,11 +154,25 @@ enum End {
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     // First of all: the client starts threads.
     let signals = Signals::watch().map_err(|error| Failure::system("signals", error))?;
-    let client = args.store.open()?;
+    // Without its arguments, which may hold a password.
+    let program = args.command.first().and_then(|word| Path::new(word).file_name());
+    let program = program.unwrap_or_default().to_string_lossy();
+    let client = Client::with_config(args.store.config()?.program(program))?;
+    let metrics = args.metrics_file.as_deref().and_then(|path| {
+        let started = MetricsFile::start(path, args.name.as_bytes(), &client);
+        started.inspect_err(|error| say(&format!("no metrics are written: {error}"))).ok()
+    });
     let terminal = Terminal::open();
     let end = run(args, &client, &signals, terminal.as_ref());
     // Sends what is still owed to the store; it can only say that it had been closed already.
     let _ = client.close();
+    if let Some(metrics) = metrics {
+        metrics.finish(match &end {
+            Ok(End::Exit(code)) => *code,
+            Ok(_) => exit::of_signal(Signal::SIGINT),
+            Err(failure) => failure.code,
+        });
+    }
     match end? {
         End::Exit(code) => return Ok(code),
         End::InterruptedWait => {}
@@ -169,10 +195,11 @@ fn run(
     let lease =
         match take(&lock.wait_mode(args.wait_mode), args.patience(), client.store(), signals)? {
             Taken::Lease(lease) => lease,
-            Taken::Busy => {
-                // As quiet as flock(1) in a script; a user who waited at a terminal wonders why.
-                if !args.no_wait && io::stderr().is_terminal() {
-                    say(&format!("{} is taken", plain(args.name.as_bytes())));
+            Taken::Busy(by) => {
+                // As quiet as flock(1) where nothing was waited for, unless a user is there.
+                let has_waited = args.patience() != Some(Duration::ZERO);
+                if has_waited || !args.no_wait && io::stderr().is_terminal() {
+                    say(&format!("{} is taken{by}", plain(args.name.as_bytes())));
                 }
                 return Ok(End::Exit(args.conflict_exit_code));
             }
@@ -205,7 +232,8 @@ fn run(
 
 enum Taken {
     Lease(Lease),
-    Busy,
+    /// By whom, behind a comma, where a wait has found out.
+    Busy(String),
     /// A signal ended the wait.
     Ended(Signal),
 }
@@ -217,7 +245,11 @@ fn take(
     signals: &Signals,
 ) -> Result<Taken, Error> {
     let lock = match patience {
-        Some(Duration::ZERO) => return Ok(lock.try_acquire()?.map_or(Taken::Busy, Taken::Lease)),
+        Some(Duration::ZERO) => {
+            return Ok(lock
+                .try_acquire()?
+                .map_or_else(|| Taken::Busy(String::new()), Taken::Lease));
+        }
         Some(limit) => lock.clone().wait(limit),
         None => lock.clone().wait_forever(),
     };
@@ -232,7 +264,10 @@ fn take(
         (Err(error), Some(signal)) if error.kind() == ErrorKind::Interrupted => {
             Ok(Taken::Ended(signal))
         }
-        (Err(error), _) if error.kind() == ErrorKind::Timeout => Ok(Taken::Busy),
+        (Err(error), _) if error.kind() == ErrorKind::Timeout => {
+            let named = format!("'{}'", plain(lock.name()));
+            Ok(Taken::Busy(error.detail().strip_prefix(&named).unwrap_or_default().to_owned()))
+        }
         (Err(error), _) => Err(error),
     }
 }
@@ -305,10 +340,6 @@ fn not_run(args: &Args, error: &io::Error) -> String {
         let quoted = line.replace('\'', "'\\''");
         return format!("{said}; for a line of a shell, write sh -c '{quoted}'");
     }
-    if !std::env::args_os().any(|word| word == "--") {
-        let name = plain(args.name.as_bytes());
-        return format!("{said}; '{name}' is the lock: write leasehold run NAME -- COMMAND");
-    }
     said
 }
 
@@ -343,7 +374,8 @@ mod tests {
 
     #[test]
     fn it_waits_in_the_mode_that_it_was_told() {
-        let mode = |words: &[&str]| parse(&[words, &["name", "true"]].concat()).unwrap().wait_mode;
+        let mode =
+            |words: &[&str]| parse(&[words, &["name", "--", "true"]].concat()).unwrap().wait_mode;
         assert_eq!(mode(&[]), WaitMode::Auto);
         assert_eq!(mode(&["--wait-mode", "queue"]), WaitMode::Queue);
         assert_eq!(mode(&["--wait-mode=spin"]), WaitMode::Spin(Backoff::default()));
@@ -356,7 +388,7 @@ mod tests {
             command(&["n", "--", "git", "log", "-n", "1", "--", "f"]),
             ["git", "log", "-n", "1", "--", "f"]
         );
-        assert_eq!(command(&["n", "sh", "-c", "true"]), ["sh", "-c", "true"]);
+        assert!(parse(&["n", "sh", "-c", "true"]).is_err());
     }
 
     #[test]

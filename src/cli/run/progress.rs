@@ -1,15 +1,15 @@
 //! What a wait shows on a terminal: one line.
 
 use std::io::{self, IsTerminal};
+use std::process::id;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leasehold::{Error, Lock, LockState};
-use nix::unistd::{getpgrp, tcgetpgrp};
+use leasehold::{ClientInfo, Error, Lock, LockState, plain};
+use nix::unistd::{gethostname, getpgrp, tcgetpgrp};
 
-use crate::exit::plain;
 use crate::show::{seconds, who};
 
 /// Waits that are shorter show nothing.
@@ -78,13 +78,23 @@ fn draw(lock: &Lock, store: &str, line: &ProgressBar, dropped: &Receiver<()>) {
 fn text(name: &str, waited: Duration, place: &str, shown: Result<LockState, Error>) -> String {
     let start = format!("waiting {} for {name}", seconds(waited));
     match shown {
-        Ok(LockState { holder: Some(holder), .. }) => {
+        Ok(shown) if shown.holder.is_some() => {
+            let (line, holder) = (place_in_line(&shown), shown.holder.unwrap_or_default());
             let left = seconds(holder.ttl);
-            format!("{start}, free in {left} unless renewed, {}, in {place}", who(&holder))
+            format!("{start}{line}, free in {left} unless renewed, {}, in {place}", who(&holder))
         }
         Ok(_) => format!("{start}, free at this moment, in {place}"),
         Err(error) => format!("{start}, cannot see it ({}), in {place}", error.kind().code()),
     }
+}
+
+/// Where this process stands, if the store's queue shows it.
+fn place_in_line(shown: &LockState) -> String {
+    let host = gethostname().unwrap_or_default();
+    let is_us = |client: &ClientInfo| client.pid == id() && *client.host == *host.to_string_lossy();
+    let place = shown.waiters.iter().position(|it| it.client.as_ref().is_some_and(is_us));
+    let count = shown.waiters.len() as u64 + shown.more_waiters;
+    place.map_or_else(String::new, |place| format!(", {} of {count} in line", place + 1))
 }
 
 /// The path of an embedded store as people write it.

@@ -4,7 +4,11 @@
 //!
 //! No error made here repeats the URL: it may hold a password.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod quorum;
@@ -12,6 +16,8 @@ mod scheme;
 mod server;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::time::Duration;
 
@@ -33,7 +39,20 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
         "postgres" if cfg!(feature = "postgres") => {
             StoreConfig::Postgres(Box::new(postgres::read(&mut parts)?))
         }
-        feature @ ("sqlite" | "postgres") => {
+        #[cfg(feature = "mysql")]
+        "mysql" if cfg!(feature = "mysql") => {
+            StoreConfig::Mysql(Box::new(mysql::read(&mut parts)?))
+        }
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" if cfg!(feature = "zookeeper") => {
+            StoreConfig::Zookeeper(Box::new(zookeeper::read(&mut parts)?))
+        }
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" if cfg!(feature = "etcd") => {
+            StoreConfig::Etcd(Box::new(etcd::read(&mut parts)?))
+        }
+        feature @ ("mysql" | "sqlite" | "postgres" | "zookeeper" | "etcd" | "etcds") => {
+            let feature = if feature == "etcds" { "etcd" } else { feature };
             return Err(bad(format!(
                 "{feature} needs leasehold built with its feature '{feature}'; for Redis give a \
                  URL such as redis://127.0.0.1"
@@ -61,7 +80,7 @@ struct Parts<'a> {
 type Setting = (&'static str, fn(Config, Vec<u8>) -> Result<Config, Error>);
 
 /// What concerns a client as a whole. In a quorum, the last URL has it.
-const SETTINGS: [Setting; 8] = [
+const SETTINGS: [Setting; 10] = [
     ("io_timeout", |config, value| Ok(config.io_timeout(span(value)?))),
     ("pool", |config, value| Ok(config.pool(count(value)?))),
     ("close_timeout", |config, value| Ok(config.close_timeout(span(value)?))),
@@ -70,6 +89,8 @@ const SETTINGS: [Setting; 8] = [
     ("prefix", |config, value| Ok(config.prefix(value))),
     ("max_ttl", |config, value| Ok(config.max_ttl(span(value)?))),
     ("guard_data_loss", |config, value| Ok(config.guard_data_loss(switch(value)?))),
+    ("label", |config, value| Ok(config.label(text(value)?))),
+    ("register", |config, value| Ok(config.register(switch(value)?))),
 ];
 
 impl<'a> Parts<'a> {

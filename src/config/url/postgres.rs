@@ -30,11 +30,23 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<PostgresConfig, Error> {
     let database = server::decode("database", path)?;
     let database = Some(database).filter(|name| !name.is_empty()).or_else(|| access.user.clone());
     access.tls = tls(parts)?;
+    let application = parts.take("application_name", text)?;
+    for (what, value) in [
+        ("user", access.user.as_deref()),
+        ("password", access.password.as_ref().map(|password| &*password.0)),
+        ("database", database.as_deref()),
+        ("application_name", application.as_deref()),
+    ] {
+        if value.is_some_and(|value| value.contains('\0')) {
+            return Err(bad(format!(
+                "the URL's {what} has a %00, which PostgreSQL has no room for"
+            )));
+        }
+    }
     parts.take("target_session_attrs", |value| match &*value {
         b"read-write" | b"primary" => Ok(()),
         _ => Err(bad("locks are written: it is read-write, with or without saying so")),
     })?;
-    let application = parts.take("application_name", text)?;
     const COMMITS: [&str; 5] = ["on", "off", "local", "remote_write", "remote_apply"];
     let synchronous_commit = parts.take("synchronous_commit", |value| {
         let known = COMMITS.into_iter().find(|known| known.as_bytes() == value);

@@ -6,7 +6,7 @@ use crate::config::bad;
 use crate::config::nearest::nearest;
 use crate::error::Error;
 
-const SCHEMES: [&str; 10] = [
+const SCHEMES: [&str; 14] = [
     "redis",
     "rediss",
     "unix",
@@ -17,15 +17,23 @@ const SCHEMES: [&str; 10] = [
     "rediss+cluster",
     "sqlite",
     "postgres",
+    "mysql",
+    "zookeeper",
+    "etcd",
+    "etcds",
 ];
 
-/// The scheme of a URL, in lower case and with redis for valkey and postgres for
-/// postgresql, and what is behind its colon.
+/// The scheme of a URL, in lower case and with redis for valkey, postgres for
+/// postgresql and mysql for mariadb, and what is behind its colon.
 pub(super) fn split(url: &str) -> Option<(&'static str, &str)> {
     let (given, rest) = url.split_once(':')?;
     let given = given.to_ascii_lowercase();
     let given = given.strip_prefix("valkey").map_or(given.clone(), |rest| format!("redis{rest}"));
-    let given = if given == "postgresql" { "postgres" } else { &given };
+    let given = match &*given {
+        "postgresql" => "postgres",
+        "mariadb" => "mysql",
+        given => given,
+    };
     SCHEMES.into_iter().find(|known| *known == given).map(|known| (known, rest))
 }
 
@@ -41,9 +49,9 @@ pub(super) fn missing(url: &str) -> Error {
         let meant: Vec<_> = places.iter().map(|place| format!("redis://{place}")).collect();
         return bad(format!("the URL has no scheme; did you mean {}?", meant.join(",")));
     }
-    let near = url
-        .split_once("://")
-        .and_then(|(given, _)| nearest(given, SCHEMES.into_iter().chain(["valkey", "valkeys"])));
+    let near = url.split_once("://").and_then(|(given, _)| {
+        nearest(given, SCHEMES.into_iter().chain(["valkey", "valkeys", "mariadb"]))
+    });
     if let Some(near) = near {
         return bad(format!("the URL's scheme is unknown; did you mean {near}://?"));
     }
@@ -55,7 +63,8 @@ pub(super) fn missing(url: &str) -> Error {
         false => {
             "the URL begins with no scheme that is known; there are redis:// (or valkey://), \
              redis+sentinel://, redis+cluster:// and with TLS rediss:// in their places, unix://, \
-             sqlite: and postgres://, as in redis://127.0.0.1:6379"
+             sqlite:, postgres://, mysql://, zookeeper:// and \
+             etcd://, as in redis://127.0.0.1:6379"
         }
     })
 }

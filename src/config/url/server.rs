@@ -116,7 +116,7 @@ fn named(
     Ok(Access { user, password, ..Access::default() })
 }
 
-fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
+pub(super) fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
     if !is_on {
         return Ok(None);
     }
@@ -133,7 +133,7 @@ fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
         ca,
         cert,
         key,
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
         trust: Default::default(),
     }))
 }

@@ -1,3 +1,15 @@
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod quorum;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
 use std::time::Duration;
 
 use crate::config::defaults::GUARDED_MAX_TTL;
@@ -9,13 +21,6 @@ fn redis_of(url: &str) -> RedisConfig {
     match Config::from_url(url).unwrap().store {
         StoreConfig::Redis(redis) => *redis,
         _ => panic!("{url}"),
-    }
-}
-
-fn members_of(urls: &str) -> Vec<RedisConfig> {
-    match Config::from_url(urls).unwrap().store {
-        StoreConfig::Quorum(members) => members,
-        _ => panic!("{urls}"),
     }
 }
 
@@ -138,98 +143,6 @@ fn a_guarded_store_has_a_shorter_longest_ttl() {
 }
 
 #[test]
-fn commas_separate_the_members_of_a_quorum() {
-    let members = members_of(
-        "redis://:p@a/1?replicas=1,unix:///c?password=x,redis+sentinel://h1,redis:26379/m\
-         ?sentinel_password=y,redis+cluster://d,e:7000,redis+unix:/f\
-         ?io_timeout=300ms&max_ttl=10s&prefix=x,y",
-    );
-    let servers: Vec<_> = members.iter().map(|member| member.servers.clone()).collect();
-    assert_eq!(servers[0], Servers::One(tcp("a", 6379)));
-    assert_eq!(servers[1], Servers::One(Address::Unix("/c".into())));
-    let Servers::Sentinel(SentinelConfig { hosts, access, .. }) = &servers[2] else { panic!() };
-    assert_eq!(*hosts, [tcp("h1", 26379), tcp("redis", 26379)]);
-    assert_eq!(exposed(access.password.as_ref()), Some("y"));
-    assert_eq!(servers[3], Servers::Cluster(vec![tcp("d", 6379), tcp("e", 7000)]));
-    assert_eq!(servers[4], Servers::One(Address::Unix("/f".into())));
-    assert_eq!((members[0].access.database, members[0].replicas, members[1].replicas), (1, 1, 0));
-    assert_eq!(exposed(members[1].access.password.as_ref()), Some("x"));
-}
-
-#[test]
-fn the_last_url_of_a_quorum_speaks_for_the_client() {
-    let list = ["redis://a", "redis://b", "redis://c?io_timeout=50ms&max_ttl=10s&prefix=p"];
-    let config = Config::from_urls(list).unwrap();
-    assert!(config == Config::from_url(&list.join(",")).unwrap());
-    assert_eq!(config.io_timeout, Duration::from_millis(50));
-    assert_eq!((config.longest_ttl(), &*config.prefix), (Duration::from_secs(10), &b"p"[..]));
-    // Not longer than the whole request may take.
-    assert_eq!(config.node_timeout(), Duration::from_millis(50));
-    let config = Config::from_urls(["redis://a", "redis://b", "redis://c"]).unwrap();
-    assert_eq!(config.node_timeout(), Duration::from_millis(100));
-    let slow = config.clone().io_timeout(Duration::from_secs(5));
-    assert_eq!(slow.node_timeout(), Duration::from_millis(500));
-    assert_eq!(config.display_store(), "redis://a:6379/0,redis://b:6379/0,redis://c:6379/0");
-
-    assert!(Config::from_urls(["redis://a"]).unwrap() == Config::from_url("redis://a").unwrap());
-    assert!(Config::from_urls::<&str>([]).unwrap_err().to_string().contains("no URL"));
-    let urls = ["redis://a,redis://b", "redis://c", "redis://d"];
-    assert!(Config::from_urls(urls).unwrap_err().to_string().contains("URL 1 of 3"));
-}
-
-#[test]
-fn a_quorum_that_is_none_is_refused_with_its_reason() {
-    let many = |count: usize| {
-        (0..count).map(|host| format!("redis://h{host}")).collect::<Vec<_>>().join(",")
-    };
-    assert_eq!(members_of(&many(31)).len(), 31);
-    refused(&many(33), "31 members are the most");
-    refused(&many(2), "no better than a single server: give one URL, or three, as in redis://a");
-    refused(&many(4), "once 2 of them are down, no better than one of 3: give 3 URLs or 5");
-    for (urls, reason) in [
-        ("redis://a,redis://b,sqlite:file", "URL 3 of 3: a file"),
-        ("redis://a?pool=3,redis://b,redis://c", "URL 1 of 3: 'pool' concerns the whole quorum"),
-        ("redis://a,redis://b?claim_window=90ms,redis://c", "'claim_window' concerns"),
-        ("redis://a,redis://b?prefix=x,redis://c", "'prefix' concerns"),
-        ("redis://a,redis://b?colour=red,redis://c", "URL 2 of 3: the URL's key 'colour'"),
-        ("redis://a,redis://b,redis://c?colour=red", "'colour' is not known"),
-        ("redis://a,http://b,redis://c,redis://d", "URL 1 of 3: this URL has one host"),
-        ("redis://a,redis:b,redis://c", "URL 2 of 3: after 'redis:'"),
-        ("redis://a,redis://b,redis://c?max_ttl=25h", "is 25 h; it goes from 1 s to 24 h"),
-        ("redis://a,redis://b,redis://c?guard_data_loss=no", "always on in a quorum"),
-        ("redis://a,redis://b,redis://c?fence_life=4h", "a quorum, whose fences no clock stands"),
-    ] {
-        refused(urls, reason);
-    }
-}
-
-#[test]
-fn nobody_votes_twice() {
-    for (urls, pair) in [
-        ("redis://a,redis://b,redis://a/1", "URLs 1 and 3"),
-        ("redis://a,redis://A.:6379,redis://c", "URLs 1 and 2"),
-        ("redis://a,redis://localhost,redis://127.0.0.1", "URLs 2 and 3"),
-        ("redis://a,redis://[::1],redis://[0:0::1]", "URLs 2 and 3"),
-        ("redis://a,redis://[::ffff:10.0.0.1],redis://10.0.0.1", "URLs 2 and 3"),
-        ("unix:///s,redis://b,redis+unix:///s?db=2", "URLs 1 and 3"),
-        ("redis+sentinel://a,b/m,redis+sentinel://c,b/m,redis://d", "URLs 1 and 2"),
-        ("redis+cluster://a,b,redis+cluster://b,c,redis://d", "URLs 1 and 2"),
-        ("redis+cluster://a,b,redis://c,redis://b", "URLs 1 and 3"),
-    ] {
-        refused(urls, pair);
-        refused(urls, "vote twice");
-    }
-    for urls in [
-        "redis://a,redis://a:6380,redis://a:6381",
-        "redis+sentinel://a,b/m1,redis+sentinel://a,b/m2,redis+sentinel://a,b/m3",
-        "redis+sentinel://a/m,redis+sentinel://b/m,redis://a:26379",
-        "unix:///a,unix:///b,redis://a",
-    ] {
-        assert_eq!(members_of(urls).len(), 3);
-    }
-}
-
-#[test]
 fn a_wrong_url_is_refused_with_its_reason() {
     for (url, reason) in [
         ("localhost", "did you mean redis://localhost?"),
@@ -315,111 +228,6 @@ fn a_wrong_url_is_refused_with_its_reason() {
     }
 }
 
-#[cfg(feature = "postgres")]
-#[test]
-fn a_postgres_url_is_read_as_libpq_reads_it_where_that_suits_a_lock() {
-    let read = |url: &str| match Config::from_url(url).unwrap().store {
-        StoreConfig::Postgres(postgres) => *postgres,
-        _ => panic!("{url}"),
-    };
-    let full = read(
-        "postgresql://us%3aer:p%40ss@db.example:6000,other,[::1]/app%20db?prefix=x:\
-         &target_session_attrs=read-write&application_name=cron&synchronous_commit=remote_apply",
-    );
-    assert_eq!(full.hosts, [tcp("db.example", 6000), tcp("other", 5432), tcp("::1", 5432)]);
-    assert_eq!(full.access.user.as_deref(), Some("us:er"));
-    assert_eq!(exposed(full.access.password.as_ref()), Some("p@ss"));
-    assert_eq!((&*full.database, &*full.application), ("app db", "cron"));
-    assert_eq!(full.synchronous_commit, Some("remote_apply"));
-    let short = read("Postgres://bob@h");
-    assert_eq!((&*short.database, &*short.application), ("bob", "leasehold"));
-    assert!(short.access.tls.is_none() && short.access.password.is_none());
-    let socket = [Address::Unix("/run/postgresql/.s.PGSQL.5432".into())];
-    assert_eq!(read("postgres://bob@/db?host=/run/postgresql").hosts, socket);
-    assert_eq!(read("postgres://bob@%2Frun%2Fpostgresql/db").hosts, socket);
-    for (url, reason) in [
-        ("postgres://h/db", "names no user"),
-        ("postgres:h/db", "'//'"),
-        ("postgres://bob@/db", "no host"),
-        ("postgres://bob@h,h/db", "twice"),
-        ("postgres://bob@h/db?sslmod=require", "did you mean sslmode?"),
-        ("postgres://bob@h/db?sslmode=prefer", "write verify-full, or disable"),
-        ("postgres://bob@h/db?sslmode=yes", "it is disable, require, verify-ca or verify-full"),
-        ("postgres://bob@h/db?sslrootcert=/ca.pem", "write sslmode=verify-full"),
-        ("postgres://bob@h/db?sslmode=require&sslcert=/c.pem", "'sslcert' and 'sslkey'"),
-        ("postgres://bob@h/db?connect_timeout=3", "known are host"),
-        ("postgres://bob@h/db?target_session_attrs=any", "it is read-write"),
-        ("postgres://bob@h/db?synchronous_commit=maybe", "one of on, off, local"),
-        ("postgres://bob@h/db?host=other", "the folder of a unix socket"),
-        ("postgres://bob@h/db?host=/run", "two places"),
-        ("postgres://bob@h/db?guard_data_loss=yes", "guard_data_loss is for Redis"),
-        ("postgre://bob@h/db", "did you mean postgres://?"),
-        ("redis://a,redis://b,postgres://c@d", "are Redis servers"),
-    ] {
-        refused(url, reason);
-    }
-}
-
-#[cfg(all(feature = "postgres", feature = "tls"))]
-#[test]
-fn what_a_postgres_trusts_is_what_sslmode_says() {
-    use crate::config::Trust;
-    for (parameters, trust) in [
-        ("sslmode=require", Trust::Anybody),
-        ("sslmode=require&sslrootcert=/ca.pem", Trust::Authority),
-        ("sslmode=verify-ca", Trust::Authority),
-        ("sslmode=verify-full", Trust::Host),
-    ] {
-        let config = Config::from_url(&format!("postgres://bob@h/db?{parameters}")).unwrap();
-        let StoreConfig::Postgres(postgres) = config.store else { panic!() };
-        assert_eq!(postgres.access.tls.unwrap().trust, trust, "{parameters}");
-    }
-}
-
-#[cfg(not(feature = "postgres"))]
-#[test]
-fn a_postgres_needs_its_feature() {
-    refused("postgres://bob@h/db", "built with its feature 'postgres'");
-}
-
-#[cfg(not(feature = "sqlite"))]
-#[test]
-fn without_its_feature_a_file_is_refused() {
-    refused("sqlite:file", "built with its feature 'sqlite'");
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn a_file_has_nothing_of_a_servers() {
-    let config = Config::from_url("sqlite:file?max_ttl=1m&guard_data_loss=no").unwrap();
-    assert_eq!(config.longest_ttl(), Duration::from_secs(60));
-    refused("sqlite:file?replicas=1", "'replicas' is not known for sqlite");
-    refused("sqlite:file?guard_data_loss=yes", "an SQLite file loses nothing");
-    refused("sqlite:file?fence_life=4h", "a file keep theirs for 25 h");
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn a_file_is_a_path_that_several_can_open() {
-    for url in ["sqlite::memory:", "sqlite://:memory:", "sqlite:///:memory:"] {
-        refused(url, "a store in memory would be this client's alone");
-    }
-    refused("sqlite:file:locks.db?mode=memory", "write sqlite:/path/to/file");
-    refused("sqlite://", "the URL has no path");
-    for url in ["sqlite:/p/a.db\n", "sqlite:/p/a.db ", "sqlite: /p/a.db", "sqlite:/p/\ta.db"] {
-        refused(url, "the URL has a space, a line break");
-    }
-    let shown = |url| Config::from_url(url).unwrap().display_store();
-    assert_eq!(shown("sqlite:/p/a b.db"), shown("sqlite:/p/a%20b.db"));
-    refused("sqlite:?mode=0666", "a file of each user's own");
-    for mode in ["0644", "rw", "", "1b6", "0777"] {
-        refused(&format!("sqlite:file?mode={mode}"), "mode: it is 0600 (this user), 0660");
-    }
-    for url in ["file?mode=0600", "file?mode=660", "file?mode=0666", "?mode=0600"] {
-        assert!(Config::from_url(&format!("sqlite:{url}")).is_ok());
-    }
-}
-
 #[test]
 fn what_people_see_leads_there() {
     for (url, shown) in [
@@ -488,5 +296,22 @@ fn a_scheme_is_read_in_any_case_and_valkey_is_redis() {
         ("valkeys://h", "rediss://h"),
     ] {
         assert!(Config::from_url(url).unwrap() == Config::from_url(same).unwrap(), "{url}");
+    }
+}
+
+#[test]
+fn a_store_needs_its_feature() {
+    for (is_there, feature, url) in [
+        (cfg!(feature = "sqlite"), "sqlite", "sqlite:file"),
+        (cfg!(feature = "postgres"), "postgres", "postgres://bob@h/db"),
+        (cfg!(feature = "mysql"), "mysql", "mysql://bob@h/db"),
+        (cfg!(feature = "zookeeper"), "zookeeper", "zookeeper://h"),
+        (cfg!(feature = "etcd"), "etcd", "etcd://h"),
+    ] {
+        if is_there {
+            drop(Config::from_url(url).unwrap());
+        } else {
+            refused(url, &format!("built with its feature '{feature}'"));
+        }
     }
 }

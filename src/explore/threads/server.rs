@@ -289,7 +289,7 @@ impl Link {
                 _ => Reply::NotMine,
             },
         };
-        Ok(Answer { reply, sent, server: server_time(), by: ServerId::default() })
+        Ok(Answer { reply, sent, server: server_time(), by: ServerId::default(), again: None })
     }
 }
 
@@ -299,7 +299,7 @@ impl Store for Link {
     }
 
     fn look(&self, _name: &[u8], _deadline: Deadline) -> Result<Look, Error> {
-        Ok(Look { holder: None, last_fence: None })
+        Ok(Look::default())
     }
 
     fn free_in(&self, name: &[u8], _deadline: Deadline) -> Result<Duration, Error> {

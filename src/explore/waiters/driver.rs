@@ -182,7 +182,7 @@ impl World {
         let is_take = |op: &Op| matches!(op, Op::Take { .. });
         let asked = wire.ops.iter().position(is_take).unwrap_or(wire.ops.len() - 1);
         let &(reply, server) = wire.replies.get(asked).ok_or("an answer without a reply")?;
-        let answer = Answer { reply, sent, server, by: ServerId::default() };
+        let answer = Answer { reply, sent, server, by: ServerId::default(), again: None };
         match wire.errand {
             Errand::Ask { id, ask } => {
                 let effects = client.queue.answered(&ask, &answer, now);

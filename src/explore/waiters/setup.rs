@@ -170,6 +170,6 @@ impl Setup {
     /// What the lock of a client's thread asks of its leases.
     pub(super) fn terms(&self, thread: usize) -> Terms {
         let ttl = if self.mixed && thread % 2 == 1 { self.ttl * 2 / 3 } else { self.ttl };
-        Terms { ttl, renew: self.renew, max_hold: None }
+        Terms { ttl, renew: self.renew, max_hold: None, group: crate::metrics::Group::REST }
     }
 }

@@ -2,12 +2,17 @@
 //! lent, TLS. No word of any server's language is known here.
 
 pub(super) mod dial;
+#[cfg(any(feature = "mysql", feature = "zookeeper"))]
+pub(super) mod hosts;
+pub(super) mod poll;
 pub(super) mod pool;
 mod resolver;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) mod seat;
 pub(super) mod stream;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
-#[cfg(all(feature = "tls", feature = "postgres"))]
+#[cfg(all(feature = "tls", any(feature = "mysql", feature = "postgres")))]
 mod trust;
 
 use std::io;

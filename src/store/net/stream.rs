@@ -106,7 +106,15 @@ impl Stream {
         }
     }
 
+    /// Whether nothing lies there to be read.
     pub(in crate::store) fn is_silent(&mut self) -> bool {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls
+            && let Ok(state) = tls.process_new_packets()
+            && state.plaintext_bytes_to_read() > 0
+        {
+            return false;
+        }
         matches!(self.peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 

@@ -28,9 +28,9 @@ pub(in crate::store) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, E
             roots.add_parsable_certificates(system.certs);
         }
     }
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     let needs_roots = files.trust != crate::config::Trust::Anybody;
-    #[cfg(not(feature = "postgres"))]
+    #[cfg(not(any(feature = "mysql", feature = "postgres")))]
     let needs_roots = true;
     if needs_roots && roots.is_empty() {
         return Err(wrong("no certificate authority is trusted; name one with ca="));
@@ -39,12 +39,12 @@ pub(in crate::store) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, E
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(wrong)?;
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     let config = match super::trust::verifier(files.trust, &roots, provider)? {
         Some(verifier) => config.dangerous().with_custom_certificate_verifier(verifier),
         None => config.with_root_certificates(roots),
     };
-    #[cfg(not(feature = "postgres"))]
+    #[cfg(not(any(feature = "mysql", feature = "postgres")))]
     let config = config.with_root_certificates(roots);
     let config = match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => {

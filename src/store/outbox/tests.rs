@@ -16,7 +16,7 @@ fn owed(name: &str, nth: u128, fence: u64) -> Owed {
 }
 
 fn said(reply: Reply) -> Outcome {
-    Ok(Answer { reply, sent: Moment::now(), server: 0, by: ServerId::default() })
+    Ok(Answer { reply, sent: Moment::now(), server: 0, by: ServerId::default(), again: None })
 }
 
 fn failed(kind: ErrorKind, sent: Option<Moment>) -> Outcome {

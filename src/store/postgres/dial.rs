@@ -16,9 +16,11 @@ use super::wire::{Refusal, Row, Wire, unexpected};
 use crate::clock::Deadline;
 use crate::config::{Address, PostgresConfig};
 use crate::error::{Error, ErrorKind};
+use crate::said::say;
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
 use crate::store::net::next_server;
+use crate::store::net::seat::Line;
 use crate::store::net::stream::Stream;
 #[cfg(feature = "tls")]
 use crate::store::net::tls;
@@ -48,6 +50,9 @@ pub(super) enum Purpose {
 }
 
 const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
+
+/// The server's default is 4,096.
+const MOST_ITERATIONS: u64 = 100_000;
 
 const NO_PRIMARY: &str = "none of the hosts is the primary now";
 
@@ -105,7 +110,11 @@ impl Dialer {
                     return Ok(wire);
                 }
                 // One that can be mended tells more than one that is a replica, or is down.
-                Err(error) if failed.as_ref().is_none_or(Error::is_retriable) => {
+                Err(error)
+                    if failed.as_ref().is_none_or(|failed| {
+                        failed.is_retriable() && failed.kind() != ErrorKind::Exhausted
+                    }) =>
+                {
                     failed = Some(match error.kind() {
                         // Of several servers one is about to be the primary.
                         ErrorKind::ReadOnly if count > 1 => {
@@ -193,7 +202,8 @@ impl Dialer {
                 }
                 Message::AuthenticationSaslContinue(body) => {
                     let begun = scram.as_mut().ok_or_else(|| unexpected("too much"))?;
-                    begun.update(body.data()).map_err(liar)?;
+                    check_iterations(body.data())?;
+                    begun.update(body.data()).map_err(|error| unexpected(&error.to_string()))?;
                     wire.write(|out| frontend::sasl_response(begun.message(), out))?;
                 }
                 Message::AuthenticationSaslFinal(body) => {
@@ -231,7 +241,7 @@ impl Dialer {
              current_setting('transaction_read_only'), set_config('tcp_user_timeout', '25000', false), \
              set_config('tcp_keepalives_idle', '10', false), \
              set_config('tcp_keepalives_interval', '5', false), \
-             set_config('tcp_keepalives_count', '3', false)";
+             set_config('tcp_keepalives_count', '3', false), current_setting('synchronous_commit')";
         const TABLES: &str = "; SELECT max(number) FROM leasehold.version";
         let needs_tables = purpose == Purpose::Locks;
         let question = format!("{WHO}{}", if needs_tables { TABLES } else { "" });
@@ -250,8 +260,9 @@ impl Dialer {
         }
         wire.is_pooled = row.column(0) != Some(process.to_string().as_bytes());
         if wire.is_pooled && !self.is_pooled.swap(true, Ordering::Relaxed) {
-            log::warn!("{POOLED}");
+            say!(Warn, "pooler", why = POOLED);
         }
+        wire.is_synced = wire.is_pooled || row.column(7) != Some(b"off");
         if needs_tables { check_version(rows.get(1).and_then(Option::as_ref)) } else { Ok(()) }
     }
 
@@ -264,6 +275,7 @@ impl Dialer {
                 None => Ok(()),
             };
         }
+        wire.is_synced = commit.map_or(wire.is_synced, |word| word != "off");
         let commit = commit.map_or(String::new(), |on| format!("SET synchronous_commit = {on};"));
         // A table without statistics would be read as a whole. What waits for longer than its client
         // does is of no use to anybody.
@@ -275,6 +287,20 @@ impl Dialer {
             self.row_wait.as_millis()
         ))
     }
+}
+
+/// Each takes time, which no deadline ends.
+fn check_iterations(said: &[u8]) -> Result<(), Error> {
+    let said = String::from_utf8_lossy(said);
+    let asked = said.split(',').find_map(|part| part.strip_prefix("i=")).unwrap_or("0");
+    if asked.parse::<u64>().is_ok_and(|asked| asked <= MOST_ITERATIONS) {
+        return Ok(());
+    }
+    let many = format!(
+        "the server asks for {asked} iterations of SCRAM, and {MOST_ITERATIONS} are the most that \
+         are made here: set the password anew, with a smaller scram_iterations"
+    );
+    Err(Error::new(ErrorKind::Auth, many))
 }
 
 fn check_version(row: Option<&Row>) -> Result<(), Error> {

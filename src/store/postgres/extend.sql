@@ -13,7 +13,7 @@ UPDATE leasehold.lease SET
     first = CASE WHEN $6 IS NULL THEN first ELSE $3 END,
     last = CASE WHEN $6 IS NULL THEN last ELSE $3 END,
     expiry = greatest(clock_timestamp() + $4 * interval '1 ms', CASE WHEN $5 THEN expiry END),
-    used = CAST(extract(epoch FROM clock_timestamp()) AS bigint) / 3600
+    used = CAST(date_part('epoch', clock_timestamp()) AS bigint) / 3600
 WHERE name = $1 AND expiry > clock_timestamp() AND (token = $2 AND $3 BETWEEN first AND last
     OR token = $6 AND $3 = first)
-RETURNING CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
+RETURNING CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint)

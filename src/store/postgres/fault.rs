@@ -17,14 +17,18 @@ pub(super) fn server(code: &str, message: &str) -> Error {
         "57014" => (ErrorKind::NoAnswer, "the server gave up waiting, and did nothing"),
         "40001" | "40P01" => (ErrorKind::Unavailable, "others were faster"),
         "55P03" => (ErrorKind::Unavailable, "another session kept the row: pg_locks says which"),
+        "53300" => (ErrorKind::Exhausted, FULL),
         _ => match code.get(..2) {
-            // Too many connections, no memory, a full disk.
+            // No memory, a full disk.
             Some("08" | "53" | "57") => (ErrorKind::Unavailable, "the server cannot serve now"),
             _ => (ErrorKind::Protocol, "the server refused"),
         },
     };
     Error::new(kind, format!("{mend} ({code} {message})"))
 }
+
+const FULL: &str = "the server, or this user or database, has all connections that it may have: \
+     raise max_connections, or give the clients smaller pools (pool=)";
 
 const TOO_OLD: &str = "the server is no PostgreSQL of version 12 or later";
 

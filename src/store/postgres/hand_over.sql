@@ -22,7 +22,7 @@ UPDATE leasehold.lease l SET (token, first, last, expiry, ear, waiters) = (
         -- The first one whose wake-up connection is there. The locks of the others are not kept: the
         -- server has room for some thousand.
         LEFT JOIN LATERAL (
-            SELECT w.*, greatest(l.last + 1, CAST(extract(epoch FROM now) * 1000000 AS bigint)) AS fence
+            SELECT w.*, greatest(l.last + 1, CAST(date_part('epoch', now) * 1000000 AS bigint)) AS fence
             FROM unnest(l.waiters) w
             WHERE NOT is_taken AND w.token <> $2
                 AND NOT CASE WHEN pg_try_advisory_lock_shared(w.ear)

@@ -17,6 +17,7 @@ use super::wire::{Refusal, Wire, unexpected};
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
+use crate::store::net::seat::Line;
 use crate::store::{self, Notice, REFUSED, ServerId, Teller};
 use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;

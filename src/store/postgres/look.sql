@@ -1,4 +1,4 @@
--- What is to be seen of a name.
+-- What those who wait, or give, have to know of a name.
 --
 -- $1 name
 --

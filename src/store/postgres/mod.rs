@@ -1,9 +1,13 @@
 //! The PostgreSQL store: one table, and a connection for each request under way. What its promises
 //! rest on is in `docs/protocol.md`.
 
+mod clients;
 mod dial;
+#[cfg(feature = "examine")]
+pub(crate) mod examine;
 mod fault;
 mod listener;
+mod listing;
 mod requests;
 mod statements;
 mod wire;
@@ -11,7 +15,7 @@ mod wire;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -23,14 +27,20 @@ use self::wire::{Answers, Lent, Refusal, Row, Value, Wire};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, PostgresConfig};
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "examine")]
+use crate::examination::{Examination, Subject};
 use crate::jitter::Jitter;
+use crate::said::say;
+use crate::store::breaking::{Breaches, Held};
+use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::net::pool::{Pool, Pools};
+use crate::store::net::seat::{self, Line};
 use crate::store::{
-    Abilities, Answer, Failure, Holder, Identity, Lane, Listener, Look, Outcome, Reply, Request,
-    ServerId, Store,
+    Abilities, Answer, Failure, Identity, Lane, Listener, Look, Outcome, Reply, Request, ServerId,
+    Store, unforced,
 };
 use crate::sync::Mutex;
-use crate::token::Token;
+use crate::token::{ClientId, Token};
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 /// Between two attempts of one call, where others were faster or the primary moves.
@@ -52,6 +62,8 @@ pub(crate) struct PostgresStore {
     /// Names for which somebody was seen to wait, by their hashes: the everyday statements would be
     /// sent in vain.
     crowded: Mutex<HashSet<u64>>,
+    /// Who the clients are can neither be written nor read here.
+    is_anonymous: AtomicBool,
 }
 
 impl PostgresStore {
@@ -67,6 +79,7 @@ impl PostgresStore {
             claim_window: *claim_window,
             gives: AtomicU32::new(begin as u32),
             crowded: Mutex::default(),
+            is_anonymous: AtomicBool::new(false),
         })
     }
 
@@ -81,43 +94,15 @@ impl PostgresStore {
         Cow::Owned([&whole[..LONGEST_KEY], &*Sha256::digest(&whole)].concat())
     }
 
-    /// Writes and sends on the seat's connection, or on a new one where there is none or it has died
-    /// unseen. Returns the moment before.
+    /// Writes and sends on the seat's connection, or on a new one. Returns the moment before.
     fn send(
         &self,
         lent: &mut Lent<'_>,
         (connect_by, deadline): (Deadline, Deadline),
-        write: &dyn Fn(&mut Wire) -> Result<(), Error>,
+        write: impl Fn(&mut Wire) -> Result<(), Error>,
     ) -> Result<Moment, Failure> {
-        loop {
-            let now = Moment::now();
-            if now >= deadline.moment() {
-                let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
-                return Err(Failure::not_done(late));
-            }
-            lent.wire.take_if(|wire| wire.is_stale(now));
-            let is_new = lent.wire.is_none();
-            let mut wire = match lent.wire.take() {
-                Some(wire) => wire,
-                None => {
-                    let dialed = self.dialer.dial(Purpose::Locks, connect_by, &|_| Ok(()));
-                    Box::new(dialed.map_err(Failure::not_done)?)
-                }
-            };
-            write(&mut wire).map_err(Failure::not_done)?;
-            let sent = Moment::now();
-            match wire.send(deadline) {
-                Ok(()) => {
-                    lent.wire = Some(wire);
-                    return Ok(sent);
-                }
-                Err((true, error)) => return Err(Failure::unknown(error, sent)),
-                Err((false, error)) if is_new || error.kind() == ErrorKind::NoAnswer => {
-                    return Err(Failure::not_done(error));
-                }
-                Err(_) => {}
-            }
-        }
+        let dial = || self.dialer.dial(Purpose::Locks, connect_by, &|_| Ok(()));
+        seat::send(lent, deadline, dial, write)
     }
 
     /// One attempt at the requests without an outcome. Those that the server rolled back for a reason
@@ -140,7 +125,7 @@ impl PostgresStore {
         let is_extend = |at: &usize| matches!(requests[*at], Request::Extend { .. });
         let groups: Vec<&[usize]> =
             open.chunk_by(|one, next| is_first && is_extend(one) && is_extend(next)).collect();
-        let sent = self.send(lent, when, &|wire| {
+        let sent = self.send(lent, when, |wire| {
             groups.iter().try_for_each(|group| {
                 group
                     .iter()
@@ -209,7 +194,7 @@ impl PostgresStore {
         let values = [Value::Bytes(&key), token, Value::Number(fence)];
         self.say(lent, Statement::GiveRest, &values, deadline)?;
         let by = lent.wire.as_ref().map_or_else(ServerId::default, |wire| wire.server);
-        Ok(Answer { reply: Reply::NotMine, sent: Moment::now(), server: 0, by })
+        Ok(Answer { reply: Reply::NotMine, sent: Moment::now(), server: 0, by, again: None })
     }
 
     /// Now and then, removes some rows that nobody uses any more. It does not matter how that ends.
@@ -218,27 +203,14 @@ impl PostgresStore {
         if count.is_multiple_of(SWEEP_EVERY)
             && let Err(error) = self.say(lent, Statement::Sweep, &[], deadline)
         {
-            log::debug!("removing unused rows: {error}");
+            say!(Debug, "sweep-failed", error = error);
         }
     }
 
     fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<Option<Row>, Error> {
         let key = self.key(name);
-        let seen = self.pool.on_connection(lane, deadline, |lent| {
-            self.send(lent, (deadline, deadline), &|wire| {
-                wire.call(Statement::Look, &[Value::Bytes(&key)])?;
-                wire.sync();
-                Ok(())
-            })?;
-            match answers(lent, 1, deadline).map_err(Failure::not_done)? {
-                (mut rows, None) => Ok(rows.pop().flatten()),
-                (_, Some(refusal)) => {
-                    lent.wire = None;
-                    Err(Failure::not_done(refusal.error))
-                }
-            }
-        });
-        seen.map_err(|failure| failure.error)
+        let look = (Statement::Look, &[Value::Bytes(&key)][..]);
+        Ok(self.query(lane, &[look], deadline)?.pop().flatten())
     }
 
     /// One statement on the seat's connection.
@@ -266,10 +238,7 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let connect_by = match lane {
-            Lane::Give(until) => deadline.min(until),
-            Lane::Caller | Lane::Keeper => deadline,
-        };
+        let connect_by = lane.connect_by(deadline);
         let (mut outcomes, mut is_first) = (vec![None; requests.len()], true);
         let mut jitter = Jitter::seeded(Moment::now().as_nanos());
         let failure = loop {
@@ -297,16 +266,53 @@ impl Store for PostgresStore {
     }
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let Some(row) = self.see(name, Lane::Caller, deadline)? else {
-            return Ok(Look { holder: None, last_fence: None });
-        };
-        let (fence, last_fence) = (row.count(2), row.count(3));
-        let holder = row.column(0).map(|token| Holder {
-            token_prefix: token.iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
-            ttl: Duration::from_micros(row.count(1).unwrap_or(0)),
-            fence,
-        });
-        Ok(Look { holder, last_fence })
+        self.inspect(name, deadline)
+    }
+
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let row = self.see(name, Lane::Caller, deadline)?;
+        let held = row.filter(|row| row.column(0).is_some()).and_then(|row| row.count(1));
+        Ok(Duration::from_micros(held.unwrap_or(0)))
+    }
+
+    fn register(
+        &self,
+        client: ClientId,
+        record: &str,
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.keep_record((client, record, ttl), deadline)
+    }
+
+    fn unregister(&self, client: ClientId) {
+        if let Err(error) = self.forget_record(client, Deadline::after(BREATH)) {
+            say!(Debug, "record-left", error = error);
+        }
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.read_records(clients, deadline)
+    }
+
+    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
+        self.list_page(wanted, from, deadline)
+    }
+
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+        self.held_by(name, deadline)
+    }
+
+    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+        self.break_held(held, by, deadline)
+    }
+
+    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+        self.breaches_of(lane, of, deadline)
     }
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
@@ -324,11 +330,13 @@ impl Store for PostgresStore {
         self.see(b"", Lane::Caller, deadline).map(drop)
     }
 
+    #[cfg(feature = "examine")]
+    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
+        self.look_around(subject, found)
+    }
+
     fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        if force {
-            let nothing = "there is nothing to force: tables that are there stay as they are";
-            return Err(Error::new(ErrorKind::BadArgument, nothing));
-        }
+        unforced(force, "tables")?;
         let mut wire = self.dialer.dial(Purpose::Tables, deadline, &|_| Ok(()))?;
         wire.begin_with(SCHEMA)?;
         wire.ask("", 1, deadline).map(drop)

@@ -3,12 +3,13 @@
 --
 -- $1 name  $2 token  $3 ttl in ms
 --
--- The clock is read before the row is locked: a lease that had to wait for that ends the earlier, and
--- its validity counts from before the request was sent.
-UPDATE leasehold.lease SET token = $2, first = greatest(last + 1, us),
-    last = greatest(last + 1, us), expiry = now + $3 * interval '1 ms', ear = NULL
-FROM (
-    SELECT now, CAST(extract(epoch FROM now) * 1000000 AS bigint) AS us FROM clock_timestamp() now
-) clock
-WHERE name = $1 AND (token IS NULL OR expiry <= now) AND waiters = '{}' AND used = us / 3600000000
-RETURNING us, 1::bigint, first, 1::bigint
+-- The time is that at which the statement came: a lease that had to wait for the row ends the earlier,
+-- and its validity counts from before the request was sent. What is not computed here costs nothing:
+-- the server prepares each operation anew each time.
+UPDATE leasehold.lease SET token = $2,
+    first = greatest(last + 1, CAST(date_part('epoch', now()) * 1000000 AS bigint)),
+    last = greatest(last + 1, CAST(date_part('epoch', now()) * 1000000 AS bigint)),
+    expiry = now() + $3 * interval '1 ms'
+WHERE name = $1 AND (token IS NULL OR expiry <= now()) AND waiters = '{}'
+    AND used = CAST(date_part('epoch', now()) AS bigint) / 3600
+RETURNING CAST(date_part('epoch', now()) * 1000000 AS bigint), 1::bigint, first, 1::bigint

@@ -18,10 +18,14 @@ impl PostgresStore {
     /// Whether a request is likely to need no more than an everyday statement.
     pub(super) fn is_everyday(&self, request: &Request<'_>) -> bool {
         match *request {
-            Request::Take { name, place: Place::Try, block: 1, .. }
-            | Request::Give { name, .. } => !self.crowded.lock().contains(&hash(name)),
+            Request::Take { name, place: Place::Try, block: 1, .. } => !self.is_crowded(name),
+            Request::Give { fence, .. } => fence != 0,
             _ => false,
         }
+    }
+
+    fn is_crowded(&self, name: &[u8]) -> bool {
+        self.crowded.lock().contains(&hash(name))
     }
 
     /// Notes whether anybody waits for a name.
@@ -75,7 +79,12 @@ impl PostgresStore {
                 wire.call(Statement::Extend, &[key, token, fence, ttl, grows, Value::Token(to)])
             }
             Request::Give { fence, .. } => {
-                let give = if is_everyday { Statement::QuickGive } else { Statement::Give };
+                let give = match is_everyday {
+                    true if self.is_crowded(name) => Statement::QuickHandOver,
+                    true if !wire.is_synced => Statement::BriefGive,
+                    true => Statement::QuickGive,
+                    false => Statement::Give,
+                };
                 wire.call(give, &[key, token, Value::Number(fence)])
             }
         }
@@ -103,11 +112,11 @@ pub(super) fn read(
         (Request::Take { .. }, None) => return Err(unreadable()),
         (Request::Extend { .. }, Some(_)) => Reply::Extended,
         (Request::Give { .. }, Some(_)) => {
-            return Ok(Answer { reply: Reply::Given, sent, server: 0, by });
+            return Ok(Answer { reply: Reply::Given, sent, server: 0, by, again: None });
         }
         (Request::Extend { .. } | Request::Give { .. }, None) => Reply::NotMine,
     };
-    Ok(Answer { reply, sent, server, by })
+    Ok(Answer { reply, sent, server, by, again: None })
 }
 
 /// Reads what take.sql answers; `None` if it is not that.

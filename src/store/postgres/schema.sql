@@ -19,18 +19,34 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL; END $$;
 
 -- One row for each name. It outlives its holder for the sake of the fence. The waiters are in it, so
--- that one row lock orders everything that happens to a name.
+-- that one row lock orders everything that happens to a name. There is no CHECK: the server would
+-- prepare it anew for each write.
 CREATE TABLE IF NOT EXISTS leasehold.lease (
     name    bytea       NOT NULL PRIMARY KEY,
     token   uuid,                  -- the holder's; NULL when it was given back
     first   bigint      NOT NULL,  -- the first fence of the last grant, ...
-    last    bigint      NOT NULL CHECK (last < 9007199254740992),  -- ... and the last one reserved
+    last    bigint      NOT NULL,  -- ... and the last one reserved
     expiry  timestamptz NOT NULL,  -- by this server's clock
     used    bigint      NOT NULL,  -- the hour of the last grant or extension; only for sweeping
     ear     bigint,                -- to whom the last write handed the lock, if to anybody
     waiters leasehold.waiter[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
+-- Who broke a lock last: its holder asks once it has lost it.
+CREATE TABLE IF NOT EXISTS leasehold.broken (
+    name  bytea       NOT NULL PRIMARY KEY,
+    token uuid        NOT NULL,  -- that of the grant
+    at    timestamptz NOT NULL,
+    by    bytea       NOT NULL
+);
+
 -- Hours, so that a row in daily use does not move about in here.
 CREATE INDEX IF NOT EXISTS lease_by_use ON leasehold.lease (used);
+
+-- Who the clients are, as they say: nothing depends on it, and without it nobody's name is shown.
+CREATE TABLE IF NOT EXISTS leasehold.client (
+    id     bigint      NOT NULL PRIMARY KEY,  -- the first 12 digits of each of its tokens
+    record text        NOT NULL,
+    expiry timestamptz NOT NULL
+);
 COMMIT;

@@ -16,7 +16,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO leasehold.lease AS l (name, token, first, last, expiry, used)
     SELECT $1, $2, us, us + $4 - 1, now + $3 * interval '1 ms', us / 3600000000
     FROM (SELECT clock_timestamp() AS now) clock,
-        LATERAL (SELECT CAST(extract(epoch FROM now) * 1000000 AS bigint) AS us) micros
+        LATERAL (SELECT CAST(date_part('epoch', now) * 1000000 AS bigint) AS us) micros
     WHERE NOT EXISTS (SELECT FROM taken)
     -- From here on the row is locked, and l is its last version.
     ON CONFLICT (name) DO UPDATE SET (token, first, last, expiry, used, ear, waiters) = (
@@ -40,7 +40,7 @@ WITH taken AS MATERIALIZED (
                 ORDER BY 1
             ) END
         FROM (SELECT clock_timestamp() AS now) clock,
-            LATERAL (SELECT CAST(extract(epoch FROM now) * 1000000 AS bigint) AS us) micros,
+            LATERAL (SELECT CAST(date_part('epoch', now) * 1000000 AS bigint) AS us) micros,
             LATERAL (
                 SELECT greatest(l.last + 1, us) AS fence,
                     l.token IS NOT NULL AND l.expiry > now AS is_held,
@@ -63,10 +63,10 @@ WITH taken AS MATERIALIZED (
             ) place
     )
     RETURNING
-        CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS server,
+        CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint) AS server,
         CAST(l.token = $2 AS integer)::bigint AS is_mine,
         CASE WHEN l.token = $2 THEN l.first
-            ELSE CAST(extract(epoch FROM l.expiry - clock_timestamp()) * 1000000 AS bigint) END AS a,
+            ELSE CAST(date_part('epoch', l.expiry - clock_timestamp()) * 1000000 AS bigint) END AS a,
         CASE WHEN l.token = $2 THEN l.last - l.first + 1
             ELSE (SELECT w.ticket FROM unnest(l.waiters) w WHERE w.token = $2) END AS b,
         CASE WHEN l.token <> $2 THEN (
@@ -76,13 +76,13 @@ WITH taken AS MATERIALIZED (
         -- Of a grant alone the disk has to know before anybody else does.
         CASE WHEN l.ear IS NOT NULL THEN pg_notify('leasehold_' || to_hex(l.ear), concat_ws(' ',
                 l.token, l.first, l.last - l.first + 1,
-                CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint),
-                CAST(extract(epoch FROM l.expiry - clock_timestamp()) * 1000000 AS bigint),
+                CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint),
+                CAST(date_part('epoch', l.expiry - clock_timestamp()) * 1000000 AS bigint),
                 encode(l.name, 'hex')))::text
             WHEN l.token <> $2 THEN set_config('synchronous_commit', 'off', true) END AS told
 )
 SELECT server, is_mine, a, b, rank, told FROM done
 UNION ALL
-SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint), 0,
-    CAST(extract(epoch FROM expiry - clock_timestamp()) * 1000000 AS bigint), 0, 0, NULL
+SELECT CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint), 0,
+    CAST(date_part('epoch', expiry - clock_timestamp()) * 1000000 AS bigint), 0, 0, NULL
 FROM taken

@@ -4,6 +4,6 @@ RETURNING CASE
     WHEN l.ear IS NULL THEN set_config('synchronous_commit', 'off', true)
     ELSE pg_notify('leasehold_' || to_hex(l.ear), concat_ws(' ',
         l.token, l.first, l.last - l.first + 1,
-        CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint),
-        CAST(extract(epoch FROM l.expiry - clock_timestamp()) * 1000000 AS bigint),
+        CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint),
+        CAST(date_part('epoch', l.expiry - clock_timestamp()) * 1000000 AS bigint),
         encode(l.name, 'hex')))::text END

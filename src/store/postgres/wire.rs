@@ -14,6 +14,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::pool;
+use crate::store::net::seat::Line;
 use crate::store::net::stream::{LEAST, Stream};
 use crate::token::Token;
 
@@ -30,6 +31,8 @@ pub(super) struct Wire {
     /// Whether a pooler stands between us and the server, which may lend each transaction another
     /// connection: nothing that is said to a session is there the next time.
     pub(super) is_pooled: bool,
+    /// Whether the session waits for the disk unless it is told otherwise.
+    pub(super) is_synced: bool,
     /// Which statements the session knows, unless a pooler may lend another one.
     prepared: [bool; Statement::COUNT],
     /// So many answers come before that to what is sent next.
@@ -62,11 +65,23 @@ pub(super) struct Refusal {
     is_end: bool,
 }
 
+impl Line for Wire {
+    fn is_stale(&mut self, now: Moment) -> bool {
+        self.stream.is_stale(now, false)
+    }
+
+    fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
+        let bytes = self.outbox.split();
+        let sent = self.stream.send(&bytes, deadline);
+        sent.map_err(|(count, error)| (count > 0, fault::io("sending", &error)))
+    }
+}
+
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
         let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
         let (is_pooled, prepared, unread) = Default::default();
-        Wire { stream, inbox, outbox, server, is_pooled, prepared, unread }
+        Wire { stream, inbox, outbox, server, is_pooled, is_synced: true, prepared, unread }
     }
 
     /// Has a message go out with the next that is sent.
@@ -115,13 +130,6 @@ impl Wire {
     /// Ends a transaction: what was written before it is one.
     pub(super) fn sync(&mut self) {
         frontend::sync(&mut self.outbox);
-    }
-
-    /// On an error, tells whether anything had gone out.
-    pub(super) fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
-        let bytes = self.outbox.split();
-        let sent = self.stream.send(&bytes, deadline);
-        sent.map_err(|(count, error)| (count > 0, fault::io("sending", &error)))
     }
 
     /// After an error the connection is of no use any more.
@@ -205,10 +213,6 @@ impl Wire {
     /// Reads what lies there already.
     pub(super) fn glance(&mut self) -> Result<bool, Error> {
         Ok(!self.stream.is_silent() && self.wait(Deadline::after(LEAST))?)
-    }
-
-    pub(super) fn is_stale(&mut self, now: Moment) -> bool {
-        self.stream.is_stale(now, false)
     }
 
     fn read(&mut self, until: Deadline) -> Result<(), Error> {

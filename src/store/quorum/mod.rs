@@ -5,12 +5,17 @@
 //! extension and of a give. A [`question`] hands them what the nodes say, and [`scatter`] asks the
 //! nodes. [`mends`] stores leases on nodes that lack them.
 
+mod breaking;
+#[cfg(feature = "examine")]
+pub(crate) mod examine;
+mod listing;
 mod mends;
 mod question;
 pub(crate) mod round;
 mod scatter;
 mod tally;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,14 +23,22 @@ use self::mends::Mends;
 use self::question::Question;
 use self::round::{majority, too_few};
 use self::scatter::Scatter;
+use super::breaking::{Breaches, Held};
+use super::listing::{Bookmark, Page, Wanted};
 use super::redis::LONGEST_PAUSE;
-use super::redis::node::{Members, Node};
-use super::{Abilities, Failure, Holder, Kept, Lane, Listener, Look, Outcome, Request, Store};
+use super::redis::node::{Members, Mention, Node};
+use super::{
+    Abilities, Failure, Holder, Kept, Lane, Listener, Look, MOST_WAITERS, Outcome, Request, Store,
+    Waiter,
+};
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::config::{Config, RedisConfig};
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "examine")]
+use crate::examination::{Examination, Subject};
+use crate::said::say;
 use crate::sync::Permits;
-use crate::token::Token;
+use crate::token::{ClientId, Token};
 
 /// Clients that ask at once can keep each other from a majority. They are notified at about the same
 /// time, so each waits for a random part of this first: some round trips.
@@ -128,11 +141,30 @@ impl QuorumStore {
         Err(Error::new(ErrorKind::Unavailable, detail))
     }
 
+    fn mention(&self, what: Mention<'_>, deadline: Deadline) {
+        for node in self.nodes().iter().filter(|node| node.is_ready()) {
+            node.mention(what, self.by(deadline));
+        }
+    }
+
+    /// Each node, those first that are well, and by when it must have answered: one that does not
+    /// leaves time for the others.
+    fn in_turn(&self, deadline: Deadline) -> impl Iterator<Item = (&Node, Deadline)> {
+        let (ready, others): (Vec<_>, Vec<_>) = self.nodes().iter().partition(|it| it.is_ready());
+        let left = (1..=self.nodes().len()).rev();
+        let all = ready.into_iter().chain(others).zip(left);
+        all.map(move |(node, left)| (node, self.by(deadline.share(left))))
+    }
+
     /// What the nodes answer, if most do.
-    fn reach<T>(&self, ask: impl Fn(&Node) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    fn reach<T>(
+        &self,
+        deadline: Deadline,
+        ask: impl Fn(&Node, Deadline) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
         let (mut answers, mut troubles) = (Vec::new(), Vec::new());
-        for node in self.nodes() {
-            match ask(node) {
+        for (node, by) in self.in_turn(deadline) {
+            match ask(node, by) {
                 Ok(answer) => answers.push(answer),
                 Err(error) => troubles.push(error),
             }
@@ -174,9 +206,10 @@ impl Store for QuorumStore {
 
     /// Only what most nodes say is told as so.
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let looks = self.reach(|node| node.look(name, self.by(deadline)))?;
+        let looks = self.reach(deadline, |node, by| node.look(name, by))?;
         let most = majority(self.nodes().len());
         let last_fence = known_to(most, looks.iter().filter_map(|look| look.last_fence));
+        let (waiters, more_waiters) = waiting(most, &looks);
         let held: Vec<Holder> = looks.into_iter().filter_map(|look| look.holder).collect();
         let holder = held.iter().find_map(|one| {
             let same = || held.iter().filter(|held| held.token_prefix == one.token_prefix);
@@ -184,9 +217,66 @@ impl Store for QuorumStore {
                 token_prefix: one.token_prefix.clone(),
                 ttl: same().map(|held| held.ttl).min().unwrap_or_default(),
                 fence: known_to(most, same().filter_map(|held| held.fence)),
+                held: known_to(most, same().filter_map(|held| held.held)),
+                client: None,
             })
         });
-        Ok(Look { holder, last_fence })
+        Ok(Look { holder, last_fence, waiters, more_waiters })
+    }
+
+    /// Each node that is well keeps it, if it can. None is waited for.
+    fn register(
+        &self,
+        client: ClientId,
+        record: &str,
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.mention(Mention::Is(client, record, ttl), deadline);
+        Ok(())
+    }
+
+    fn unregister(&self, client: ClientId) {
+        self.mention(Mention::Was(client), Deadline::after(self.node_timeout));
+    }
+
+    /// Whatever any node knows; one that knows all of them is enough.
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let mut known = vec![None; clients.len()];
+        for node in self.nodes().iter().filter(|node| node.is_ready()) {
+            let unknown: Vec<_> = (0..known.len()).filter(|at| known[*at].is_none()).collect();
+            let asked: Vec<_> = unknown.iter().map(|at| clients[*at]).collect();
+            if asked.is_empty() || deadline.has_passed() {
+                break;
+            }
+            match node.records(&asked, self.by(deadline)) {
+                Ok(records) => {
+                    unknown.into_iter().zip(records).for_each(|(at, record)| known[at] = record);
+                }
+                Err(error) => say!(Debug, "records-unread", store = &*node.shown, error = error),
+            }
+        }
+        Ok(known)
+    }
+
+    fn list(&self, wanted: &Wanted, from: &Bookmark, by: Deadline) -> Result<Page, Error> {
+        self.list_page(wanted, from, by)
+    }
+
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+        self.held_by_most(name, deadline)
+    }
+
+    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+        self.break_on_most(held, by, deadline)
+    }
+
+    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+        self.breaches_of(lane, of, deadline)
     }
 
     /// When most nodes are free. Nodes that had trouble a moment ago are not waited for.
@@ -204,7 +294,7 @@ impl Store for QuorumStore {
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.reach(|node| node.ping(self.by(deadline))).map(drop)
+        self.reach(deadline, |node, by| node.ping(by)).map(drop)
     }
 
     fn abilities(&self) -> Abilities {
@@ -247,6 +337,11 @@ impl Store for QuorumStore {
         Some(&self.members)
     }
 
+    #[cfg(feature = "examine")]
+    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
+        self.look_at_members(subject, found)
+    }
+
     fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
         if !force {
             self.look_new(deadline)?;
@@ -261,12 +356,31 @@ impl Store for QuorumStore {
     }
 }
 
-/// The largest fence that this many nodes have reached. A holder left his fence on most of them; a
+/// The largest value that this many nodes have reached. A holder left his fence on most of them; a
 /// larger one on a few is that of an attempt that failed.
-fn known_to(most: usize, fences: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut fences: Vec<_> = fences.collect();
-    fences.sort_unstable_by(|one, other| other.cmp(one));
-    fences.get(most - 1).or(fences.last()).copied()
+fn known_to<T: Ord + Copy>(most: usize, values: impl Iterator<Item = T>) -> Option<T> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_unstable_by(|one, other| other.cmp(one));
+    values.get(most - 1).or(values.last()).copied()
+}
+
+/// Those that wait at so many nodes, in the order in which they are met, and how many more there are:
+/// there may be as many as most nodes say.
+fn waiting(most: usize, looks: &[Look]) -> (Vec<Waiter>, u64) {
+    let places = |token: &str| {
+        let all = looks.iter().flat_map(|look| &look.waiters);
+        all.filter(|waiter| waiter.token_prefix == token).count()
+    };
+    let mut met = HashSet::new();
+    let all = looks.iter().flat_map(|look| &look.waiters);
+    let new = all.filter(|waiter| met.insert(waiter.token_prefix.clone()));
+    let waiters: Vec<_> = new
+        .filter(|waiter| places(&waiter.token_prefix) >= most)
+        .take(MOST_WAITERS)
+        .cloned()
+        .collect();
+    let more = known_to(most, looks.iter().map(|look| look.more_waiters)).unwrap_or(0);
+    (waiters, more)
 }
 
 #[cfg(test)]

@@ -121,7 +121,13 @@ impl<'r> Question<'r> {
             },
             State::Settled(_) => return,
         };
-        let answer = |reply| Answer { reply, sent: self.sent, server: 0, by: ServerId::default() };
+        let answer = |reply| Answer {
+            reply,
+            sent: self.sent,
+            server: 0,
+            by: ServerId::default(),
+            again: None,
+        };
         self.state = State::Settled(outcome.map(answer));
     }
 

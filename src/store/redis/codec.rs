@@ -1,17 +1,20 @@
 //! One Redis, of a single store or of a quorum: its dialect, where it tells us, and the way to it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Value;
 
 use super::dialect::guard::Guard;
 use super::dialect::keys::SLOTS;
-use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup, look};
+use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup, fault, look};
 use super::listener::Listener;
 use super::route::{Carried, Gives, Heard, Parcel, Route};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
+use crate::said::say;
 use crate::store::{Answer, Failure, Lane, Listener as _, Look, Outcome, Request, unguarded};
+use crate::token::ClientId;
 
 pub(super) struct Codec<D> {
     pub(super) dialect: D,
@@ -47,7 +50,7 @@ impl<D: Dialect> Codec<D> {
     ) -> Result<Answer<D::Reply>, Failure> {
         let Heard { value, sent, by, copies } = carried?;
         let (reply, server) = self.dialect.read(request, (value, copies.as_deref()), sent)?;
-        Ok(Answer { reply, sent, server, by })
+        Ok(Answer { reply, sent, server, by, again: None })
     }
 }
 
@@ -59,8 +62,8 @@ impl<D: Dialect> Gives for Codec<D> {
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome {
         let none = || Failure::not_done(Error::bare(ErrorKind::Protocol));
         let give = D::give(give).ok_or_else(none)?;
-        let Answer { reply, sent, server, by } = Codec::read(self, &give, carried)?;
-        Ok(Answer { reply: D::given(reply), sent, server, by })
+        let Answer { reply, sent, server, by, again } = Codec::read(self, &give, carried)?;
+        Ok(Answer { reply: D::given(reply), sent, server, by, again })
     }
 }
 
@@ -71,13 +74,72 @@ pub(super) struct Deployment<D> {
 
 impl<D: Dialect> Deployment<D> {
     pub(super) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let inspect = self.codec.dialect.format().pack_inspect(name);
+        let said = self.ask_one(Lane::Caller, &inspect, deadline)?;
+        match look::read_inspected(said, D::FENCE) {
+            // The queue is perhaps what this user may not read, or is on its way to another server.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Permission | ErrorKind::Unavailable) =>
+            {
+                self.look_only(name, deadline)
+            }
+            seen => seen,
+        }
+    }
+
+    fn look_only(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         look::read(self.see(name, Lane::Caller, deadline)?, D::FENCE)
     }
 
+    pub(super) fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let holder = self.look_only(name, deadline)?.holder;
+        Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
+    }
+
+    /// What a server refuses is an error here, too.
+    pub(super) fn register(
+        &self,
+        (client, record, ttl): (ClientId, &str, Duration),
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let batch = look::pack_register(client, record, ttl);
+        // On a connection that is there, if any is idle.
+        match self.ask_one(Lane::Give(deadline), &batch, deadline)? {
+            Value::ServerError(error) => Err(fault::server(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says something of which no answer is waited for.
+    pub(super) fn tell(&self, batch: &Batch<'_>, deadline: Deadline) -> Result<(), Failure> {
+        self.route.tell(Parcel { lane: Lane::Give(deadline), batch, deadline })
+    }
+
+    /// The records that are there, and may be read.
+    pub(super) fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let said = self.ask(Lane::Caller, &look::pack_records(clients), deadline);
+        let record = |said: Result<Value, Error>| match said? {
+            Value::BulkString(record) => Ok(Some(record)),
+            Value::ServerError(error) => {
+                say!(Debug, "records-unread", error = fault::server(&error));
+                Ok(None)
+            }
+            _ => Ok(None),
+        };
+        said.map(record).collect()
+    }
+
     pub(super) fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<Value, Error> {
-        let batch = self.codec.dialect.format().pack_look(name);
+        self.ask_one(lane, &self.codec.dialect.format().pack_look(name), deadline)
+    }
+
+    fn ask_one(&self, lane: Lane, batch: &Batch<'_>, by: Deadline) -> Result<Value, Error> {
         let none = || Err(Error::bare(ErrorKind::Protocol));
-        self.ask(lane, &batch, deadline).next().unwrap_or_else(none)
+        self.ask(lane, batch, by).next().unwrap_or_else(none)
     }
 
     fn guard(&self) -> Result<Guard, Error> {

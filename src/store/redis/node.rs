@@ -12,15 +12,22 @@ use super::codec::Deployment;
 use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
 pub(in crate::store) use super::dialect::quorum::{Asks, Ballot};
-use super::dialect::{Batch, Dialect};
-use super::poll;
+pub(in crate::store) use super::dialect::survey::Survey;
+use super::dialect::{Batch, Dialect, look};
+use super::listing::Names;
 use super::route::single::Pending;
 use super::route::{Carried, Parcel};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::said::say;
+use crate::store::breaking::Breaches;
+use crate::store::glob::Glob;
+use crate::store::listing::Bookmark;
+use crate::store::net::poll;
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::{Answer, Failure, Identity, Lane, Look, Owed, Place, Request};
 use crate::sync::Mutex;
+use crate::token::{ClientId, Token};
 
 pub(in crate::store) struct Node {
     pub(in crate::store) shown: String,
@@ -77,6 +84,15 @@ impl<'a> Sheet<'a> {
     pub(in crate::store) fn requests(&self) -> Vec<Request<'a>> {
         self.batch.calls.iter().filter_map(|call| call.request).collect()
     }
+}
+
+/// What a client says of itself.
+#[derive(Clone, Copy)]
+pub(in crate::store) enum Mention<'a> {
+    /// Its record, and for how long.
+    Is(ClientId, &'a str, Duration),
+    /// It has closed.
+    Was(ClientId),
 }
 
 pub(in crate::store) struct Asked<'a> {
@@ -235,7 +251,7 @@ impl Node {
         let gives: Vec<_> = due.iter().map(|one| one.identity.give()).collect();
         let sheet = self.pack(gives.iter().filter_map(Quorum::give).collect());
         let (sent, server, by) = Default::default();
-        let given = |said| Answer { reply: Quorum::given(said), sent, server, by };
+        let given = |said| Answer { reply: Quorum::given(said), sent, server, by, again: None };
         let mut outcomes = Vec::with_capacity(due.len());
         match self.ask(Lane::Keeper, &sheet, deadline) {
             Ok(asked) => asked.finish(|said| outcomes.push(said.map(given))),
@@ -265,16 +281,72 @@ impl Node {
     }
 
     pub(in crate::store) fn free_in(&self, name: &[u8], by: Deadline) -> Result<Duration, Error> {
-        let look = self.look(name, by);
+        let free_in = self.deployment.free_in(name, by);
         // The next look does not wait for it.
-        if look.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
+        if free_in.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
             self.is_unwell();
         }
-        Ok(look?.holder.map_or(Duration::ZERO, |held| held.ttl))
+        free_in
     }
 
     pub(in crate::store) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         self.deployment.look(name, deadline)
+    }
+
+    /// Says something of which no answer is waited for.
+    pub(in crate::store) fn mention(&self, what: Mention<'_>, deadline: Deadline) {
+        let batch = match what {
+            Mention::Is(client, record, ttl) => look::pack_register(client, record, ttl),
+            Mention::Was(client) => look::pack_unregister(client),
+        };
+        if let Err(failure) = self.deployment.tell(&batch, deadline) {
+            say!(Debug, "record-untold", store = &*self.shown, error = failure.error);
+        }
+    }
+
+    pub(in crate::store) fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.deployment.records(clients, deadline)
+    }
+
+    pub(in crate::store) fn names(
+        &self,
+        glob: &Glob,
+        from: &Bookmark,
+        deadline: Deadline,
+    ) -> Result<Names, Error> {
+        self.deployment.names(glob, from, deadline)
+    }
+
+    pub(in crate::store) fn survey(
+        &self,
+        names: &[Vec<u8>],
+        deadline: Deadline,
+    ) -> Result<Vec<Survey>, Error> {
+        self.deployment.survey(names, deadline)
+    }
+
+    /// Its part in a break: as a give of any attempt.
+    pub(in crate::store) fn break_grant(
+        &self,
+        (name, token): (&[u8], Token),
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<Said, Failure> {
+        let said = self.deployment.break_grant(Lane::Caller, (name, (token, 0)), by, deadline)?;
+        Ok(if said == 0 { Said::NotMine } else { Said::Given })
+    }
+
+    pub(in crate::store) fn breaches(
+        &self,
+        lane: Lane,
+        of: &[&[u8]],
+        deadline: Deadline,
+    ) -> Breaches {
+        self.deployment.breaches(lane, of, deadline)
     }
 }
 

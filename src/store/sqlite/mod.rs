@@ -1,8 +1,12 @@
 //! The embedded store: one SQLite file, shared by the processes of one machine. What its promises rest
 //! on is in `docs/protocol.md`.
 
+mod clients;
 mod connection;
+#[cfg(feature = "examine")]
+pub(crate) mod examine;
 mod files;
+mod listing;
 mod mount;
 mod open;
 mod requests;
@@ -19,12 +23,18 @@ use std::time::Duration;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, SqliteConfig};
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "examine")]
+use crate::examination::{Examination, Subject};
 use crate::fork::{OneProcess, SQLITE, forks_wait};
+use crate::said::say;
+use crate::store::breaking::{Breaches, Held};
+use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::{
     Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
 };
 use crate::sync::{Mutex, Turnstile};
-use crate::token::Token;
+use crate::token::{ClientId, Token};
+use clients::Clients;
 use connection::Cause;
 use open::Opened;
 use requests::{Found, Tables, Waiter};
@@ -181,10 +191,7 @@ impl SqliteStore {
 
 impl Store for SqliteStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let patience = match lane {
-            Lane::Give(until) => until.min(deadline),
-            Lane::Caller | Lane::Keeper => deadline,
-        };
+        let patience = lane.connect_by(deadline);
         let make = requests.iter().any(|request| matches!(request, Request::Take { .. }));
         let opened = match self.opened(make, patience) {
             Ok(opened) => opened,
@@ -210,12 +217,96 @@ impl Store for SqliteStore {
 
     fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         if self.is_missing() {
-            return Ok(Look { holder: None, last_fence: None });
+            return Ok(Look::default());
         }
         let opened = self.opened(false, deadline)?;
         let look = |connection: &_| self.tables(connection, name, None).look();
         let seen = opened.quick.read(deadline, look)?;
         opened.files.check().map(|()| seen)
+    }
+
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        if self.is_missing() {
+            return Ok(Duration::ZERO);
+        }
+        let opened = self.opened(false, deadline)?;
+        let look = |connection: &_| self.tables(connection, name, None).free_in();
+        let free_in = opened.quick.read(deadline, look)?;
+        opened.files.check().map(|()| free_in)
+    }
+
+    fn register(
+        &self,
+        client: ClientId,
+        record: &str,
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let opened = self.opened(false, deadline)?;
+        let kept = opened.quick.change(deadline, |connection, now| {
+            Ok(Clients { connection, boot: &self.boot, now }.keep(client, record, ttl)?)
+        });
+        kept.map_err(|failure| failure.error)
+    }
+
+    fn unregister(&self, client: ClientId) {
+        let Some(opened) = self.current.lock().clone() else { return };
+        // A file that others keep locked is not waited for.
+        let forgotten = opened.quick.change(Deadline::at(Moment::ZERO), |connection, now| {
+            Ok(Clients { connection, boot: &self.boot, now }.forget(client)?)
+        });
+        if let Err(failure) = forgotten {
+            say!(Debug, "record-left", error = failure.error);
+        }
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let opened = self.opened(false, deadline)?;
+        opened.quick.read(deadline, |connection| {
+            Clients { connection, boot: &self.boot, now: Moment::now() }.records(clients)
+        })
+    }
+
+    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
+        if self.is_missing() {
+            return Ok(Page::default());
+        }
+        let opened = self.opened(false, deadline)?;
+        let list = |connection: &_| self.tables(connection, b"", None).list(wanted, from);
+        let page = opened.quick.read(deadline, list)?;
+        opened.files.check().map(|()| page)
+    }
+
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+        if self.is_missing() {
+            return Ok(None);
+        }
+        let opened = self.opened(false, deadline)?;
+        let held = |connection: &_| self.tables(connection, name, None).held(name);
+        let held = opened.quick.read(deadline, held)?;
+        opened.files.check().map(|()| held)
+    }
+
+    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+        let opened = self.opened(false, deadline).map_err(Failure::not_done)?;
+        opened.durable.change(deadline, |connection, _| {
+            Ok(self.tables(connection, &held.name, Some(held.token)).break_grant(held, by)?)
+        })
+    }
+
+    fn breaches(&self, _: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+        let breach = |name: &&[u8]| {
+            if self.is_missing() {
+                return Ok(None);
+            }
+            let breach = |connection: &_| self.tables(connection, name, None).breach();
+            self.opened(false, deadline)?.quick.read(deadline, breach)
+        };
+        of.iter().map(breach).collect()
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
@@ -225,6 +316,11 @@ impl Store for SqliteStore {
         let opened = self.opened(false, deadline)?;
         opened.quick.read(deadline, open::probe)?;
         opened.files.check()
+    }
+
+    #[cfg(feature = "examine")]
+    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
+        self.look_around(subject, found).map(|()| true)
     }
 
     fn watch_every(&self) -> Option<Duration> {
@@ -255,7 +351,7 @@ impl Store for SqliteStore {
 }
 
 fn answer(reply: Reply, sent: Moment) -> Answer {
-    Answer { reply, sent, server: 0, by: ServerId::default() }
+    Answer { reply, sent, server: 0, by: ServerId::default(), again: None }
 }
 
 /// Nobody has a lock in a file that is gone.

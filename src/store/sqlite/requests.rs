@@ -11,6 +11,7 @@ use crate::clock::{Moment, wall_micros};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Holder, Look, Place, Reach, Reply, Request};
+use crate::token::Token;
 
 /// A released row stays for this long after its last grant or extension, for the sake of its fence.
 const UNUSED_HOURS: i64 = 25;
@@ -27,12 +28,12 @@ pub(super) struct Tables<'a> {
 }
 
 pub(super) struct Lease {
-    fence: i64,
+    pub(super) fence: i64,
     /// The hour of its last grant or extension.
     used: i64,
     /// The holder's token; `None` if the name is free.
-    holder: Option<String>,
-    left: Duration,
+    pub(super) holder: Option<String>,
+    pub(super) left: Duration,
 }
 
 pub(super) struct Waiter {
@@ -140,14 +141,24 @@ impl Tables<'_> {
 
     pub(super) fn look(&self) -> rusqlite::Result<Look> {
         let lease = self.lease()?;
-        let fence = lease.as_ref().and_then(|lease| known_fence(lease.fence));
+        let last_fence = lease.as_ref().and_then(|lease| known_fence(lease.fence));
         let holder = lease.and_then(|Lease { holder, left: ttl, .. }| {
-            Some(Holder { token_prefix: holder?.chars().take(8).collect(), ttl, fence })
+            let token_prefix = shown(&holder?);
+            // Fences are this machine's time.
+            let held = last_fence.and_then(ago);
+            Some(Holder { token_prefix, ttl, fence: last_fence, held, client: None })
         });
-        Ok(Look { holder, last_fence: fence })
+        let (waiters, more_waiters) = self.waiting()?;
+        Ok(Look { holder, last_fence, waiters, more_waiters })
     }
 
-    fn lease(&self) -> rusqlite::Result<Option<Lease>> {
+    /// For how long the lock stays taken.
+    pub(super) fn free_in(&self) -> rusqlite::Result<Duration> {
+        let held = self.lease()?.filter(|lease| lease.holder.is_some());
+        Ok(held.map_or(Duration::ZERO, |lease| lease.left))
+    }
+
+    pub(super) fn lease(&self) -> rusqlite::Result<Option<Lease>> {
         self.find(
             "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3
              FROM lease WHERE name = ?1",
@@ -211,6 +222,16 @@ impl Tables<'_> {
     }
 }
 
+/// The digits of a token that everybody may see.
+pub(super) fn shown(token: &str) -> String {
+    token.parse().map_or(String::new(), Token::shown)
+}
+
+/// How long ago a wall clock's microseconds were, if it was not set back since.
+pub(super) fn ago(micros: u64) -> Option<Duration> {
+    wall_micros().checked_sub(micros).map(Duration::from_micros)
+}
+
 fn nanos(moment: Moment) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -221,7 +242,7 @@ fn next_fence(last: i64, wall: u64) -> Option<u64> {
     Some(wall.max(last.checked_add(1)?)).filter(|fence| *fence <= MAX_FENCE)
 }
 
-fn known_fence(stored: i64) -> Option<u64> {
+pub(super) fn known_fence(stored: i64) -> Option<u64> {
     u64::try_from(stored).ok().filter(|fence| (1..=MAX_FENCE).contains(fence))
 }
 

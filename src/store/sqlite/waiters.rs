@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::requests::{Tables, Waiter};
+use super::requests::{Tables, Waiter, ago, shown};
 use crate::clock::wall_micros;
-use crate::store::Place;
+use crate::store::{MOST_WAITERS, Place, Waiter as Waiting};
 
 /// The longest pause between two looks of a waiter: a hand-over costs less than half of it, and a
 /// look a few microseconds.
@@ -81,6 +81,26 @@ impl Tables<'_> {
     pub(super) fn leave(&self) -> rusqlite::Result<()> {
         let values = params![self.name, self.token];
         self.execute("DELETE FROM waiter WHERE name = ?1 AND token = ?2", values)
+    }
+
+    /// Those that live, the first of them and how many more there are.
+    pub(super) fn waiting(&self) -> rusqlite::Result<(Vec<Waiting>, u64)> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT token, ticket, count(*) OVER () FROM waiter
+             WHERE name = ?1 AND boot = ?2 AND stamp >= ?3 ORDER BY ticket LIMIT ?4",
+        )?;
+        let most = i64::try_from(MOST_WAITERS).unwrap_or(i64::MAX);
+        let values = params![self.name, self.boot, self.before(DEAD_AFTER), most];
+        let mut all = 0;
+        let waiters = statement.query_map(values, |row| {
+            all = row.get::<_, i64>(2)?.unsigned_abs();
+            let (token, ticket): (String, i64) = (row.get(0)?, row.get(1)?);
+            let waited = ago(ticket.unsigned_abs());
+            Ok(Waiting { token_prefix: shown(&token), waited, client: None })
+        })?;
+        let waiters = waiters.collect::<rusqlite::Result<Vec<_>>>()?;
+        let more = all.saturating_sub(waiters.len() as u64);
+        Ok((waiters, more))
     }
 
     /// Behind all others, and by the wall clock, so that no number is given twice when the queue

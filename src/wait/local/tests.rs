@@ -54,10 +54,15 @@ fn standing(ttl: Duration) -> (LocalQueue, Token) {
     let mut queue = LocalQueue::new(limits);
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
     let token = Token::random().unwrap();
-    queue.join(1, token, Terms { ttl, renew: false, max_hold: None }, pace);
+    queue.join(
+        1,
+        token,
+        Terms { ttl, renew: false, max_hold: None, group: crate::metrics::Group::REST },
+        pace,
+    );
     let Next::Ask(ask) = queue.next(1, NOW) else { panic!("it has nothing to ask") };
     let reply = Reply::Busy { free_in: ttl, ticket: 1, rank: 1, ours: true };
-    let answer = Answer { reply, sent: NOW, server: 0, by: ServerId::default() };
+    let answer = Answer { reply, sent: NOW, server: 0, by: ServerId::default(), again: None };
     queue.answered(&ask, &answer, NOW);
     (queue, token)
 }

@@ -67,7 +67,12 @@ fn room() -> Room {
 }
 
 fn join(room: &Room, name: &str) -> Waiter {
-    let terms = Terms { ttl: Duration::from_secs(30), renew: false, max_hold: None };
+    let terms = Terms {
+        ttl: Duration::from_secs(30),
+        renew: false,
+        max_hold: None,
+        group: crate::metrics::Group::REST,
+    };
     let pace = Pace::new(Backoff::default(), Duration::from_millis(64), Jitter::seeded(1));
     room.join(&Arc::from(name.as_bytes()), Token::random().unwrap(), terms, pace, None)
 }
@@ -80,7 +85,7 @@ fn place(room: &Room, waiter: &Waiter) -> Token {
     };
     let free_in = Duration::from_secs(30);
     let reply = Reply::Busy { free_in, ticket: 1, rank: 0, ours: true };
-    let answer = Answer { reply, sent: now, server: 0, by: ServerId::default() };
+    let answer = Answer { reply, sent: now, server: 0, by: ServerId::default(), again: None };
     assert!(room.answered(&waiter.name, &ask, &Ok(answer), now).is_none());
     assert!(matches!(waiter.next(room, now).0, Next::Sleep(_)));
     ask.token

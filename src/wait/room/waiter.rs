@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Bed, Owing, Room, Unheard, Waiters};
 use crate::clock::{Deadline, Moment};
 use crate::grant::Legacy;
+use crate::said::say;
 use crate::store::{Listener, REFUSED};
 use crate::wait::local::LocalQueue;
 use crate::wait::plan::{Next, Turn};
@@ -128,11 +129,11 @@ impl Waiter {
                 let refusal = is_refusal.then(|| error.clone());
                 waiters.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
                 drop(waiters);
-                let level = if is_news { log::Level::Warn } else { log::Level::Debug };
-                log::log!(
-                    level,
-                    "waiters cannot be told when a lock is theirs, so they ask again and again: {error}"
-                );
+                if is_news {
+                    say!(Warn, "waiters-untold", error = error);
+                } else {
+                    say!(Debug, "waiters-untold-still", error = error);
+                }
             }
         }
     }
@@ -205,7 +206,7 @@ impl Room {
                 waiters.reopened(now, |name| !listener.are_all_open(name));
                 // With no mutex held: the program's logger may close this very client.
                 drop(waiters);
-                log::debug!("the wake-up connection: {error}");
+                say!(Debug, "wake-up-ended", error = error);
             }
         }
     }

@@ -178,7 +178,7 @@ bool fill_in(struct call *call, const struct function *function, struct chance *
     call->more_ms = some_ms(false, false, chance);
     call->count = percent(chance, 90) ? 1 + (uint32_t)below(chance, 5) : (uint32_t)number(chance);
     call->number = percent(chance, 95) ? (int32_t)below(chance, 10) - 1 : (int32_t)number(chance);
-    call->fence = percent(chance, 90) ? 1 + below(chance, 1000) : number(chance);
+    call->fence = percent(chance, 30) ? 0 : percent(chance, 90) ? 1 + below(chance, 1000) : number(chance);
     return refused || (takes(function, "MS") && call->ms < 0) ||
            (takes(function, "MORE_MS") && call->more_ms < 0);
 }

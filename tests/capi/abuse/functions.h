@@ -18,6 +18,7 @@
     FUNCTION(TEXT, status_message, NONE, NONE, NO, (NUMBER_IN))                                    \
     FUNCTION(TEXT, status_advice, NONE, NONE, NO, (NUMBER_IN))                                     \
     FUNCTION(NUMBER, status_is_retriable, NONE, NONE, NO, (NUMBER_IN))                             \
+    FUNCTION(TEXT, timeout_detail, NONE, NONE, NO, ())                                             \
     FUNCTION(NUMBER, error_status, ERROR, NONE, NO, (HANDLE))                                      \
     FUNCTION(TEXT, error_message, ERROR, NONE, NO, (HANDLE))                                       \
     FUNCTION(TEXT, error_detail, ERROR, NONE, NO, (HANDLE))                                        \
@@ -32,6 +33,11 @@
     FUNCTION(STATUS, config_set_claim_window_ms, CONFIG, NONE, NO, (HANDLE, MS))                   \
     FUNCTION(STATUS, config_set_max_ttl_ms, CONFIG, NONE, NO, (HANDLE, MS))                        \
     FUNCTION(STATUS, config_set_guard_data_loss, CONFIG, NONE, NO, (HANDLE, COUNT))                \
+    FUNCTION(STATUS, config_set_label, CONFIG, NONE, NAME, (HANDLE, BYTES))                        \
+    FUNCTION(STATUS, config_set_register, CONFIG, NONE, NO, (HANDLE, COUNT))                       \
+    FUNCTION(STATUS, config_set_program, CONFIG, NONE, NAME, (HANDLE, BYTES))                      \
+    FUNCTION(STATUS, config_set_language, CONFIG, NONE, NAME, (HANDLE, BYTES))                     \
+    FUNCTION(STATUS, config_add_metrics_group, CONFIG, NONE, NAME, (HANDLE, BYTES))                \
     FUNCTION(STATUS, config_check, CONFIG, NONE, NO, (HANDLE, ERROR_OUT))                          \
     FUNCTION(TEXT, config_store, CONFIG, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, config_free, CONFIG, NONE, NO, (HANDLE))                                     \
@@ -44,6 +50,7 @@
     FUNCTION(STATUS, client_events, CLIENT, EVENTS, NO, (HANDLE, OUTPUT, ERROR_OUT))               \
     FUNCTION(STATUS, client_reopen_after_fork, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))              \
     FUNCTION(STATUS, client_counter, CLIENT, PLAIN, NO, (HANDLE, NUMBER_IN, OUTPUT, ERROR_OUT))    \
+    FUNCTION(STATUS, client_metrics, CLIENT, METRICS, NO, (HANDLE, OUTPUT, ERROR_OUT))             \
     FUNCTION(TEXT, client_store, CLIENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(STATUS, client_close, CLIENT, NONE, NO, (HANDLE, ERROR_OUT))                          \
     FUNCTION(STATUS, client_close_within, CLIENT, NONE, NO, (HANDLE, MS, ERROR_OUT))               \
@@ -67,6 +74,7 @@
     FUNCTION(STATUS, lock_take, LOCK, LEASE, NO,                                                   \
              (HANDLE, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                    \
     FUNCTION(STATUS, lock_attach, LOCK, LEASE, TOKEN, (HANDLE, BYTES, FENCE, OUTPUT, ERROR_OUT))   \
+    FUNCTION(STATUS, lock_break, LOCK, PLAIN, NAME, (HANDLE, FENCE, BYTES, OUTPUT, ERROR_OUT))     \
     FUNCTION(STATUS, lock_inspect, LOCK, LOCK_STATE, NO, (HANDLE, OUTPUT, ERROR_OUT))              \
     FUNCTION(NOTHING, lock_free, LOCK, NONE, NO, (HANDLE))                                         \
     FUNCTION(STATUS, waits_open, NONE, WAITS, NO, (OUTPUT, ERROR_OUT))                             \
@@ -82,7 +90,12 @@
     FUNCTION(NUMBER, lock_state_ttl_ms, LOCK_STATE, NONE, NO, (HANDLE))                            \
     FUNCTION(NUMBER, lock_state_fence, LOCK_STATE, NONE, NO, (HANDLE))                             \
     FUNCTION(NUMBER, lock_state_last_fence, LOCK_STATE, NONE, NO, (HANDLE))                        \
+    FUNCTION(NUMBER, lock_state_waiters, LOCK_STATE, NONE, NO, (HANDLE))                           \
+    FUNCTION(NUMBER, lock_state_more_waiters, LOCK_STATE, NONE, NO, (HANDLE))                      \
+    FUNCTION(TEXT, lock_state_fact, LOCK_STATE, NONE, NO, (HANDLE, COUNT, NUMBER_IN))              \
     FUNCTION(NOTHING, lock_state_free, LOCK_STATE, NONE, NO, (HANDLE))                             \
+    FUNCTION(TEXT, metrics_text, METRICS, LENGTH, NO, (HANDLE, OUTPUT))                            \
+    FUNCTION(NOTHING, metrics_free, METRICS, NONE, NO, (HANDLE))                                   \
     FUNCTION(NUMBER, lease_fence, LEASE, NONE, NO, (HANDLE))                                       \
     FUNCTION(TEXT, lease_token, LEASE, NONE, NO, (HANDLE))                                         \
     FUNCTION(TEXT, lease_name, LEASE, LENGTH, NO, (HANDLE, OUTPUT))                                \
@@ -103,6 +116,7 @@
     FUNCTION(NUMBER, event_kind, EVENT, NONE, NO, (HANDLE))                                        \
     FUNCTION(NUMBER, event_reason, EVENT, NONE, NO, (HANDLE))                                      \
     FUNCTION(TEXT, event_name, EVENT, LENGTH, NO, (HANDLE, OUTPUT))                                \
+    FUNCTION(TEXT, event_detail, EVENT, NONE, NO, (HANDLE))                                        \
     FUNCTION(NUMBER, event_fence, EVENT, NONE, NO, (HANDLE))                                       \
     FUNCTION(NUMBER, event_lease_id, EVENT, NONE, NO, (HANDLE))                                    \
     FUNCTION(NOTHING, event_free, EVENT, NONE, NO, (HANDLE))                                       \
@@ -118,7 +132,7 @@
     FUNCTION(NUMBER, handle_count, NONE, NONE, NO, ())
 
 /* What a function takes or gives. Those before NONE are handles. */
-enum type { ERROR, CONFIG, CLIENT, LOCK, LOCK_STATE, LEASE, EVENTS, EVENT, WAITS, NONE, PLAIN, LENGTH };
+enum type { ERROR, CONFIG, CLIENT, LOCK, LOCK_STATE, LEASE, EVENTS, EVENT, WAITS, METRICS, NONE, PLAIN, LENGTH };
 #define TYPES NONE
 
 enum result { STATUS, NUMBER, TEXT, NOTHING };

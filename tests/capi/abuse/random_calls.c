@@ -292,6 +292,7 @@ static const struct {
     {"lock_set_renew", 20},         {"lock_set_max_hold_ms", 20},   {"lock_set_backoff_ms", 20},
     {"lock_try_acquire", 150},      {"lock_acquire", 30},           {"lock_acquire_within", 30},
     {"lock_acquire_unless", 30},    {"lock_attach", 20},            {"lock_inspect", 10},
+    {"lock_break", 10},
     {"lock_free", 10},              {"lease_extend", 30},           {"lease_extend_for_ms", 30},
     {"lock_take", 30},              {"lease_end", 30},
     {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
@@ -332,7 +333,7 @@ static const struct function *maker_of(enum type type)
     static const char *const makers[TYPES] = {
         "duration_parse", "config_from_url",  "client_open",   "client_lock",
         "lock_inspect",   "lock_try_acquire", "client_events", "events_next_within",
-        "waits_open",
+        "waits_open",     "client_metrics",
     };
 
     return function_named(makers[type]);

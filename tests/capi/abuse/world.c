@@ -84,6 +84,8 @@ void make_world(struct world *world, struct library library, const char *url, co
     world->fence = library.lease_fence(made[LEASE]);
     status = library.lock_inspect(made[LOCK], (leasehold_lock_state **)&made[LOCK_STATE], &error);
     need(world, status == LEASEHOLD_OK, "look at a lock", error);
+    status = library.client_metrics(made[CLIENT], (leasehold_metrics **)&made[METRICS], &error);
+    need(world, status == LEASEHOLD_OK, "take metrics down", error);
     leasehold_config *none;
     status = library.config_from_url(URL_THAT_IS_NONE, LEASEHOLD_NUL, &none,
                                      (leasehold_error **)&made[ERROR]);
@@ -105,6 +107,8 @@ const char *harm_to(const struct world *world)
         return "the lock";
     if (!library->lock_state_is_held(made[LOCK_STATE]) || library->lock_state_fence(made[LOCK_STATE]) != world->fence)
         return "the lock state";
+    if (strncmp(library->metrics_text(made[METRICS], NULL), "# HELP leasehold_", 17) != 0)
+        return "the metrics";
     if (library->lease_fence(made[LEASE]) != world->fence ||
         !library->lease_is_valid(made[LEASE]) ||
         strlen(library->lease_token(made[LEASE])) != 32)
@@ -176,6 +180,7 @@ const char *end_world(struct world *world)
         wrong = use(world);
     library->error_free(made[ERROR]);
     library->lock_state_free(made[LOCK_STATE]);
+    library->metrics_free(made[METRICS]);
     library->event_free(made[EVENT]);
     library->events_free(made[EVENTS]);
     library->waits_free(made[WAITS]);

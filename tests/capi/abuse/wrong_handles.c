@@ -74,6 +74,7 @@ static void *make(const struct world *world, enum type type)
         [LEASE] = "lock_attach",
         [EVENTS] = "client_events",
         [WAITS] = "waits_open",
+        [METRICS] = "client_metrics",
     };
     void *made = NULL;
     leasehold_error *error = NULL;

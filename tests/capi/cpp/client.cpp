@@ -126,6 +126,18 @@ TEST(store_is_shown_without_its_password) {
     CHECK(!contains(client.store(), "secret"));
 }
 
+TEST_ON_BOTH(metrics_tell_groups_of_names_apart) {
+    const auto name = check::unused_name();
+    const leasehold::client client{leasehold::config{url}.metrics_group(name + "*")};
+    CHECK(client.lock(name + "1").acquire()->release() == leasehold::outcome::done);
+    const auto lease = client.lock(check::unused_name()).acquire();
+    const auto text = client.metrics_text();
+    CHECK(contains(text, "\nleasehold_hold_seconds_count{lock=\"" + name + "*\"} 1\n"));
+    CHECK(contains(text, "\nleasehold_held{lock=\"*\"} 1\n"));
+    EQUAL(text.back(), '\n');
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{url}.metrics_group("*"));
+}
+
 TEST_ON_BOTH(counters_count) {
     const leasehold::client client{url};
     const auto lock = client.lock(check::unused_name());

@@ -209,6 +209,25 @@ TEST_ON_BOTH(lease_is_handed_on) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.attach(token, 0));
 }
 
+TEST_ON_BOTH(a_holder_says_who_it_is) {
+    const leasehold::client known{leasehold::config{url}.label("billing")}, other{url};
+    const std::string name = unused_name();
+    auto lease = known.lock(name).acquire();
+    leasehold::lock_state state = other.lock(name).inspect();
+    for (int i = 0; !state.client && i < 4000; i++) {
+        std::this_thread::sleep_for(5ms);
+        state = other.lock(name).inspect();
+    }
+    CHECK(state.client.has_value());
+    EQUAL(state.client->language, "c++");
+    EQUAL(state.client->label, "billing");
+    EQUAL(state.client->pid, static_cast<std::int64_t>(getpid()));
+    EQUAL(lease->token().find(state.client->id), 0u);
+    CHECK(state.held_for.has_value() && *state.held_for < 60s);
+    CHECK(state.who.find("(c++ " + state.client->program + ", pid ") != std::string::npos);
+    CHECK(state.waiters.empty() && state.more_waiters == 0);
+}
+
 TEST_ON_BOTH(lock_is_shown) {
     const leasehold::client client{url};
     const auto lock = client.lock(unused_name()).ttl(10s);
@@ -289,6 +308,17 @@ TEST_ON_BOTH(one_lock_serves_many_threads) {
     }
     for (auto &thread : threads) thread.get();
     EQUAL(inside, 40);
+}
+
+TEST_ON_BOTH(fence_of_a_free_lock_breaks_nothing) {
+    const leasehold::client client{url};
+    const auto lock = client.lock(unused_name());
+    const auto free = lock.inspect().fence;
+    const auto lease = lock.acquire();
+    EQUAL(free, 0u);
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.break_held("an operator", free));
+    CHECK(!lock.break_held("an operator", lease->fence() + 1));
+    CHECK(lock.break_held("an operator", lease->fence()) == lease->fence());
 }
 
 TEST(handles_are_lent_given_away_and_taken_over) {

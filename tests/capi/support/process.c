@@ -30,6 +30,18 @@ void *finish(pthread_t thread)
     return result;
 }
 
+bool is_asleep(int task)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", task);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    /* The name may hold anything but ends with the last bracket; none of ours has one. */
+    bool read = fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+    fclose(file);
+    return read && state == 'S';
+}
+
 /* Calls `each` with the names in a folder of /proc, and counts what it says yes to. */
 static int count_in(const char *folder, bool (*each)(const char *name, const void *with),
                     const void *with)

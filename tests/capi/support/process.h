@@ -16,6 +16,9 @@ void *finish(pthread_t thread);
 int thread_count(void);
 int descriptor_count(void);
 
+/* Whether a thread of this process, by its number in the system, waits for something. */
+bool is_asleep(int task);
+
 /* How many threads there are whose name starts so; the library's start with "leasehold". */
 int threads_named(const char *start);
 

@@ -11,12 +11,15 @@ pub mod child;
 mod clocked;
 mod cluster;
 mod dice;
+mod etcd;
 pub mod futures;
 pub mod history;
+mod host;
 mod link;
+mod mysql;
 mod namespace;
 mod postgres;
-mod process;
+pub mod process;
 pub mod program;
 mod proxy;
 pub mod scripts;
@@ -27,6 +30,7 @@ pub mod wait;
 mod watch;
 #[cfg(test)]
 mod works;
+mod zookeeper;
 
 pub use black_hole::BlackHole;
 pub use certificates::{Certificates, ServerCertificate};
@@ -34,8 +38,10 @@ pub use child::Child;
 pub use clocked::{Clock, Offset};
 pub use cluster::{Cluster, ClusterBuilder, Migration, Node};
 pub use dice::{Dice, chaos_length};
+pub use etcd::Etcd;
 pub use history::{Hold, Wrong};
 pub use link::Link;
+pub use mysql::Mysql;
 pub use namespace::{Cut, Namespace};
 pub use postgres::Postgres;
 pub use process::Process;
@@ -44,6 +50,7 @@ pub use sentinel::{Election, Elections, SentinelBuilder, SentinelGroup};
 pub use server::{KeptFile, Server, ServerBuilder};
 pub use wait::{STALL, Stopwatch, eventually, eventually_some, unless_starved, within};
 pub use watch::Watch;
+pub use zookeeper::Zookeeper;
 
 #[cfg(test)]
 #[test]

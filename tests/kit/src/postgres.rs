@@ -1,29 +1,28 @@
 //! Private PostgreSQL servers on free loopback ports, and databases of one that a test program shares:
 //! to make a server takes seconds, and a database a tenth of one.
 
-use std::env;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, User};
+use nix::unistd::Pid;
 
+use super::host::{self, free_port, memory};
 use super::process::Process;
 use super::wait::eventually;
 
 const LIMIT: Duration = Duration::from_secs(60);
+const USER: &str = "postgres";
 
-/// Waits for the end of its standard input, which only this process holds open; then ends the server
-/// with all of its processes, and removes its files: nobody drops what a test program shares.
-const WATCHER: &str = r#"trap '' INT TERM HUP; read -r _
-    while [ -e "$1/postmaster.pid" ] && kill -QUIT "$(head -n 1 "$1/postmaster.pid")"
-    do sleep 0.1; done 2>/dev/null; rm -rf "$1""#;
+/// With all of its processes.
+const END: &str = r#"while [ -e "$1/postmaster.pid" ] && kill -QUIT "$(head -n 1 "$1/postmaster.pid")"
+    do sleep 0.1; done"#;
 
 pub struct Postgres {
     dir: PathBuf,
@@ -74,18 +73,9 @@ impl Postgres {
 
     /// A folder for one, and who removes it.
     fn place(parent: &Path) -> (PathBuf, Child) {
-        let dir = tempfile::Builder::new().prefix("leasehold-postgres-").tempdir_in(parent);
-        let dir = dir.unwrap().keep();
-        let watcher = Command::new("sh")
-            .args(["-c", WATCHER, "sh"])
-            .arg(&dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let (dir, watcher) = host::place(parent, "postgres", END);
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
-        own(&dir);
+        host::own(&dir, USER);
         (dir, watcher)
     }
 
@@ -115,7 +105,7 @@ impl Postgres {
             self.port
         );
         fs::write(&file, lines).unwrap();
-        own(&file);
+        host::own(&file, USER);
         let mut command = as_server("pgbouncer");
         command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let pooler = Process::spawn(&mut command);
@@ -129,7 +119,7 @@ impl Postgres {
             let to = self.dir.join(to);
             fs::copy(from, &to).unwrap();
             fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
-            own(&to);
+            host::own(&to, USER);
         }
         for line in ["ssl_cert_file = 'shown.pem'", "ssl_key_file = 'shown.key'", "ssl = on"] {
             self.sql("postgres", &format!("ALTER SYSTEM SET {line}"));
@@ -157,6 +147,10 @@ impl Postgres {
         self.port
     }
 
+    pub fn pid(&self) -> u32 {
+        self.server.as_ref().expect("it runs").id()
+    }
+
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -175,9 +169,7 @@ impl Postgres {
         let mut psql = Command::new(program("psql").expect("psql is where postgres is"));
         psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"]);
         psql.args(["-p", &self.port.to_string(), "-d", database, "-c", text]);
-        let output = psql.stdin(Stdio::null()).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
-        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+        host::printed(&mut psql)
     }
 
     /// Without a word to anybody, as a crash of the machine does it but for the disk.
@@ -201,20 +193,10 @@ impl Postgres {
         command.arg("-D").arg(&self.dir).args(["-p", &self.port.to_string()]).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut server = command.spawn().unwrap();
-        let start = Instant::now();
-        loop {
-            let log = fs::read_to_string(&path).unwrap_or_default();
-            if log.contains("ready to accept") {
-                self.server = Some(server);
-                return true;
-            }
-            if let Some(status) = server.try_wait().unwrap() {
-                assert!(log.contains("Address already in use"), "{status}: {log}");
-                return false;
-            }
-            assert!(start.elapsed() < LIMIT, "PostgreSQL is not ready: {log}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let is_launched =
+            host::is_launched(&mut server, &path, |log| log.contains("ready to accept"));
+        self.server = is_launched.then_some(server);
+        is_launched
     }
 }
 
@@ -228,47 +210,16 @@ impl Drop for Postgres {
     }
 }
 
-fn memory() -> PathBuf {
-    let shared = PathBuf::from("/dev/shm");
-    if shared.is_dir() { shared } else { env::temp_dir() }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
 /// Debian keeps the programs of each version apart, and out of PATH.
 fn program(name: &str) -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let folders = versions.map(|version| version.path().join("bin"));
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut all: Vec<_> = folders.collect();
-    all.sort();
-    all.reverse();
-    all.extend(env::split_paths(&path));
-    all.push("/usr/sbin".into());
-    all.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
-}
-
-/// It refuses to run as root.
-fn other_user() -> Option<User> {
-    let is_root = nix::unistd::geteuid().is_root();
-    let named = |name| User::from_name(name).ok().flatten();
-    if is_root { named("postgres").or_else(|| named("nobody")) } else { None }
-}
-
-fn own(path: &Path) {
-    if let Some(owner) = other_user() {
-        chown(path, Some(owner.uid.as_raw()), Some(owner.gid.as_raw())).unwrap();
-    }
+    let mut folders: Vec<_> = versions.map(|version| version.path().join("bin")).collect();
+    folders.sort();
+    folders.reverse();
+    host::program(name, folders)
 }
 
 fn as_server(name: &str) -> Command {
     let program = program(name).unwrap_or_else(|| panic!("{name} of PostgreSQL is missing"));
-    let Some(user) = other_user() else { return Command::new(program) };
-    let mut command = Command::new("setpriv");
-    // It becomes the program.
-    command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
-    command.arg("--clear-groups").arg(program);
-    command
+    host::run_as(USER, program)
 }

@@ -1,5 +1,6 @@
 //! A process that ends when its owner does: on drop, and also when the test run is killed.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -104,5 +105,20 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Signals a process that is not a [`Process`], and those that it has started: a PostgreSQL serves
+/// each connection by one of these.
+pub fn signal_family(pid: u32, signal: Signal) {
+    // First itself: one that stands still starts no others.
+    kill(Pid::from_raw(pid.cast_signed()), signal).expect("it runs");
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    for thread in threads.map_while(Result::ok) {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            // It may end just now.
+            let _ = kill(Pid::from_raw(child), signal);
+        }
     }
 }

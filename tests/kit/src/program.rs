@@ -4,17 +4,22 @@ use std::env;
 use std::io::{self, BufRead, Write};
 use std::process::{Command, ExitCode};
 
-use super::{Cluster, End, Mode, Proxy, SentinelGroup, Server};
+use super::{Cluster, End, Etcd, Mode, Mysql, Postgres, Proxy, SentinelGroup, Server, Zookeeper};
 
 const USAGE: &str = "\
 usage: kit redis [OPTION OF redis-server]... [-- COMMAND...]
        kit sentinel [-- COMMAND...]
        kit cluster [-- COMMAND...]
+       kit postgres [-- COMMAND...]
+       kit mysql [-- COMMAND...]
+       kit zookeeper [-- COMMAND...]
+       kit etcd [-- COMMAND...]
        kit proxy PORT
 
-Starts a Redis; or a master, a replica and three Sentinels; or a Cluster of three; or a proxy in
-front of the server at a port. Prints `url=URL ports=PORT,PORT...` once that is ready, the ports of
-the Sentinels after those of master and replica.
+Starts a Redis; or a master, a replica and three Sentinels; or a Cluster of three; or a PostgreSQL
+or MariaDB with an empty database; or an empty ZooKeeper or etcd; or a proxy in front of the server at
+a port. Prints `url=URL ports=PORT,PORT...` once that is ready, the ports of the Sentinels after those
+of master and replica.
 
 With a COMMAND, runs it, with the URL as LEASEHOLD_URL, and ends as it does. Without one, obeys the
 lines of its standard input, answers each with `ok` or `error: REASON`, and ends with the input,
@@ -57,6 +62,12 @@ pub(crate) enum Started {
     Redis(Box<Server>),
     Sentinel(Box<SentinelGroup>),
     Cluster(Cluster),
+    /// And its database.
+    Postgres(Postgres, String),
+    Mysql(Mysql, String),
+    /// And a path in it.
+    Zookeeper(Zookeeper, String),
+    Etcd(Etcd),
     Proxy(Proxy),
 }
 
@@ -68,6 +79,22 @@ pub(crate) fn start(what: &[&str]) -> Option<Started> {
         }
         ["sentinel"] => Started::Sentinel(Box::new(SentinelGroup::start())),
         ["cluster"] => Started::Cluster(Cluster::start()),
+        ["postgres"] => {
+            let server = Postgres::start();
+            let database = server.database();
+            Started::Postgres(server, database)
+        }
+        ["mysql"] => {
+            let server = Mysql::start();
+            let database = server.database();
+            Started::Mysql(server, database)
+        }
+        ["zookeeper"] => {
+            let server = Zookeeper::start();
+            let chroot = server.chroot();
+            Started::Zookeeper(server, chroot)
+        }
+        ["etcd"] => Started::Etcd(Etcd::start()),
         ["proxy", port] => Started::Proxy(Proxy::start(port.parse().ok()?)),
         _ => return None,
     })
@@ -101,6 +128,10 @@ impl Started {
             Started::Redis(server) => server.url(),
             Started::Sentinel(group) => group.url(),
             Started::Cluster(cluster) => cluster.url(),
+            Started::Postgres(server, database) => server.url(database),
+            Started::Mysql(server, database) => server.url(database),
+            Started::Zookeeper(server, chroot) => server.url(chroot),
+            Started::Etcd(etcd) => etcd.url(),
             Started::Proxy(proxy) => proxy.url(),
         }
     }
@@ -114,6 +145,10 @@ impl Started {
             Started::Cluster(cluster) => {
                 cluster.nodes.iter().map(|node| node.server.port()).collect()
             }
+            Started::Postgres(server, _) => vec![server.port()],
+            Started::Mysql(server, _) => vec![server.port()],
+            Started::Zookeeper(server, _) => vec![server.port()],
+            Started::Etcd(etcd) => vec![etcd.port(0)],
             Started::Proxy(proxy) => vec![proxy.port()],
         }
     }
@@ -126,7 +161,7 @@ impl Started {
                 group.servers.iter_mut().chain(&mut group.sentinels).nth(number)
             }
             Started::Cluster(cluster) => cluster.nodes.get_mut(number).map(|node| &mut node.server),
-            Started::Proxy(_) => None,
+            _ => None,
         }
     }
 

@@ -13,7 +13,7 @@ const NAME: &str = "mymaster";
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 /// For anything that the group does by itself, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct SentinelBuilder {

@@ -28,8 +28,16 @@ impl<'a> Watch<'a> {
     }
 
     /// The commands of clients since the last call, each as one line: the name in upper case,
-    /// then the arguments quoted as MONITOR does. A script is one command whatever it calls.
+    /// then the arguments quoted as MONITOR does. A script is one command whatever it calls. Not
+    /// among them is what a client says of itself, once a minute: [`everything`](Watch::everything).
     pub fn client_commands(&mut self) -> Vec<String> {
+        let mut seen = self.everything();
+        seen.retain(|words| !words.starts_with("SET \"leasehold:client:"));
+        seen
+    }
+
+    /// The same with what clients say of themselves.
+    pub fn everything(&mut self) -> Vec<String> {
         self.marks += 1;
         let mark = format!("leasehold-watch-{}-{}", std::process::id(), self.marks);
         let mut stream = self.server.bare_connection();

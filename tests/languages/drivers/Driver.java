@@ -118,6 +118,15 @@ public final class Driver {
                 var seen = LOCKS.get(word[1]).inspect();
                 return seen.isHeld() ? "held " + seen.fence() : "free";
             }
+            case "break" -> {
+                var lock = LOCKS.get(word[1]);
+                var broken = word.length > 2 ? lock.breakHeld("java", Long.parseLong(word[2])) : lock.breakHeld("java");
+                return broken.isPresent() ? "ok " + broken.getAsLong() : "none";
+            }
+            case "metric" -> {
+                var lines = client.metricsText().lines().filter(line -> line.startsWith(word[1] + " "));
+                return lines.findFirst().map(line -> "ok " + line.substring(word[1].length() + 1)).orElse("none");
+            }
             case "take_empty_name" -> {
                 return take(new byte[0]);
             }

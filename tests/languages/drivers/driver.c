@@ -179,6 +179,39 @@ static leasehold_status inspect(leasehold_lock *lock, char *answer)
     return status;
 }
 
+/* Only the lease with that fence, unless it is 0. */
+static leasehold_status break_it(leasehold_lock *lock, uint64_t if_fence, char *answer)
+{
+    uint64_t fence;
+    leasehold_status status =
+        leasehold_lock_break(lock, if_fence, "c", LEASEHOLD_NUL, &fence, NULL);
+    if (status == LEASEHOLD_OK)
+        sprintf(answer, "ok %" PRIu64, fence);
+    if (status != LEASEHOLD_BUSY && status != LEASEHOLD_LOST)
+        return status;
+    strcpy(answer, "none");
+    return LEASEHOLD_OK;
+}
+
+/* What the metrics say of a series. */
+static leasehold_status metric(const char *series, char *answer)
+{
+    leasehold_metrics *metrics;
+    leasehold_status status = leasehold_client_metrics(client, &metrics, NULL);
+    if (status == LEASEHOLD_OK) {
+        const char *line = leasehold_metrics_text(metrics, NULL);
+        size_t length = strlen(series);
+        strcpy(answer, "none");
+        for (; line != NULL; line = strchr(line, '\n')) {
+            line += *line == '\n';
+            if (strncmp(line, series, length) == 0 && line[length] == ' ')
+                snprintf(answer, 32, "ok %.*s", (int)strcspn(line + length + 1, "\n"), line + length + 1);
+        }
+        leasehold_metrics_free(metrics);
+    }
+    return status;
+}
+
 /* In a forked child: a client of its own. The name is still the parent's to tell. */
 static leasehold_status fresh(const char *name, size_t length, char *answer)
 {
@@ -293,6 +326,10 @@ static leasehold_status do_it(char **word, int words, char *answer)
         return next_call(words > 1 ? atoi(word[1]) : 20000, answer);
     if (is(word, words, "inspect", 1))
         return inspect(*lock_of(word[1]), answer);
+    if (strcmp(word[0], "break") == 0)
+        return break_it(*lock_of(word[1]), words > 2 ? strtoull(word[2], NULL, 10) : 0, answer);
+    if (is(word, words, "metric", 1))
+        return metric(word[1], answer);
     if (is(word, words, "take_empty_name", 0))
         return take_name(0);
     if (is(word, words, "take_long_name", 1))

@@ -176,6 +176,18 @@ std::string do_it(const words &word) {
         const auto seen = locks.at(word[1]).inspect();
         return seen.held ? "held " + std::to_string(seen.fence) : "free";
     }
+    if (what == "break") {
+        std::optional<std::uint64_t> fence;
+        if (word.size() > 2) fence = std::stoull(word[2]);
+        const auto broken = locks.at(word[1]).break_held("c++", fence);
+        return broken ? "ok " + std::to_string(*broken) : "none";
+    }
+    if (what == "metric") {
+        std::istringstream lines{client->metrics_text()};
+        for (std::string line; std::getline(lines, line);)
+            if (line.rfind(word[1] + " ", 0) == 0) return "ok " + line.substr(word[1].size() + 1);
+        return "none";
+    }
     if (what == "take_empty_name") return take_name(0);
     if (what == "take_long_name") return take_name(std::stoul(word[1]));
     if (what == "fresh") {

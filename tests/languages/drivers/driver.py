@@ -120,6 +120,13 @@ def do(command: str, *words: str) -> str:
     elif command == "inspect":
         seen = locks[words[0]].inspect()
         return f"held {seen.fence or 0}" if seen.held else "free"
+    elif command == "break":
+        broken = locks[words[0]].break_held("python", *map(int, words[1:]))
+        return "none" if broken is None else f"ok {broken}"
+    elif command == "metric":
+        lines = client.metrics_text().splitlines()
+        values = [line[len(words[0]) + 1 :] for line in lines if line.startswith(words[0] + " ")]
+        return f"ok {values[0]}" if values else "none"
     elif command == "take_empty_name":
         return take_name(b"")
     elif command == "take_long_name":

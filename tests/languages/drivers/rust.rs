@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use leasehold::{Client, Error, Event, EventKind, Events, Lease, Lock};
+use leasehold::{Break, Client, Error, Event, EventKind, Events, Lease, Lock};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pipe};
 
@@ -173,6 +173,18 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
             None => "free".to_owned(),
             Some(holder) => format!("held {}", holder.fence.unwrap_or(0)),
         }),
+        ["break", lock, fence @ ..] => {
+            let fence = fence.first().map(|fence| fence.parse().unwrap());
+            Ok(match lock_of(lock).break_held(fence, "rust")? {
+                Break::Broken { fence } => format!("ok {fence}"),
+                _ => "none".to_owned(),
+            })
+        }
+        ["metric", series] => {
+            let text = client().metrics_text();
+            let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+            Ok(line.map_or("none".to_owned(), |value| format!("ok {value}")))
+        }
         ["take_empty_name"] => take_name(&client(), &[]),
         ["take_long_name", length] => take_name(&client(), &vec![b'n'; length.parse().unwrap()]),
         ["fresh", lock] => {

@@ -49,7 +49,7 @@ def build(scratch: Path) -> Built:
     # Word for word what the Makefile says for the library, and `cargo install` for the command: what
     # they have compiled is not compiled again.
     target = os.environ.get("CARGO_TARGET_DIR") or "target"
-    library = ["--lib", "--features", "capi,sqlite,tls"]
+    library = ["--lib", "--features", "capi,stores,tls"]
     library += ["--crate-type", "cdylib,staticlib", "--"]
     library += ["--print", f"native-static-libs={target}/release/native-static-libs"]
     command = ["--bin", "leasehold", "--features", "cli,tls"]

@@ -45,8 +45,9 @@ from ._errors import (
     WrongType,
 )
 from ._events import Event, EventKind, Events, LossReason
+from ._fences import check_fence
 from ._lease import Handover, Lease
-from ._lock import Backoff, Lock, LockState, WaitMode
+from ._lock import Backoff, ClientInfo, Lock, LockState, Waiter, WaitMode
 
 #: The version of the library, which the package shares.
 __version__: str = _abi.version().decode()
@@ -57,6 +58,7 @@ __all__ = [
     "BadArgument",
     "BadHandle",
     "Client",
+    "ClientInfo",
     "Closed",
     "Counters",
     "Error",
@@ -86,9 +88,11 @@ __all__ = [
     "Timeout",
     "Tls",
     "WaitMode",
+    "Waiter",
     "Unavailable",
     "Unknown",
     "WouldDeadlock",
     "WrongType",
+    "check_fence",
     "connect",
 ]

@@ -61,6 +61,13 @@ config_set_close_timeout_ms = _function(c_int32, "config_set_close_timeout_ms", 
 config_set_claim_window_ms = _function(c_int32, "config_set_claim_window_ms", c_void_p, c_int64)
 config_set_max_ttl_ms = _function(c_int32, "config_set_max_ttl_ms", c_void_p, c_int64)
 config_set_guard_data_loss = _function(c_int32, "config_set_guard_data_loss", c_void_p, c_bool)
+config_set_label = _function(c_int32, "config_set_label", c_void_p, c_char_p, c_size_t)
+config_set_register = _function(c_int32, "config_set_register", c_void_p, c_bool)
+config_set_program = _function(c_int32, "config_set_program", c_void_p, c_char_p, c_size_t)
+config_set_language = _function(c_int32, "config_set_language", c_void_p, c_char_p, c_size_t)
+config_add_metrics_group = _function(
+    c_int32, "config_add_metrics_group", c_void_p, c_char_p, c_size_t
+)
 config_check = _function(c_int32, "config_check", c_void_p, c_void_p)
 config_store = _function(c_char_p, "config_store", c_void_p)
 config_free = _function(None, "config_free", c_void_p)
@@ -75,10 +82,15 @@ client_ping = _function(c_int32, "client_ping", c_void_p, c_void_p)
 client_reopen_after_fork = _function(c_int32, "client_reopen_after_fork", c_void_p, c_void_p)
 client_events = _function(c_int32, "client_events", c_void_p, c_void_p, c_void_p)
 client_counter = _function(c_int32, "client_counter", c_void_p, c_int32, c_void_p, c_void_p)
+client_metrics = _function(c_int32, "client_metrics", c_void_p, c_void_p, c_void_p)
 client_store = _function(c_char_p, "client_store", c_void_p)
 client_close = _function(c_int32, "client_close", c_void_p, c_void_p)
 client_close_within = _function(c_int32, "client_close_within", c_void_p, c_int64, c_void_p)
 client_free = _function(None, "client_free", c_void_p)
+
+# Metrics
+metrics_text = _function(c_void_p, "metrics_text", c_void_p, c_void_p)
+metrics_free = _function(None, "metrics_free", c_void_p)
 
 # Locks
 lock_set_ttl_ms = _function(c_int32, "lock_set_ttl_ms", c_void_p, c_int64)
@@ -107,6 +119,9 @@ lock_take = _function(
 lock_attach = _function(
     c_int32, "lock_attach", c_void_p, c_char_p, c_size_t, c_uint64, c_void_p, c_void_p
 )
+lock_break = _function(
+    c_int32, "lock_break", c_void_p, c_uint64, c_char_p, c_size_t, c_void_p, c_void_p
+)
 lock_inspect = _function(c_int32, "lock_inspect", c_void_p, c_void_p, c_void_p)
 lock_free = _function(None, "lock_free", c_void_p)
 
@@ -128,6 +143,10 @@ lock_state_token_prefix = _function(c_char_p, "lock_state_token_prefix", c_void_
 lock_state_ttl_ms = _function(c_int64, "lock_state_ttl_ms", c_void_p)
 lock_state_fence = _function(c_uint64, "lock_state_fence", c_void_p)
 lock_state_last_fence = _function(c_uint64, "lock_state_last_fence", c_void_p)
+timeout_detail = _function(c_char_p, "timeout_detail")
+lock_state_waiters = _function(c_size_t, "lock_state_waiters", c_void_p)
+lock_state_more_waiters = _function(c_uint64, "lock_state_more_waiters", c_void_p)
+lock_state_fact = _function(c_char_p, "lock_state_fact", c_void_p, c_size_t, c_int32)
 lock_state_free = _function(None, "lock_state_free", c_void_p)
 
 
@@ -161,6 +180,7 @@ WAIT, DO_NOT_WAIT = (c_bool.from_param(wait) for wait in (True, False))
 event_kind = _function(c_int32, "event_kind", c_void_p)
 event_reason = _function(c_int32, "event_reason", c_void_p)
 event_name = _function(c_void_p, "event_name", c_void_p, c_void_p)
+event_detail = _function(c_char_p, "event_detail", c_void_p)
 event_fence = _function(c_uint64, "event_fence", c_void_p)
 event_lease_id = _function(c_uint64, "event_lease_id", c_void_p)
 event_free = _function(None, "event_free", c_void_p)

@@ -3,14 +3,14 @@
 import os
 import sys
 import weakref
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_size_t, c_uint64, c_void_p, string_at
 from types import TracebackType
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from . import _abi, _interrupts, _log
 from ._errors import OK, bad_argument, failure
 from ._events import Events
-from ._handles import ConfigHandle, EventsHandle, LockHandle
+from ._handles import ConfigHandle, EventsHandle, LockHandle, MetricsHandle
 from ._lock import WAIT_MODES, Backoff, Lock, WaitMode
 from ._names import Name, decode_name, encode_name
 from ._time import Seconds, milliseconds
@@ -202,6 +202,20 @@ class Client:
             raise failure(status, error)
         return count.value
 
+    def metrics_text(self) -> str:
+        """All that was counted and measured since the client was opened, as Prometheus reads it: a
+        program answers with it where it serves its own metrics, under the type
+        ``text/plain; version=0.0.4``. Each process counts its own.
+
+        >>> print(client.metrics_text().splitlines()[2])
+        leasehold_acquisitions_total{lock="*",outcome="granted"} 0
+        """
+        handle, error, length = MetricsHandle(), c_void_p(), c_size_t()
+        status = _abi.client_metrics(self._handle, byref(handle), byref(error))
+        if status != OK:
+            raise failure(status, error)
+        return string_at(_abi.metrics_text(handle, byref(length)), length.value).decode()
+
     def _watch_again(self) -> None:
         _log.start()
         self._unwatched = False
@@ -273,6 +287,9 @@ def connect(
     claim_window: Optional[Seconds] = None,
     max_ttl: Optional[Seconds] = None,
     guard_data_loss: Optional[bool] = None,
+    label: Optional[str] = None,
+    register: Optional[bool] = None,
+    metrics_groups: Sequence[str] = (),
 ) -> Client:
     """Opens the store that a URL names, or the quorum of several; without one, that of the environment variable
     ``LEASEHOLD_URL`` or of ``/etc/leasehold.conf``, or else the embedded one: a file for this user
@@ -300,6 +317,11 @@ def connect(
       guards against lost data; in a quorum, 24 h at most.
     - `guard_data_loss`: whether a server that may have lost data grants nothing for as long as
       `max_ttl`. Off by default, except in a quorum, where it is always on.
+    - `label`: a word of the program's own, which others see beside its name when they look who has
+      a lock.
+    - `register`: whether the client says in the store who it is; True by default.
+    - `metrics_groups`: names that `Client.metrics_text()` counts apart, 32 at most: each is a name, or
+      how names begin and a ``*``, as in ``["stock:*", "nightly"]``.
 
     The URL can say these as well: ``redis://cache?io_timeout=300ms&pool=16``.
 
@@ -336,6 +358,21 @@ def connect(
         _set(_abi.config_set_max_ttl_ms, config, milliseconds("max_ttl", max_ttl))
     if guard_data_loss is not None:
         _set(_abi.config_set_guard_data_loss, config, _switch("guard_data_loss", guard_data_loss))
+    if label is not None:
+        if not isinstance(label, str):
+            raise TypeError(f"label is a str, not {type(label).__name__}")
+        text = label.encode("utf-8", "replace")
+        _set(_abi.config_set_label, config, text, len(text))
+    if register is not None:
+        _set(_abi.config_set_register, config, _switch("register", register))
+    _set(_abi.config_set_language, config, b"python", len(b"python"))
+    program = _program().encode("utf-8", "replace")
+    _set(_abi.config_set_program, config, program, len(program))
+    if isinstance(metrics_groups, str):
+        raise TypeError(f"metrics_groups is a list of str, not {metrics_groups!r}")
+    for pattern in metrics_groups:
+        group = encode_name(pattern)
+        _set(_abi.config_add_metrics_group, config, group, len(group))
     handle = c_void_p()
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:
@@ -345,6 +382,13 @@ def connect(
     if status != OK:
         raise failure(status, error)
     return client
+
+
+def _program() -> str:
+    """The script, as others see it; empty where the library finds out what runs."""
+    argv = getattr(sys, "argv", None) or [""]
+    folder, name = os.path.split(str(argv[0]))
+    return os.path.basename(folder) if name == "__main__.py" else name
 
 
 def _set(setter: Callable[..., int], handle: c_void_p, *values: object) -> None:

@@ -241,7 +241,10 @@ def failure(status: int, cell: Optional[c_void_p] = None, lock: str = "") -> Err
         return error(status, message, detail)
     what, advice = _abi.status_message(status).decode(), _abi.status_advice(status).decode()
     detail = repr(lock) if lock else ""
-    return error(status, f"{what}: {detail}; {advice}" if lock else f"{what}; {advice}", detail)
+    if status == TIMEOUT:
+        # Who has it, as this thread's wait has found out.
+        detail = _abi.timeout_detail().decode("utf-8", "replace") or detail
+    return error(status, f"{what}: {detail}; {advice}" if detail else f"{what}; {advice}", detail)
 
 
 def error(status: int, message: str, detail: str = "") -> Error:

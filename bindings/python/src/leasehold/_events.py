@@ -43,6 +43,8 @@ class LossReason(enum.Enum):
     MAX_HOLD = 3
     #: The client's background thread has failed. The client is closed.
     NOT_RENEWED = 4
+    #: An operator broke the lock, as `Lock.break_held()` does: the event's detail says who.
+    BROKEN = 5
     #: Something that this package does not know.
     OTHER = -1
 
@@ -56,6 +58,8 @@ class Event(NamedTuple):
     #: With the name, it says which lease it was.
     fence: int
     reason: LossReason
+    #: What is known besides, in words: who broke the lock, and when.
+    detail: str = ""
 
 
 def _kind(number: int) -> EventKind:
@@ -80,6 +84,7 @@ def _read(handle: EventHandle) -> Event:
         decode_name(string_at(name, length.value)),
         _abi.event_fence(handle),
         _reason(_abi.event_reason(handle)),
+        _abi.event_detail(handle).decode(),
     )
 
 

@@ -42,6 +42,11 @@ class LockStateHandle(c_void_p):
     __del__ = _finaliser(_abi.lock_state_free)
 
 
+class MetricsHandle(c_void_p):
+    __slots__ = ()
+    __del__ = _finaliser(_abi.metrics_free)
+
+
 class EventsHandle(c_void_p):
     __slots__ = ()
     __del__ = _finaliser(_abi.events_free)

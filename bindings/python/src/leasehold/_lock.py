@@ -1,13 +1,13 @@
 """A lock: a name, options, and the ways to take it."""
 
 import threading
-from ctypes import byref, c_void_p
+from ctypes import byref, c_uint64, c_void_p
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, List, Literal, NamedTuple, Optional, Type, get_args
+from typing import TYPE_CHECKING, Callable, List, Literal, NamedTuple, Optional, Tuple, Type, get_args
 
 from . import _abi, _errors, _interrupts, _rooms
-from ._errors import BUSY, OK, WouldDeadlock, failure
+from ._errors import BUSY, OK, BadArgument, Lost, WouldDeadlock, failure
 from ._handles import LockHandle, LockStateHandle
 from ._interrupts import NOTHING
 from ._lease import Lease, begun, new
@@ -34,8 +34,42 @@ class Backoff(NamedTuple):
     longest: Seconds = float("inf")
 
 
+class ClientInfo(NamedTuple):
+    """A client, as it has said itself. In no text is anything that a terminal obeys."""
+
+    #: 12 hex digits: another number in each process.
+    id: str
+    #: The machine's name.
+    host: str
+    #: The process.
+    pid: int
+    #: What runs there.
+    program: str
+    #: What that is written in.
+    language: str
+    #: The version of this library there.
+    version: str
+    #: What `connect(label=)` has set there.
+    label: Optional[str]
+    #: When it was opened, in seconds since 1970 by its machine's clock.
+    started: Optional[float]
+
+
+class Waiter(NamedTuple):
+    """A process that waited for a lock when `Lock.inspect()` asked."""
+
+    #: Who that is and since when: "web-1 (java orders.jar, pid 88) since 3 s".
+    who: str
+    #: The first digits of its token.
+    token_prefix: str
+    #: For how many seconds, where it is known.
+    waited: Optional[float]
+    #: Who that is, where it is known.
+    client: Optional[ClientInfo]
+
+
 class LockState(NamedTuple):
-    """Who had a lock when `Lock.inspect()` asked."""
+    """Who had a lock, and who waited for it, when `Lock.inspect()` asked."""
 
     held: bool
     #: The first digits of the holder's token; empty when the lock was free.
@@ -46,6 +80,48 @@ class LockState(NamedTuple):
     fence: Optional[int]
     #: The last fence given out, where the store still knows it.
     last_fence: Optional[int]
+    #: Who has it and since when: "web-3 (python worker.py, pid 4711) since 12 s"; empty when free.
+    who: str = ""
+    #: For how many seconds it has been held, by the store's clock, where it is known.
+    held_for: Optional[float] = None
+    #: Who has it, where it is known.
+    client: Optional[ClientInfo] = None
+    #: Who waits in the store's queue, in its order, the first 100.
+    waiters: Tuple[Waiter, ...] = ()
+    #: How many more.
+    more_waiters: int = 0
+
+
+# The numbers of facts in C.
+_WHO, _TOKEN_PREFIX, _SINCE_MS, _CLIENT, _HOST, _PID = range(6)
+_PROGRAM, _LANGUAGE, _VERSION, _LABEL, _STARTED_MS = range(6, 11)
+
+
+def _fact(state: LockStateHandle, place: int, what: int) -> str:
+    return str(_abi.lock_state_fact(state, place, what).decode("utf-8", "replace"))
+
+
+def _seconds(state: LockStateHandle, place: int, what: int) -> Optional[float]:
+    said = _fact(state, place, what)
+    return int(said) / 1000 if said else None
+
+
+def _client_info(state: LockStateHandle, place: int) -> Optional[ClientInfo]:
+    def said(what: int) -> str:
+        return _fact(state, place, what)
+
+    if not said(_CLIENT):
+        return None
+    return ClientInfo(
+        id=said(_CLIENT),
+        host=said(_HOST),
+        pid=int(said(_PID)),
+        program=said(_PROGRAM),
+        language=said(_LANGUAGE),
+        version=said(_VERSION),
+        label=said(_LABEL) or None,
+        started=_seconds(state, place, _STARTED_MS),
+    )
 
 
 class _Held(threading.local):
@@ -208,7 +284,7 @@ class Lock:
         return lease
 
     def inspect(self) -> LockState:
-        """Looks who has the lock, without touching it.
+        """Looks who has the lock and who waits for it, without touching it.
 
         >>> lock.inspect().held
         False
@@ -223,7 +299,47 @@ class Lock:
             ttl=_abi.lock_state_ttl_ms(state) / 1000,
             fence=_abi.lock_state_fence(state) or None,
             last_fence=_abi.lock_state_last_fence(state) or None,
+            who=_fact(state, 0, _WHO),
+            held_for=_seconds(state, 0, _SINCE_MS),
+            client=_client_info(state, 0),
+            waiters=tuple(
+                Waiter(
+                    who=_fact(state, place, _WHO),
+                    token_prefix=_fact(state, place, _TOKEN_PREFIX),
+                    waited=_seconds(state, place, _SINCE_MS),
+                    client=_client_info(state, place),
+                )
+                for place in range(1, _abi.lock_state_waiters(state) + 1)
+            ),
+            more_waiters=_abi.lock_state_more_waiters(state),
         )
+
+    def break_held(self, by: str, if_fence: Optional[int] = None) -> Optional[int]:
+        """Frees a lock that somebody else has and does not give; for people, not for programs.
+
+        The first waiter is handed it at once, under a larger fence. Nothing stops the holder before
+        its next renewal, when its lease is lost, and its event, error and log say who broke it. Gives
+        the fence of the lease that is over; None when nobody has the lock, or, with `if_fence`, when
+        another lease has it. Without `if_fence`, whoever has it is ended: it is also None in what
+        `inspect` tells of a lock that is free.
+
+        >>> lock.break_held("root@web-3") is None
+        True
+        """
+        if if_fence is not None and if_fence < 1:
+            raise BadArgument(f"{if_fence} is no fence")
+        text, fence, error = by.encode(errors="replace"), c_uint64(), c_void_p()
+        status = _abi.lock_break(
+            self._handle, if_fence or 0, text, len(text), byref(fence), byref(error)
+        )
+        if status == OK:
+            return fence.value
+        if status == BUSY:
+            return None
+        problem = failure(status, error)
+        if isinstance(problem, Lost):
+            return None
+        raise problem
 
     def __enter__(self) -> Lease:
         if not self._held:

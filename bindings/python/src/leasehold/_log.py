@@ -25,7 +25,12 @@ _LEAST = 4
 #: A record is no longer.
 _RECORD = 4096
 
+#: In seconds: no handler keeps the program from its end for longer.
+_LONGEST_HANDLER = 5
+
 _mutex = threading.Lock()
+#: Held from reading a record until it is handed on, so that the end waits for that one too.
+_reading = threading.RLock()
 #: The socket of this process.
 _descriptor: Optional[int] = None
 
@@ -54,26 +59,30 @@ def _read_on(descriptor: int) -> None:
 def _read(descriptor: int) -> bool:
     """Hands on what there is; false where no more will come."""
     while True:
-        try:
-            record = os.read(descriptor, _RECORD)
-        except BlockingIOError:
-            return True
-        if not record:
-            return False
-        level, message = _LEVELS[int(record[:1])], record[1:].decode(errors="replace")
-        _log.log(level, "%s", message)
+        with _reading:
+            try:
+                record = os.read(descriptor, _RECORD)
+            except BlockingIOError:
+                return True
+            if not record:
+                return False
+            level, message = _LEVELS[int(record[:1])], record[1:].decode(errors="replace")
+            _log.log(level, "%s", message)
 
 
 def _end() -> None:
     """What was logged last. `logging` itself ends after this, since it was imported before."""
-    if _descriptor is not None:
-        _read(_descriptor)
+    if _descriptor is not None and _reading.acquire(timeout=_LONGEST_HANDLER):
+        try:
+            _read(_descriptor)
+        finally:
+            _reading.release()
 
 
 def _forked() -> None:
-    """In a child, where the thread is missing, and the mutex may be held by one that is."""
-    global _mutex, _descriptor
-    _mutex = threading.Lock()
+    """In a child, where the thread is missing, and the mutexes may be held by one that is."""
+    global _mutex, _reading, _descriptor
+    _mutex, _reading = threading.Lock(), threading.RLock()
     _descriptor = None
 
 

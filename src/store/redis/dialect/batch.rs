@@ -61,9 +61,9 @@ const RUN: usize = size_of::<RunId>();
 
 impl<'a> Batch<'a> {
     /// A command that is no call of a script.
-    pub(in crate::store::redis) fn command(mut self, words: &[&str]) -> Batch<'a> {
+    pub(in crate::store::redis) fn command(mut self, words: &[impl AsRef<[u8]>]) -> Batch<'a> {
         head(&mut self.bytes, b'*', words.len());
-        words.iter().for_each(|word| bulk(&mut self.bytes, word.as_bytes()));
+        words.iter().for_each(|word| bulk(&mut self.bytes, word.as_ref()));
         self.close(None, None, &[]);
         self
     }
@@ -167,8 +167,9 @@ impl<'a> Batch<'a> {
         let Call { start, end, .. } = self.calls[index];
         let call = &self.bytes[start..end];
         let head = call.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        // Before it stand EVALSHA, the digest and how many keys there are.
-        let rest = (0..3).try_fold(&call[head..], |rest, _| Some(split_bulk(rest)?.1));
+        // Before it stand EVALSHA, the digest and how many keys there are; or a command's own name.
+        let before = if self.calls[index].script.is_some() { 3 } else { 1 };
+        let rest = (0..before).try_fold(&call[head..], |rest, _| Some(split_bulk(rest)?.1));
         rest.and_then(split_bulk).map_or(&[], |(key, _)| key)
     }
 
@@ -357,6 +358,7 @@ mod tests {
         assert_eq!(batch.bytes, both);
         assert_eq!(batch.only(&[1]).bytes, second.get_packed_command());
         assert_eq!([batch.key(0), batch.key(1)], [&b"key"[..], b"other"]);
+        assert_eq!(Batch::default().command(&["GET", "k"]).key(0), b"k");
         let asking = batch.asking(0);
         assert!(asking.bytes.ends_with(&first.get_packed_command()));
         assert_eq!((asking.calls.len(), asking.key(2)), (3, &b"key"[..]));

@@ -6,15 +6,17 @@
 
 use once_cell::race::OnceBox;
 
+use crate::token::ClientId;
+
 pub(in crate::store::redis) const SLOTS: u16 = 16384;
 /// Up to this one, there is a number in each slot.
 const LAST_NUMBER: u32 = 109_757;
 
-/// The keys of one name, each in parts: the lock's, the side key and the queue.
-pub(super) fn with_keys<T>(
+/// The keys of one name, each in parts: the lock's, the side key, the queue, and who broke it.
+pub(in crate::store::redis) fn with_keys<T>(
     prefix: &[u8],
     name: &[u8],
-    with: impl FnOnce([[&[u8]; 4]; 3]) -> T,
+    with: impl FnOnce([[&[u8]; 4]; 4]) -> T,
 ) -> T {
     let number;
     let lock = &*[prefix, name].concat();
@@ -27,7 +29,23 @@ pub(super) fn with_keys<T>(
         }
     };
     let beside = |begin| [begin, tag, b"}", rest];
-    with([[lock, b"", b"", b""], beside(b"leasehold:{"), beside(b"leasehold:queue:{")])
+    with([
+        [lock, b"", b"", b""],
+        beside(SIDE),
+        beside(b"leasehold:queue:{"),
+        beside(b"leasehold:broken:{"),
+    ])
+}
+
+/// What every side key begins with, and no other key of ours.
+pub(super) const SIDE: &[u8] = b"leasehold:{";
+
+/// The lock, with its prefix, that a side key stands beside; `None` if it is none.
+pub(super) fn lock_beside(side: &[u8]) -> Option<&[u8]> {
+    let tagged = side.strip_prefix(SIDE)?;
+    let end = tagged.iter().position(|byte| *byte == b'}')?;
+    let (tag, lock) = (&tagged[..end], &tagged[end + 1..]);
+    Some(if lock.is_empty() { tag } else { lock })
 }
 
 /// What a Cluster hashes instead of the whole key: what stands between the first `{` and the next
@@ -41,6 +59,11 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 /// The key under which a server notes its run.
 pub(in crate::store::redis) const MARKER: &str = "leasehold:marker";
 
+/// Where a client says who it is, of whichever prefix its locks are.
+pub(super) fn client_key(client: ClientId) -> String {
+    format!("leasehold:client:{client}")
+}
+
 /// The marker's key; in a Cluster that of a slot, so that a script may read it.
 pub(super) fn write_marker(marker: &mut Vec<u8>, slot: Option<u16>) {
     marker.clear();
@@ -48,6 +71,13 @@ pub(super) fn write_marker(marker: &mut Vec<u8>, slot: Option<u16>) {
     if let Some(slot) = slot {
         marker.extend_from_slice(format!(":{{{}}}", number_in_slot(slot)).as_bytes());
     }
+}
+
+#[cfg(feature = "examine")]
+pub(in crate::store::redis) fn marker_of(slot: Option<u16>) -> Vec<u8> {
+    let mut marker = Vec::new();
+    write_marker(&mut marker, slot);
+    marker
 }
 
 pub(in crate::store::redis) fn slot(key: &[u8]) -> u16 {
@@ -86,7 +116,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn keys(name: &[u8]) -> [Vec<u8>; 3] {
+    fn keys(name: &[u8]) -> [Vec<u8>; 4] {
         with_keys(b"", name, |keys| keys.map(|key| key.concat()))
     }
 
@@ -100,17 +130,18 @@ mod tests {
 
     #[test]
     fn keys_read_well_for_everyday_names() {
-        let [_, side, queue] = keys(b"stock:1");
+        let [_, side, queue, broken] = keys(b"stock:1");
         assert_eq!(side, b"leasehold:{stock:1}");
         assert_eq!(queue, b"leasehold:queue:{stock:1}");
-        let [_, side, queue] = keys(b"{shop}:1");
+        assert_eq!(broken, b"leasehold:broken:{stock:1}");
+        let [_, side, queue, _] = keys(b"{shop}:1");
         assert_eq!(side, b"leasehold:{shop}{shop}:1");
         assert_eq!(queue, b"leasehold:queue:{shop}{shop}:1");
     }
 
     #[test]
     fn a_prefix_is_a_part_of_the_name() {
-        let [lock, side, _] = with_keys(b"blue:", b"n", |keys| keys.map(|key| key.concat()));
+        let [lock, side, ..] = with_keys(b"blue:", b"n", |keys| keys.map(|key| key.concat()));
         assert_eq!((&lock[..], &side[..]), (&b"blue:n"[..], &b"leasehold:{blue:n}"[..]));
     }
 
@@ -129,8 +160,8 @@ mod tests {
         #[test]
         fn all_keys_of_any_name_are_in_one_slot(name in proptest::collection::vec(
             prop_oneof![Just(b'{'), Just(b'}'), Just(0u8), any::<u8>()], 1..20)) {
-            let [lock, side, queue] = keys(&name).map(|key| slot(&key));
-            prop_assert_eq!([lock, lock], [side, queue]);
+            let [lock, side, queue, broken] = keys(&name).map(|key| slot(&key));
+            prop_assert_eq!([lock; 3], [side, queue, broken]);
         }
 
         #[test]
@@ -139,9 +170,19 @@ mod tests {
             two in proptest::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), Just(b'a')], 1..7),
         ) {
             prop_assume!(one != two);
-            let ([_, side, queue], [_, other_side, other_queue]) = (keys(&one), keys(&two));
+            let ([_, side, queue, _], [_, other_side, other_queue, _]) = (keys(&one), keys(&two));
             prop_assert!(side != other_side && queue != other_queue);
             prop_assert!(side != other_queue && queue != other_side);
+        }
+
+        #[test]
+        fn a_side_key_tells_which_lock_it_stands_beside(
+            name in proptest::collection::vec(
+                prop_oneof![Just(b'{'), Just(b'}'), Just(b'a'), any::<u8>()], 1..9),
+        ) {
+            let [lock, side, queue, broken] = keys(&name);
+            prop_assert_eq!(lock_beside(&side), Some(&*lock));
+            prop_assert_eq!([lock_beside(&queue), lock_beside(&broken)], [None, None]);
         }
     }
 }

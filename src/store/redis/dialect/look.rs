@@ -1,15 +1,18 @@
-//! What is to be seen of a name: look.lua, which every way of writing locks shares.
+//! What is to be seen of a name: look.lua for those who wait, and inspect.lua for people, which every
+//! way of writing locks shares; and what clients say of themselves.
 
 use std::time::Duration;
 
 use redis::Value;
 
-use super::{Batch, Format, Packer, Script, foreign, script, unreadable};
+use super::keys::client_key;
+use super::{Arg, Batch, Format, Packer, Script, TAKEN, foreign, script, unreadable};
 use crate::error::Error;
-use crate::store::{Holder, Look};
-use crate::token::{HEX, Token};
+use crate::store::{Holder, Look, MOST_WAITERS, Waiter, millis};
+use crate::token::{ClientId, HEX, Token};
 
 static LOOK: Script = script!("look.lua");
+static INSPECT: Script = script!("inspect.lua");
 
 impl Format {
     pub(in crate::store::redis) fn pack_look<'a>(&self, name: &'a [u8]) -> Batch<'a> {
@@ -19,44 +22,120 @@ impl Format {
         packer.batch.look = Some(name);
         packer.batch
     }
+
+    pub(in crate::store::redis) fn pack_inspect<'a>(&self, name: &'a [u8]) -> Batch<'a> {
+        let mut packer = Packer::new(self, 1);
+        packer.begin(name, None);
+        packer.call(&INSPECT, 3, &[Arg::Number(MOST_WAITERS as u64)]);
+        packer.batch.look = Some(name);
+        packer.batch
+    }
 }
 
-/// `own`: which word of the side key is the fence of the lock's holder.
-pub(in crate::store::redis) fn read(value: Value, own: usize) -> Result<Look, Error> {
-    let values = match value {
-        Value::ServerError(error) => return Err(LOOK.explain(&error)),
-        Value::Array(values) => values,
-        value => return Err(unreadable(format!("{value:?}").as_bytes())),
-    };
-    let [holder, Value::Int(left), side] = &values[..] else {
-        return Err(unreadable(b"to a look"));
-    };
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        _ => None,
-    };
-    let side = text(side);
-    let words: Vec<&str> = side.as_deref().unwrap_or_default().split(' ').collect();
-    let words = if words.len() == 4 { words } else { vec![""; 4] };
-    // A 0 stands where none was given out yet.
-    let fence = |at: usize| words[at].parse().ok().filter(|fence| *fence != 0);
-    let last_fence = fence(1);
-    let Some(holder) = text(holder) else {
-        return Ok(Look { holder: None, last_fence });
-    };
-    let Ok(left) = u64::try_from(*left) else {
-        return Err(foreign("it has no ttl"));
-    };
-    // The value of a key that is no lock may be somebody's secret.
-    let token = if holder.parse::<Token>().is_ok() { &*holder } else { "" };
-    Ok(Look {
-        holder: Some(Holder {
-            token_prefix: token.chars().take(8).collect(),
+/// Plain commands: nothing is decided by what they find.
+pub(in crate::store::redis) fn pack_register(
+    client: ClientId,
+    record: &str,
+    ttl: Duration,
+) -> Batch<'static> {
+    let ttl = millis(ttl).to_string();
+    Batch::default().command(&["SET", &client_key(client), record, "PX", &ttl])
+}
+
+pub(in crate::store::redis) fn pack_unregister(client: ClientId) -> Batch<'static> {
+    Batch::default().command(&["DEL", &client_key(client)])
+}
+
+pub(in crate::store::redis) fn pack_records(clients: &[ClientId]) -> Batch<'static> {
+    let get = |batch: Batch<'static>, id: &ClientId| batch.command(&["GET", &client_key(*id)]);
+    clients.iter().fold(Batch::default(), get)
+}
+
+/// What a server says of a name, as far as it is there.
+struct Seen {
+    holder: Option<String>,
+    left: i64,
+    side: Option<String>,
+}
+
+impl Seen {
+    fn read(holder: &Value, left: &Value, side: &Value) -> Option<Seen> {
+        let Value::Int(left) = *left else { return None };
+        Some(Seen { holder: text(holder), left, side: text(side) })
+    }
+
+    /// `own`: which word of the side key is the fence of the lock's holder. `now`: the server's time.
+    fn explain(self, own: usize, now: Option<u64>) -> Result<Look, Error> {
+        let words: Vec<&str> = self.side.as_deref().unwrap_or_default().split(' ').collect();
+        let words = if words.len() == 4 { words } else { vec![""; 4] };
+        // A 0 stands where none was given out yet.
+        let fence = |at: usize| words[at].parse().ok().filter(|fence| *fence != 0);
+        let mut look = Look { last_fence: fence(1), ..Look::default() };
+        let Some(holder) = self.holder else { return Ok(look) };
+        let Ok(left) = u64::try_from(self.left) else {
+            return Err(foreign("it has no ttl"));
+        };
+        look.holder = Some(Holder {
+            // The value of a key that is no lock may be somebody's secret.
+            token_prefix: holder.parse().map_or(String::new(), Token::shown),
             ttl: Duration::from_millis(left),
             fence: fence(own).filter(|_| words[3] == holder),
-        }),
-        last_fence,
-    })
+            held: fence(TAKEN).filter(|_| words[3] == holder).and_then(|taken| ago(now, taken)),
+            client: None,
+        });
+        Ok(look)
+    }
+}
+
+/// In microseconds of one clock, or of two that agree well enough for people.
+fn ago(now: Option<u64>, then: u64) -> Option<Duration> {
+    Some(Duration::from_micros(now?.checked_sub(then)?))
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}
+
+fn values(value: Value, script: &Script) -> Result<Vec<Value>, Error> {
+    match value {
+        Value::ServerError(error) => Err(script.explain(&error)),
+        Value::Array(values) => Ok(values),
+        value => Err(unreadable(format!("{value:?}").as_bytes())),
+    }
+}
+
+fn none() -> Error {
+    unreadable(b"to a look")
+}
+
+/// Reads what look.lua answers. `own`: which word of the side key is the fence of the lock's holder.
+pub(in crate::store::redis) fn read(value: Value, own: usize) -> Result<Look, Error> {
+    match &values(value, &LOOK)?[..] {
+        [holder, left, side] => Seen::read(holder, left, side).ok_or_else(none)?.explain(own, None),
+        _ => Err(none()),
+    }
+}
+
+/// The same of inspect.lua.
+pub(in crate::store::redis) fn read_inspected(value: Value, own: usize) -> Result<Look, Error> {
+    let values = values(value, &INSPECT)?;
+    let [holder, left, side, time, Value::Int(count), Value::Array(first)] = &values[..] else {
+        return Err(none());
+    };
+    let now = text(time).and_then(|time| time.parse::<u64>().ok());
+    let mut look = Seen::read(holder, left, side).ok_or_else(none)?.explain(own, now)?;
+    let waiter = |pair: &[Value]| {
+        let (member, ticket) = (text(pair.first()?)?, text(pair.get(1)?)?);
+        let token: Token = member.split(' ').next()?.parse().ok()?;
+        let waited = ticket.parse().ok().and_then(|came| ago(now, came));
+        Some(Waiter { token_prefix: token.shown(), waited, client: None })
+    };
+    look.waiters = first.chunks(2).filter_map(waiter).take(MOST_WAITERS).collect();
+    look.more_waiters = u64::try_from(*count).unwrap_or(0).saturating_sub(first.len() as u64 / 2);
+    Ok(look)
 }
 
 /// Whether the token has the lock and nobody is in the queue, as the side key says: a script that lets

@@ -10,6 +10,7 @@ pub(super) mod native;
 pub(super) mod notice;
 pub(in crate::store) mod quorum;
 mod script;
+pub(in crate::store) mod survey;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -34,6 +35,9 @@ pub(super) trait Dialect: Send + Sync + 'static {
 
     fn format(&self) -> &Format;
 
+    /// How a grant is broken: break.lua, and what a give does about the waiters.
+    fn breaking(&self) -> &'static Script;
+
     fn pack<'a, 'e>(
         &self,
         requests: &[Self::Request<'a>],
@@ -54,6 +58,10 @@ pub(super) trait Dialect: Send + Sync + 'static {
 
     fn given(reply: Self::Reply) -> Reply;
 }
+
+/// Which word of the side key tells when the lock was taken, in microseconds: by the server's clock, and
+/// on a quorum by that of the client that took it.
+const TAKEN: usize = 2;
 
 /// Whether a reply to a take or an extension says that the token does not have the lock there.
 pub(super) fn lacks_lock(reply: &Value) -> bool {

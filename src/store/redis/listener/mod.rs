@@ -26,12 +26,12 @@ use redis::Value;
 
 use self::subscription::{Open, State, Subscription};
 use super::dialect::notice::ReadNotice;
-use super::poll::{self, Bell};
 use super::target::{NO_SERVER, Target};
 use super::wire::Wire;
 use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::store::net::poll::{self, Bell};
 use crate::store::{self, Notice, REFUSED, ServerId, Teller};
 use crate::sync::{Condvar, Mutex, Turnstile};
 use crate::token::Token;

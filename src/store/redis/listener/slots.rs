@@ -12,6 +12,7 @@ use super::subscription::{Change, Subscription, refusal};
 use super::{Listener, ask};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::said::say;
 use crate::store::ServerId;
 use crate::store::redis::dialect::keys::number_in_slot;
 use crate::store::redis::frame;
@@ -49,7 +50,7 @@ impl Listener {
             target.doubt(wire);
             return Err(error);
         }
-        log::debug!("no channels that belong to slots: {error}");
+        say!(Debug, "slot-channels-refused", error = error);
         self.is_plain.store(true, Ordering::Release);
         let mut state = self.state.lock();
         let before = state.open.len();

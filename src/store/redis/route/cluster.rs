@@ -179,9 +179,24 @@ impl Route for Cluster {
         }
     }
 
+    /// A server that takes another one's place meanwhile has a larger number, and is asked too.
+    fn ask_master(&self, from: u32, parcel: &Parcel<'_>) -> Option<(u32, Carried)> {
+        if let Err(error) = self.map.freshen(parcel.deadline) {
+            return Some((from, Err(Failure::not_done(error))));
+        }
+        let next = self.map.masters().into_iter().find(|node| node.key >= from)?;
+        let said = next.single.carry_all(parcel).pop().unwrap_or_else(unanswered);
+        Some((next.key, self.plain(said)))
+    }
+
     /// Where it goes is known only from the answers, so they are here when it returns.
     fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure> {
         Ok(Pending::Answered(self.carry_all(&parcel)))
+    }
+
+    fn tell(&self, parcel: Parcel<'_>) -> Result<(), Failure> {
+        let node = self.map.owner(slot(parcel.batch.key(0))).map_err(Failure::not_done)?;
+        node.single.tell(parcel)
     }
 
     fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure> {

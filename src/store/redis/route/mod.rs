@@ -55,8 +55,15 @@ pub(super) trait Route: Send + Sync {
         carried
     }
 
+    /// Asks one of the servers that have locks: the first from this number on. Tells its own number, and
+    /// what it said; `None` behind the last one.
+    fn ask_master(&self, from: u32, parcel: &Parcel<'_>) -> Option<(u32, Carried)>;
+
     /// Sends a batch and does not wait for the replies, so that others can be asked meanwhile.
     fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure>;
+
+    /// Sends a plain command about one key, and waits for no answer: none matters.
+    fn tell(&self, parcel: Parcel<'_>) -> Result<(), Failure>;
 
     /// Sends a give, and leaves its reply to the next user of that connection: the outbox hears of it.
     fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure>;

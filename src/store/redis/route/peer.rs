@@ -9,6 +9,8 @@ use redis::{ServerErrorKind, Value};
 use super::{Carried, Gives, Heard, Parcel};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::said::say;
+use crate::store::Failure;
 use crate::store::outbox::{Again, Outbox};
 use crate::store::redis::dialect::{Batch, Call, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
@@ -16,7 +18,6 @@ use crate::store::redis::sentinel::NEWS_EVERY;
 use crate::store::redis::target::Target;
 use crate::store::redis::unread::{Owing, Subject};
 use crate::store::redis::wire::{Lent, Wire};
-use crate::store::{Failure, Lane};
 use crate::sync::Mutex;
 
 pub(super) struct Peer {
@@ -46,10 +47,7 @@ pub(super) struct Letter<'a> {
 impl<'a> Letter<'a> {
     pub(super) fn new(&Parcel { lane, batch, deadline }: &Parcel<'a>) -> Letter<'a> {
         // Making a connection is a part of waiting for one.
-        let connect_by = match lane {
-            Lane::Give(until) => deadline.min(until),
-            Lane::Caller | Lane::Keeper => deadline,
-        };
+        let connect_by = lane.connect_by(deadline);
         Letter { batch, most: usize::MAX, connect_by, deadline, is_scattered: false }
     }
 }
@@ -114,7 +112,7 @@ impl Peer {
             }
             // What prevents this prevents a grant, too, and the first grant begins the quarantine.
             Value::ServerError(error) => {
-                log::debug!("the first word to a server: {}", fault::server(&error));
+                say!(Debug, "greeting-refused", error = fault::server(&error));
             }
             _ => *self.told.lock() = wire.run,
         }
@@ -208,7 +206,7 @@ impl Peer {
         if let Some(wire) = lent.wire.take() {
             self.target.doubt(&wire);
             if !wire.unread.is_empty() {
-                log::debug!("a connection that owes replies is given up: {error}");
+                say!(Debug, "connection-dropped", error = *error);
             }
         }
     }

@@ -159,9 +159,18 @@ impl Route for Single {
         }
     }
 
+    fn ask_master(&self, from: u32, parcel: &Parcel<'_>) -> Option<(u32, Carried)> {
+        (from == 0).then(|| (0, self.carry_all(parcel).pop().unwrap_or_else(unanswered)))
+    }
+
     fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure> {
         // Others are asked after this one: it may not take all of their time only to be reached.
         self.begin(parcel, Deadline::after(parcel.deadline.left() / 2), true)
+    }
+
+    fn tell(&self, parcel: Parcel<'_>) -> Result<(), Failure> {
+        self.start(parcel)?.leave();
+        Ok(())
     }
 
     fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure> {

@@ -81,7 +81,7 @@ impl Asking {
 }
 
 /// Slots from one to another, and the addresses of their master and its replicas.
-type Range = (u16, u16, Vec<Address>);
+pub(in crate::store::redis) type Range = (u16, u16, Vec<Address>);
 
 impl Map {
     pub(in crate::store::redis) fn new(
@@ -291,7 +291,7 @@ impl Map {
 }
 
 /// What CLUSTER SLOTS says. The server that was asked leaves its address out if it does not know it.
-fn read(value: &Value, asked: &Address) -> Option<Vec<Range>> {
+pub(in crate::store::redis) fn read(value: &Value, asked: &Address) -> Option<Vec<Range>> {
     let Value::Array(entries) = value else { return None };
     let node = |node: &Value| {
         let Value::Array(node) = node else { return None };

@@ -21,6 +21,7 @@ use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Access, Address, SentinelConfig};
 use crate::error::{Error, ErrorKind};
+use crate::said::say;
 use crate::store::ServerId;
 use crate::store::net::dial::Show;
 use crate::store::net::next_server;
@@ -106,8 +107,8 @@ impl WatchedMaster {
             // Sentinels does not concern it.
             Err(error) => {
                 let master = known.ok_or_else(|| error.clone())?;
-                let Master { address, .. } = &master;
-                log::debug!("the master '{}' is that at {address} still: {error}", self.name);
+                let address = master.address.to_string();
+                say!(Debug, "master-kept", group = &*self.name, address = &*address, error = error);
                 Ok(master)
             }
         }
@@ -145,7 +146,8 @@ impl WatchedMaster {
         let before = reached.and_then(|server| state.reached.replace(server));
         drop(state);
         if before.is_some_and(|before| before != master.server) {
-            log::info!("the master '{}' is now that at {}", self.name, master.address);
+            let address = master.address.to_string();
+            say!(Info, "master-changed", group = &*self.name, address = &*address);
         }
         wire.map_err(|error| {
             error.at(format_args!("the master '{}' at {}", self.name, master.address))
@@ -168,7 +170,7 @@ impl WatchedMaster {
         drop(sentinels);
         match asked {
             Ok(answer) => drop(self.learn(answer, epoch)),
-            Err(error) => log::debug!("nobody tells when there is a new master: {error}"),
+            Err(error) => say!(Debug, "master-untold", error = error),
         }
     }
 }

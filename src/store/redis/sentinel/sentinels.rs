@@ -8,6 +8,7 @@ use super::news::{News, address};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Address, SentinelConfig};
 use crate::error::{Error, ErrorKind};
+use crate::said::say;
 use crate::store::net::dial::Show;
 use crate::store::redis::dial::{Dialer, Greeting};
 use crate::store::redis::target::NO_SERVER;
@@ -129,11 +130,12 @@ impl Sentinels {
         let Value::ServerError(error) = told else { return };
         let error = fault::server(error);
         if error.kind() == ErrorKind::Permission && !std::mem::replace(&mut self.warned, true) {
-            log::warn!(
-                "a Sentinel that has missed a failover of '{}' cannot be told from others without \
-                 the right +sentinel|master: {}",
-                self.name,
-                error.detail()
+            say!(
+                Warn,
+                "sentinel-rights",
+                group = &*self.name,
+                needs = "+sentinel|master",
+                error = error
             );
         }
     }

@@ -372,11 +372,14 @@ fn a_grant_that_comes_late_to_a_keeper_that_has_lost_the_file_is_lost() {
     let ground = Ground::new();
     let (_, config) = config(&ground.path(), None);
     let keeper = Keeper::start(Box::new(ground.store()), Arc::default(), config).unwrap();
-    let (core, terms) = (keeper.core().unwrap(), Terms { ttl: TTL, renew: true, max_hold: None });
+    let (core, terms) = (
+        keeper.core().unwrap(),
+        Terms { ttl: TTL, renew: true, max_hold: None, group: crate::metrics::Group::REST },
+    );
     let grant = |sent| {
         let name = b"name".as_slice().into();
         let identity = Identity { name, token: token(), fence: 1, ttl: TTL };
-        Arc::new(Grant::taken(identity, terms, sent, Moment::now()).unwrap())
+        Grant::taken(identity, terms, sent, Moment::now()).unwrap()
     };
     let (known, late) = (grant(Moment::now()), grant(Moment::now()));
     assert!(core.keep(&known).is_ok() && !known.is_over());

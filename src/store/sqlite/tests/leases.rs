@@ -219,7 +219,7 @@ fn names_are_bytes_and_the_prefix_keeps_them_apart() {
     let ann = token();
     ticket(plain.try_take(b"p:a", ann));
     let held = plain.look(b"p:a", Deadline::after(PATIENCE)).unwrap().holder.unwrap();
-    assert_eq!(held.token_prefix.len(), 8);
+    assert_eq!(held.token_prefix.len(), 16);
     assert_eq!(held.fence, plain.look(b"p:a", Deadline::after(PATIENCE)).unwrap().last_fence);
 }
 

@@ -137,7 +137,7 @@ impl Connection {
         let mut state = self.state.lock().unwrap();
         state.matched = contains(request, &fault.only);
         let mode = if state.matched { fault.mode } else { Mode::Pass };
-        if matches!(mode, Mode::LoseReply(_) | Mode::CutRequest(_)) {
+        if matches!(mode, Mode::SwallowReply | Mode::LoseReply(_) | Mode::CutRequest(_)) {
             *fault = Fault { mode: Mode::Pass, only: Vec::new() };
         }
         match mode {
@@ -145,6 +145,7 @@ impl Connection {
                 state.requests_mute = true;
                 state.replies_mute = true;
             }
+            Mode::SwallowReply => state.replies_mute = true,
             Mode::LoseReply(end) => state.lose = Some(end),
             Mode::CutRequest(length) => {
                 state.cut = true;

@@ -20,6 +20,8 @@ pub enum Mode {
     Pass,
     /// The server executes; the client hears nothing any more, not even a close.
     SwallowReplies,
+    /// The next request is executed, and its connection carries no reply any more. Then `Pass`.
+    SwallowReply,
     DelayRequests(Duration),
     DelayReplies(Duration),
     /// Connecting works, then nothing goes either way and nothing is ever answered.
@@ -85,8 +87,8 @@ struct Shared {
 #[derive(Clone)]
 struct Fault {
     mode: Mode,
-    /// Only requests that contain these bytes, and the replies to them, are treated so.
-    only: Vec<u8>,
+    /// Only requests that contain one of these, and the replies to them, are treated so; or all.
+    only: Vec<Vec<u8>>,
 }
 
 impl Proxy {
@@ -120,14 +122,19 @@ impl Proxy {
     }
 
     pub fn set(&mut self, mode: Mode) {
-        self.set_only(b"", mode);
+        self.set_only_any(Vec::new(), mode);
     }
 
     /// The mode is for requests that contain `text` (in one piece as they arrive) and for the
     /// replies to them; all others pass. `Refuse` knows no such difference.
     pub fn set_only(&mut self, text: &[u8], mode: Mode) {
+        self.set_only_any(vec![text.to_vec()], mode);
+    }
+
+    /// The same for requests that contain one of several texts.
+    pub fn set_only_any(&mut self, only: Vec<Vec<u8>>, mode: Mode) {
         let port = self.port();
-        *self.shared.fault.lock().unwrap() = Fault { mode, only: text.to_vec() };
+        *self.shared.fault.lock().unwrap() = Fault { mode, only };
         self.shared.changed.notify_all();
         self.door = match (std::mem::replace(&mut self.door, Door::Moving), mode) {
             (open @ Door::Open { .. }, Mode::Refuse) => {
@@ -139,7 +146,7 @@ impl Proxy {
         };
     }
 
-    /// `LoseReply` and `CutRequest` turn into `Pass` once they have struck.
+    /// `SwallowReply`, `LoseReply` and `CutRequest` turn into `Pass` once they have struck.
     pub fn mode(&self) -> Mode {
         self.shared.fault.lock().unwrap().mode
     }
@@ -257,8 +264,8 @@ fn reserve(port: u16) -> Socket {
     socket
 }
 
-fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
+fn contains(bytes: &[u8], any: &[Vec<u8>]) -> bool {
+    any.is_empty() || any.iter().any(|text| bytes.windows(text.len()).any(|part| part == text))
 }
 
 fn connect(server: SocketAddr) -> Option<TcpStream> {

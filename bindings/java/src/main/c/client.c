@@ -114,6 +114,25 @@ static void set_prefix(JNIEnv *env, jclass native, jlong handle, jbyteArray pref
         raise_config(env, native, config, status);
 }
 
+static void set_text(JNIEnv *env, jclass native, jlong handle, jint option, jbyteArray text)
+{
+    leasehold_config *config = HANDLE(leasehold_config, handle);
+    leasehold_status status = LEASEHOLD_ERR_BAD_ARGUMENT;
+    struct bytes bytes;
+
+    if (!bytes_read(env, native, text, &bytes))
+        return;
+    switch (option) {
+    case 0: status = leasehold_config_set_label(config, bytes.start, bytes.length); break;
+    case 1: status = leasehold_config_set_language(config, bytes.start, bytes.length); break;
+    case 2: status = leasehold_config_set_program(config, bytes.start, bytes.length); break;
+    case 3: status = leasehold_config_add_metrics_group(config, bytes.start, bytes.length); break;
+    }
+    bytes_free(&bytes);
+    if (status != LEASEHOLD_OK)
+        raise_config(env, native, config, status);
+}
+
 static void set_config(JNIEnv *env, jclass native, jlong handle, jint option, jlong value)
 {
     leasehold_config *config = HANDLE(leasehold_config, handle);
@@ -126,6 +145,7 @@ static void set_config(JNIEnv *env, jclass native, jlong handle, jint option, jl
     case 3: status = leasehold_config_set_claim_window_ms(config, value); break;
     case 4: status = leasehold_config_set_max_ttl_ms(config, value); break;
     case 5: status = leasehold_config_set_guard_data_loss(config, value != 0); break;
+    case 6: status = leasehold_config_set_register(config, value != 0); break;
     }
     if (status != LEASEHOLD_OK)
         raise_config(env, native, config, status);
@@ -190,6 +210,26 @@ static jlong counter(JNIEnv *env, jclass native, jlong client, jint which)
     if (status != LEASEHOLD_OK)
         raise_status(env, native, status, error);
     return (jlong)count;
+}
+
+static jbyteArray metrics(JNIEnv *env, jclass native, jlong client)
+{
+    leasehold_metrics *metrics;
+    leasehold_error *error = NULL;
+    jbyteArray made;
+    const char *text;
+    size_t length;
+    leasehold_status status =
+        leasehold_client_metrics(HANDLE(leasehold_client, client), &metrics, &error);
+
+    if (status != LEASEHOLD_OK) {
+        raise_status(env, native, status, error);
+        return NULL;
+    }
+    text = leasehold_metrics_text(metrics, &length);
+    made = bytes_to_java(env, text, length);
+    leasehold_metrics_free(metrics);
+    return made;
 }
 
 static jlong make_lock(JNIEnv *env, jclass native, jlong client, jbyteArray name)
@@ -262,6 +302,7 @@ static jlong handle_count(JNIEnv *env, jclass native)
 static const JNINativeMethod methods[] = {
     {"config", "([B)J", make_config},
     {"setPrefix", "(J[B)V", set_prefix},
+    {"setText", "(JI[B)V", set_text},
     {"setConfig", "(JIJ)V", set_config},
     {"freeConfig", "(J)V", free_config},
     {"open", "(J)J", open_client},
@@ -269,6 +310,7 @@ static const JNINativeMethod methods[] = {
     {"store", "(J)[B", store},
     {"ping", "(J)V", ping},
     {"counter", "(JI)J", counter},
+    {"metrics", "(J)[B", metrics},
     {"lock", "(J[B)J", make_lock},
     {"subscribe", "(J)J", subscribe},
     {"close", "(JJ)V", close_client},

@@ -1,12 +1,14 @@
 /*
  * Subscriptions and their events.
  */
+#include <string.h>
+
 #include "shim.h"
 
 /* The name of the lock, or NULL without an exception when no event came in time; fills `figures`
- * with kind, reason, fence and the number of the lease. */
+ * with kind, reason, fence and the number of the lease, and `detail` with one text. */
 static jbyteArray next_event(JNIEnv *env, jclass native, jlong events, jlong wait_ms,
-                             jlongArray figures)
+                             jlongArray figures, jobjectArray detail)
 {
     leasehold_event *event;
     leasehold_error *error = NULL;
@@ -24,10 +26,16 @@ static jbyteArray next_event(JNIEnv *env, jclass native, jlong events, jlong wai
     const jlong said[] = {leasehold_event_kind(event), leasehold_event_reason(event),
                           (jlong)leasehold_event_fence(event),
                           (jlong)leasehold_event_lease_id(event)};
+    const char *known = leasehold_event_detail(event);
     jbyteArray name = bytes_to_java(env, start, length);
+    jbyteArray text = name == NULL ? NULL : bytes_to_java(env, known, strlen(known));
 
-    if (name != NULL)
-        (*env)->SetLongArrayRegion(env, figures, 0, sizeof said / sizeof *said, said);
+    if (text == NULL) {
+        leasehold_event_free(event);
+        return NULL;
+    }
+    (*env)->SetLongArrayRegion(env, figures, 0, sizeof said / sizeof *said, said);
+    (*env)->SetObjectArrayElement(env, detail, 0, text);
     leasehold_event_free(event);
     return name;
 }
@@ -43,7 +51,7 @@ static void free_events(JNIEnv *env, jclass native, jlong events)
 }
 
 static const JNINativeMethod methods[] = {
-    {"nextEvent", "(JJ[J)[B", next_event},
+    {"nextEvent", "(JJ[J[[B)[B", next_event},
     {"dropped", "(J)J", dropped},
     {"freeEvents", "(J)V", free_events},
 };

@@ -1,6 +1,7 @@
 /*
  * Loading, unloading, and what the native methods share: bytes and exceptions.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,13 +78,31 @@ jbyteArray bytes_to_java(JNIEnv *env, const char *start, size_t length)
     return array;
 }
 
+/* Who had the lock when a wait of this thread ran out; NULL where that is not known. */
+static char *timeout_message(void)
+{
+    const char *what = leasehold_status_message(LEASEHOLD_TIMEOUT);
+    const char *advice = leasehold_status_advice(LEASEHOLD_TIMEOUT);
+    const char *detail = leasehold_timeout_detail();
+    const size_t length = strlen(what) + strlen(detail) + strlen(advice) + sizeof ": ; ";
+    char *message = *detail != 0 ? malloc(length) : NULL;
+
+    if (message != NULL)
+        snprintf(message, length, "%s: %s; %s", what, detail, advice);
+    return message;
+}
+
 void raise_status(JNIEnv *env, jclass native, leasehold_status status, leasehold_error *error)
 {
     /* The function that interrupts a wait may have left one. */
     if (!(*env)->ExceptionCheck(env)) {
-        const char *message =
-            error != NULL ? leasehold_error_message(error) : leasehold_status_message(status);
+        char *timeout = error == NULL && status == LEASEHOLD_TIMEOUT ? timeout_message() : NULL;
+        const char *message = timeout != NULL ? timeout
+                              : error != NULL ? leasehold_error_message(error)
+                                              : leasehold_status_message(status);
         jbyteArray text = bytes_to_java(env, message, strlen(message));
+
+        free(timeout);
 
         if (text != NULL)
             (*env)->CallStaticVoidMethod(env, native, raise_method, (jint)status, text);

@@ -123,9 +123,9 @@ static jlong attach(JNIEnv *env, jclass native, jlong lock, jbyteArray token, jl
     return lease_of(env, native, status, lease, error);
 }
 
-/* The first digits of the holder's token; fills `figures` with whether it is held, the ttl, the
- * fence and the last fence. */
-static jbyteArray inspect(JNIEnv *env, jclass native, jlong lock, jlongArray figures)
+/* All facts of the holder, then those of each waiter, in the order of LEASEHOLD_FACT_...; fills
+ * `figures` with whether it is held, the ttl, the fence, the last fence and how many more wait. */
+static jobjectArray inspect(JNIEnv *env, jclass native, jlong lock, jlongArray figures)
 {
     leasehold_lock_state *state;
     leasehold_error *error = NULL;
@@ -135,16 +135,52 @@ static jbyteArray inspect(JNIEnv *env, jclass native, jlong lock, jlongArray fig
         raise_status(env, native, status, error);
         return NULL;
     }
-    const char *prefix = leasehold_lock_state_token_prefix(state);
     const jlong seen[] = {leasehold_lock_state_is_held(state), leasehold_lock_state_ttl_ms(state),
                           (jlong)leasehold_lock_state_fence(state),
-                          (jlong)leasehold_lock_state_last_fence(state)};
-    jbyteArray text = bytes_to_java(env, prefix, strlen(prefix));
+                          (jlong)leasehold_lock_state_last_fence(state),
+                          (jlong)leasehold_lock_state_more_waiters(state)};
+    const jsize facts = LEASEHOLD_FACT_STARTED_MS + 1;
+    const jsize count = ((jsize)leasehold_lock_state_waiters(state) + 1) * facts;
+    jclass bytes = (*env)->FindClass(env, "[B");
+    jobjectArray all = bytes != NULL ? (*env)->NewObjectArray(env, count, bytes, NULL) : NULL;
 
-    if (text != NULL)
+    for (jsize at = 0; all != NULL && at < count; at++) {
+        const char *fact = leasehold_lock_state_fact(state, (size_t)(at / facts), at % facts);
+        jbyteArray text = bytes_to_java(env, fact, strlen(fact));
+
+        if (text == NULL) {
+            all = NULL;
+            break;
+        }
+        (*env)->SetObjectArrayElement(env, all, at, text);
+        (*env)->DeleteLocalRef(env, text);
+    }
+    if (all != NULL)
         (*env)->SetLongArrayRegion(env, figures, 0, sizeof seen / sizeof *seen, seen);
     leasehold_lock_state_free(state);
-    return text;
+    return all;
+}
+
+/* The fence of the lease that is over, -1 when nobody has the lock, or another lease. */
+static jlong break_held(JNIEnv *env, jclass native, jlong lock, jlong if_fence, jbyteArray by)
+{
+    uint64_t fence = 0;
+    leasehold_error *error = NULL;
+    leasehold_status status;
+    struct bytes bytes;
+
+    if (!bytes_read(env, native, by, &bytes))
+        return 0;
+    status = leasehold_lock_break(HANDLE(leasehold_lock, lock), (uint64_t)if_fence, bytes.start,
+                                  bytes.length, &fence, &error);
+    bytes_free(&bytes);
+    if (status == LEASEHOLD_BUSY || status == LEASEHOLD_LOST) {
+        leasehold_error_free(error);
+        return -1;
+    }
+    if (status != LEASEHOLD_OK)
+        raise_status(env, native, status, error);
+    return (jlong)fence;
 }
 
 static void free_lock(JNIEnv *env, jclass native, jlong lock)
@@ -161,7 +197,8 @@ static const JNINativeMethod methods[] = {
     {"tryAcquire", "(J)J", try_acquire},
     {"acquire", "(JJZ)J", acquire},
     {"attach", "(J[BJ)J", attach},
-    {"inspect", "(J[J)[B", inspect},
+    {"inspect", "(J[J)[[B", inspect},
+    {"breakHeld", "(JJ[B)J", break_held},
     {"freeLock", "(J)V", free_lock},
 };
 const struct methods lock_methods = METHODS(methods);

@@ -5,4 +5,6 @@
  */
 module dev.leasehold {
     exports dev.leasehold;
+    // For Fences alone: who has no database needs none of it.
+    requires static transitive java.sql;
 }

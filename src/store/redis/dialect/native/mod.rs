@@ -45,6 +45,10 @@ static GUARDED_GIVE: Script =
     script!("../guard.lua", "quick_give.lua", "hand_over.lua", "guarded_give.lua", "give.lua")
         .guarded()
         .leading(&GUARDED_EXTEND);
+static BREAK: Script = script!("../break.lua", "hand_over.lua", "give.lua");
+static GUARDED_BREAK: Script =
+    script!("../guard.lua", "../break.lua", "hand_over.lua", "guarded_give.lua", "give.lua")
+        .guarded();
 static GUARDED_EXTEND: Script =
     script!("../guard.lua", "../guarded.lua", "../lock.lua", "extend.lua").guarded();
 
@@ -58,6 +62,10 @@ impl Dialect for Native {
 
     fn format(&self) -> &Format {
         &self.0
+    }
+
+    fn breaking(&self) -> &'static Script {
+        if self.0.guard.is_some() { &GUARDED_BREAK } else { &BREAK }
     }
 
     fn pack<'a, 'e>(
@@ -179,6 +187,9 @@ impl Dialect for Native {
 }
 
 impl Native {
+    /// What a break says that set the lock free and met more waiters that are gone than it could remove.
+    pub(in crate::store::redis) const UNFINISHED: i64 = 3;
+
     /// Whether a give set the lock free and met more waiters that are gone than it could remove.
     pub(in crate::store::redis) fn is_unfinished(value: &Value) -> bool {
         matches!(value, Value::Int(2 | 3))

@@ -41,6 +41,7 @@ static TAKE: Script = script!(
 static RAISE: Script = ballot!("raise.lua");
 static EXTEND: Script = ballot!("extend.lua");
 static FILL: Script = ballot!("fill.lua");
+static BREAK: Script = script!("../break.lua", "give.lua");
 static GIVE: Script = script!("quick_give.lua", "line.lua", "../lock.lua", "give.lua");
 
 pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
@@ -134,6 +135,10 @@ impl Dialect for Quorum {
 
     fn format(&self) -> &Format {
         &self.0
+    }
+
+    fn breaking(&self) -> &'static Script {
+        &BREAK
     }
 
     fn pack<'a, 'e>(

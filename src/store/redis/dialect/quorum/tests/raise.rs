@@ -97,7 +97,7 @@ fn an_extension_that_refreshes_keeps_the_fence_alive() {
 fn a_look_says_under_which_fence_the_holder_has_it() {
     let node = Node::new();
     let look = || read(node.carry(&node.quorum.0.pack_look(NAME)), Quorum::FENCE).unwrap();
-    assert_eq!(look(), Look { holder: None, last_fence: None });
+    assert_eq!(look(), Look::default());
     granted(node.take(1, 1000));
     node.raise(1, 1000, 5000);
     let seen = look();

@@ -82,8 +82,6 @@ final class AsyncWaits implements Runnable {
             if (!wait.future.complete(lease)) {
                 lease.close();
             }
-        } catch (LeaseTimeoutException e) {
-            wait.future.completeExceptionally(wait.lock.named(e));
         } catch (RuntimeException | Error e) {
             wait.future.completeExceptionally(e);
         }

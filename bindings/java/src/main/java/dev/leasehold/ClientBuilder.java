@@ -22,6 +22,18 @@ public final class ClientBuilder {
     ClientBuilder(String url) {
         config = new ConfigHandle(Native.config(url == null ? null : Name.encode("the URL", url)));
         config.follow(this);
+        setText(Native.LANGUAGE, Name.encode("the language", "java"));
+        String program = program();
+        if (!program.isEmpty()) {
+            setText(Native.PROGRAM, Name.encode("the program", program));
+        }
+    }
+
+    /** The main class or the jar, without arguments: they may hold a password. */
+    private static String program() {
+        String command = System.getProperty("sun.java.command", "");
+        String first = command.split(" ", 2)[0];
+        return first.substring(first.lastIndexOf('/') + 1);
     }
 
     /**
@@ -112,6 +124,49 @@ public final class ClientBuilder {
      */
     public ClientBuilder guardDataLoss(boolean on) {
         return set(Native.GUARD_DATA_LOSS, on ? 1 : 0);
+    }
+
+    /**
+     * Sets a word of the program's own, which others see beside its name when they look who has a
+     * lock: the tenant, the queue, the release.
+     *
+     * @param label text of 100 bytes at most
+     * @return this
+     */
+    public ClientBuilder label(String label) {
+        return setText(
+                Native.LABEL, Name.encode("the label", Objects.requireNonNull(label, "label")));
+    }
+
+    /**
+     * Sets whether the client says in the store who it is, so that others see who has a lock.
+     *
+     * @param on true by default
+     * @return this
+     */
+    public ClientBuilder register(boolean on) {
+        return set(Native.REGISTER, on ? 1 : 0);
+    }
+
+    /**
+     * Counts the locks of some names apart in {@link LeaseholdClient#metricsText()}.
+     *
+     * @param pattern a name, or how names begin and a {@code *}, as in {@code "stock:*"}; where several
+     *     fit, the longest counts. 32 at most, each added by a call
+     * @return this
+     */
+    public ClientBuilder metricsGroup(String pattern) {
+        byte[] group = Name.encode("the metrics group", Objects.requireNonNull(pattern, "pattern"));
+        return setText(Native.METRICS_GROUP, group);
+    }
+
+    private ClientBuilder setText(int option, byte[] text) {
+        try {
+            Native.setText(config.get(), option, text);
+            return this;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     private ClientBuilder set(int option, long value) {

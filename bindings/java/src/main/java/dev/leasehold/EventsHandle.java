@@ -19,8 +19,12 @@ final class EventsHandle extends Handle {
             throw new LeaseholdException(Status.CLOSED, "the subscription is closed");
         }
         long[] figures = new long[4];
-        byte[] name = Native.nextEvent(events, waitMs, figures);
-        return name == null ? null : new LeaseEvent(figures[0], figures[1], name, figures[2], figures[3]);
+        byte[][] detail = new byte[1][];
+        byte[] name = Native.nextEvent(events, waitMs, figures, detail);
+        return name == null
+                ? null
+                : new LeaseEvent(
+                        figures[0], figures[1], name, figures[2], figures[3], Name.decode(detail[0]));
     }
 
     @Override

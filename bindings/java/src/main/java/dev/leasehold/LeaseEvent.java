@@ -38,6 +38,8 @@ public final class LeaseEvent {
         MAX_HOLD(3),
         /** The client's background thread has failed. The client is closed. */
         NOT_RENEWED(4),
+        /** An operator broke the lock: {@link LeaseEvent#detail()} says who. */
+        BROKEN(5),
         /** A reason that this version of the Java classes has no word for. */
         OTHER(-1);
 
@@ -53,13 +55,15 @@ public final class LeaseEvent {
     private final byte[] name;
     private final long fence;
     private final long lease;
+    private final String detail;
 
-    LeaseEvent(long kind, long reason, byte[] name, long fence, long lease) {
+    LeaseEvent(long kind, long reason, byte[] name, long fence, long lease, String detail) {
         this.kind = kind(kind);
         this.reason = reason(reason);
         this.name = name;
         this.fence = fence;
         this.lease = lease;
+        this.detail = detail;
     }
 
     /**
@@ -106,6 +110,15 @@ public final class LeaseEvent {
      */
     public long fence() {
         return fence;
+    }
+
+    /**
+     * What is known besides, in words: who broke the lock, and when.
+     *
+     * @return text, most often empty
+     */
+    public String detail() {
+        return detail;
     }
 
     /** The number of the lease, as {@link Native#watch} has it. */

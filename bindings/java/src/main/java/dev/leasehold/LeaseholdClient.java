@@ -35,6 +35,8 @@ public final class LeaseholdClient implements AutoCloseable {
     private final Losses losses = new Losses();
     /** What was counted until the client was closed. */
     private volatile Counters last;
+    /** And what was measured. */
+    private volatile String lastMetrics;
 
     LeaseholdClient(long handle) {
         this.handle = new ClientHandle(handle);
@@ -223,6 +225,26 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
+     * All that was counted and measured since the client was opened, as Prometheus reads it; also when
+     * it is closed. A program answers with it where it serves its own metrics, under the type
+     * {@code text/plain; version=0.0.4}.
+     *
+     * @return the text as it is now
+     */
+    public String metricsText() {
+        try {
+            return lastMetrics != null ? lastMetrics : Name.decode(Native.metrics(open()));
+        } catch (LeaseholdException e) {
+            if (lastMetrics != null) {
+                return lastMetrics; // closed by another thread meanwhile
+            }
+            throw e;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
      * The store as people may see it.
      *
      * @return a URL without user and password
@@ -259,6 +281,7 @@ public final class LeaseholdClient implements AutoCloseable {
         try {
             Native.close(client, timeoutMs);
             last = Counters.read(client);
+            lastMetrics = Name.decode(Native.metrics(client));
         } catch (LeaseholdException e) {
             if (handle.get() == 0) {
                 return; // closed by another thread meanwhile

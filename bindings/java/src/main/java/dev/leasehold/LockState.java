@@ -1,9 +1,12 @@
 package dev.leasehold;
 
 import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
- * Who had a lock when {@link NamedLock#inspect()} asked.
+ * Who had a lock, and who waited for it, when {@link NamedLock#inspect()} asked.
  *
  * @param isHeld whether somebody had it
  * @param tokenPrefix the first digits of the holder's token: enough to tell holders apart, too few
@@ -11,5 +14,101 @@ import java.time.Duration;
  * @param ttl in how long the lock would be free if nobody renewed it; zero when it was free
  * @param fence the holder's fence; 0 when the lock was free, or another program holds it without one
  * @param lastFence the last fence that was given out; 0 where the store does not know it any more
+ * @param who who has it and since when, as a sentence; empty when the lock was free
+ * @param held for how long it has been held, by the store's clock; null where that is not known
+ * @param client who has it; null where that is not known
+ * @param waiters who waits in the store's queue, in its order, the first 100
+ * @param moreWaiters how many more
  */
-public record LockState(boolean isHeld, String tokenPrefix, Duration ttl, long fence, long lastFence) {}
+public record LockState(
+        boolean isHeld,
+        String tokenPrefix,
+        Duration ttl,
+        long fence,
+        long lastFence,
+        String who,
+        Duration held,
+        ClientInfo client,
+        List<Waiter> waiters,
+        long moreWaiters) {
+
+    /** The facts of leasehold.h, in the order of their numbers. */
+    private enum Fact {
+        WHO,
+        TOKEN_PREFIX,
+        SINCE_MS,
+        CLIENT,
+        HOST,
+        PID,
+        PROGRAM,
+        LANGUAGE,
+        VERSION,
+        LABEL,
+        STARTED_MS
+    }
+
+    /** All facts of the holder, then those of each waiter. */
+    private record Facts(byte[][] all) {
+        private static final int EACH = Fact.values().length;
+
+        int places() {
+            return all.length / EACH;
+        }
+
+        String text(int place, Fact fact) {
+            return Name.decode(all[place * EACH + fact.ordinal()]);
+        }
+
+        Long number(int place, Fact fact) {
+            String text = text(place, fact);
+            return text.isEmpty() ? null : Long.valueOf(text);
+        }
+
+        Duration since(int place) {
+            Long since = number(place, Fact.SINCE_MS);
+            return since == null ? null : Duration.ofMillis(since);
+        }
+
+        ClientInfo client(int place) {
+            if (text(place, Fact.CLIENT).isEmpty()) {
+                return null;
+            }
+            String label = text(place, Fact.LABEL);
+            Long started = number(place, Fact.STARTED_MS);
+            return new ClientInfo(
+                    text(place, Fact.CLIENT),
+                    text(place, Fact.HOST),
+                    number(place, Fact.PID),
+                    text(place, Fact.PROGRAM),
+                    text(place, Fact.LANGUAGE),
+                    text(place, Fact.VERSION),
+                    label.isEmpty() ? null : label,
+                    started == null ? null : Instant.ofEpochMilli(started));
+        }
+
+        Waiter waiter(int place) {
+            return new Waiter(
+                    text(place, Fact.WHO), text(place, Fact.TOKEN_PREFIX), since(place), client(place));
+        }
+    }
+
+    /** What the native method brought. */
+    static LockState of(byte[][] all, long[] figures) {
+        var facts = new Facts(all);
+        var waiters = new ArrayList<Waiter>();
+        for (int place = 1; place < facts.places(); place++) {
+            waiters.add(facts.waiter(place));
+        }
+        return new LockState(
+                figures[0] != 0,
+                facts.text(0, Fact.TOKEN_PREFIX),
+                Duration.ofMillis(figures[1]),
+                figures[2],
+                figures[3],
+                facts.text(0, Fact.WHO),
+                facts.since(0),
+                facts.client(0),
+                List.copyOf(waiters),
+                figures[4]);
+    }
+}

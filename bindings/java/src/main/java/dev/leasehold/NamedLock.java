@@ -3,6 +3,7 @@ package dev.leasehold;
 import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.Objects;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
@@ -238,8 +239,8 @@ public final class NamedLock {
             return Lease.of(
                     this,
                     LentThread.isNeeded()
-                            ? LentThread.lend(() -> acquire(lock, withEnd(waitMs), true))
-                            : acquire(lock, waitMs, true));
+                            ? LentThread.lend(() -> Native.acquire(lock, withEnd(waitMs), true))
+                            : Native.acquire(lock, waitMs, true));
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -253,20 +254,12 @@ public final class NamedLock {
                     this,
                     LentThread.isNeeded()
                             ? LentThread.lendUninterruptibly(
-                                    () -> acquire(lock, withEnd(Native.FOREVER), false))
-                            : acquire(lock, Native.FOREVER, false));
+                                    () -> Native.acquire(lock, withEnd(Native.FOREVER), false))
+                            : Native.acquire(lock, Native.FOREVER, false));
         } catch (InterruptedException e) {
             throw new AssertionError(e); // an interrupt does not end this wait
         } finally {
             Reference.reachabilityFence(this);
-        }
-    }
-
-    private long acquire(long lock, long waitMs, boolean interruptible) throws InterruptedException {
-        try {
-            return Native.acquire(lock, waitMs, interruptible);
-        } catch (LeaseTimeoutException e) {
-            throw named(e);
         }
     }
 
@@ -333,11 +326,6 @@ public final class NamedLock {
         }
     }
 
-    /** The timeout with the name of the lock. */
-    LeaseTimeoutException named(LeaseTimeoutException timeout) {
-        return new LeaseTimeoutException(timeout.getMessage() + ": " + name.quoted());
-    }
-
     /**
      * Goes on with a lease that another process took and let go of with {@link Lease#detach()}: a
      * web request takes it, a worker releases it. Asks nobody; the lease may be relied on after
@@ -358,17 +346,53 @@ public final class NamedLock {
     }
 
     /**
-     * Looks who has the lock, without touching it.
+     * Looks who has the lock and who waits for it, without touching it.
      *
      * @return what was to be seen
      * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}
      */
     public LockState inspect() {
-        long[] figures = new long[4];
+        long[] figures = new long[5];
         try {
-            String prefix = Name.decode(Native.inspect(open(), figures));
-            return new LockState(
-                    figures[0] != 0, prefix, Duration.ofMillis(figures[1]), figures[2], figures[3]);
+            return LockState.of(Native.inspect(open(), figures), figures);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Frees a lock that somebody else has and does not give: for people, not for programs. The first
+     * waiter is handed it at once, under a larger fence. Nothing stops the holder before its next
+     * renewal, when its lease is lost, and its event, exception and log say who broke it.
+     *
+     * @param by who does it, such as {@code root@web-3}
+     * @return the fence of the lease that is over; empty when nobody has the lock
+     * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}
+     */
+    public OptionalLong breakHeld(String by) {
+        return end(by, 0);
+    }
+
+    /**
+     * The same for the lease with this fence alone.
+     *
+     * @param by who does it
+     * @param ifFence as {@link LockState#fence()} tells it of a lock that is held with one
+     * @return its fence; empty when nobody has the lock, or another lease
+     * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}; or that this
+     *     is no fence, such as the 0 of a lock that was free
+     */
+    public OptionalLong breakHeld(String by, long ifFence) {
+        if (ifFence < 1) {
+            throw LeaseholdException.badArgument(ifFence + " is no fence");
+        }
+        return end(by, ifFence);
+    }
+
+    private OptionalLong end(String by, long ifFence) {
+        try {
+            long fence = Native.breakHeld(open(), ifFence, Name.encode("who breaks it", by));
+            return fence < 0 ? OptionalLong.empty() : OptionalLong.of(fence);
         } finally {
             Reference.reachabilityFence(this);
         }

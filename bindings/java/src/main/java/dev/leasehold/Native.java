@@ -32,6 +32,14 @@ final class Native {
     static final int CLAIM_WINDOW = 3;
     static final int MAX_TTL = 4;
     static final int GUARD_DATA_LOSS = 5;
+    static final int REGISTER = 6;
+
+    /** What {@link #setText} sets, in the order of {@code set_text} there. */
+    static final int LABEL = 0;
+
+    static final int LANGUAGE = 1;
+    static final int PROGRAM = 2;
+    static final int METRICS_GROUP = 3;
 
     static {
         NativeLibrary.load();
@@ -47,6 +55,8 @@ final class Native {
 
     static native void setPrefix(long config, byte[] prefix);
 
+    static native void setText(long config, int option, byte[] text);
+
     static native void setConfig(long config, int option, long value);
 
     static native void freeConfig(long config);
@@ -60,6 +70,8 @@ final class Native {
     static native void ping(long client);
 
     static native long counter(long client, int which);
+
+    static native byte[] metrics(long client);
 
     static native long lock(long client, byte[] name);
 
@@ -94,7 +106,9 @@ final class Native {
 
     static native long attach(long lock, byte[] token, long fence);
 
-    static native byte[] inspect(long lock, long[] figures);
+    static native byte[][] inspect(long lock, long[] figures);
+
+    static native long breakHeld(long lock, long ifFence, byte[] by);
 
     static native void freeLock(long lock);
 
@@ -137,7 +151,7 @@ final class Native {
     static native void abandonLease(long lease);
 
     // events.c
-    static native byte[] nextEvent(long events, long waitMs, long[] figures);
+    static native byte[] nextEvent(long events, long waitMs, long[] figures, byte[][] detail);
 
     static native long dropped(long events);
 

@@ -51,6 +51,11 @@ final class ChildJvm {
         return this;
     }
 
+    ChildJvm jarsOf(Path folder) {
+        classPath += ":" + folder.toAbsolutePath() + "/*";
+        return this;
+    }
+
     /** The tests use assertions in their main classes too. */
     private static String junit() {
         return System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));

@@ -71,7 +71,7 @@ class HeaderTest {
         reasons.remove("OTHER");
         assertEquals(constants("LOSS_"), reasons);
 
-        var unknown = new LeaseEvent(77, 78, new byte[] {'x'}, 1, 2);
+        var unknown = new LeaseEvent(77, 78, new byte[] {'x'}, 1, 2, "");
         assertEquals(LeaseEvent.Kind.OTHER, unknown.kind());
         assertEquals(LeaseEvent.Reason.OTHER, unknown.reason());
     }

@@ -6,12 +6,17 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.logging.Handler;
 import java.util.logging.Level;
 import java.util.logging.LogRecord;
 import java.util.logging.Logger;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 
 /** The library's log is that of System.Logger, without a call of the user's. */
@@ -55,7 +60,7 @@ class LogTest {
             Eventually.holds(
                     ofSeconds(60),
                     () -> records.stream()
-                                    .filter(entry -> entry.getMessage().contains("on '" + name + "'"))
+                                    .filter(entry -> entry.getMessage().contains("lock=" + name + " "))
                                     .count()
                             == 2);
             assertTrue(records.stream().allMatch(entry -> entry.getLevel() == Level.WARNING));
@@ -80,12 +85,40 @@ class LogTest {
     @Test
     void withoutSettingsWarningsArePrinted() throws Exception {
         String output = ChildJvm.of(Program.class, redis.url(), name).run().succeeded();
-        assertTrue(output.contains("WARNING: Lost(NotHeld): lease 1 on '" + name + "'"), output);
+        assertTrue(output.contains("WARNING: lost lock=" + name + " fence=1 reason=not_held"), output);
     }
 
     @Test
     void aLoggerThatIsOffPrintsNothing() throws Exception {
         String output = ChildJvm.of(Program.class, redis.url(), name, "off").run().succeeded();
         assertEquals("done\n", output);
+    }
+
+    /** Loses leases, and ends once it has printed both. */
+    static final class Patient {
+        public static void main(String[] arguments) throws Exception {
+            PrintStream out = System.out;
+            var said = new ByteArrayOutputStream();
+            System.setOut(new PrintStream(said, true, StandardCharsets.UTF_8));
+            try {
+                lose(arguments[0], arguments[1]);
+                Eventually.holds(
+                        ofSeconds(60),
+                        () -> said.toString(StandardCharsets.UTF_8).lines().count() == 2);
+            } finally {
+                out.print(said.toString(StandardCharsets.UTF_8));
+            }
+        }
+    }
+
+    /** As in a program that adds the bridge and Logback, without settings of either. */
+    @Test
+    void theBridgeTakesRecordsToSlf4j() throws Exception {
+        Path jars = Path.of("target", "slf4j");
+        String output = ChildJvm.of(Patient.class, redis.url(), name).jarsOf(jars).run().succeeded();
+        for (String loss : List.of("fence=1 reason=not_held", "fence=[0-9]+ reason=expired")) {
+            var line = Pattern.compile(" WARN +dev\\.leasehold -- lost lock=" + Pattern.quote(name) + " " + loss);
+            assertTrue(line.matcher(output).find(), output);
+        }
     }
 }

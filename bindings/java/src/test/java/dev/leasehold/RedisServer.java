@@ -14,7 +14,7 @@ import java.util.List;
 /** A private redis-server on a free port of the loopback interface. */
 final class RedisServer implements AutoCloseable {
     /** Starts servers, and ends them when this process ends. */
-    private static final String KIT = System.getenv().getOrDefault("KIT_PROGRAM", "../../tests/kit/run");
+    static final String KIT = System.getenv().getOrDefault("KIT_PROGRAM", "../../tests/kit/run");
 
     private static RedisServer shared;
 

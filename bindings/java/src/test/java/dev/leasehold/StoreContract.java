@@ -15,6 +15,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.List;
+import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -224,7 +226,8 @@ abstract class StoreContract {
 
     @Test
     void aLockCanBeLookedAt() throws Exception {
-        assertEquals(new LockState(false, "", ZERO, 0, 0), lock.inspect());
+        assertEquals(
+                new LockState(false, "", ZERO, 0, 0, "", null, null, List.of(), 0), lock.inspect());
         try (Lease lease = lock.acquire()) {
             LockState view = other.lock(name).inspect();
             assertTrue(view.isHeld());
@@ -236,6 +239,40 @@ abstract class StoreContract {
             assertFalse(lease.toString().contains(lease.token()));
         }
         assertTrue(lock.inspect().lastFence() > 0);
+    }
+
+    @Test
+    void aHolderSaysWhoItIs() throws Exception {
+        try (LeaseholdClient known = LeaseholdClient.configure(url()).label("billing").connect();
+                Lease lease = known.lock(name).acquire()) {
+            Eventually.holds(LIMIT, () -> lock.inspect().client() != null);
+            LockState view = lock.inspect();
+            ClientInfo info = view.client();
+            assertEquals("java", info.language());
+            assertEquals("billing", info.label());
+            assertEquals(ProcessHandle.current().pid(), info.pid());
+            assertTrue(lease.token().startsWith(info.id()));
+            assertFalse(info.program().isEmpty() || info.host().isEmpty());
+            assertTrue(view.who().contains("(java " + info.program() + ", pid " + info.pid()), view.who());
+            NamedLock brief = lock.waitAtMost(ofMillis(500));
+            Eventually.holds(LIMIT, () -> assertThrows(LeaseTimeoutException.class, brief::acquire)
+                    .getMessage().contains("label billing"));
+        }
+        assertEquals(
+                Status.BAD_ARGUMENT,
+                statusOf(() -> LeaseholdClient.configure(url()).label("x".repeat(101))));
+    }
+
+    @Test
+    void theFenceOfAFreeLockBreaksNothing() throws Exception {
+        long free = lock.inspect().fence();
+        try (var lease = lock.acquire()) {
+            for (long fence : new long[] {free, -1}) {
+                assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.breakHeld("an operator", fence)));
+            }
+            assertEquals(OptionalLong.empty(), lock.breakHeld("an operator", lease.fence() + 1));
+            assertTrue(lease.isValid());
+        }
     }
 
     @Test
@@ -253,6 +290,22 @@ abstract class StoreContract {
         assertEquals(0, counters.unknown() + counters.lost() + counters.releasedLate());
         client.ping();
         assertTrue(client.store().startsWith(url()), client.store());
+    }
+
+    @Test
+    void metricsTellGroupsOfNamesApart() throws Exception {
+        var builder = LeaseholdClient.configure(url()).metricsGroup(name + "*");
+        assertThrows(LeaseholdException.class, () -> LeaseholdClient.configure(url()).metricsGroup("*"));
+        var client = builder.connect();
+        try (client) {
+            client.lock(name + "1").acquire().release();
+            try (Lease lease = client.lock("another " + name).acquire()) {
+                String text = client.metricsText();
+                assertTrue(text.contains("\nleasehold_hold_seconds_count{lock=\"" + name + "*\"} 1\n"), text);
+                assertTrue(text.contains("\nleasehold_held{lock=\"*\"} 1\n") && lease.isValid(), text);
+            }
+        }
+        assertTrue(client.metricsText().contains("\nleasehold_held{lock=\"*\"} 0\n"));
     }
 
     // ---- names and options -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 
 /// Until one of them has something to read, or has ended, or the moment has come; perhaps earlier.
-pub(super) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
+pub(in crate::store) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
     let left = until.since(Moment::now()).min(Duration::from_secs(3600));
     // The kernel counts in milliseconds; rounded down, the last one would be spent asking.
     let millis = left.as_micros().div_ceil(1000);
@@ -20,11 +20,11 @@ pub(super) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
     let _ = nix::poll::poll(&mut fds, timeout.unwrap_or(PollTimeout::ZERO));
 }
 
-pub(super) struct Bell(Option<(UnixDatagram, UnixDatagram)>);
+pub(in crate::store) struct Bell(Option<(UnixDatagram, UnixDatagram)>);
 
 impl Bell {
     /// One that nobody hears costs no descriptors.
-    pub(super) fn new(is_heard: bool) -> Result<Bell, Error> {
+    pub(in crate::store) fn new(is_heard: bool) -> Result<Bell, Error> {
         let pair = || -> std::io::Result<_> {
             let (ring, hear) = UnixDatagram::pair()?;
             ring.set_nonblocking(true)?;
@@ -35,20 +35,20 @@ impl Bell {
         Ok(Bell(ends.map_err(|error| Error::new(ErrorKind::Exhausted, error.to_string()))?))
     }
 
-    pub(super) fn ring(&self) {
+    pub(in crate::store) fn ring(&self) {
         if let Some((ring, _)) = &self.0 {
             // Full, it rings already.
             let _ = ring.send(&[0]);
         }
     }
 
-    pub(super) fn silence(&self) {
+    pub(in crate::store) fn silence(&self) {
         if let Some((_, hear)) = &self.0 {
             while hear.recv(&mut [0]).is_ok() {}
         }
     }
 
-    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(in crate::store) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(|(_, hear)| hear.as_fd())
     }
 }

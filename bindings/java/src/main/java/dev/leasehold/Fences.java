@@ -1,0 +1,58 @@
+package dev.leasehold;
+
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.SQLException;
+
+/** The comparison that lets a database refuse a late writer. */
+public final class Fences {
+    private static final String RAISE = "UPDATE leasehold_fences SET fence = ?, writes = writes + 1"
+            + " WHERE name = ? AND fence <= ?";
+    private static final String BEGIN = "INSERT INTO leasehold_fences (name, fence, writes)"
+            + " SELECT ?, ?, 0 FROM (SELECT 1 AS one) one"
+            + " WHERE NOT EXISTS (SELECT 1 FROM leasehold_fences WHERE name = ?)";
+
+    private Fences() {}
+
+    /**
+     * Fails if a later holder of the lock was here: the first call of a transaction that writes what
+     * the lock protects. Until the transaction ends, nobody else passes here with the same name.
+     *
+     * <pre>{@code
+     * connection.setAutoCommit(false);
+     * Fences.check(connection, "stock", lease.fence());
+     * statement.executeUpdate("UPDATE shelf SET count = 16 WHERE sku = 17");
+     * connection.commit();
+     * }</pre>
+     *
+     * @param connection to PostgreSQL, MySQL, MariaDB or SQLite, without auto-commit; its table is
+     *     made by one of the files in {@code examples/fences}
+     * @param name what the writes are about, mostly the lock's name
+     * @param fence the lease's
+     * @throws LeaseLostException a larger fence was here
+     * @throws LeaseholdException the connection would end the transaction by itself
+     * @throws SQLException from the database
+     */
+    public static void check(Connection connection, String name, long fence) throws SQLException {
+        if (fence < 1) {
+            throw LeaseholdException.badArgument(fence + " is no fence");
+        }
+        if (connection.getAutoCommit()) {
+            throw LeaseholdException.badArgument(
+                    "the connection has auto-commit: the fence would be compared in a transaction of its own");
+        }
+        if (!execute(connection, RAISE, fence, name, fence) && !execute(connection, BEGIN, name, fence, name)) {
+            throw new LeaseLostException(
+                    "the fence " + fence + " of '" + name + "' is late: a later holder was here");
+        }
+    }
+
+    private static boolean execute(Connection connection, String text, Object... values) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement(text)) {
+            for (int at = 0; at < values.length; at++) {
+                statement.setObject(at + 1, values[at]);
+            }
+            return statement.executeUpdate() > 0;
+        }
+    }
+}

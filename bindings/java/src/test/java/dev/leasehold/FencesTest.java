@@ -1,0 +1,75 @@
+package dev.leasehold;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.SQLException;
+import java.sql.Statement;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** On real databases, with the tables of examples/fences. */
+class FencesTest {
+    private static final String FENCES = "../../examples/fences/";
+    private static final long FENCE = 1_763_920_000_000_042L;
+
+    @ParameterizedTest
+    @ValueSource(strings = {"postgres", "mysql"})
+    void aDatabaseRefusesASmallerFence(String kind) throws Exception {
+        Process kit = new ProcessBuilder(RedisServer.KIT, kind)
+                .redirectError(ProcessBuilder.Redirect.INHERIT)
+                .start();
+        // The server ends with the kit's standard input.
+        try (var input = kit.getOutputStream();
+                var ready = kit.inputReader()) {
+            String url = ready.readLine().split("[= ]")[1];
+            try (Connection connection = DriverManager.getConnection(jdbc(url))) {
+                refusesASmallerFence(connection, kind);
+            }
+        }
+    }
+
+    @Test
+    void sqliteRefusesASmallerFence(@TempDir Path folder) throws Exception {
+        try (Connection connection = DriverManager.getConnection("jdbc:sqlite:" + folder.resolve("stock.db"))) {
+            refusesASmallerFence(connection, "sqlite");
+        }
+    }
+
+    private static String jdbc(String url) {
+        String[] parts = url.split("://|@", 3);
+        String kind = parts[0].equals("postgres") ? "postgresql" : "mariadb";
+        return "jdbc:" + kind + "://" + parts[2] + "?user=" + parts[1];
+    }
+
+    private static void refusesASmallerFence(Connection connection, String kind) throws SQLException, IOException {
+        try (Statement statement = connection.createStatement()) {
+            String text = Files.readString(Path.of(FENCES + kind + ".sql"));
+            statement.execute(text.substring(text.indexOf("CREATE TABLE"), text.indexOf(';')));
+        }
+        LeaseholdException refused =
+                assertThrows(LeaseholdException.class, () -> Fences.check(connection, "stock", FENCE));
+        assertTrue(refused.getMessage().contains("auto-commit"), refused.getMessage());
+        connection.setAutoCommit(false);
+        for (long fence : new long[] {FENCE - 1, FENCE, FENCE}) {
+            Fences.check(connection, "stock", fence);
+            connection.commit();
+        }
+        LeaseLostException late =
+                assertThrows(LeaseLostException.class, () -> Fences.check(connection, "stock", FENCE - 1));
+        assertTrue(late.getMessage().contains((FENCE - 1) + " of 'stock' is late"), late.getMessage());
+        connection.rollback();
+        refused = assertThrows(LeaseholdException.class, () -> Fences.check(connection, "stock", 0));
+        assertEquals(Status.BAD_ARGUMENT, refused.status());
+        Fences.check(connection, "another", 1);
+        connection.rollback();
+    }
+}

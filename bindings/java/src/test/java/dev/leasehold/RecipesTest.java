@@ -1,0 +1,51 @@
+package dev.leasehold;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.micrometer.core.instrument.binder.MeterBinder;
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.regex.Pattern;
+import javax.tools.ToolProvider;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The recipes of docs/recipes.md that are in Java, compiled and used as they stand there. */
+class RecipesTest {
+    private static final Path RECIPES = Path.of("..", "..", "docs", "recipes.md");
+
+    /** Compiles the program that the page has for a file. */
+    private static void compile(String file, Path folder) throws Exception {
+        var block = Pattern.compile("(?ms)^```java\n// " + Pattern.quote(file) + "\n(.*?)^```")
+                .matcher(Files.readString(RECIPES));
+        assertTrue(block.find(), file);
+        Path source = folder.resolve(file);
+        Files.createDirectories(source.getParent());
+        Files.writeString(source, block.group(1));
+        int status = ToolProvider.getSystemJavaCompiler()
+                .run(null, null, null, "-Werror", "-d", folder.toString(), "-cp",
+                        System.getProperty("java.class.path"), source.toString());
+        assertEquals(0, status);
+    }
+
+    @Test
+    void micrometerShowsWhatWasCounted(@TempDir Path folder) throws Exception {
+        compile("shop/LockMetrics.java", folder);
+        try (var loader = new URLClassLoader(new URL[] {folder.toUri().toURL()});
+                var client = LeaseholdClient.connect("sqlite://" + folder.resolve("locks.db"))) {
+            var made = loader.loadClass("shop.LockMetrics").getConstructor(LeaseholdClient.class);
+            var registry = new SimpleMeterRegistry();
+            ((MeterBinder) made.newInstance(client)).bindTo(registry);
+            var lock = client.lock("n");
+            lock.acquire().release();
+            lock.acquire().release();
+            assertEquals(2, registry.get("leasehold.granted").functionCounter().count());
+            assertEquals(0, registry.get("leasehold.released.late").functionCounter().count());
+            assertEquals(Counters.class.getRecordComponents().length, registry.getMeters().size());
+        }
+    }
+}

@@ -1,0 +1,66 @@
+"""The comparison that lets a database refuse a late writer."""
+
+import sys
+from typing import Any
+
+from ._errors import BadArgument, Lost
+
+_RAISE = "UPDATE leasehold_fences SET fence = ?, writes = writes + 1 WHERE name = ? AND fence <= ?"
+_BEGIN = (
+    "INSERT INTO leasehold_fences (name, fence, writes) SELECT ?, ?, 0 FROM (SELECT 1 AS one) one"
+    " WHERE NOT EXISTS (SELECT 1 FROM leasehold_fences WHERE name = ?)"
+)
+
+
+def check_fence(cursor: Any, name: str, fence: int) -> None:
+    """Fails with `Lost` if a later holder of the lock was here: the first call of a transaction that
+    writes what the lock protects.
+
+    ``cursor`` is one of a DB-API connection to PostgreSQL, MySQL, MariaDB or SQLite, or of Django's,
+    in the transaction of the writes: until it ends, nobody passes here with the same name. Outside
+    of one, with auto-commit, it fails with `BadArgument` where the driver tells that. The table is
+    made by one of the files in ``examples/fences``.
+
+    >>> import sqlite3
+    >>> connection = sqlite3.connect(":memory:")
+    >>> _ = connection.execute("CREATE TABLE leasehold_fences (name TEXT PRIMARY KEY, fence, writes)")
+    >>> check_fence(connection.cursor(), "stock", 41)
+    >>> check_fence(connection.cursor(), "stock", 42)
+    >>> check_fence(connection.cursor(), "stock", 41)
+    Traceback (most recent call last):
+      ...
+    leasehold._errors.Lost: the fence 41 of 'stock' is late: a later holder was here
+    """
+    if fence < 1:
+        raise BadArgument(f"{fence} is no fence")
+    for statement, values in ((_RAISE, (fence, name, fence)), (_BEGIN, (name, fence, name))):
+        cursor.execute(statement.replace("?", _mark(cursor)), values)
+        passed = cursor.rowcount > 0
+        if _is_alone(getattr(cursor, "connection", None)):
+            raise BadArgument(
+                "the connection has auto-commit: the fence was compared in a transaction of its own"
+            )
+        if passed:
+            return
+    raise Lost(f"the fence {fence} of {name!r} is late: a later holder was here")
+
+
+def _mark(cursor: Any) -> str:
+    """How its driver marks a value: most as Django does, for every database."""
+    driver = sys.modules.get(type(cursor).__module__.partition(".")[0])
+    return "?" if getattr(driver, "paramstyle", "format") == "qmark" else "%s"
+
+
+def _is_alone(connection: Any) -> bool:
+    """Whether the statement before has ended its transaction, as far as the driver tells."""
+    within = getattr(connection, "in_transaction", None)
+    if isinstance(within, bool):
+        return not within  # sqlite3
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)
+    if status is not None:
+        return int(status) == 0  # psycopg: idle
+    commits = getattr(connection, "get_autocommit", None)
+    if commits is None:
+        return getattr(connection, "autocommit", None) is True
+    # PyMySQL knows of a transaction that BEGIN has begun, by the flag SERVER_STATUS_IN_TRANS.
+    return bool(commits()) and not getattr(connection, "server_status", 0) & 1

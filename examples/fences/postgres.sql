@@ -1,0 +1,28 @@
+-- What lets PostgreSQL refuse a late writer. All of it may be said again.
+
+-- For a transaction that writes several rows, or tables without a fence: `check_fence` of Python and
+-- Java compares here. One row for each name, which stays locked until the transaction ends.
+CREATE TABLE IF NOT EXISTS leasehold_fences (
+    name   varchar(512) NOT NULL PRIMARY KEY,
+    fence  bigint       NOT NULL,
+    writes bigint       NOT NULL
+);
+
+-- For rows with a column `fence`: an update with a smaller one than the row has is an error. One that
+-- does not set the fence passes, so every update sets it:
+--
+--     UPDATE stock SET count = 16, fence = 1763920000000042 WHERE sku = 17;
+CREATE OR REPLACE FUNCTION refuse_late_fence() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.fence < OLD.fence THEN
+        RAISE EXCEPTION 'fence % is late: % was here', NEW.fence, OLD.fence
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- And for each of the tables:
+--
+--     ALTER TABLE stock ADD COLUMN fence bigint NOT NULL DEFAULT 0;
+--     CREATE TRIGGER refuse_late_fence BEFORE UPDATE ON stock
+--         FOR EACH ROW EXECUTE FUNCTION refuse_late_fence();

@@ -1,0 +1,20 @@
+-- What lets SQLite refuse a late writer.
+
+-- For a transaction that writes several rows, or tables without a fence: `check_fence` of Python and
+-- Java compares here. One row for each name.
+CREATE TABLE IF NOT EXISTS leasehold_fences (
+    name   TEXT    NOT NULL PRIMARY KEY,
+    fence  INTEGER NOT NULL,
+    writes INTEGER NOT NULL
+);
+
+-- For rows with a column `fence`: an update with a smaller one than the row has is an error. One that
+-- does not set the fence passes, so every update sets it:
+--
+--     UPDATE stock SET count = 16, fence = 1763920000000042 WHERE sku = 17;
+--
+-- For each of the tables:
+--
+--     ALTER TABLE stock ADD COLUMN fence INTEGER NOT NULL DEFAULT 0;
+--     CREATE TRIGGER refuse_late_fence_of_stock BEFORE UPDATE ON stock WHEN NEW.fence < OLD.fence
+--     BEGIN SELECT RAISE(ABORT, 'the fence is late'); END;

@@ -1,0 +1,134 @@
+//! `leasehold break`: frees a lock whose holder does not.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use leasehold::{Break, Lock, LockState, plain};
+use nix::unistd::{Uid, User, gethostname};
+use serde_json::json;
+
+use crate::exit::{Failure, USAGE, print, say};
+use crate::show::{human, name_of};
+use crate::store::Store;
+
+/// Nothing was broken.
+const NOT_DONE: u8 = 1;
+
+/// Free a lock whose holder does not
+///
+/// The first waiter is handed the lock at once, under a larger fence. Nothing stops
+/// the holder itself before it hears of that, at its next renewal, a third of its
+/// ttl: until then two may be at work, and only a resource that compares fences
+/// refuses the old one. If you can, end the holder first. Its event, error and log
+/// say who broke its lock.
+///
+/// On a terminal it shows who has the lock and asks; what is broken then is the
+/// lease that was shown, and no later one.
+///
+/// Exit status: 0 broken, 1 nobody has it, or another one than --if-fence says, or
+/// you said no; 64 usage, 69 no store.
+#[derive(clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "Examples:\n  \
+        leasehold break nightly\n  \
+        leasehold break --yes --if-fence 1795455131000000 nightly"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    store: Store,
+    /// Break only the lease with this fence, as show and ls tell it
+    #[arg(long, value_name = "N")]
+    if_fence: Option<u64>,
+    /// Do not ask: for scripts
+    #[arg(short, long)]
+    yes: bool,
+    /// Print one line of JSON
+    ///
+    /// Its keys: name, outcome (broken, not_held, other_fence or declined), fence.
+    #[arg(long, verbatim_doc_comment)]
+    json: bool,
+    /// The lock
+    #[arg(value_name = "NAME")]
+    name: OsString,
+}
+
+pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
+    let asks = !args.yes;
+    if asks && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        let message = "break asks on a terminal, and there is none: --yes breaks without asking";
+        return Err(Failure { code: USAGE, message: message.to_owned() });
+    }
+    let client = args.store.open()?;
+    let lock = client.lock(args.name.as_bytes());
+    let outcome =
+        if asks { ask(args, &lock)? } else { Some(lock.break_held(args.if_fence, &us())?) };
+    tell(args, outcome)
+}
+
+/// What came of it; `None` where the answer was no.
+fn ask(args: &Args, lock: &Lock) -> Result<Option<Break>, Failure> {
+    let shown = lock.inspect()?;
+    let LockState { holder: Some(holder), .. } = &shown else {
+        return Ok(Some(Break::NotHeld));
+    };
+    say(&human(args.name.as_bytes(), &shown));
+    say("its holder goes on until it hears of that, at its next renewal");
+    let _ = write!(io::stderr(), "Break it? [y/N] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(|error| Failure::system("standard input", error))?;
+    if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        return Ok(None);
+    }
+    // Of the turns of one lease, only the store knows which fences they have.
+    Ok(Some(match args.if_fence {
+        Some(_) => lock.break_held(args.if_fence, &us())?,
+        None => lock.break_shown(holder, &us())?,
+    }))
+}
+
+fn tell(args: &Args, outcome: Option<Break>) -> Result<u8, Failure> {
+    let name = args.name.as_bytes();
+    let (code, word, fence) = match outcome {
+        Some(Break::Broken { fence }) => (0, "broken", fence),
+        Some(Break::OtherFence { fence }) => (NOT_DONE, "other_fence", fence),
+        Some(_) => (NOT_DONE, "not_held", 0),
+        None => (NOT_DONE, "declined", 0),
+    };
+    let line = match args.json {
+        true => {
+            let mut object = name_of(name);
+            object["outcome"] = json!(word);
+            object["fence"] = json!((fence != 0).then_some(fence));
+            object.to_string()
+        }
+        false => said(name, outcome),
+    };
+    print(&(line + "\n"))?;
+    Ok(code)
+}
+
+/// In a sentence.
+pub(crate) fn said(name: &[u8], outcome: Option<Break>) -> String {
+    let name = plain(name);
+    match outcome {
+        Some(Break::Broken { fence }) => {
+            format!("{name}: broken, the lease with fence {fence} is over")
+        }
+        Some(Break::OtherFence { fence }) => {
+            format!("{name}: not broken, another lease has it, with fence {fence}")
+        }
+        Some(_) => format!("{name}: not broken, nobody has it"),
+        None => format!("{name}: not broken"),
+    }
+}
+
+/// Who breaks it, as its holder will be told.
+pub(crate) fn us() -> String {
+    let uid = Uid::current();
+    let user = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+    let host =
+        gethostname().map_or_else(|_| "?".into(), |host| host.to_string_lossy().into_owned());
+    format!("{user}@{host}")
+}

@@ -1,0 +1,65 @@
+//! `leasehold ls`: what is locked.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use leasehold::Listed;
+use serde_json::Value;
+
+use crate::exit::{Failure, print};
+use crate::show::{holder_of, human};
+use crate::store::Store;
+
+/// List what is locked, without touching it
+///
+/// One line for each lock that is held: its holder, fence and ttl, and how many
+/// wait. Names come as the store has them, in no order on a Redis; there a name
+/// that only other libraries use is not listed. It asks for some hundred names at a
+/// time, so it may be run on a busy server.
+///
+/// Exit status: 0 also where nothing is locked, 64 usage, 69 no store.
+#[derive(clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "Examples:\n  leasehold ls\n  leasehold ls 'stock:*' --json | jq .name"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    store: Store,
+    /// Also names that are free, while the store remembers their fences
+    #[arg(short, long)]
+    all: bool,
+    /// Print a line of JSON for each
+    ///
+    /// Its keys: those of show but for waiters, and waiting, how many that are; where
+    /// the name is no UTF-8, name_hex too.
+    #[arg(long, verbatim_doc_comment)]
+    json: bool,
+    /// Which names: * is anything, ? one character, a backslash takes the next as it is
+    #[arg(value_name = "PATTERN", default_value = "*", hide_default_value = true)]
+    pattern: OsString,
+}
+
+pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
+    let client = args.store.open()?;
+    let listing = client.list(args.pattern.as_bytes());
+    for listed in if args.all { listing.all() } else { listing } {
+        let line = line(&listed?, args.json);
+        if !print(&(line + "\n"))? {
+            return Ok(0);
+        }
+    }
+    Ok(0)
+}
+
+fn line(listed: &Listed, json: bool) -> String {
+    let Listed { name, state, waiting, .. } = listed;
+    if json {
+        let mut object = holder_of(name, state);
+        object["waiting"] = Value::from(*waiting);
+        return object.to_string();
+    }
+    let waiting = waiting.filter(|count| *count > 0);
+    let waiting = waiting.map_or_else(String::new, |count| format!(", {count} waiting"));
+    format!("{}{waiting}", human(name, state))
+}

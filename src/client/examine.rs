@@ -1,0 +1,66 @@
+//! Examining a store: what it finds out by itself, and then one lock, taken and given back.
+
+use super::Client;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::examination::{Checkup, Examination, Subject, Value, kinds};
+
+kinds! { KINDS:
+    FAILED Warning "lock-failed" "a lock could not be taken and given back"
+        "programs fail in the same way"
+        "do what the error says";
+    TAKEN Note "lock-taken" "the lock for the trial is taken"
+        "whether a lock works was not tried"
+        "examine again in a moment, or name another lock: leasehold doctor --lock NAME";
+}
+
+impl Client {
+    /// Looks whether the store is fit for locks: settings that let a held lock vanish, rights that are
+    /// missing, servers that are slow, full or down, clocks. It changes nothing there, and then takes
+    /// and gives back one lock, under a name of its own, unless the checkup is to be read-only or the
+    /// servers are not ready for clients. It takes a second or two.
+    ///
+    /// ```no_run
+    /// use leasehold::{Checkup, Client};
+    ///
+    /// let found = Client::open("redis://127.0.0.1")?.examine(&Checkup::default())?;
+    /// for finding in &found.findings {
+    ///     eprintln!("{}: {} ({})", finding.severity, finding.what, finding.advice);
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Whatever keeps it from reaching the store at all.
+    pub fn examine(&self, checkup: &Checkup) -> Result<Examination, Error> {
+        let keeper = self.keepers.here()?;
+        let core = keeper.core()?;
+        let mut found = Examination::default();
+        let subject = Subject { config: &core.config, checkup };
+        if core.store.examine(subject, &mut found)? && checkup.tries {
+            self.try_lock(subject, &mut found);
+        }
+        Ok(found)
+    }
+
+    fn try_lock(&self, subject: Subject<'_>, found: &mut Examination) {
+        let (checkup, began) = (subject.checkup, Moment::now());
+        let lock = self.lock(&checkup.name).ttl(checkup.ttl);
+        let tried = lock.try_acquire().and_then(|lease| match lease {
+            Some(lease) => lease.release().map(|()| true),
+            None => Ok(false),
+        });
+        match tried {
+            Ok(true) => {
+                let took = Moment::now().since(began);
+                found.measured(self.store(), "lock_taken_and_given_back", Value::Span(took));
+                found.weigh_lap(self.store(), took / 2, subject, "for half of a trial");
+            }
+            Ok(false) => {
+                let name = checkup.name.escape_ascii();
+                found.found(self.store(), &TAKEN, name);
+            }
+            Err(error) => found.found(self.store(), &FAILED, error),
+        }
+    }
+}

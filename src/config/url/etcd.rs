@@ -1,0 +1,22 @@
+//! URLs of etcd: `etcd://[user:password@]host[:port][,host2]`, with TLS `etcds://`.
+
+use super::{Parts, server};
+use crate::config::{Access, EtcdConfig, bad};
+use crate::error::Error;
+
+const PORT: u16 = 2379;
+
+pub(super) fn read(parts: &mut Parts<'_>) -> Result<EtcdConfig, Error> {
+    let (access, places, path) = server::authority(parts, true)?;
+    if access.user.is_none() && access.password.is_some() {
+        return Err(bad("the URL names a password and no user; write etcd://user:password@host"));
+    }
+    if !path.is_empty() {
+        return Err(bad(
+            "an etcd has no databases: behind its hosts comes nothing, or '?'; for keys of \
+             your own write ?prefix=",
+        ));
+    }
+    let tls = server::tls(parts, parts.scheme == "etcds")?;
+    Ok(EtcdConfig { hosts: server::hosts(places, PORT)?, access: Access { tls, ..access } })
+}

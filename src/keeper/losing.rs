@@ -1,0 +1,99 @@
+//! How a lease is lost, as everybody is told: first it counts as held no more, then it is said why.
+
+use std::iter::repeat;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use super::core::{Core, warn};
+use crate::clock::{Deadline, Moment};
+use crate::events::{Detail, EventKind, Loss, LossReason};
+use crate::grant::{Ended, Grant};
+use crate::store::breaking::Breach;
+use crate::store::{Identity, Lane, Owed};
+
+impl Core {
+    /// Says that a lease was lost, which has ended: counted, logged and raised, once. Why the store has
+    /// it no more is asked of it by the moment, where one is given.
+    pub(crate) fn tell_lost(&self, grant: &Arc<Grant>, reason: LossReason, by: Option<Deadline>) {
+        self.tell_all(std::slice::from_ref(grant), reason, by.map(|by| (Lane::Give(by), by)));
+    }
+
+    /// The store said that these grants' tokens do not have the lock. If a turn was released meanwhile,
+    /// nothing is lost; if it was passed on, no turn goes on under that token.
+    pub(super) fn not_held(&self, grants: &[Arc<Grant>], now: Moment, ask: Option<Deadline>) {
+        let lost: Vec<_> = grants.iter().filter_map(|grant| self.stop(grant, now)).collect();
+        self.tell_all(&lost, LossReason::NotHeld, ask.map(|by| (Lane::Keeper, by)));
+    }
+
+    fn tell_all(&self, lost: &[Arc<Grant>], reason: LossReason, ask: Option<(Lane, Deadline)>) {
+        // The program's logger may panic in each request and each line of the log: all are told of first.
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            lost.iter().for_each(|grant| self.withdraw(grant, reason));
+            let identities: Vec<_> = lost.iter().map(|grant| &grant.identity).collect();
+            ask.map(|(lane, by)| self.breaches(lane, &identities, by)).unwrap_or_default()
+        }));
+        let breaches = asked.as_ref().map_or(&[][..], Vec::as_slice).iter().map(Option::as_ref);
+        for (grant, breach) in lost.iter().zip(breaches.chain(repeat(None))) {
+            let reason = breach.map_or(reason, |_| LossReason::Broken);
+            let detail: Detail = breach.map(|breach| breach.to_string().into());
+            *grant.loss.lock() = Some(Loss { reason, detail: detail.clone() });
+            self.raise(&grant.identity, grant.id, EventKind::Lost(reason), detail);
+        }
+        asked.map_or_else(|panic| resume_unwind(panic), drop);
+        for grant in lost {
+            let reason = grant.loss.lock().as_ref().map_or(reason, |loss| loss.reason);
+            warn(&grant.identity, EventKind::Lost(reason), &grant.why_over(Moment::now(), ""));
+        }
+    }
+
+    /// Ends what goes on under a grant that is not held any more: the lease that is lost with it.
+    fn stop(&self, grant: &Arc<Grant>, now: Moment) -> Option<Arc<Grant>> {
+        if grant.end(now) != Ended::Before {
+            return Some(Arc::clone(grant));
+        }
+        let token = grant.identity.token;
+        let is_next = |next: &&Arc<Grant>| next.identity.token == token && !next.is_over();
+        let next = self.book.lock().ends.values().find(is_next).cloned();
+        let next = next.filter(|next| next.end(now) != Ended::Before);
+        if next.is_none() {
+            self.owe_all(self.room.lost(&grant.identity, now));
+        }
+        next
+    }
+
+    fn withdraw(&self, grant: &Grant, reason: LossReason) {
+        let now = Moment::now();
+        self.metrics.of(grant.terms.group).lost.add_one();
+        if grant.was_held() {
+            self.ended(grant, now);
+        }
+        self.owe_all(self.room.lost(&grant.identity, now));
+        if reason == LossReason::NotHeld {
+            // Waiters count on its ttl; this tells them that the lock is free, where it is.
+            self.owe(Owed { until: now, ..grant.owed(now) });
+        } else if grant.is_unclaimed() {
+            // A claim that was carried out and never answered would keep it for a ttl.
+            self.owe(grant.owed(now));
+        }
+    }
+
+    /// Who has broken grants that are not ours, as far as the store still knows and says by then. The
+    /// answer matters less than that a loss is told soon.
+    pub(crate) fn breaches(
+        &self,
+        lane: Lane,
+        of: &[&Identity],
+        by: Deadline,
+    ) -> Vec<Option<Breach>> {
+        let by = by.min(Deadline::after(self.config.io_timeout / 4));
+        let names: Vec<&[u8]> = of.iter().map(|identity| &*identity.name).collect();
+        let last = match names[..] {
+            [] => Vec::new(),
+            _ => self.with_store(|store| store.breaches(lane, &names, by)),
+        };
+        let own = |(breach, identity): (Result<Option<Breach>, _>, &&Identity)| {
+            breach.ok().flatten().filter(|breach| breach.token == identity.token)
+        };
+        last.into_iter().zip(of).map(own).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! When the store is told who this client is: soon after its first lease or wait, and then once in a
+//! while as long as there are any. A call that takes a lock reads one flag for it, and no more.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use crate::clock::{Moment, wall_micros};
+use crate::jitter::Jitter;
+
+/// Between two requests. A thousand clients make 16 of them a second.
+const PERIOD: Duration = Duration::from_secs(60);
+/// How long the store keeps what it was told: two requests may fail.
+pub(super) const KEPT: Duration = Duration::from_secs(180);
+/// After a request that nobody has to refuse twice in a minute: the user may not write there.
+pub(super) const REFUSED: Duration = Duration::from_secs(3600);
+/// A program that takes a lock, does little and ends asks for nothing more than that.
+const FIRST: Duration = Duration::from_millis(50);
+
+pub(super) struct Register {
+    /// Since the last request: also true where nothing is to be told.
+    is_used: AtomicBool,
+    /// When the next one is due, in nanoseconds.
+    due: AtomicU64,
+    not_before: AtomicU64,
+    /// The store may know this client.
+    pub(super) is_known: AtomicBool,
+    /// In milliseconds of the wall clock.
+    pub(super) started: u64,
+}
+
+impl Register {
+    pub(super) fn new(registers: bool) -> Register {
+        Register {
+            is_used: AtomicBool::new(!registers),
+            due: AtomicU64::new(Moment::NEVER.as_nanos()),
+            not_before: AtomicU64::new(0),
+            is_known: AtomicBool::new(false),
+            started: wall_micros() / 1000,
+        }
+    }
+
+    pub(super) fn due(&self) -> Moment {
+        Moment::from_nanos(self.due.load(Relaxed))
+    }
+
+    /// A lease or a wait has begun; says when there is something to do, if that is news.
+    pub(super) fn note(&self, now: impl FnOnce() -> Moment) -> Option<Moment> {
+        // Read first: threads that only read share the line in their caches.
+        if self.is_used.load(Relaxed) || self.is_used.swap(true, SeqCst) {
+            return None;
+        }
+        let soon = now().plus(FIRST).as_nanos().max(self.not_before.load(SeqCst));
+        self.due.fetch_min(soon, SeqCst);
+        Some(Moment::from_nanos(soon))
+    }
+
+    /// When the request after one of now is due. The second comes at any moment of the first period:
+    /// clients that start together would else send all of theirs together for as long as they live.
+    pub(super) fn next(&self, now: Moment, jitter: &mut Jitter) -> Moment {
+        let is_known = self.is_known.load(Relaxed);
+        now.plus(if is_known { PERIOD + jitter.up_to(PERIOD / 10) } else { jitter.up_to(PERIOD) })
+    }
+
+    /// Whether a request is to be made now. A client that does nothing any more is forgotten.
+    pub(super) fn begins(&self, now: Moment, next: Moment, is_busy: impl FnOnce() -> bool) -> bool {
+        if self.due() > now {
+            return false;
+        }
+        self.not_before.store(next.as_nanos(), SeqCst);
+        self.due.store(Moment::NEVER.as_nanos(), SeqCst);
+        // A lease that begins after this finds the flag down, and sets the time anew.
+        let begins = self.is_used.swap(false, SeqCst) || is_busy();
+        if begins {
+            self.due.fetch_min(next.as_nanos(), SeqCst);
+        }
+        begins
+    }
+
+    pub(super) fn rests(&self, until: Moment) {
+        self.not_before.store(until.as_nanos(), SeqCst);
+        self.due.store(until.as_nanos(), SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Moment = Moment::from_nanos(1_000_000_000_000);
+
+    fn at(seconds: f64) -> Moment {
+        START.plus(Duration::from_secs_f64(seconds))
+    }
+
+    #[test]
+    fn a_thousand_clients_that_start_together_send_less_than_twenty_requests_a_second() {
+        const CLIENTS: usize = 1000;
+        const SPAN: usize = 1800;
+        let clients: Vec<_> = (0..CLIENTS as u64).map(|seed| (Register::new(true), seed)).collect();
+        let mut sent = vec![0; SPAN];
+        for (register, seed) in clients {
+            let (mut jitter, mut second) = (Jitter::seeded(seed), 0);
+            register.note(|| at(0.0));
+            while second < SPAN {
+                let now = register.due();
+                register.note(|| now);
+                assert!(register.begins(now, register.next(now, &mut jitter), || true));
+                register.is_known.store(true, Relaxed);
+                sent[second] += 1;
+                second = register.due().since(START).as_secs() as usize;
+            }
+        }
+        // After the first of each, which comes with its first lock.
+        let sent = &sent[1..];
+        let busiest = sent.windows(20).map(|some| some.iter().sum::<usize>()).max().unwrap();
+        assert!(busiest < 20 * 20, "{busiest} in 20 s");
+        let (all, seconds) = (sent.iter().sum::<usize>(), SPAN - 1);
+        assert!((seconds * CLIENTS / 66..seconds * CLIENTS / 60).contains(&all), "{all}");
+        assert!(KEPT >= (PERIOD + PERIOD / 10) * 5 / 2, "two of them may fail");
+    }
+
+    #[test]
+    fn it_is_told_soon_after_the_first_use_and_again_while_anything_goes_on() {
+        let register = Register::new(true);
+        assert_eq!(register.due(), Moment::NEVER);
+        assert_eq!(register.note(|| at(0.0)), Some(at(0.05)));
+        assert_eq!(register.note(|| at(0.01)), None, "that is no news");
+        assert!(!register.begins(at(0.04), at(60.0), || true));
+        assert!(register.begins(at(0.05), at(60.05), || false));
+        assert_eq!(register.due(), at(60.05));
+        // One long lease, and nothing new.
+        assert!(register.begins(at(60.05), at(120.0), || true));
+        assert!(!register.begins(at(120.0), at(180.0), || false), "nothing goes on");
+        assert_eq!(register.due(), Moment::NEVER);
+        // Not twice in a minute, whatever comes and goes.
+        assert_eq!(register.note(|| at(121.0)), Some(at(180.0)));
+        assert!(register.begins(at(180.0), at(240.0), || false));
+        assert_eq!(register.note(|| at(180.1)), Some(at(240.0)));
+        register.rests(at(3780.0));
+        assert_eq!((register.note(|| at(300.0)), register.due()), (None, at(3780.0)));
+    }
+
+    #[test]
+    fn who_does_not_want_to_be_known_is_never_told_of() {
+        let register = Register::new(false);
+        assert_eq!(register.note(|| at(0.0)), None);
+        assert!(!register.begins(at(9999.0), at(99999.0), || true));
+    }
+}

@@ -1,0 +1,143 @@
+//! Ending a grant that is another's: for the person at three in the morning.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use super::Lock;
+use crate::clock::Deadline;
+use crate::error::{Error, ErrorKind};
+use crate::said::say;
+use crate::store::breaking::{Breach, Held};
+use crate::store::{Failure, Holder, Lane, Store};
+
+/// What became of [`Lock::break_held`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Break {
+    /// The grant with this fence is over. The lock is free, or the first waiter's.
+    Broken {
+        /// 0 where the store did not know it any more.
+        fence: u64,
+    },
+    /// Nobody has the lock.
+    NotHeld,
+    /// It is held under this other fence, and goes on being held.
+    OtherFence {
+        /// 0 where the store does not know it any more.
+        fence: u64,
+    },
+}
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Before the next grant is looked for.
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
+
+impl Lock {
+    /// Who has broken the lock last, if that was not long ago: the store knows it for a minute longer
+    /// than the broken lease would have lasted, and for an hour at most.
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering, by the client's `io_timeout`; on a quorum, most members.
+    /// [`ErrorKind::BadArgument`] for a name that none can be.
+    pub fn last_breach(&self) -> Result<Option<Breach>, Error> {
+        let core = self.keepers.here()?.core()?;
+        self.check_name()?;
+        let deadline = Deadline::after(core.config.io_timeout);
+        let ask = |store: &dyn Store| store.breaches(Lane::Caller, &[&self.name], deadline);
+        self.named(core.with_store(ask).pop().unwrap_or(Ok(None)))
+    }
+
+    /// Frees the lock though its holder has not given it: one that hangs, or was left taken. The first
+    /// waiter is handed the lock at once, under a fence that is larger than any that the holder has or
+    /// may have used; so what the holder writes from then on is refused where fences are compared.
+    /// **Nothing stops the holder itself** before it hears of that, at its next renewal at the latest:
+    /// its lease is lost then, and its event, error and log say who broke it, as far as the store still
+    /// knows.
+    ///
+    /// `if_fence` breaks only the grant that this fence is of, as [`inspect`](Lock::inspect) tells it.
+    /// Without it, whoever has the lock at that moment is ended. `by` says who does it, such as
+    /// `root@web-3`: 200 bytes at most are kept.
+    ///
+    /// ```no_run
+    /// use leasehold::Break;
+    ///
+    /// # let client = leasehold::Client::open("redis://127.0.0.1")?;
+    /// match client.lock("nightly").break_held(None, "root@web-3")? {
+    ///     Break::Broken { fence } => println!("the lease {fence} is over"),
+    ///     Break::NotHeld => println!("nobody had it"),
+    ///     other => println!("{other:?}"),
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::WrongType`] where what has the name is no lock of this library. Otherwise whatever kept
+    /// the store from answering, by the client's `io_timeout`; [`ErrorKind::Unknown`] if it had been asked:
+    /// then the same call again tells. On a quorum most members have to do it.
+    pub fn break_held(&self, if_fence: Option<u64>, by: &str) -> Result<Break, Error> {
+        self.break_if(|held| if_fence.is_none_or(|wanted| held.has(wanted)), by)
+    }
+
+    /// The same for just the grant that [`inspect`](Lock::inspect) has shown, and for no later one, also
+    /// where the store knows no fence for it.
+    ///
+    /// # Errors
+    /// Those of [`break_held`](Lock::break_held).
+    pub fn break_shown(&self, shown: &Holder, by: &str) -> Result<Break, Error> {
+        let is_shown = |held: &Held| {
+            held.token.shown() == shown.token_prefix
+                && shown.fence.is_none_or(|fence| held.has(fence))
+        };
+        self.break_if(is_shown, by)
+    }
+
+    fn break_if(&self, is_meant: impl Fn(&Held) -> bool, by: &str) -> Result<Break, Error> {
+        let core = self.keepers.here()?.core()?;
+        self.check_name()?;
+        let deadline = Deadline::after(core.config.io_timeout);
+        let (mut asked, mut may_be_done) = (None::<Held>, false);
+        loop {
+            let found = match &asked {
+                Some(held) => Ok(Some(held.clone())),
+                None => core.with_store(|store| store.held(&self.name, deadline)),
+            };
+            let Some(held) = self.named(found)? else { return Ok(Break::NotHeld) };
+            let fence = held.fence.unwrap_or(0);
+            if !is_meant(&held) {
+                return Ok(Break::OtherFence { fence });
+            }
+            let broken = core.with_store(|store| store.break_grant(&held, by.as_bytes(), deadline));
+            match broken {
+                Ok(true) => {
+                    say!(Info, "broken", lock = &*self.name, fence = fence, by = by);
+                    return Ok(Break::Broken { fence });
+                }
+                // Another one may have broken the next grant since, and been noted instead of us.
+                Ok(false) if may_be_done => return self.named(Err(unconfirmed("it is over"))),
+                Ok(false) if deadline.has_passed() => {
+                    let what = "each grant was over before it was broken";
+                    return self.named(Err(Error::new(ErrorKind::NoAnswer, what)));
+                }
+                // Meanwhile it was given, or ran out.
+                Ok(false) => {
+                    asked = None;
+                    std::thread::sleep(SHORT_PAUSE);
+                }
+                // Asked again for the same grant, the store says whether it has done it.
+                Err(Failure { error, sent }) if error.is_retriable() && !deadline.has_passed() => {
+                    (asked, may_be_done) = (Some(held), may_be_done || sent.is_some());
+                    std::thread::sleep(PAUSE.min(deadline.left()));
+                }
+                Err(Failure { error, sent: None }) if !may_be_done => {
+                    return self.named(Err(error));
+                }
+                Err(Failure { error, .. }) => return self.named(Err(unconfirmed(error))),
+            }
+        }
+    }
+}
+
+fn unconfirmed(why: impl Display) -> Error {
+    Error::new(ErrorKind::Unknown, format!("the break was not confirmed ({why})"))
+}

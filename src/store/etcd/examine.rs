@@ -1,0 +1,232 @@
+//! Whether an etcd is fit for locks: its members, its space, the user's rights, keys that stay for ever.
+
+use super::EtcdStore;
+use super::dial::{Dialer, transact};
+use super::fault::foreign;
+use super::keys::{self, Name};
+use super::messages::{Done, Op, Txn};
+use super::proto::{Field, Message, read};
+use crate::clock::Deadline;
+use crate::config::{EtcdConfig, StoreConfig};
+use crate::error::{Error, ErrorKind};
+use crate::examination::{Examination, Subject, Value, kinds};
+use crate::store::{Lane, Store};
+use crate::token::{ClientId, Token};
+
+const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
+
+kinds! { KINDS:
+    DOWN Warning "etcd-member-down" "a member of the URL does not answer"
+        "one failure fewer is survived until it is back"
+        "start it, or take it out of the cluster and the URL: etcdctl member remove ID";
+    NO_LEADER Warning "etcd-no-leader" "the cluster has no leader"
+        "without one nobody gets a lock, and leases that cannot be renewed end"
+        "start members until a majority runs: etcdctl endpoint status --cluster";
+    DIFFER Warning "etcd-differ" "members of the URL are of several clusters"
+        "programs that reach different ones hold the same lock"
+        "name the members of one cluster in the URL of all programs";
+    ALONE Note "etcd-alone" "the cluster has one member"
+        "while it is down, nobody gets a lock and leases end"
+        "add two: etcdctl member add NAME --peer-urls=URL";
+    EVEN Note "etcd-even" "the number of members is even"
+        "the last one lets no more of them fail, and is one more that can"
+        "add one, or take one out: etcdctl member add, etcdctl member remove";
+    UNNAMED Note "etcd-unnamed" "there are members that the URL does not name, or that do not answer"
+        "programs cannot go on with a member that they do not know"
+        "name all members: etcd://one,two,three";
+    ALARM Warning "etcd-alarm" "an alarm is raised"
+        "without space, or with data that is corrupt, no lock is granted"
+        "etcdctl compact REVISION, etcdctl defrag, etcdctl alarm disarm; a CORRUPT member has to be replaced";
+    OLD Note "etcd-old" "the server may end leases that were renewed"
+        "where a leader stood still, a lock can be lost and granted again: two hold it until the next renewal"
+        "update it to 3.4.31, 3.5.13 or later";
+    RIGHTS Warning "etcd-rights" "the user may not do all that a lock needs"
+        "a lock cannot be taken, renewed or given back"
+        "etcdctl role grant-permission ROLE --prefix=true readwrite leasehold/";
+    STUCK Warning "etcd-stuck" "keys of locks have no lease"
+        "they stay for ever, and so does the lock; something else has written them"
+        "etcdctl del KEY once nobody uses those locks";
+}
+
+/// What a member says of itself. Numbers of members are compared only.
+#[derive(Default, Clone)]
+struct Status {
+    cluster: i64,
+    member: i64,
+    version: String,
+    size: u64,
+    errors: String,
+}
+
+impl Status {
+    fn read(message: &[u8]) -> Option<Status> {
+        let mut it = Status::default();
+        let text = |field: Field<'_>| String::from_utf8_lossy(field.bytes()).into_owned();
+        read(message, |number, field| match number {
+            1 => {
+                let _ = read(field.bytes(), |number, field| match number {
+                    1 => it.cluster = field.number(),
+                    2 => it.member = field.number(),
+                    _ => {}
+                });
+            }
+            2 => it.version = text(field),
+            3 => it.size = field.count(),
+            8 => it.errors += &text(field),
+            _ => {}
+        })?;
+        Some(it)
+    }
+}
+
+/// The members that vote.
+fn voters(message: &[u8]) -> Option<Vec<i64>> {
+    let mut all = Vec::new();
+    read(message, |number, field| {
+        let (mut id, mut is_learner) = (0, false);
+        let _ = read(field.bytes(), |number, field| match number {
+            1 => id = field.number(),
+            5 => is_learner = field.number() != 0,
+            _ => {}
+        });
+        if number == 2 && !is_learner {
+            all.push(id);
+        }
+    })?;
+    Some(all)
+}
+
+impl EtcdStore {
+    /// Whether a lock can be tried: there is a leader, and the user may do what a lock needs.
+    pub(super) fn look_around(
+        &self,
+        subject: Subject<'_>,
+        found: &mut Examination,
+    ) -> Result<bool, Error> {
+        let StoreConfig::Etcd(etcd) = &subject.config.store else { return Ok(true) };
+        let by = || Deadline::after(subject.config.io_timeout);
+        let (mut seen, mut all, mut down) = (Vec::new(), Vec::new(), None);
+        for host in &etcd.hosts {
+            let one = EtcdConfig { hosts: vec![host.clone()], ..(**etcd).clone() };
+            let asked = Dialer::new(&one)?.dial(by(), &|_| Ok(())).and_then(|mut wire| {
+                let mut ask = |path| wire.call(path, &Message::default(), by());
+                let status = ask(STATUS).map_err(|failure| failure.error)?.0;
+                let members = ask(MEMBERS).map_err(|failure| failure.error)?.0;
+                Status::read(&status).zip(voters(&members)).ok_or_else(foreign)
+            });
+            match asked {
+                Ok((status, members)) => {
+                    seen.push((one.display(), status));
+                    all = members;
+                }
+                Err(error) => {
+                    // A member without a leader answers nothing else.
+                    let is_led = !error.detail().contains("no leader");
+                    let kind = if is_led { &DOWN } else { &NO_LEADER };
+                    found.found(&one.display(), kind, error.detail());
+                    down = Some(error);
+                }
+            }
+        }
+        if seen.is_empty() {
+            let is_headless = found.findings.iter().any(|it| it.id == NO_LEADER.id);
+            return down.filter(|_| !is_headless).map_or(Ok(false), Err);
+        }
+        let at = subject.config.display_store();
+        judge(&at, &seen, &all, found);
+        if let Err(error) = self.try_rights(subject) {
+            if !matches!(error.kind(), ErrorKind::Auth | ErrorKind::Permission) {
+                // A full space is an alarm, and the trial shows what else keeps locks from working.
+                return Ok(true);
+            }
+            found.found(&at, &RIGHTS, error.detail());
+            return Ok(false);
+        }
+        found.time(&at, subject, || self.ping(by()).map(|()| None))?;
+        self.look_for_stuck(subject, &at, found);
+        Ok(true)
+    }
+
+    /// Asks for changes that are not made, since something is never so.
+    fn try_rights(&self, subject: Subject<'_>) -> Result<(), Error> {
+        let (name, token) = (self.name(&subject.checkup.name), Token::random()?);
+        let client = keys::client(&self.prefix, ClientId::draw()?);
+        for key in [name.key(token, 0), name.note(), client] {
+            let tried = Txn::default()
+                .if_unchanged(&key, 1 << 60)
+                .then(Op::put(&key, b"", 0))
+                .otherwise(Op::first(&name.all));
+            self.once(&tried, subject)?;
+        }
+        Ok(())
+    }
+
+    fn once(&self, txn: &Txn, subject: Subject<'_>) -> Result<Done, Error> {
+        let by = Deadline::after(subject.config.io_timeout);
+        let done = self.on_wire(Lane::Caller, by, |wire, by| transact(wire, txn, by));
+        done.map(|(done, _)| done).map_err(|failure| failure.error)
+    }
+
+    /// Looks for keys without a lease, among the first that are there.
+    fn look_for_stuck(&self, subject: Subject<'_>, at: &str, found: &mut Examination) {
+        let (first, end) = Name::range(&self.prefix);
+        let some = Txn::default().then(Op::between(&first, &end, 10_000));
+        // The user may see some names only.
+        let Ok(mut done) = self.once(&some, subject) else { return };
+        let keys = done.part(0).keys;
+        let (looked, mut stuck) = (keys.len(), keys.iter().filter(|key| key.lease == 0));
+        found.measured(at, "keys_of_locks", Value::Count(looked as u64));
+        if let Some(one) = stuck.next() {
+            let (count, key) = (stuck.count() + 1, one.key.escape_ascii());
+            found.found(at, &STUCK, format!("{count} of {looked}, as {key}"));
+        }
+    }
+}
+
+fn judge(at: &str, seen: &[(String, Status)], voters: &[i64], found: &mut Examination) {
+    for (at, status) in seen {
+        let Status { cluster, version, size, errors, .. } = status;
+        found.text(at, "version", version);
+        found.measured(at, "space_used_bytes", Value::Count(*size));
+        let is_other = seen.first().is_some_and(|(_, first)| first.cluster != *cluster);
+        for (kind, is_so, said) in [
+            (&DIFFER, is_other, "it is of another one than the first".to_owned()),
+            (&ALARM, errors.contains("alarm:"), errors.clone()),
+            (&OLD, is_old(version), version.clone()),
+        ] {
+            if is_so {
+                found.found(at, kind, said);
+            }
+        }
+    }
+    let unnamed = voters.iter().filter(|id| seen.iter().all(|(_, it)| it.member != **id)).count();
+    let count = format!("it has {}", voters.len());
+    for (kind, is_so, said) in [
+        (&ALONE, voters.len() == 1, count.clone()),
+        (&EVEN, voters.len().is_multiple_of(2), count),
+        (&UNNAMED, unnamed > 0, format!("{unnamed} of {}", voters.len())),
+    ] {
+        if is_so {
+            found.found(at, kind, said);
+        }
+    }
+}
+
+/// Whether a leader that stood still may end leases of others.
+fn is_old(version: &str) -> bool {
+    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let level = [(); 3].map(|()| parts.next().unwrap_or(0));
+    level < [3, 4, 31] || ([3, 5, 0]..[3, 5, 13]).contains(&level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_that_end_leases_of_others_are_told_apart() {
+        let old = ["3.3.27", "3.4.30", "3.5.12", "3.5.0-rc.1"].map(is_old);
+        assert_eq!((old, ["3.4.31", "3.5.13", "3.6.0"].map(is_old)), ([true; 4], [false; 3]));
+    }
+}

@@ -1,0 +1,310 @@
+//! The etcd store: a key for each holder and each waiter, of which the first one that was created has
+//! the lock. What its promises rest on is in `docs/protocol.md`.
+
+mod clients;
+mod dial;
+#[cfg(feature = "examine")]
+pub(crate) mod examine;
+mod fault;
+mod hpack;
+mod keys;
+mod leases;
+mod listener;
+mod listing;
+mod messages;
+mod places;
+mod proto;
+mod takes;
+#[cfg(test)]
+#[cfg(kit)]
+mod tests;
+mod turns;
+mod waits;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use self::dial::{Dialer, transact};
+use self::keys::Name;
+use self::leases::Leases;
+use self::messages::{Done, Op, Txn};
+use self::places::Places;
+use self::wire::Wire;
+use crate::clock::{Deadline, Moment};
+use crate::config::{Config, EtcdConfig};
+use crate::error::{Error, ErrorKind};
+#[cfg(feature = "examine")]
+use crate::examination::{Examination, Subject};
+use crate::said::say;
+use crate::store::breaking::{Breaches, Held as Grant};
+use crate::store::listing::{Bookmark, Page, Wanted};
+use crate::store::net::next_server;
+use crate::store::net::pool::{Pool, Pools};
+use crate::store::{
+    Abilities, Answer, Failure, Identity, Kept, Lane, Listener, Look, Outcome, Reply, Request,
+    ServerId, Store,
+};
+use crate::sync::Mutex;
+use crate::token::{ClientId, Token};
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+/// Nobody tells for how long a lock stays taken: those who wait hear of its end.
+const UNTOLD: Duration = Duration::from_secs(3600);
+
+/// So many locks are ended at a time.
+const MOST_ENDED: usize = 16;
+
+pub(crate) struct EtcdStore {
+    dialer: Arc<Dialer>,
+    pool: Pool<Wire>,
+    listener: listener::Listener,
+    prefix: Vec<u8>,
+    leases: Leases,
+    places: Arc<Places>,
+    me: ServerId,
+    /// The lease of what this client says of itself.
+    record: Mutex<Option<i64>>,
+}
+
+impl EtcdStore {
+    pub(crate) fn new(etcd: &EtcdConfig, config: &Config) -> Result<EtcdStore, Error> {
+        let Config { prefix, io_timeout, claim_window, .. } = config;
+        let (dialer, me) = (Arc::new(Dialer::new(etcd)?), next_server());
+        let spans = (*io_timeout, *claim_window);
+        let (leases, places) = <(Leases, Arc<Places>)>::default();
+        let both = (Arc::clone(&dialer), Arc::clone(&places));
+        let listener = listener::Listener::new(both, spans, keys::any(prefix), me);
+        let (pool, prefix) = (Pools::new(config.pool).make()?, prefix.clone());
+        let record = Mutex::default();
+        Ok(EtcdStore { dialer, pool, listener, prefix, leases, places, me, record })
+    }
+
+    fn name(&self, name: &[u8]) -> Name {
+        Name::new(&self.prefix, name)
+    }
+
+    /// Does something on a connection: that of a seat, or a new one where there is none or it has died
+    /// unseen. What was surely not done, for a reason that another member may not have, is done again.
+    fn on_wire<T>(
+        &self,
+        lane: Lane,
+        deadline: Deadline,
+        mut act: impl FnMut(&mut Wire, Deadline) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let connect_by = lane.connect_by(deadline);
+        let mut tries = 0;
+        self.pool.on_connection(lane, connect_by, |lent| {
+            loop {
+                tries += 1;
+                if deadline.has_passed() {
+                    let late = Error::new(ErrorKind::NoAnswer, "the deadline had passed");
+                    return Err(Failure::not_done(late));
+                }
+                let kept = lent.wire.take().and_then(|mut wire| {
+                    let is_usable = !self.dialer.is_doubted(&wire) && !wire.is_stale(Moment::now());
+                    is_usable.then_some(wire)
+                });
+                let is_new = kept.is_none();
+                let mut wire = match kept {
+                    Some(wire) => wire,
+                    None => {
+                        let dialed = self.dialer.dial(connect_by, &|_| Ok(()));
+                        Box::new(dialed.map_err(Failure::not_done)?)
+                    }
+                };
+                let failure = match act(&mut wire, deadline) {
+                    Ok(done) => {
+                        lent.wire = Some(wire).filter(|wire| !wire.is_broken);
+                        return Ok(done);
+                    }
+                    Err(failure) => failure,
+                };
+                let is_forgotten = self.dialer.is_forgotten(&wire, &failure.error);
+                let is_silent =
+                    matches!(failure.error.kind(), ErrorKind::NoAnswer | ErrorKind::Unavailable);
+                if is_silent && !is_forgotten {
+                    self.dialer.doubt(&wire);
+                }
+                if !wire.is_broken && !is_forgotten {
+                    lent.wire = Some(wire);
+                }
+                let may_help = is_forgotten || !is_new || tries < self.dialer.members();
+                let is_over = failure.sent.is_some() || !failure.error.is_retriable();
+                if is_over || !may_help || tries > 2 + self.dialer.members() {
+                    return Err(failure);
+                }
+            }
+        })
+    }
+
+    fn transact(&self, lane: Lane, txn: &Txn, deadline: Deadline) -> Result<Done, Failure> {
+        self.on_wire(lane, deadline, |wire, deadline| Ok(transact(wire, txn, deadline)?.0))
+    }
+
+    fn ask_one(&self, lane: Lane, request: &Request<'_>, deadline: Deadline) -> Outcome {
+        self.on_wire(lane, deadline, |wire, deadline| match *request {
+            Request::Take { name, token, ttl, place, block } => {
+                self.take(wire, name, (token, ttl), (place, block), deadline)
+            }
+            Request::Give { name, token, fence, .. } => {
+                self.give(wire, &self.name(name), (token, fence), deadline)
+            }
+            Request::Extend { .. } => self.extend(wire, request, deadline),
+        })
+    }
+
+    fn answer(&self, reply: Reply, sent: Moment) -> Answer {
+        Answer { reply, sent, server: micros(sent), by: self.me, again: None }
+    }
+}
+
+impl Store for EtcdStore {
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let mut rest = requests;
+        while let Some(request) = rest.first() {
+            let renewals = self.renewals(rest);
+            if !renewals.is_empty() {
+                outcomes.extend(self.renew_all(lane, &renewals, deadline));
+                rest = &rest[renewals.len()..];
+                continue;
+            }
+            if let [take, give, later @ ..] = rest
+                && let Some(both) = self.pass_on(lane, take, give, deadline)
+            {
+                outcomes.extend(both);
+                rest = later;
+                continue;
+            }
+            outcomes.push(self.ask_one(lane, request, deadline));
+            rest = &rest[1..];
+        }
+        outcomes
+    }
+
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        self.seen(&self.name(name), deadline).map_err(|failure| failure.error)
+    }
+
+    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
+        self.list_page(wanted, from, deadline).map_err(|failure| failure.error)
+    }
+
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.whose(name, deadline).map_err(|failure| failure.error)
+    }
+
+    fn break_grant(&self, held: &Grant, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+        self.break_held(held, by, deadline)
+    }
+
+    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+        self.breaches_of(lane, of, deadline)
+    }
+
+    fn register(
+        &self,
+        client: ClientId,
+        record: &str,
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.keep_record(client, record, ttl, deadline).map_err(|failure| failure.error)
+    }
+
+    fn unregister(&self, _client: ClientId) {
+        self.forget_record();
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys = clients.iter().map(|client| keys::client(&self.prefix, *client));
+        self.read(Lane::Caller, keys, deadline).map_err(|failure| failure.error)
+    }
+
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let seen = self.look(name, deadline)?;
+        let Some(holder) = seen.holder else { return Ok(Duration::ZERO) };
+        let Some(ours) = self.listener.waits_for(name).map(Token::shown) else { return Ok(UNTOLD) };
+        // The lock is ours, or our place is gone: that is for a take to find out.
+        let is_there = seen.waiters.iter().any(|waiter| waiter.token_prefix == ours);
+        let waits = holder.token_prefix != ours && (is_there || seen.more_waiters > 0);
+        Ok(if waits { UNTOLD } else { Duration::ZERO })
+    }
+
+    fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
+        let name = self.name(&grant.name);
+        let first = Txn::default().then(Op::first(&name.all));
+        let Ok(mut seen) = self.transact(lane, &first, deadline) else { return false };
+        let mut part = seen.part(0);
+        // A late copy of its take can have made another place of its token's.
+        let created = keys::created(grant.fence);
+        let is_ours = |key: messages::Key| key.created == created && keys::is_of(&key, grant.token);
+        part.count == 1 && part.first().is_some_and(is_ours)
+    }
+
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        let any = Txn::default().then(Op::get(&keys::any(&self.prefix)));
+        let pinged = self.transact(Lane::Caller, &any, deadline);
+        pinged.map(drop).map_err(|failure| failure.error)
+    }
+
+    #[cfg(feature = "examine")]
+    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
+        self.look_around(subject, found)
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            place_kept: None,
+            longest_pause: LONGEST_PAUSE,
+            spread: Duration::ZERO,
+            claims_first: false,
+        }
+    }
+
+    /// A lease of etcd outlasts what was promised by a second or more: while this client lives, it ends
+    /// each lock in time that nobody renews.
+    fn tend(&self, before: Moment, _held: &dyn Fn(&[Token]) -> Vec<Kept>, deadline: Deadline) {
+        if let Err(failure) = self.revoke(&self.leases.take_spare(), deadline) {
+            say!(Debug, "leases-left", error = failure.error);
+        }
+        if before == Moment::NEVER {
+            // Gives come first: the others end when this is called again.
+            self.leases.is_closing.store(true, Ordering::Relaxed);
+            return self.places.leave_ends();
+        }
+        for (token, held) in self.places.take_ended(Moment::now(), MOST_ENDED) {
+            // Just this grant: what was written since is a later one.
+            let (name, fence) = (Name::of_key(&held.key), keys::first_fence(held.created));
+            let ended = self.on_wire(Lane::Keeper, deadline, |wire, deadline| {
+                self.delete(wire, &name, (token, &held), fence.unwrap_or(0), deadline)
+            });
+            if let Err(failure) = ended {
+                if held.lease.is_none() {
+                    // Else it would be kept alive with the places of others.
+                    self.listener.end(held.ear);
+                }
+                say!(Debug, "lock-left", error = failure.error);
+            }
+        }
+    }
+
+    fn due(&self) -> Moment {
+        if self.leases.spare() > 0 { Moment::ZERO } else { self.places.due() }
+    }
+
+    fn listener(&self) -> Option<&dyn Listener> {
+        Some(&self.listener)
+    }
+}
+
+/// etcd shows no clock: a moment of ours stands in for what its clock shows then.
+fn micros(moment: Moment) -> u64 {
+    moment.as_nanos() / 1000
+}

@@ -1,0 +1,201 @@
+//! Who waits on a wake-up connection, whom each of them waits for, and what is heard of that.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::keys::{BLOCK, Name, first_fence, is_ours};
+use super::messages::{self, Done, Op, Told, Txn};
+use super::proto::Message;
+use crate::store::Notice;
+use crate::token::Token;
+
+#[derive(Default)]
+pub(super) struct Waits {
+    waits: HashMap<Token, Wait>,
+    /// The number of the last watch, and those that nobody needs any more.
+    last: i64,
+    over: Vec<i64>,
+}
+
+/// A place in a queue.
+pub(super) struct Wait {
+    pub(super) name: Vec<u8>,
+    /// The revision that created it.
+    pub(super) created: u64,
+    /// For so long it is handed the lock.
+    pub(super) span: Duration,
+    /// The key that it waits for; `None` once that is gone.
+    pub(super) ahead: Option<Vec<u8>>,
+    /// Whoever that is has the lock, and this is the next.
+    pub(super) is_next: bool,
+    pub(super) watch: i64,
+}
+
+/// What is heard for a waiter.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    Told(Notice),
+    /// Who stood before it is gone, and was not known to have the lock.
+    Asks(Question),
+}
+
+/// Who stands before a place now.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Question {
+    token: Token,
+    watch: i64,
+    pub(super) txn: Txn,
+}
+
+impl Waits {
+    /// A place waits from now on, or for another one than before, as was seen at a revision. Tells what to
+    /// send for it.
+    pub(super) fn follow(&mut self, token: Token, wait: Wait, revision: u64) -> Vec<Message> {
+        if let Some(known) = self.waits.get_mut(&token)
+            && (known.created, &known.ahead) == (wait.created, &wait.ahead)
+        {
+            known.is_next = wait.is_next;
+            return Vec::new();
+        }
+        self.forget(token);
+        self.last += 1;
+        let ahead = wait.ahead.as_deref().unwrap_or_default();
+        let mut messages: Vec<_> = self.over.drain(..).map(messages::unwatch).collect();
+        messages.push(messages::watch(self.last, ahead, revision + 1));
+        self.waits.insert(token, Wait { watch: self.last, ..wait });
+        messages
+    }
+
+    pub(super) fn forget(&mut self, token: Token) {
+        self.over.extend(self.waits.remove(&token).map(|wait| wait.watch));
+    }
+
+    /// The place of a token that was told nothing is another one's from now on.
+    pub(super) fn rename(&mut self, from: Token, to: Token) -> bool {
+        if self.waits.get(&from).is_none_or(|wait| wait.ahead.is_none()) {
+            return false;
+        }
+        self.waits.remove(&from).and_then(|wait| self.waits.insert(to, wait));
+        true
+    }
+
+    pub(super) fn of(&self, name: &[u8]) -> Option<Token> {
+        self.waits.iter().find(|(_, wait)| wait.name == name).map(|(token, _)| *token)
+    }
+
+    /// What a message of the server says to whom. `Err` if no more will be told.
+    pub(super) fn hear(
+        &mut self,
+        told: &Told,
+        validity: impl Fn(Duration) -> (u64, Duration),
+    ) -> Result<Option<Heard>, String> {
+        // Refused before it had a number. One that is over for another reason began too long ago.
+        let has_reason = !told.why.is_empty() && !told.why.contains("compacted");
+        if told.is_over && (told.watch < 0 || has_reason) {
+            return Err(told.why.clone());
+        }
+        let waits = |wait: &Wait| wait.watch == told.watch && wait.ahead.is_some();
+        let Some((token, wait)) = self.waits.iter_mut().find(|(_, wait)| waits(wait)) else {
+            return Ok(None);
+        };
+        if !told.is_gone && !told.is_over {
+            return Ok(None);
+        }
+        let gone = wait.ahead.take().filter(|_| told.is_gone && !wait.is_next);
+        Ok(Some(match gone {
+            Some(ahead) => {
+                let all = Name::of_key(&ahead).all;
+                let txn = Txn::default().then(Op::last_two(&all, wait.created));
+                let txn = txn.then(Op::first(&all));
+                Heard::Asks(Question { token: *token, watch: wait.watch, txn })
+            }
+            None => Heard::Told(wait.told(*token, told.is_gone, validity)),
+        }))
+    }
+
+    /// What the answer to a question says, if it still matters: the lock is its token's, or there is
+    /// somebody else to watch. Without an answer, that is for a take to find out.
+    pub(super) fn answered(
+        &mut self,
+        question: &Question,
+        done: Option<Done>,
+        validity: impl Fn(Duration) -> (u64, Duration),
+    ) -> (Option<Notice>, Vec<Message>) {
+        let token = question.token;
+        let is_it = |wait: &&Wait| wait.watch == question.watch && wait.ahead.is_none();
+        let Some(wait) = self.waits.get(&token).filter(is_it) else { return (None, Vec::new()) };
+        let mut done = done.unwrap_or_default();
+        let (ours, holder) = (done.part(0).keys, done.part(1).first());
+        let is_here = ours.first().is_some_and(|key| key.created == wait.created);
+        let is_lock = ours.iter().chain(&holder).all(is_ours);
+        if let Some(ahead) = ours.get(1).filter(|_| is_here && is_lock) {
+            let is_next = holder.is_some_and(|holder| holder.key == ahead.key);
+            let ahead = Some(ahead.key.clone());
+            let wait = Wait { name: wait.name.clone(), ahead, is_next, ..*wait };
+            return (None, self.follow(token, wait, done.revision));
+        }
+        (Some(wait.told(token, is_here && ours.len() == 1, validity)), Vec::new())
+    }
+}
+
+impl Wait {
+    fn told(
+        &self,
+        token: Token,
+        is_first: bool,
+        validity: impl Fn(Duration) -> (u64, Duration),
+    ) -> Notice {
+        let name = self.name.clone();
+        match first_fence(self.created).filter(|_| is_first) {
+            Some(fence) => {
+                let (server, span) = validity(self.span);
+                Notice::Granted { name, token, fence, block: BLOCK, server, span }
+            }
+            None => Notice::Free { name, token },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Duration = Duration::from_secs(1);
+
+    /// A place behind a holder, and what it sends.
+    fn follow(waits: &mut Waits, token: Token) -> usize {
+        let (name, ahead) = (b"n".to_vec(), Some(b"ahead".to_vec()));
+        let wait = Wait { name, created: 7, span: SPAN, ahead, is_next: true, watch: 0 };
+        waits.follow(token, wait, 9).len()
+    }
+
+    fn over(watch: i64, why: &str) -> Told {
+        Told { watch, is_over: true, why: why.to_owned(), is_gone: false }
+    }
+
+    #[test]
+    fn c10_a_watch_that_is_over_is_made_anew_by_those_who_waited_for_it() {
+        let (mut waits, token) = (Waits::default(), Token::random().unwrap());
+        let validity = |span| (0, span);
+        assert_eq!(follow(&mut waits, token), 1);
+        assert_eq!(follow(&mut waits, token), 0, "it is watched");
+        for why in ["", "etcdserver: mvcc: required revision has been compacted"] {
+            let number = waits.last;
+            let free = Notice::Free { name: b"n".to_vec(), token };
+            assert_eq!(waits.hear(&over(number, why), validity), Ok(Some(Heard::Told(free))));
+            // The end of the one before it, and a new one.
+            assert_eq!(follow(&mut waits, token), 2);
+        }
+    }
+
+    #[test]
+    fn c13_a_watch_that_is_refused_ends_them_all() {
+        let (mut waits, token) = (Waits::default(), Token::random().unwrap());
+        follow(&mut waits, token);
+        for number in [-1, 1] {
+            let refused = over(number, "etcdserver: permission denied");
+            let why = waits.hear(&refused, |span| (0, span)).unwrap_err();
+            assert!(why.contains("permission denied"));
+        }
+    }
+}

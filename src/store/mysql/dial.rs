@@ -1,0 +1,154 @@
+//! Making a connection: resolve, connect, TLS, password, whether it takes writes, what the session is
+//! to know; all by one deadline.
+
+use std::time::Duration;
+
+#[cfg(feature = "tls")]
+use super::fault;
+use super::login;
+use super::statements::VERSION;
+use super::wire::{Said, Wire};
+use crate::clock::Deadline;
+use crate::config::{Address, MysqlConfig};
+use crate::error::{Error, ErrorKind};
+use crate::store::ServerId;
+use crate::store::net::dial::Connector;
+use crate::store::net::hosts::Hosts;
+use crate::store::net::stream::Stream;
+#[cfg(feature = "tls")]
+use crate::store::net::tls;
+
+pub(super) struct Dialer {
+    config: MysqlConfig,
+    settings: String,
+    #[cfg(feature = "tls")]
+    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    connector: Connector,
+    hosts: Hosts,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Locks,
+    /// There may be no tables yet.
+    Tables,
+}
+
+impl Dialer {
+    pub(super) fn new(config: &MysqlConfig, io_timeout: Duration) -> Result<Dialer, Error> {
+        #[cfg(feature = "tls")]
+        let tls = config.access.tls.as_ref().map(tls::config).transpose().map_err(fault::tls)?;
+        #[cfg(feature = "tls")]
+        for host in config.hosts.iter().filter(|host| matches!(host, Address::Tcp { .. })) {
+            if tls.is_some() {
+                tls::server(host)?;
+            }
+        }
+        // What waits for longer than its client does is of no use to anybody. Only a MariaDB has a
+        // limit for all statements, and reads what stands in this comment.
+        let settings = format!(
+            "SET SESSION autocommit = 1, completion_type = 0, sql_mode = '', innodb_lock_wait_timeout = 1 \
+             /*M! , max_statement_time = {} */; \
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+             SELECT @@global.read_only; SHOW VARIABLES LIKE 'wsrep_on'",
+            io_timeout.as_secs_f64()
+        );
+        Ok(Dialer {
+            config: config.clone(),
+            settings,
+            #[cfg(feature = "tls")]
+            tls,
+            connector: Connector::default(),
+            hosts: Hosts::new(&config.hosts),
+        })
+    }
+
+    /// Whether another server may take this one's place.
+    pub(super) fn may_move(&self) -> bool {
+        self.hosts.may_move()
+    }
+
+    /// A connection to the primary.
+    pub(super) fn dial(&self, purpose: Purpose, deadline: Deadline) -> Result<Wire, Error> {
+        self.hosts.dial(deadline, |address, server, deadline| {
+            let mut wire = self.connect(address, server, deadline)?;
+            let settled = self.settle(&mut wire, purpose, deadline);
+            settled.map_err(|error| error.at(address))?;
+            Ok(wire)
+        })
+    }
+
+    fn connect(
+        &self,
+        address: &Address,
+        server: ServerId,
+        deadline: Deadline,
+    ) -> Result<Wire, Error> {
+        let socket = self.connector.connect(address, deadline, &|_| Ok(()))?;
+        let mut wire = Wire::new(Stream::new(socket), server);
+        #[cfg(feature = "tls")]
+        let config = self.tls.as_ref().filter(|_| matches!(address, Address::Tcp { .. }));
+        #[cfg(feature = "tls")]
+        let secure = config.map(|config| {
+            move |wire: &mut Wire| wire.stream.secure(config, address, deadline).map_err(fault::tls)
+        });
+        #[cfg(feature = "tls")]
+        let secure = secure.as_ref().map(|secure| secure as &login::Secure<'_>);
+        #[cfg(not(feature = "tls"))]
+        let secure = None;
+        let MysqlConfig { access, database, .. } = &self.config;
+        let said = login::log_in(&mut wire, address, (access, database), secure, deadline);
+        said.map_err(|error| error.at(address))?;
+        Ok(wire)
+    }
+
+    /// What the session is to know before the first request; and whether the server takes writes, and
+    /// has tables that suit us where they are needed.
+    fn settle(&self, wire: &mut Wire, purpose: Purpose, deadline: Deadline) -> Result<(), Error> {
+        const TABLES: &str = "; SELECT MAX(number) FROM leasehold_version";
+        let tables = if purpose == Purpose::Locks { TABLES } else { "" };
+        let (said, refused) = wire.ask(&format!("{}{tables}", self.settings), deadline)?;
+        let first = |said: Option<&Said>| {
+            said.and_then(|said| said.rows.first())
+                .and_then(|row| row.column(0))
+                .map(<[u8]>::to_vec)
+        };
+        if first(said.get(2))
+            .is_some_and(|found| found != b"0" && !found.eq_ignore_ascii_case(b"off"))
+        {
+            let replica = "the server is read_only, as replicas are: connect to the primary";
+            return Err(Error::new(ErrorKind::ReadOnly, replica));
+        }
+        if let Some(refusal) = refused {
+            return Err(refusal.error);
+        }
+        if purpose == Purpose::Locks {
+            check_version(first(said.get(4)))?;
+        }
+        let clustered =
+            said.get(3).and_then(|said| said.rows.first()).and_then(|row| row.column(1));
+        if !clustered.is_some_and(|on| on.eq_ignore_ascii_case(b"on")) {
+            return Ok(());
+        }
+        // A node of Galera's applies what the others have agreed to a moment later: each statement is to
+        // wait for what came before it.
+        match wire.ask("SET SESSION wsrep_sync_wait = 7", deadline)? {
+            (_, None) => Ok(()),
+            (_, Some(refusal)) => Err(refusal.error),
+        }
+    }
+}
+
+fn check_version(found: Option<Vec<u8>>) -> Result<(), Error> {
+    let found = found.unwrap_or_else(|| b"0".to_vec());
+    if found == VERSION {
+        return Ok(());
+    }
+    let [found, known] = [&*found, VERSION].map(String::from_utf8_lossy);
+    let which = format!(
+        "the tables of the database have version {found}, and this program knows {known}: use one \
+         version of Leasehold for all programs"
+    );
+    Err(Error::new(ErrorKind::Storage, which))
+}

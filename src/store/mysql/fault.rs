@@ -1,0 +1,90 @@
+//! What went wrong, in Leasehold's own words.
+
+use crate::error::{Error, ErrorKind};
+pub(super) use crate::store::net::failed as io;
+
+/// An error that the server answered, by its number.
+pub(super) fn server(code: u16, message: &str) -> Error {
+    let (kind, mend) = match code {
+        1045 | 1698 => (ErrorKind::Auth, "the user or the password is wrong"),
+        1251 | 1275 | 2059 => (ErrorKind::Auth, "the server lets nobody in like this"),
+        1862 | 1820 => (ErrorKind::Auth, "the password has expired: set another one"),
+        1049 => (
+            ErrorKind::BadArgument,
+            "name another database in the URL, or create this one: CREATE DATABASE",
+        ),
+        1146 => (ErrorKind::Storage, NO_TABLES),
+        1054 | 1136 => (ErrorKind::Storage, OTHER_TABLES),
+        1044 | 1142 | 1143 | 1227 | 1370 => (ErrorKind::Permission, RIGHTS),
+        1290 | 1792 | 1836 => (ErrorKind::ReadOnly, "connect to the primary"),
+        1213 | 1062 | 1020 | 3101 => (ErrorKind::Unavailable, "others were faster"),
+        1205 | 3572 => (ErrorKind::Unavailable, "another session kept the row"),
+        1317 | 1969 | 3024 => (ErrorKind::NoAnswer, "the server gave up waiting"),
+        // A connection that is there is used then.
+        1040 | 1203 | 1226 => {
+            (ErrorKind::Exhausted, "the server has no room for one more connection")
+        }
+        // No memory, a full disk, a node that has lost its cluster.
+        1021 | 1037 | 1038 | 1041 | 1047 | 1053 | 1114 | 1129 | 1598 | 1927 | 3100 | 3169
+        | 4031 => (ErrorKind::Unavailable, "the server cannot serve now"),
+        1665 => {
+            (ErrorKind::Storage, "the server needs binlog_format=ROW or MIXED for these tables")
+        }
+        1130 => (ErrorKind::Auth, "the server lets nobody in from this host"),
+        1064 => (ErrorKind::Protocol, "the server is no MySQL 8.0 or MariaDB 10.6 or later"),
+        _ => (ErrorKind::Protocol, "the server refused"),
+    };
+    Error::new(kind, format!("{mend} ({code} {message})"))
+}
+
+const NO_TABLES: &str = "the database has no tables for locks that this user can see: run \
+     'leasehold init --store URL --apply' once, or what it prints without --apply, as a user that \
+     may create tables";
+
+const OTHER_TABLES: &str = "the tables are not those that leasehold init makes: where only the \
+     column 'awaited' is missing, run ALTER TABLE leasehold_lease ADD awaited BIGINT NOT NULL DEFAULT 0;";
+
+/// Those of `docs/operating.md`.
+const RIGHTS: &str = "a right is missing: GRANT SELECT ON leasehold_version, and GRANT SELECT, \
+     INSERT, UPDATE, DELETE ON leasehold_lease, leasehold_waiter, leasehold_client and \
+     leasehold_broken, each by itself, TO the user";
+
+/// Whether the same request can go well at once: the server rolled it back for the sake of others.
+pub(super) fn is_passing(code: u16) -> bool {
+    matches!(code, 1020 | 1062 | 1205 | 1213 | 3101 | 3572)
+}
+
+/// Whether another session keeps a row.
+pub(super) fn is_kept(code: u16) -> bool {
+    matches!(code, 1205 | 3572)
+}
+
+/// Whether nobody knows if a statement was carried out: it may have been at its commit.
+pub(super) fn is_unknown(code: u16) -> bool {
+    matches!(
+        code,
+        1026 | 1030
+            | 1053
+            | 1105
+            | 1180
+            | 1181
+            | 1317
+            | 1598
+            | 1927
+            | 1969
+            | 3024
+            | 3100
+            | 3169
+            | 4031
+    )
+}
+
+/// An error of TLS, in the words of these URLs.
+pub(super) fn tls(error: Error) -> Error {
+    if error.kind() != ErrorKind::Tls {
+        return error;
+    }
+    let said = error.detail().replace("try redis://", "try ssl-mode=disabled");
+    let said = said.replace("cert=", "ssl-cert=").replace("key=", "ssl-key=");
+    Error::new(ErrorKind::Tls, said.replace("ca=", "ssl-ca="))
+}

@@ -1,0 +1,352 @@
+//! The MySQL and MariaDB store: five tables, and a connection for each request under way. What its
+//! promises rest on is in `docs/protocol.md`.
+
+mod clients;
+mod dial;
+#[cfg(feature = "examine")]
+pub(crate) mod examine;
+mod extensions;
+mod fault;
+mod listing;
+mod login;
+mod requests;
+mod statements;
+mod waiters;
+mod wire;
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use self::dial::{Dialer, Purpose};
+use self::requests::State;
+use self::statements::{SCHEMA, Values, packet};
+use self::waiters::Life;
+use self::wire::{Answers, Lent, Refusal, Said, Wire, unexpected};
+use crate::clock::{Deadline, Moment};
+use crate::config::{Config, MysqlConfig};
+use crate::error::{Error, ErrorKind};
+#[cfg(feature = "examine")]
+use crate::examination::{Examination, Subject};
+use crate::jitter::Jitter;
+use crate::said::say;
+use crate::store::breaking::{Breaches, Held};
+use crate::store::listing::{Bookmark, Page, Wanted};
+use crate::store::net::pool::{Pool, Pools};
+use crate::store::net::seat;
+use crate::store::{Abilities, Failure, Identity, Lane, Look, Outcome, Request, Store, unforced};
+use crate::sync::Mutex;
+use crate::token::{ClientId, Token};
+
+/// Between two attempts of one request, where others were faster or the primary moves.
+const BREATH: Duration = Duration::from_millis(10);
+/// One give in so many removes rows that nobody uses any more.
+const SWEEP_EVERY: u32 = 64;
+/// The longest key. Of a name that is as long or longer, the key is the beginning and a hash, which has
+/// just this length.
+const KEY: usize = 2048;
+const HASH: usize = 32;
+
+pub(crate) struct MysqlStore {
+    dialer: Dialer,
+    pool: Pool<Wire>,
+    prefix: Vec<u8>,
+    life: Life,
+    /// Counts gives, from anywhere: many programs give only once.
+    gives: AtomicU32,
+    jitter: Mutex<Jitter>,
+    /// Until when a lock that is free, and that nobody waits for, may be one that was waited for lately.
+    crowded: Mutex<Deadline>,
+    /// Who the clients are can neither be written nor read here.
+    is_anonymous: AtomicBool,
+}
+
+/// By when there is a connection, and by when all is done.
+type When = (Deadline, Deadline);
+
+/// Why a request has no answer yet.
+enum Trouble {
+    Failed(Failure),
+    /// The server rolled it back for the sake of others, or was not the primary: once more. This is how
+    /// it ends where there is no time for that.
+    Passing(Failure),
+}
+
+impl Trouble {
+    fn map(self, change: impl FnOnce(Failure) -> Failure) -> Trouble {
+        match self {
+            Trouble::Failed(failure) => Trouble::Failed(change(failure)),
+            Trouble::Passing(failure) => Trouble::Passing(change(failure)),
+        }
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Failed(failure)
+    }
+}
+
+impl MysqlStore {
+    pub(crate) fn new(mysql: &MysqlConfig, config: &Config) -> Result<MysqlStore, Error> {
+        let seed = Token::random()?.seed();
+        Ok(MysqlStore {
+            dialer: Dialer::new(mysql, config.io_timeout)?,
+            pool: Pools::new(config.pool).make()?,
+            prefix: config.prefix.clone(),
+            life: Life::new(config.claim_window),
+            gives: AtomicU32::new((seed % u64::from(SWEEP_EVERY)) as u32),
+            jitter: Mutex::new(Jitter::seeded(seed)),
+            crowded: Mutex::new(Deadline::after(Duration::ZERO)),
+            is_anonymous: AtomicBool::new(false),
+        })
+    }
+
+    fn key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        let whole = match &*self.prefix {
+            [] => Cow::Borrowed(name),
+            prefix => Cow::Owned([prefix, name].concat()),
+        };
+        if whole.len() < KEY {
+            return whole;
+        }
+        Cow::Owned([&whole[..KEY - HASH], &*Sha256::digest(&whole)].concat())
+    }
+
+    /// Statements that change nothing, and what was said to them.
+    fn say(&self, lent: &mut Lent<'_>, text: &str, when: When) -> Result<Vec<Said>, Trouble> {
+        let said = self.change(lent, text, when);
+        // Nobody has to undo them.
+        said.map(|(_, said)| said)
+            .map_err(|trouble| trouble.map(|failure| Failure::not_done(failure.error)))
+    }
+
+    /// Statements that change something, the moment before they were sent, and what was said to them.
+    fn change(
+        &self,
+        lent: &mut Lent<'_>,
+        text: &str,
+        when: When,
+    ) -> Result<(Moment, Vec<Said>), Trouble> {
+        let (sent, (said, refused)) = self.exchange(lent, text, when)?;
+        let Some(Refusal { code, error }) = refused else { return Ok((sent, said)) };
+        let has_moved = error.kind() == ErrorKind::ReadOnly && self.dialer.may_move();
+        let is_passing = fault::is_passing(code) || has_moved;
+        // Outside of a transaction each statement stays that was carried out.
+        let is_kept = !text.starts_with(statements::BEGIN)
+            || text.split(';').take(said.len()).any(|one| one.starts_with(statements::COMMIT));
+        let is_begun = is_kept && said.iter().any(|said| said.changed > 0);
+        let is_unknown = is_begun || !is_passing && fault::is_unknown(code);
+        let failure = Failure { error, sent: is_unknown.then_some(sent) };
+        Err(if is_passing { Trouble::Passing(failure) } else { Trouble::Failed(failure) })
+    }
+
+    /// One round trip. Of statements that were refused nothing is left open.
+    fn exchange(
+        &self,
+        lent: &mut Lent<'_>,
+        text: &str,
+        (connect_by, deadline): When,
+    ) -> Result<(Moment, Answers), Failure> {
+        let dial = || self.dialer.dial(Purpose::Locks, connect_by);
+        let sent = seat::send(lent, deadline, dial, |wire| wire.query(text))?;
+        let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
+        let answers = wire.answers(deadline);
+        let is_spent = match &answers {
+            Ok((_, None)) => false,
+            // Not each error undoes what stands before it in a transaction.
+            Ok((_, Some(refusal))) if fault::is_passing(refusal.code) => {
+                !wire.ask("ROLLBACK", deadline).is_ok_and(|(_, refused)| refused.is_none())
+            }
+            // A server that was the primary hangs on to its sessions.
+            Ok((_, Some(_))) | Err(_) => true,
+        };
+        if is_spent {
+            lent.wire = None;
+        }
+        answers.map(|answers| (sent, answers)).map_err(|error| Failure::unknown(error, sent))
+    }
+
+    /// A request, again and again until the deadline where others were in the way.
+    fn insist<T>(
+        &self,
+        when: When,
+        mut attempt: impl FnMut() -> Result<T, Trouble>,
+    ) -> Result<T, Failure> {
+        let mut sent = None;
+        loop {
+            let (mut failure, is_passing) = match attempt() {
+                Ok(done) => return Ok(done),
+                Err(Trouble::Failed(failure)) => (failure, false),
+                Err(Trouble::Passing(failure)) => (failure, true),
+            };
+            // What an earlier attempt may have left behind is not undone by one that did nothing.
+            failure.sent = sent.or(failure.sent);
+            sent = failure.sent;
+            if !is_passing || self.breathe(when).is_err() {
+                return Err(failure);
+            }
+        }
+    }
+
+    /// An error if there is no time for another attempt.
+    fn breathe(&self, (_, deadline): When) -> Result<(), Trouble> {
+        let pause = self.jitter.lock().up_to(BREATH);
+        if deadline.left() <= pause {
+            let others = Error::new(ErrorKind::Unavailable, "others were faster");
+            return Err(Failure::not_done(others).into());
+        }
+        std::thread::sleep(pause);
+        Ok(())
+    }
+
+    /// Now and then, removes some rows that nobody uses any more. It does not matter how that ends.
+    fn sweep(&self, lent: &mut Lent<'_>, when: When) {
+        let count = self.gives.fetch_add(1, Ordering::Relaxed);
+        if count.is_multiple_of(SWEEP_EVERY)
+            && let Err(Trouble::Failed(failure) | Trouble::Passing(failure)) =
+                self.say(lent, &packet(&[statements::SWEEP], &Values::default()), when)
+        {
+            say!(Debug, "sweep-failed", error = failure.error);
+        }
+    }
+
+    fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<State, Error> {
+        let key = self.key(name);
+        let text = packet(&[statements::STATE], &Values { name: &key, ..Values::default() });
+        let said = self.query(lane, &text, deadline)?;
+        State::read(said.last()).ok_or_else(|| unexpected("nothing"))
+    }
+}
+
+impl Store for MysqlStore {
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let connect_by = lane.connect_by(deadline);
+        let when = (connect_by, deadline);
+        let mut outcomes = vec![None; requests.len()];
+        let done = self.pool.on_connection(lane, connect_by, |lent| {
+            // The ticket that a give has drawn for the take behind it.
+            let mut drawn = None;
+            self.extend_together(lent, requests, &mut outcomes, when)?;
+            for (at, outcome) in outcomes.iter_mut().enumerate() {
+                if outcome.is_some() {
+                    continue;
+                }
+                let (request, next) = (&requests[at], requests.get(at + 1));
+                let carried_out =
+                    self.insist(when, || self.carry_out(lent, request, next, &mut drawn, when));
+                *outcome = Some(unless_full(carried_out)?);
+            }
+            if requests.iter().any(|request| matches!(request, Request::Give { .. })) {
+                self.sweep(lent, when);
+            }
+            Ok(())
+        });
+        let failure = done.err().unwrap_or_else(|| Failure::not_done(none()));
+        outcomes.into_iter().map(|one| one.unwrap_or_else(|| Err(failure.clone()))).collect()
+    }
+
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        self.inspect(name, deadline)
+    }
+
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let state = self.see(name, Lane::Caller, deadline)?;
+        Ok(state.lease.as_ref().map_or(Duration::ZERO, |lease| state.left(lease)))
+    }
+
+    fn register(
+        &self,
+        client: ClientId,
+        record: &str,
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.keep_record(client, (record, ttl), deadline)
+    }
+
+    fn unregister(&self, client: ClientId) {
+        if let Err(error) = self.forget_record(client, Deadline::after(BREATH)) {
+            say!(Debug, "record-left", error = error);
+        }
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.read_records(clients, deadline)
+    }
+
+    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
+        self.list_page(wanted, from, deadline)
+    }
+
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+        self.held_by(name, deadline)
+    }
+
+    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+        self.break_held(held, by, deadline)
+    }
+
+    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+        self.breaches_of(lane, of, deadline)
+    }
+
+    fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
+        let is_it = |state: State| {
+            let is_mine = |lease| state.is_of(lease, Some(grant.token));
+            state.lease.as_ref().is_some_and(is_mine) && state.waiting == 0
+        };
+        self.see(&grant.name, lane, deadline).is_ok_and(is_it)
+    }
+
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.see(b"", Lane::Caller, deadline).map(drop)
+    }
+
+    #[cfg(feature = "examine")]
+    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
+        self.look_around(subject, found)
+    }
+
+    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
+        unforced(force, "tables")?;
+        let mut wire = self.dialer.dial(Purpose::Tables, deadline)?;
+        match wire.ask(SCHEMA, deadline)? {
+            (_, None) => Ok(()),
+            (_, Some(refusal)) => Err(refusal.error),
+        }
+    }
+
+    fn schema(&self) -> Option<&'static str> {
+        Some(SCHEMA)
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            place_kept: Some(self.life.place_kept),
+            longest_pause: waiters::LONGEST,
+            spread: Duration::ZERO,
+            claims_first: false,
+        }
+    }
+}
+
+/// An outcome, but for that of a server which is full: another connection may be there.
+fn unless_full<T>(outcome: Result<T, Failure>) -> Result<Result<T, Failure>, Failure> {
+    match outcome {
+        Err(failure) if failure.sent.is_none() && failure.error.kind() == ErrorKind::Exhausted => {
+            Err(failure)
+        }
+        outcome => Ok(outcome),
+    }
+}
+
+fn none() -> Error {
+    Error::bare(ErrorKind::Refused)
+}

@@ -1,0 +1,350 @@
+//! Each request as statements, one or several round trips of them.
+
+use std::time::Duration;
+
+use super::statements as say;
+use super::statements::{Ticket, Values, add, packet};
+use super::wire::{Lent, Row, Said, unexpected};
+use super::{MysqlStore, Trouble, When};
+use crate::clock::{Deadline, Moment};
+use crate::config::limits::MAX_FENCE;
+use crate::store::{Answer, Failure, Place, Reach, Reply, Request, ServerId};
+use crate::token::Token;
+
+/// A statement that may change something, and what was said to it.
+type Done = (Moment, Vec<Said>);
+
+/// What state.sql shows.
+pub(super) struct State {
+    pub(super) now: u64,
+    pub(super) lease: Option<Lease>,
+    /// How many wait, before the ticket that was asked for.
+    pub(super) waiting: u32,
+    alive_until: Option<u64>,
+}
+
+pub(super) struct Lease {
+    /// Whose it is, and until when; of nobody that it was, too.
+    pub(super) token: Option<Vec<u8>>,
+    expiry: u64,
+    pub(super) fence: u64,
+    pub(super) last_fence: u64,
+    turn: u64,
+}
+
+impl MysqlStore {
+    pub(super) fn carry_out(
+        &self,
+        lent: &mut Lent<'_>,
+        request: &Request<'_>,
+        next: Option<&Request<'_>>,
+        drawn: &mut Option<u64>,
+        when: When,
+    ) -> Result<Answer, Trouble> {
+        let (Request::Take { name, token, ttl, .. }
+        | Request::Extend { name, token, ttl, .. }
+        | Request::Give { name, token, ttl, .. }) = *request;
+        let name = self.key(name);
+        let values = Values {
+            name: &name,
+            token: Some(token),
+            ttl: micros(ttl),
+            window: micros(self.life.window),
+            ..Values::default()
+        };
+        match *request {
+            Request::Take { place: Place::Try, block, .. } => {
+                self.try_take(lent, Values { block, ..values }, when)
+            }
+            Request::Take { place: Place::Join(ticket), block, .. } => {
+                if let Some(ticket) = drawn.take() {
+                    // It stands already. The waiter knows its ticket, and asks for the lock, in this
+                    // order: it keeps the one for its cohort when it has the other.
+                    let free_in = Duration::ZERO;
+                    let busy = Reply::Busy { free_in, ticket, rank: 0, ours: false };
+                    return Ok(answer(lent, busy, Moment::now()));
+                }
+                self.wait(lent, Values { block, ticket: Ticket::of(ticket), ..values }, when)
+            }
+            Request::Extend { fence, reach, .. } => {
+                let (statement, to) = extension(reach);
+                let values = Values { fence, to, ..values };
+                let (sent, said) = self.change(lent, &packet(&[statement], &values), when)?;
+                Ok(extended(lent, said.first(), sent))
+            }
+            Request::Give { fence, .. } => {
+                let values = Values { fence, ..values };
+                let heir = match next.copied() {
+                    Some(Request::Take { token, place: Place::Join(ticket), .. }) => {
+                        Some(Values { token: Some(token), ticket: Ticket::of(ticket), ..values })
+                    }
+                    _ => None,
+                };
+                self.give(lent, &values, heir, drawn, when)
+            }
+        }
+    }
+
+    /// Takes the lock if it is free for anybody. Who waited a moment ago is looked for where this client
+    /// has met that lately: else it costs as much as the rest of a take.
+    fn try_take(
+        &self,
+        lent: &mut Lent<'_>,
+        values: Values<'_>,
+        when: When,
+    ) -> Result<Answer, Trouble> {
+        let is_calm = self.crowded.lock().has_passed();
+        let mut take = if is_calm { say::QUICK_TAKE } else { say::TAKE };
+        loop {
+            let done = self.change(lent, &packet(&[take], &values), when)?;
+            if let Some(answer) = granted(lent, &values, &done)? {
+                return Ok(answer);
+            }
+            let state = self.state(lent, &values, when)?;
+            match &state.lease {
+                None => {
+                    let done = self.change(lent, &packet(&[say::TAKE_NEW], &values), when)?;
+                    if let Some(answer) = granted(lent, &values, &done)? {
+                        return Ok(answer);
+                    }
+                }
+                Some(lease) if state.is_of(lease, values.token) => {
+                    if let Some(answer) = self.mine(lent, &values, lease, when)? {
+                        return Ok(answer);
+                    }
+                }
+                Some(lease) => {
+                    let left = state.left(lease);
+                    if !left.is_zero() || state.waiting > 0 {
+                        let free_in = if left.is_zero() { super::waiters::LONGEST } else { left };
+                        let busy = Reply::Busy { free_in, ticket: 0, rank: 0, ours: false };
+                        return Ok(answer(lent, busy, Moment::now()));
+                    }
+                    if take == say::QUICK_TAKE {
+                        *self.crowded.lock() = Deadline::after(self.life.window);
+                        take = say::TAKE;
+                        continue;
+                    }
+                }
+            }
+            // Another one was faster, and has gone again.
+            self.breathe(when)?;
+        }
+    }
+
+    /// Takes the lock if it is the ticket's turn, and else stands in line.
+    fn wait(&self, lent: &mut Lent<'_>, values: Values<'_>, when: When) -> Result<Answer, Trouble> {
+        if let Ticket::Known(ticket) = values.ticket {
+            return self.stand(lent, values, (ticket, None), when);
+        }
+        let joined = [say::BEGIN, say::AWAIT, say::JOIN, say::COMMIT, say::BURY];
+        let mut text = packet(&joined, &values);
+        add(&mut text, say::STATE, &Values { ticket: Ticket::Just, ..values });
+        let (sent, said) = self.change(lent, &text, when)?;
+        let ticket = said.get(2).map(|said| said.id).filter(|ticket| *ticket > 0);
+        let ticket = ticket.ok_or_else(unreadable)?;
+        let values = Values { ticket: Ticket::Known(ticket), ..values };
+        // However this ends, there is a place that was not there before.
+        self.stand(lent, values, (ticket, State::read(said.last())), when).map_err(|trouble| {
+            trouble.map(|failure| Failure { sent: failure.sent.or(Some(sent)), ..failure })
+        })
+    }
+
+    fn stand(
+        &self,
+        lent: &mut Lent<'_>,
+        values: Values<'_>,
+        (ticket, mut seen): (u64, Option<State>),
+        when: When,
+    ) -> Result<Answer, Trouble> {
+        loop {
+            let asked = Moment::now();
+            let state = match seen.take() {
+                Some(state) => state,
+                None => self.state(lent, &values, when)?,
+            };
+            let so_far = match &state.lease {
+                None => match self.take_and_leave(lent, say::TAKE_NEW, &values, when)? {
+                    Some(answer) => return Ok(answer),
+                    None => continue,
+                },
+                Some(lease) if state.is_of(lease, values.token) => {
+                    if let Some(answer) = self.mine(lent, &values, lease, when)? {
+                        return Ok(answer);
+                    }
+                    Duration::ZERO
+                }
+                Some(lease) => {
+                    if state.left(lease).is_zero() && state.waiting == 0 {
+                        let taken = self.take_and_leave(lent, say::TAKE, &values, when)?;
+                        if let Some(answer) = taken {
+                            return Ok(answer);
+                        }
+                    }
+                    Duration::from_micros(state.now.saturating_sub(lease.fence))
+                }
+            };
+            let fresh_until = micros(self.life.window - self.life.fresh_for) + state.now;
+            // Behind a clock that was set back, a place from before counts as a dead one's.
+            let sound = fresh_until..=micros(self.life.window) + state.now;
+            if state.alive_until.is_none_or(|until| !sound.contains(&until)) {
+                let stamped = [say::BEGIN, say::AWAIT, say::STAMP, say::COMMIT];
+                self.change(lent, &packet(&stamped, &values), when)?;
+            }
+            let turn = state.lease.as_ref().map_or(0, |lease| lease.turn);
+            let pause = self.life.pause(state.waiting, so_far, Duration::from_micros(turn));
+            let left = state.lease.as_ref().map_or(Duration::ZERO, |lease| state.left(lease));
+            let free_in = if left.is_zero() { pause } else { left.max(super::waiters::SHORTEST) };
+            let busy = Reply::Busy { free_in, ticket, rank: state.waiting, ours: false };
+            let again = Some(pause.min(free_in));
+            return Ok(Answer { again, ..answer(lent, busy, asked) });
+        }
+    }
+
+    /// Takes the lock, and leaves the line with it.
+    fn take_and_leave(
+        &self,
+        lent: &mut Lent<'_>,
+        take: &str,
+        values: &Values<'_>,
+        when: When,
+    ) -> Result<Option<Answer>, Trouble> {
+        let taken = [say::BEGIN, take, say::LEAVE_WON, say::COMMIT];
+        let (sent, said) = self.change(lent, &packet(&taken, values), when)?;
+        granted(lent, values, &(sent, said.into_iter().skip(1).collect()))
+    }
+
+    /// A take that was sent before has it already.
+    fn mine(
+        &self,
+        lent: &mut Lent<'_>,
+        values: &Values<'_>,
+        lease: &Lease,
+        when: When,
+    ) -> Result<Option<Answer>, Trouble> {
+        let values = Values { fence: lease.fence, ..*values };
+        let (sent, said) = self.change(lent, &packet(&[say::MINE, say::LEAVE], &values), when)?;
+        if said.first().is_none_or(|said| said.changed == 0) {
+            return Ok(None);
+        }
+        let block = u32::try_from(lease.last_fence.saturating_sub(lease.fence) + 1);
+        let block = block.map_err(|_| unreadable())?;
+        Ok(Some(answer(lent, Reply::Granted { fence: lease.fence, block }, sent)))
+    }
+
+    /// Gives the lock up, and stands in line for the next thread of this process in the same step: who
+    /// came later never sees the lock free, and nobody in front.
+    fn give(
+        &self,
+        lent: &mut Lent<'_>,
+        values: &Values<'_>,
+        heir: Option<Values<'_>>,
+        drawn: &mut Option<u64>,
+        when: When,
+    ) -> Result<Answer, Trouble> {
+        let mut text = packet(heir.map_or(&[say::GIVE], |_| &[say::BEGIN, say::GIVE]), values);
+        if let Some(heir) = &heir {
+            let is_known = matches!(heir.ticket, Ticket::Known(_));
+            add(&mut text, say::AWAIT, heir);
+            add(&mut text, if is_known { say::STAMP } else { say::JOIN }, heir);
+            add(&mut text, say::COMMIT, heir);
+        }
+        let (sent, said) = self.change(lent, &text, when)?;
+        *drawn = heir.and_then(|heir| match heir.ticket {
+            Ticket::Known(ticket) => Some(ticket),
+            _ => said.get(3).map(|said| said.id).filter(|ticket| *ticket > 0),
+        });
+        if said.get(usize::from(heir.is_some())).is_some_and(|said| said.changed > 0) {
+            return Ok(answer(lent, Reply::Given, sent));
+        }
+        let rest = packet(&[say::GIVE_REST, say::LEAVE], values);
+        let (sent, _) = self.change(lent, &rest, when)?;
+        Ok(answer(lent, Reply::NotMine, sent))
+    }
+
+    fn state(
+        &self,
+        lent: &mut Lent<'_>,
+        values: &Values<'_>,
+        when: When,
+    ) -> Result<State, Trouble> {
+        let said = self.say(lent, &packet(&[say::STATE], values), when)?;
+        State::read(said.last()).ok_or_else(unreadable)
+    }
+}
+
+/// The statement that does it, and for whom.
+pub(super) fn extension(reach: Reach) -> (&'static str, Option<Token>) {
+    match reach {
+        Reach::Grow | Reach::Claim => (say::EXTEND, None),
+        Reach::Set => (say::SET, None),
+        Reach::Pass(to) => (say::PASS, Some(to)),
+    }
+}
+
+/// What a take was granted, if it was.
+fn granted(
+    lent: &Lent<'_>,
+    values: &Values<'_>,
+    (sent, said): &Done,
+) -> Result<Option<Answer>, Trouble> {
+    let Some(said) = said.first().filter(|said| said.changed > 0) else { return Ok(None) };
+    let (fence, block) = (said.id, values.block);
+    if !(1..=MAX_FENCE).contains(&fence) {
+        let error = unexpected("a fence that is none");
+        return Err(Trouble::Failed(Failure::unknown(error, *sent)));
+    }
+    Ok(Some(answer(lent, Reply::Granted { fence, block }, *sent)))
+}
+
+/// Whether an extension found the lock.
+pub(super) fn extended(lent: &Lent<'_>, said: Option<&Said>, sent: Moment) -> Answer {
+    let is_done = said.is_some_and(|said| said.changed > 0);
+    answer(lent, if is_done { Reply::Extended } else { Reply::NotMine }, sent)
+}
+
+fn answer(lent: &Lent<'_>, reply: Reply, sent: Moment) -> Answer {
+    let by = lent.wire.as_ref().map_or_else(ServerId::default, |wire| wire.server);
+    Answer { reply, sent, server: 0, by, again: None }
+}
+
+fn unreadable() -> Trouble {
+    Trouble::Failed(Failure::not_done(unexpected("something else than is known")))
+}
+
+/// Whole milliseconds, as of every store.
+pub(super) fn micros(span: Duration) -> u64 {
+    crate::store::millis(span).saturating_mul(1000)
+}
+
+impl State {
+    pub(super) fn read(said: Option<&Said>) -> Option<State> {
+        let row: &Row = said?.rows.first()?;
+        let count = |index| row.number(index).map(|number| u64::try_from(number).unwrap_or(0));
+        let lease = match count(2) {
+            None => None,
+            Some(expiry) => Some(Lease {
+                token: row.column(1).map(<[u8]>::to_vec),
+                expiry,
+                fence: count(3)?,
+                last_fence: count(4)?,
+                turn: count(5)?,
+            }),
+        };
+        let waiting = u32::try_from(count(6)?).unwrap_or(u32::MAX);
+        Some(State { now: count(0)?, lease, waiting, alive_until: count(7) })
+    }
+
+    /// For how long the lock is taken still.
+    pub(super) fn left(&self, lease: &Lease) -> Duration {
+        let left = lease.token.as_ref().map_or(0, |_| lease.expiry.saturating_sub(self.now));
+        Duration::from_micros(left)
+    }
+
+    /// Whether a token has it.
+    pub(super) fn is_of(&self, lease: &Lease, token: Option<Token>) -> bool {
+        let token = token.map(Token::bits);
+        !self.left(lease).is_zero()
+            && lease.token.as_deref() == token.as_ref().map(|bits| &bits[..])
+    }
+}

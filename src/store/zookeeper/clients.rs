@@ -1,0 +1,113 @@
+//! Looking: who has a lock, who waits, and who the clients are. What a client says of itself stands in a
+//! node below the root that ends with its session.
+
+use std::time::Duration;
+
+use super::jute::{ANY, Ask, Kind, Op, Reply as Said, code};
+use super::names;
+use super::step::{Held, Step, TRIES};
+use super::{ZookeeperStore, hash};
+use crate::clock::{Deadline, Moment};
+use crate::store::net::stream::LEAST;
+use crate::store::{Failure, Holder, Look, MOST_WAITERS, Waiter};
+use crate::token::{ClientId, Token};
+
+impl ZookeeperStore {
+    fn record(&self, client: ClientId) -> String {
+        format!("{}/c-{client}", self.session.dialer.root)
+    }
+
+    pub(super) fn keep_record(
+        &self,
+        client: ClientId,
+        record: &str,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let (path, data) = (self.record(client), record.as_bytes());
+        let (path, mut step) = (path.as_str(), self.step(deadline, deadline));
+        for op in
+            [Op::Set { path, data, version: ANY }, Op::Create { path, data, kind: Kind::Ephemeral }]
+        {
+            let (_, replies) = step.call(&[Ask::One(op)])?;
+            if step.expect(replies.first(), &[code::EXISTS, code::NO_NODE])? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let paths: Vec<_> = clients.iter().map(|client| self.record(*client)).collect();
+        let asks: Vec<_> = paths.iter().map(|path| Ask::Get(path)).collect();
+        let (_, replies) = self.step(deadline, deadline).call(&asks)?;
+        let read = |said: &Said| said.data().ok().map(|(data, _)| data.to_vec());
+        Ok(replies.iter().map(|said| read(said).filter(|_| said.code == 0)).collect())
+    }
+}
+
+impl Step<'_> {
+    /// For a waiter that looks now and then: what this server knows will do.
+    pub(super) fn free_in(&mut self, name: &[u8]) -> Result<Duration, Failure> {
+        let node = self.store.node(name);
+        // All that waits is listed only where the holder is another one.
+        let last = self.store.crowded.lock().get(&hash(name)).copied().flatten();
+        let held = last.map(|token| self.held(&names::holder(&node.path, token))).transpose()?;
+        if let Some(held) = held.flatten() {
+            return self.left(&held);
+        }
+        let holding = self.holding(&node.path, &[Ask::Children(&node.path)])?;
+        let Some((_, token, held)) = holding else { return Ok(Duration::ZERO) };
+        if let Some(last) = self.store.crowded.lock().get_mut(&hash(name)) {
+            *last = Some(token);
+        }
+        self.left(&held)
+    }
+
+    /// A holder, if its time is not over.
+    pub(super) fn shown(&mut self, token: Token, held: &Held) -> Result<Option<Holder>, Failure> {
+        let is_over = self.left(held)?.is_zero();
+        let (clock, now, ttl) =
+            (self.store.clock.lock(), Moment::now(), Duration::from_millis(held.ttl));
+        Ok((!is_over).then(|| Holder {
+            token_prefix: token.shown(),
+            ttl: clock.seems_left(&held.stat, ttl, now).max(LEAST),
+            fence: Some(held.fence),
+            held: clock.age(&held.stat, now),
+            client: None,
+        }))
+    }
+
+    pub(super) fn look(&mut self, name: &[u8]) -> Result<Look, Failure> {
+        let node = self.store.node(name);
+        for _ in 0..TRIES {
+            // What other servers have done by now is known to this one as well.
+            let (_, replies) = self.call(&[Ask::Sync(&node.path), Ask::Children(&node.path)])?;
+            let Some((inside, _)) = self.inside(replies.last())? else { break };
+            let Some(token) = inside.holder else { break };
+            let Some(held) = self.held(&names::holder(&node.path, token))? else { continue };
+            let holder = self.shown(token, &held)?;
+            let shown = &inside.waiters[..inside.waiters.len().min(MOST_WAITERS)];
+            let paths: Vec<_> = shown.iter().map(|queued| queued.path(&node.path)).collect();
+            let ask = |path| Ask::Exists { path, watch: false };
+            let asks: Vec<_> = paths.iter().map(|path| ask(path)).collect();
+            let replies = if asks.is_empty() { Vec::new() } else { self.call(&asks)?.1 };
+            let (clock, now) = (self.store.clock.lock(), Moment::now());
+            let waiters = shown.iter().zip(&replies).map(|(queued, said)| Waiter {
+                token_prefix: queued.token.shown(),
+                waited: said.stat().ok().and_then(|stat| clock.age(&stat, now)),
+                client: None,
+            });
+            return Ok(Look {
+                holder,
+                last_fence: Some(held.fence),
+                waiters: waiters.collect(),
+                more_waiters: inside.waiters.len().saturating_sub(MOST_WAITERS) as u64,
+            });
+        }
+        Ok(Look::default())
+    }
+}

@@ -1,0 +1,58 @@
+//! What went wrong, in Leasehold's own words.
+
+use super::jute::code::TOO_LONG;
+use super::names::ROOT;
+use crate::error::{Error, ErrorKind};
+pub(super) use crate::store::net::failed as io;
+
+/// Why the server did not do what was asked, by its number for it.
+pub(super) fn server(code: i32) -> Error {
+    let (kind, what) = match code {
+        -101 => (ErrorKind::Storage, NO_ROOT),
+        -102 => (ErrorKind::Permission, RIGHTS),
+        -114 => (ErrorKind::Permission, "the server knows no digest authentication"),
+        -115 => (ErrorKind::Auth, "the server refused the user or the password"),
+        -119 => (ErrorKind::ReadOnly, "this server is cut off from the majority of its ensemble"),
+        -125 => (ErrorKind::OutOfMemory, "a quota of ZooKeeper's is used up (setquota, listquota)"),
+        // Connections and sessions that come and go, an overloaded server.
+        -4 | -7 | -112 | -118 | -127 => {
+            (ErrorKind::Unavailable, "the server cannot serve this now")
+        }
+        TOO_LONG => return Error::new(ErrorKind::Protocol, CROWD),
+        _ => (ErrorKind::Protocol, "the server refused"),
+    };
+    Error::new(kind, format!("{what} (ZooKeeper's error {code})"))
+}
+
+pub(super) fn silent() -> Error {
+    Error::new(ErrorKind::NoAnswer, "the server is silent")
+}
+
+pub(super) const NO_ROOT: &str = "the node 'leasehold' is missing: run 'leasehold init --store URL \
+     --apply' once, with the credentials that all programs use";
+
+const CROWD: &str = "the server's answer has more than 8 MB, and is not read: some 100,000 names or waiters \
+     stand in one node";
+
+const RIGHTS: &str = "other credentials made the node 'leasehold', or those that all programs use \
+     lack a right there: create, delete, read and write";
+
+/// What the root has to say.
+pub(super) fn check_root(found: &[u8]) -> Result<(), Error> {
+    if found == ROOT.as_bytes() {
+        return Ok(());
+    }
+    let which = format!(
+        "the nodes below 'leasehold' are of another kind ('{}', and this program knows '{ROOT}'): \
+         use one version of Leasehold for all programs",
+        found.escape_ascii()
+    );
+    Err(Error::new(ErrorKind::Storage, which))
+}
+
+/// An error of TLS, in the words of these URLs.
+#[cfg(feature = "tls")]
+pub(super) fn tls(error: Error) -> Error {
+    let said = error.detail().replace("try redis://", "try zookeeper:// without tls=yes");
+    Error::new(error.kind(), said)
+}

@@ -1,0 +1,275 @@
+//! The ZooKeeper store: a node for each name that is taken, and one session for a client. What stands
+//! where is in [`names`]; what its promises rest on is in `docs/protocol.md`.
+
+mod clients;
+mod clock;
+mod dial;
+#[cfg(feature = "examine")]
+pub(crate) mod examine;
+mod fault;
+mod jute;
+mod line;
+mod listener;
+mod listing;
+mod names;
+mod requests;
+mod session;
+mod step;
+mod take;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use self::clock::Clock;
+use self::dial::Dialer;
+use self::jute::{Ask, Kind, Op, code};
+use self::names::{Queued, ROOT};
+use self::session::Session;
+use self::step::{Node, Step};
+use crate::clock::{Deadline, Moment};
+use crate::config::{Config, ZookeeperConfig};
+use crate::error::{Error, ErrorKind};
+#[cfg(feature = "examine")]
+use crate::examination::{Examination, Subject};
+use crate::store::breaking::{Breaches, Held};
+use crate::store::listing::{Bookmark, Page, Wanted};
+use crate::store::{Abilities, Failure, Lane, Listener, Look, Outcome, Request, Store, unforced};
+use crate::sync::Mutex;
+use crate::token::{ClientId, Token};
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+/// So often the session is looked after, in case that nothing is asked: a third of the shortest that
+/// servers give by default is a little more.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
+/// Of more grants, or names, than these it is not known what they were last seen to be.
+const MOST_KNOWN: usize = 1 << 17;
+
+pub(crate) struct ZookeeperStore {
+    session: Session,
+    prefix: Vec<u8>,
+    claim_window: Duration,
+    clock: Mutex<Clock>,
+    known: Mutex<HashMap<Token, Known>>,
+    /// Names that were seen taken, by their hashes: to begin with making them would be in vain. With the
+    /// holder that a waiter saw last.
+    crowded: Mutex<HashMap<u64, Option<Token>>>,
+    /// For which name a token waits.
+    waiting: Mutex<HashMap<Token, Vec<u8>>>,
+    ears: Mutex<listener::Ears>,
+    /// Counts gives, from anywhere: many programs give only once.
+    gives: AtomicU32,
+}
+
+/// A grant of this client, as it last saw it.
+#[derive(Clone)]
+struct Known {
+    fence: u64,
+    /// Of its holder's node.
+    version: i32,
+    /// In milliseconds, from the last change of it.
+    ttl: u64,
+    /// It was passed on by another token: its fence stands in the node.
+    is_passed: bool,
+    /// Who was last seen to stand first behind it. It still does, or has gone, unless somebody took an
+    /// older place anew.
+    heir: Option<Box<Queued>>,
+    /// Who gives it later looks first who waits. It was held for so long beside what its take took that a look
+    /// adds little, and more is lost by a change that is refused since somebody has come.
+    looks_from: Moment,
+}
+
+impl ZookeeperStore {
+    pub(crate) fn new(config: &ZookeeperConfig, all: &Config) -> Result<ZookeeperStore, Error> {
+        let session = Session::new(Dialer::new(config, true)?, all.io_timeout)?;
+        let (known, crowded, waiting, ears) = Default::default();
+        Ok(ZookeeperStore {
+            session,
+            prefix: all.prefix.clone(),
+            claim_window: all.claim_window,
+            clock: Mutex::new(Clock::new()),
+            known,
+            crowded,
+            waiting,
+            ears,
+            gives: AtomicU32::new(Token::random()?.seed() as u32),
+        })
+    }
+
+    fn node(&self, name: &[u8]) -> Node {
+        let key = [&self.prefix, name].concat();
+        let (folder, name) = names::place(&key);
+        let folder = format!("{}/{folder}", self.session.dialer.root);
+        // A node that is cut says what it stands for.
+        let data = if name.contains('~') { key } else { Vec::new() };
+        Node { path: format!("{folder}/{name}"), folder, data }
+    }
+
+    fn step(&self, connect_by: Deadline, deadline: Deadline) -> Step<'_> {
+        Step { store: self, when: (connect_by, deadline), wrote: None, shown: None, is_sure: false }
+    }
+
+    fn is_crowded(&self, name: &[u8]) -> bool {
+        self.crowded.lock().contains_key(&hash(name))
+    }
+
+    fn note(&self, name: &[u8], is_crowded: bool) {
+        let mut crowded = self.crowded.lock();
+        if !is_crowded {
+            crowded.remove(&hash(name));
+        } else if crowded.len() < MOST_KNOWN {
+            crowded.entry(hash(name)).or_default();
+        }
+    }
+
+    fn remember(&self, token: Token, grant: Known) {
+        let mut known = self.known.lock();
+        if known.len() >= MOST_KNOWN {
+            // They are asked for again, one by one.
+            known.clear();
+        }
+        known.insert(token, grant);
+    }
+}
+
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Store for ZookeeperStore {
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let connect_by = lane.connect_by(deadline);
+        let is_extend = |request: &Request<'_>| matches!(request, Request::Extend { .. });
+        let mut outcomes = Vec::with_capacity(requests.len());
+        // Extensions that follow one another wait for the disks together.
+        for group in requests.chunk_by(|one, next| is_extend(one) && is_extend(next)) {
+            match group {
+                [Request::Extend { .. }, ..] => {
+                    outcomes.extend(self.extend_all(group, connect_by, deadline));
+                }
+                _ => outcomes.extend(group.iter().map(|request| {
+                    let mut step = self.step(connect_by, deadline);
+                    match *request {
+                        Request::Take { name, token, ttl, place, .. } => {
+                            step.take(name, token, ttl, place)
+                        }
+                        Request::Give { name, token, fence, .. } => step.give(name, token, fence),
+                        Request::Extend { .. } => step.extend(request),
+                    }
+                })),
+            }
+        }
+        let is_silence = |why: &Failure| why.error.kind() == ErrorKind::NoAnswer;
+        let is_unheard = |outcome: &Outcome| outcome.as_ref().is_err_and(is_silence);
+        if matches!(lane, Lane::Keeper) && outcomes.iter().any(is_unheard) {
+            self.session.leave_if_silent();
+        }
+        outcomes
+    }
+
+    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+        let mut step = self.step(deadline, deadline);
+        step.look(name).map_err(|failure| failure.error)
+    }
+
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        let mut step = self.step(deadline, deadline);
+        step.free_in(name).map_err(|failure| failure.error)
+    }
+
+    fn register(
+        &self,
+        client: ClientId,
+        record: &str,
+        _ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.keep_record(client, record, deadline).map_err(|failure| failure.error)
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.read_records(clients, deadline).map_err(|failure| failure.error)
+    }
+
+    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
+        self.list_page(wanted, from, deadline).map_err(|failure| failure.error)
+    }
+
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+        let mut step = self.step(deadline, deadline);
+        step.whose(name).map_err(|failure| failure.error)
+    }
+
+    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+        self.step(deadline, deadline).break_held(held, by)
+    }
+
+    fn breaches(&self, _lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+        self.breaches_of(of, deadline)
+    }
+
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        let mut step = self.step(deadline, deadline);
+        let asked = step.call(&[Ask::Get(&self.session.dialer.root)]);
+        let answered = asked.and_then(|(_, replies)| step.expect(replies.first(), &[]));
+        answered.map(drop).map_err(|failure| failure.error)
+    }
+
+    #[cfg(feature = "examine")]
+    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
+        self.look_around(subject, found)
+    }
+
+    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
+        unforced(force, "nodes")?;
+        let dialer = Dialer::new(&self.session.dialer.config, false)?;
+        let root = dialer.root.clone();
+        let session = Session::new(dialer, deadline.left())?;
+        let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
+        ends.into_iter().try_for_each(|end| {
+            let (path, is_root) = (&root[..end], end == root.len());
+            let data = if is_root { ROOT.as_bytes() } else { b"" };
+            let create = Ask::One(Op::Create { path, data, kind: Kind::Lasting });
+            let asked = session.call(&[create], (deadline, deadline));
+            let (.., replies) = asked.map_err(|failure| failure.error)?;
+            match replies.first().map_or(0, |reply| reply.code) {
+                0 | code::EXISTS => Ok(()),
+                refused => Err(fault::server(refused)),
+            }
+        })
+    }
+
+    fn schema(&self) -> Option<&'static str> {
+        Some("create /leasehold 1\n")
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            place_kept: None,
+            longest_pause: LONGEST_PAUSE,
+            spread: Duration::ZERO,
+            claims_first: false,
+        }
+    }
+
+    fn watch_every(&self) -> Option<Duration> {
+        Some(KEEP_EVERY)
+    }
+
+    fn watch(&self, _end: &dyn Fn()) {
+        self.session.keep();
+    }
+
+    fn listener(&self) -> Option<&dyn Listener> {
+        Some(self)
+    }
+}

@@ -1,0 +1,54 @@
+//! What is locked, and freeing it: in a pipe, and where nobody can be asked.
+
+use crate::*;
+
+#[test]
+fn what_is_locked_is_listed_a_line_each_and_nothing_that_a_terminal_obeys() {
+    let server = Server::start();
+    assert_eq!(printed(leasehold(&server.url(), ["ls"])), "");
+    let _holders = ["stock:1", "other\x1b[2J"].map(|name| start(run(&server, &[], name, &HOLD)));
+    let listed = printed(leasehold(&server.url(), ["ls"]));
+    let mut lines: Vec<_> = listed.lines().collect();
+    lines.sort_unstable();
+    assert!(lines[0].starts_with("other\\u{1b}[2J: held by "), "{listed}");
+    assert!(lines[1].starts_with("stock:1: held by ") && lines[1].contains(", fence "), "{listed}");
+    assert_eq!(lines.len(), 2);
+    let json = printed(leasehold(&server.url(), ["ls", "--json", "stock:*"]));
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&object["name"], &object["held"]), (&"stock:1".into(), &true.into()));
+    assert_eq!(object["waiting"], 0);
+}
+
+#[test]
+fn a_lock_is_broken_by_a_script_and_its_command_ends() {
+    let server = Server::start();
+    let url = server.url();
+    let mut holder = start(run(&server, &["--ttl", "6s"], "n", &HOLD));
+    // Nobody is there to be asked.
+    assert_eq!(code(leasehold(&url, ["break", "n"])), 64);
+    assert!(is_held(&server, "n"));
+    assert_eq!(code(leasehold(&url, ["break", "--yes", "--if-fence", "1", "n"])), 1);
+    assert!(is_held(&server, "n"));
+    let said = printed(leasehold(&url, ["break", "--yes", "n"]));
+    assert!(said.starts_with("n: broken, the lease with fence "), "{said}");
+    assert_eq!(holder.code(), 75);
+    assert_eq!(code(leasehold(&url, ["break", "--yes", "n"])), 1);
+    let json = leasehold(&url, ["break", "--yes", "--json", "n"]).output().unwrap().stdout;
+    let object: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(object, serde_json::json!({ "name": "n", "outcome": "not_held", "fence": null }));
+}
+
+#[test]
+fn a_wait_that_ran_out_says_who_has_the_lock_where_no_terminal_is() {
+    let server = Server::start();
+    let _holder = start(run(&server, &[], "n", &HOLD));
+    let said = |options: &[&str]| {
+        let output = run(&server, options, "n", &["true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let waited = said(&["--wait", "300ms"]);
+    assert!(waited.starts_with("leasehold: n is taken, held by "), "{waited}");
+    assert_eq!(waited.lines().count(), 1, "{waited}");
+    assert_eq!(said(&["--try"]), "");
+}

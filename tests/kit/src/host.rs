@@ -1,0 +1,93 @@
+//! Where private servers of other makes have their files and ports, and as whom they run.
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::User;
+
+/// So long a server may take to be ready, on a machine with other things to do.
+const LAUNCH: Duration = Duration::from_secs(120);
+
+/// A folder in memory where there is such a file system.
+pub(crate) fn memory() -> PathBuf {
+    let shared = PathBuf::from("/dev/shm");
+    if shared.is_dir() { shared } else { env::temp_dir() }
+}
+
+/// A folder for a server, and who removes it: a shell that waits for the end of its standard input, which
+/// only this process holds open, and then ends the server as these lines say, the folder being $1.
+/// Nobody drops what a test program shares.
+pub(crate) fn place(parent: &Path, kind: &str, end: &str) -> (PathBuf, Child) {
+    let dir = tempfile::Builder::new().prefix(&format!("leasehold-{kind}-")).tempdir_in(parent);
+    let dir = dir.unwrap().keep();
+    let script = format!("trap '' INT TERM HUP; read -r _\n{end}\nrm -rf \"$1\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "sh"]).arg(&dir);
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    (dir, shell.spawn().unwrap())
+}
+
+/// Waits until a server that has just been spawned is ready, as its log tells; false where it has ended
+/// because its port was taken.
+pub(crate) fn is_launched(server: &mut Child, log: &Path, is_ready: impl Fn(&str) -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        let log = fs::read_to_string(log).unwrap_or_default();
+        if is_ready(&log) {
+            return true;
+        }
+        if let Some(status) = server.try_wait().unwrap() {
+            assert!(log.contains("Address already in use"), "{status}: {log}");
+            return false;
+        }
+        assert!(start.elapsed() < LAUNCH, "it is not ready: {log}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a program prints, or why it has failed.
+pub(crate) fn printed(command: &mut Command) -> Result<String, String> {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// Somebody else may be faster.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// A program in one of these folders, in PATH, or where a distribution keeps servers.
+pub(crate) fn program(name: &str, folders: Vec<PathBuf>) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = folders.into_iter().chain(env::split_paths(&path));
+    let mut all = folders.chain([PathBuf::from("/usr/sbin")]).map(|folder| folder.join(name));
+    all.find(|program| program.is_file())
+}
+
+/// The user of servers that refuse to run as root, if this is root.
+fn other_user(name: &str) -> Option<User> {
+    let is_root = nix::unistd::geteuid().is_root();
+    let named = |name| User::from_name(name).ok().flatten();
+    if is_root { named(name).or_else(|| named("nobody")) } else { None }
+}
+
+pub(crate) fn own(path: &Path, user: &str) {
+    if let Some(owner) = other_user(user) {
+        chown(path, Some(owner.uid.as_raw()), Some(owner.gid.as_raw())).unwrap();
+    }
+}
+
+pub(crate) fn run_as(user: &str, program: PathBuf) -> Command {
+    let Some(user) = other_user(user) else { return Command::new(program) };
+    let mut command = Command::new("setpriv");
+    // It becomes the program.
+    command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+    command.arg("--clear-groups").arg(program);
+    command
+}

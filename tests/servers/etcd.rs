@@ -1,0 +1,196 @@
+//! What is an etcd's own: users and their rights, TLS, members that die and leaders that change, and
+//! what is left of a client that was killed.
+
+use std::path::Path;
+use std::thread;
+
+use kit::{Etcd, eventually};
+use leasehold::{Client, Config, ErrorKind};
+
+use crate::stores::{LIMIT, Store, holder, ms, open, secs};
+
+/// Of each of two clients.
+const TURNS: usize = 150;
+
+/// The statements of the documentation.
+fn grants() -> Vec<String> {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let block = guide.split("```etcdctl\n").nth(1).unwrap().split("```").next().unwrap();
+    block.lines().map(str::to_owned).collect()
+}
+
+fn refused(url: &str) -> leasehold::Error {
+    open(url).lock("n").try_acquire().map(drop).unwrap_err()
+}
+
+#[test]
+fn the_rights_of_the_documentation_are_enough_and_others_have_none() {
+    let etcd = Etcd::start();
+    let hosts = etcd.hosts();
+    let url = |user: &str| format!("etcd://{user}@{hosts}");
+    assert_eq!(refused(&url("app:secret")).kind(), ErrorKind::Auth, "no users are known yet");
+    let root = |words: &[&str]| etcd.try_ctl(&[&["--user", "root:root"], words].concat());
+    etcd.ctl(&["user", "add", "root:root"]);
+    etcd.ctl(&["user", "grant-role", "root", "root"]);
+    for user in ["app:secret", "other:secret"] {
+        etcd.ctl(&["user", "add", user]);
+    }
+    etcd.ctl(&["auth", "enable"]);
+    let grants = grants();
+    assert_eq!(grants.len(), 3);
+    for grant in &grants {
+        root(&grant.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+    let (app, other) = (open(&url("app:secret")), open(&url("app:secret")));
+    let lease = app.lock("n").acquire().unwrap();
+    let known = || app.lock("n").inspect().unwrap().holder.unwrap().client.is_some();
+    eventually(LIMIT, known);
+    let waiting = thread::spawn(move || other.lock("n").acquire_within(LIMIT).unwrap().release());
+    eventually(LIMIT, || app.lock("n").inspect().unwrap().waiters.len() == 1);
+    lease.extend().unwrap();
+    lease.release().unwrap();
+    waiting.join().unwrap().unwrap();
+    assert_eq!(refused(&url("app:wrong")).kind(), ErrorKind::Auth);
+    assert_eq!(refused(&etcd.url()).kind(), ErrorKind::Auth);
+    let error = refused(&url("other:secret"));
+    assert_eq!(error.kind(), ErrorKind::Permission);
+    assert!(error.detail().contains("grant-permission"), "{error}");
+    // A token that the server has forgotten is made anew.
+    root(&["role", "add", "another"]).unwrap();
+    app.lock("n").acquire().unwrap().release().unwrap();
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn it_speaks_tls_and_shows_a_certificate() {
+    use kit::{Certificates, ServerCertificate};
+
+    let dir = tempfile::tempdir().unwrap();
+    let all = Certificates::make(dir.path());
+    let (cert, key) = all.server(ServerCertificate::Good);
+    let (show, own) = all.client();
+    let settings = [
+        format!("--cert-file={}", cert.display()),
+        format!("--key-file={}", key.display()),
+        format!("--trusted-ca-file={}", all.ca().display()),
+        "--client-cert-auth".to_owned(),
+    ];
+    let etcd = Etcd::start_with(1, &settings.each_ref().map(String::as_str));
+    let ca = format!("etcds://{}?ca={}", etcd.hosts(), all.ca().display());
+    let url = format!("{ca}&cert={}&key={}", show.display(), own.display());
+    let (one, two) = (open(&url), open(&url));
+    let lease = one.lock("n").acquire().unwrap();
+    let waiting = thread::spawn(move || two.lock("n").acquire_within(LIMIT).unwrap().release());
+    eventually(LIMIT, || one.lock("n").inspect().unwrap().waiters.len() == 1);
+    lease.release().unwrap();
+    waiting.join().unwrap().unwrap();
+    for wrong in [ca.clone(), format!("etcds://{}", etcd.hosts())] {
+        assert_eq!(refused(&wrong).kind(), ErrorKind::Tls, "{wrong}");
+    }
+    let plain = Config::from_url(&etcd.url()).unwrap().io_timeout(ms(500));
+    let error = Client::with_config(plain).unwrap().lock("n").try_acquire().map(drop).unwrap_err();
+    assert_ne!(error.kind(), ErrorKind::BadArgument, "{error}");
+}
+
+#[test]
+fn c1_c2_leases_outlive_the_leader_and_fences_grow() {
+    let mut etcd = Etcd::start_with(3, &[]);
+    let (holding, waiting) = (open(&etcd.url()), open(&etcd.url()));
+    let lease = holding.lock("n").ttl(secs(6)).acquire().unwrap();
+    let fence = lease.fence();
+    let next = thread::spawn(move || {
+        let lease = waiting.lock("n").acquire_within(LIMIT * 2).unwrap();
+        (lease.fence(), lease.release())
+    });
+    eventually(LIMIT, || holding.lock("n").inspect().unwrap().waiters.len() == 1);
+    for _ in 0..2 {
+        let leader = etcd.leader();
+        etcd.kill(leader);
+        let renewed = holding.counters().renewed;
+        eventually(LIMIT, || holding.counters().renewed > renewed);
+        assert!(lease.is_valid());
+        etcd.start_again(leader);
+    }
+    lease.release().unwrap();
+    let (later, released) = next.join().unwrap();
+    released.unwrap();
+    assert!(later > fence);
+}
+
+#[test]
+fn a_client_that_closes_leaves_no_lease() {
+    let etcd = Etcd::start();
+    let leases = || etcd.ctl(&["lease", "list"]).lines().skip(1).count();
+    let client = open(&etcd.url());
+    let locks: Vec<_> = (0..40).map(|at| client.lock(format!("n{at}")).ttl(secs(3600))).collect();
+    let mut held: Vec<_> = locks.iter().map(|lock| lock.acquire().unwrap()).collect();
+    assert!(leases() >= 40);
+    held.drain(20..).for_each(|lease| lease.release().unwrap());
+    client.close_within(LIMIT).unwrap();
+    assert_eq!(leases(), 0);
+}
+
+#[test]
+fn without_a_majority_nobody_gets_a_lock() {
+    let mut etcd = Etcd::start_with(3, &[]);
+    let client = open(&etcd.url());
+    client.lock("n").acquire().unwrap().release().unwrap();
+    let lease = client.lock("held").ttl(secs(3)).acquire().unwrap();
+    etcd.kill(0);
+    etcd.kill(1);
+    let config = Config::from_url(&etcd.url()).unwrap().io_timeout(secs(1));
+    let other = Client::with_config(config).unwrap();
+    let error = other.lock("n").try_acquire().map(drop).unwrap_err();
+    assert!(error.is_retriable(), "{error}");
+    eventually(LIMIT, || !lease.is_valid());
+    etcd.start_again(0);
+    etcd.start_again(1);
+    let later = other.lock("held").acquire_within(LIMIT * 2).unwrap();
+    assert!(later.fence() > lease.fence());
+}
+
+/// An etcd walks by each key that ever was under a name: new ones would make later turns slower.
+#[test]
+fn turns_that_go_to_and_fro_leave_few_keys_behind() {
+    let store = Store::etcd();
+    let Store::Etcd(etcd) = &store else { panic!() };
+    let clients = [(); 2].map(|()| store.client());
+    thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || {
+                for turn in 0..TURNS {
+                    let lease = client.lock("n").acquire_within(LIMIT).unwrap();
+                    // Every other one is given without waiting for the answer.
+                    if turn % 2 == 0 {
+                        lease.release().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let keys = etcd.keys_ever("leasehold/lock/n/");
+    assert!(keys.len() <= 8, "{keys:?}");
+}
+
+#[test]
+fn what_is_no_longer_used_is_gone() {
+    let store = Store::etcd();
+    let Store::Etcd(etcd) = &store else { panic!() };
+    {
+        let clients = [(); 3].map(|()| store.client());
+        thread::scope(|scope| {
+            for client in &clients {
+                scope.spawn(move || {
+                    for turn in 0..20 {
+                        let lock = client.lock(format!("n{}", turn % 2)).ttl(secs(2));
+                        lock.acquire_within(LIMIT).unwrap().release().unwrap();
+                    }
+                });
+            }
+        });
+        assert!(holder(&clients[0], "n0").is_none());
+    }
+    eventually(LIMIT, || etcd.ctl(&["get", "--prefix", "--keys-only", "leasehold/"]).is_empty());
+    eventually(LIMIT, || etcd.ctl(&["lease", "list"]).lines().count() == 1);
+}

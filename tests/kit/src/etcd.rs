@@ -49,20 +49,12 @@ impl Etcd {
     pub fn start_in(parent: &Path, count: usize, settings: &[&str]) -> Etcd {
         let (dir, sweeper) = host::place(parent, "etcd", END);
         let settings = settings.iter().map(ToString::to_string).collect();
-        let mut etcd = Etcd { dir, settings, members: Vec::new(), sweeper };
-        let start = Instant::now();
-        loop {
-            let member = || Member { ports: [free_port(), free_port()], process: None };
-            etcd.members = (0..count).map(|_| member()).collect();
-            (0..count).for_each(|index| etcd.launch(index));
-            if (0..count).all(|index| etcd.is_ready(index)) {
-                return etcd;
-            }
-            // A port was taken meanwhile.
-            assert!(start.elapsed() < LIMIT, "etcd does not start");
-            etcd.members.clear();
-            (0..count).for_each(|index| drop(fs::remove_dir_all(etcd.data(index))));
-        }
+        let member = || Member { ports: [free_port(), free_port()], process: None };
+        let members = (0..count).map(|_| member()).collect();
+        let mut etcd = Etcd { dir, settings, members, sweeper };
+        (0..count).for_each(|index| etcd.launch(index));
+        (0..count).for_each(|index| etcd.await_ready(index));
+        etcd
     }
 
     fn data(&self, index: usize) -> PathBuf {
@@ -92,19 +84,15 @@ impl Etcd {
         self.members[index].process = Some(Process::spawn(&mut command));
     }
 
-    /// False when it has ended, since a port was taken.
-    fn is_ready(&mut self, index: usize) -> bool {
+    fn await_ready(&mut self, index: usize) {
         let start = Instant::now();
         loop {
             let log = fs::read_to_string(self.dir.join(format!("log{index}"))).unwrap();
             if log.contains("ready to serve client requests") {
-                return true;
+                return;
             }
-            let process = self.members[index].process.as_mut();
-            if let Some(status) = process.and_then(Process::try_wait) {
-                assert!(log.contains("address already in use"), "{status}: {log}");
-                return false;
-            }
+            let ended = self.members[index].process.as_mut().and_then(Process::try_wait);
+            assert!(ended.is_none(), "{ended:?}: {log}");
             assert!(start.elapsed() < LIMIT, "etcd is not ready: {log}");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -139,7 +127,7 @@ impl Etcd {
     /// On the same ports, with what it had.
     pub fn start_again(&mut self, index: usize) {
         self.launch(index);
-        assert!(self.is_ready(index), "the port of a server that was killed is taken");
+        self.await_ready(index);
     }
 
     /// Which member leads the others.

@@ -2,13 +2,15 @@
 
 use std::env;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use nix::unistd::User;
+use socket2::{Domain, Socket, Type};
 
 /// So long a server may take to be ready, on a machine with other things to do.
 const LAUNCH: Duration = Duration::from_secs(120);
@@ -32,19 +34,16 @@ pub(crate) fn place(parent: &Path, kind: &str, end: &str) -> (PathBuf, Child) {
     (dir, shell.spawn().unwrap())
 }
 
-/// Waits until a server that has just been spawned is ready, as its log tells; false where it has ended
-/// because its port was taken.
-pub(crate) fn is_launched(server: &mut Child, log: &Path, is_ready: impl Fn(&str) -> bool) -> bool {
+/// Waits until a server that has just been spawned is ready, as its log tells.
+pub(crate) fn await_launch(server: &mut Child, log: &Path, is_ready: impl Fn(&str) -> bool) {
     let start = Instant::now();
     loop {
         let log = fs::read_to_string(log).unwrap_or_default();
         if is_ready(&log) {
-            return true;
+            return;
         }
-        if let Some(status) = server.try_wait().unwrap() {
-            assert!(log.contains("Address already in use"), "{status}: {log}");
-            return false;
-        }
+        let ended = server.try_wait().unwrap();
+        assert!(ended.is_none(), "{ended:?}: {log}");
         assert!(start.elapsed() < LAUNCH, "it is not ready: {log}");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -57,9 +56,23 @@ pub(crate) fn printed(command: &mut Command) -> Result<String, String> {
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// Somebody else may be faster.
+/// A port that nobody else is given as long as this process lives: it stays bound and is not listened at.
+/// Connecting is refused, a process that asks for any free port is given another, and a server that asks
+/// for this one has it all the same, also when it is started again.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    static KEPT: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
+    let socket = keep(Ipv4Addr::LOCALHOST, 0).expect("a port is free");
+    let port = socket.local_addr().unwrap().as_socket_ipv4().unwrap().port();
+    KEPT.lock().unwrap().push(socket);
+    port
+}
+
+/// Binds this port, any if it is 0, as `free_port` says; absent when somebody has it.
+pub(crate) fn keep(host: Ipv4Addr, port: u16) -> Option<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from((host, port)).into()).ok()?;
+    Some(socket)
 }
 
 /// A program in one of these folders, in PATH, or where a distribution keeps servers.

@@ -42,7 +42,7 @@ impl Mysql {
     /// With its files in this folder, on a disk say.
     pub fn start_in(parent: &Path, settings: &[&str]) -> Mysql {
         let mut mysql = Mysql::install(parent, settings);
-        mysql.start_first();
+        mysql.launch();
         mysql
     }
 
@@ -51,7 +51,7 @@ impl Mysql {
         let files = ["--ssl-cert=../shown.pem", "--ssl-key=../shown.key"];
         let mut mysql = Mysql::install(&memory(), &files);
         mysql.put_certificate(certificate, key);
-        mysql.start_first();
+        mysql.launch();
         mysql
     }
 
@@ -68,14 +68,7 @@ impl Mysql {
         let made = install.output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        Mysql { dir, port: 0, settings, server: None, watcher }
-    }
-
-    fn start_first(&mut self) {
-        self.port = free_port();
-        while !self.launch() {
-            self.port = free_port();
-        }
+        Mysql { dir, port: free_port(), settings, server: None, watcher }
     }
 
     /// A replica of this one, which has to keep a log of its changes.
@@ -165,6 +158,8 @@ impl Mysql {
     /// Without a word to anybody, as a crash of the machine does it but for the disk.
     pub fn crash(&mut self) {
         if let Some(mut server) = self.server.take() {
+            // Its number may be another's soon.
+            let _ = fs::remove_file(self.dir.join("pid"));
             let _ = server.kill();
             server.wait().unwrap();
         }
@@ -172,11 +167,10 @@ impl Mysql {
 
     /// On the same port, with what it had.
     pub fn start_again(&mut self) {
-        assert!(self.launch(), "the port of a server that was killed is taken");
+        self.launch();
     }
 
-    /// False when the port was taken.
-    fn launch(&mut self) -> bool {
+    fn launch(&mut self) {
         let path = self.dir.join("log");
         let log = File::create(&path).unwrap();
         let mut command = as_server("mariadbd");
@@ -191,10 +185,12 @@ impl Mysql {
         command.arg(format!("--port={}", self.port)).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut server = command.spawn().unwrap();
-        let is_launched =
-            host::is_launched(&mut server, &path, |log| log.contains("ready for connections"));
-        self.server = is_launched.then_some(server);
-        is_launched
+        // It writes the same there, later than this process may be killed.
+        let pid = self.dir.join("pid");
+        fs::write(&pid, format!("{}\n", server.id())).unwrap();
+        host::own(&pid, USER);
+        host::await_launch(&mut server, &path, |log| log.contains("ready for connections"));
+        self.server = Some(server);
     }
 }
 

@@ -65,9 +65,7 @@ impl Postgres {
         let file = dir.join("postgresql.conf");
         fs::write(&file, fs::read_to_string(&file).unwrap() + &ours).unwrap();
         let mut postgres = Postgres { dir, port: free_port(), server: None, watcher };
-        while !postgres.launch() {
-            postgres.port = free_port();
-        }
+        postgres.launch();
         postgres
     }
 
@@ -88,9 +86,7 @@ impl Postgres {
         let copied = copy.output().unwrap();
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
         let mut standby = Postgres { dir, port: free_port(), server: None, watcher };
-        while !standby.launch() {
-            standby.port = free_port();
-        }
+        standby.launch();
         standby
     }
 
@@ -182,21 +178,18 @@ impl Postgres {
 
     /// On the same port, with what it had.
     pub fn start_again(&mut self) {
-        assert!(self.launch(), "the port of a server that was killed is taken");
+        self.launch();
     }
 
-    /// False when the port was taken.
-    fn launch(&mut self) -> bool {
+    fn launch(&mut self) {
         let path = self.dir.join("log");
         let log = File::create(&path).unwrap();
         let mut command = as_server("postgres");
         command.arg("-D").arg(&self.dir).args(["-p", &self.port.to_string()]).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut server = command.spawn().unwrap();
-        let is_launched =
-            host::is_launched(&mut server, &path, |log| log.contains("ready to accept"));
-        self.server = is_launched.then_some(server);
-        is_launched
+        host::await_launch(&mut server, &path, |log| log.contains("ready to accept"));
+        self.server = Some(server);
     }
 }
 

@@ -53,9 +53,7 @@ impl Zookeeper {
     /// With its files in this folder, on a disk say.
     pub fn start_in(parent: &Path, options: &[&str], lines: &[&str]) -> Zookeeper {
         let mut server = Zookeeper::place(parent, options, lines);
-        while !server.launch() {
-            server.port = free_port();
-        }
+        server.launch();
         server.await_ready();
         server
     }
@@ -78,9 +76,7 @@ impl Zookeeper {
         let start = |id: usize| {
             let mut server = Zookeeper::place(&memory(), &options, &lines);
             fs::write(server.dir.join("myid"), id.to_string()).unwrap();
-            while !server.launch() {
-                server.port = free_port();
-            }
+            server.launch();
             server
         };
         let servers: Vec<Zookeeper> = (0..count).map(start).collect();
@@ -180,12 +176,11 @@ impl Zookeeper {
 
     /// On the same port, with what it had.
     pub fn start_again(&mut self) {
-        assert!(self.launch(), "the port of a server that was killed is taken");
+        self.launch();
         self.await_ready();
     }
 
-    /// False when the port was taken.
-    fn launch(&mut self) -> bool {
+    fn launch(&mut self) {
         let file = self.dir.join("zoo.cfg");
         let lines = format!(
             "tickTime=500\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
@@ -205,11 +200,10 @@ impl Zookeeper {
         java.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut server = java.spawn().unwrap();
         fs::write(self.dir.join("pid"), server.id().to_string()).unwrap();
-        let is_launched = host::is_launched(&mut server, &path, |_| {
+        host::await_launch(&mut server, &path, |_| {
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok()
         });
-        self.server = is_launched.then_some(server);
-        is_launched
+        self.server = Some(server);
     }
 }
 

@@ -3,13 +3,11 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-
-use socket2::{Domain, Socket, Type};
 
 use super::super::process::Process;
 use super::super::watch::LIMIT;
@@ -113,16 +111,6 @@ pub(super) fn two_free_ports() -> (u16, u16) {
         listeners.push(listener);
     }
     (ports[0], ports[1])
-}
-
-/// The port is bound and not listened at, if nobody else has it: connecting is refused, a process
-/// that asks for any free port is given another, and a server that asks for this one has it all the
-/// same.
-pub(super) fn keep(host: Ipv4Addr, port: u16) -> Option<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    socket.bind(&SocketAddr::from((host, port)).into()).ok()?;
-    Some(socket)
 }
 
 /// PING gets an answer; that it wants a password first is one.

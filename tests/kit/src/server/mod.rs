@@ -16,9 +16,10 @@ use redis::IntoConnectionInfo;
 use socket2::Socket;
 use tempfile::TempDir;
 
-use self::launch::{BUS, keep};
+use self::launch::BUS;
 use super::certificates::{Certificates, ServerCertificate};
 use super::clocked::{Clock, Offset};
+use super::host::keep;
 use super::namespace::{Namespace, Place};
 use super::process::Process;
 use super::watch::{LIMIT, Watch};

@@ -11,13 +11,22 @@ use crate::error::{Error, ErrorKind};
 
 /// Until one of them has something to read, or has ended, or the moment has come; perhaps earlier.
 pub(in crate::store) fn readable(fds: &[BorrowedFd<'_>], until: Moment) {
+    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    await_one(&mut fds, until);
+}
+
+/// Whether this one can be read or written by then; false, too, after a signal.
+pub(super) fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags, until: Moment) -> bool {
+    await_one(&mut [PollFd::new(fd, flags)], until)
+}
+
+fn await_one(fds: &mut [PollFd<'_>], until: Moment) -> bool {
     let left = until.since(Moment::now()).min(Duration::from_secs(3600));
     // The kernel counts in milliseconds; rounded down, the last one would be spent asking.
     let millis = left.as_micros().div_ceil(1000);
     let timeout = i32::try_from(millis).ok().and_then(|millis| PollTimeout::try_from(millis).ok());
-    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     // After a signal, or without memory for it, the caller looks and comes back.
-    let _ = nix::poll::poll(&mut fds, timeout.unwrap_or(PollTimeout::ZERO));
+    nix::poll::poll(fds, timeout.unwrap_or(PollTimeout::ZERO)).is_ok_and(|ready| ready > 0)
 }
 
 pub(in crate::store) struct Bell(Option<(UnixDatagram, UnixDatagram)>);

@@ -6,7 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::failed;
+use nix::poll::PollFlags;
+
+use super::{failed, poll};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 
@@ -26,8 +28,7 @@ impl Stream {
                 inner,
                 deadline: Deadline::at(Moment::ZERO),
                 used: Moment::now(),
-                receive: Duration::ZERO,
-                send: Duration::ZERO,
+                timeout: Duration::ZERO,
             },
             #[cfg(feature = "tls")]
             tls: None,
@@ -146,70 +147,133 @@ pub(super) struct Socket {
     deadline: Deadline,
     /// When it last brought or took bytes.
     used: Moment,
-    /// The timeouts that the kernel has for it now; zero for none yet.
-    receive: Duration,
-    send: Duration,
+    /// The kernel's for reading from it now; zero for none yet.
+    timeout: Duration,
 }
 
-/// A kernel timeout may overshoot the deadline by this much, so that it need not be set anew for
-/// every request: two system calls a cycle otherwise.
+/// A timeout of the kernel comes up to two of its ticks late, of 4 ms each or 10.
+const LATE: Duration = Duration::from_millis(20);
+/// It is set so much shorter that it need not be set anew for every request: two system calls a cycle
+/// otherwise.
 const SLACK: Duration = Duration::from_millis(10);
-/// The kernel takes a timeout of zero for none.
+/// Below this it is of no use.
+const NEAR: Duration = Duration::from_millis(50);
+/// What is waited for takes so long at least.
 pub(in crate::store) const LEAST: Duration = Duration::from_millis(1);
 
-/// Signals and early timeouts only mean that what is left has to be computed again.
-fn step(
-    socket: &socket2::Socket,
-    deadline: Deadline,
-    used: &mut Moment,
-    armed: &mut Duration,
-    arm: fn(&socket2::Socket, Option<Duration>) -> io::Result<()>,
-    mut once: impl FnMut(&socket2::Socket) -> io::Result<usize>,
-) -> io::Result<usize> {
-    loop {
+impl Socket {
+    /// The moment of a try, while there is time for one.
+    fn try_at(&self) -> io::Result<Moment> {
         let now = Moment::now();
-        let left = deadline.moment().since(now);
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        // A shorter one than is left is fine: the step is then simply taken again.
-        if armed.is_zero() || *armed > left + SLACK {
-            let timeout = left.clamp(LEAST, Duration::from_secs(3600));
-            arm(socket, Some(timeout))?;
-            *armed = timeout;
-        }
-        match once(socket) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => *armed = Duration::ZERO,
-            done => {
-                if matches!(done, Ok(1..)) {
-                    *used = now;
+        if self.deadline.moment() <= now { Err(io::ErrorKind::TimedOut.into()) } else { Ok(now) }
+    }
+
+    fn is_ready(&self, flags: PollFlags) -> bool {
+        poll::is_ready(self.inner.as_fd(), flags, self.deadline.moment())
+    }
+}
+
+/// The kernel's timeout ends before the deadline, and what is left then is waited for by `poll`, which
+/// is in time to the millisecond: a lease that is about to end waits for the end of a request.
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let now = self.try_at()?;
+            let left = self.deadline.moment().since(now);
+            if left < NEAR {
+                if !self.is_ready(PollFlags::POLLIN) {
+                    continue;
                 }
-                return done;
+            } else if self.timeout.is_zero() || self.timeout > left - LATE {
+                let timeout = (left - LATE - SLACK).min(Duration::from_secs(3600));
+                self.inner.set_read_timeout(Some(timeout))?;
+                self.timeout = timeout;
+            }
+            match (&self.inner).read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.timeout = Duration::ZERO;
+                }
+                done => {
+                    if matches!(done, Ok(1..)) {
+                        self.used = now;
+                    }
+                    return done;
+                }
             }
         }
     }
 }
 
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Socket { inner, deadline, used, receive, .. } = self;
-        let arm = socket2::Socket::set_read_timeout;
-        step(inner, *deadline, used, receive, arm, |mut socket| socket.read(buffer))
-    }
-}
-
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let Socket { inner, deadline, used, send, .. } = self;
-        let arm = socket2::Socket::set_write_timeout;
         // Without the signal: not every program that has this library in it ignores SIGPIPE.
-        step(inner, *deadline, used, send, arm, |socket| {
-            socket.send_with_flags(buffer, libc::MSG_NOSIGNAL)
-        })
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        loop {
+            let now = self.try_at()?;
+            match self.inner.send_with_flags(buffer, flags) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_ready(PollFlags::POLLOUT);
+                }
+                done => {
+                    if matches!(done, Ok(1..)) {
+                        self.used = now;
+                    }
+                    return done;
+                }
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// A socket of which nothing comes, and the other end of it.
+    fn silent() -> (Stream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Stream::new(ours.into()), theirs)
+    }
+
+    /// How late something is that ends by a deadline: the least of some tries, since a busy machine
+    /// makes any of them later.
+    fn late(span: Duration, mut act: impl FnMut(Deadline) -> io::Error) -> Duration {
+        let tries = (0..10).map(|_| {
+            let start = Moment::now();
+            assert_eq!(act(Deadline::at(start.plus(span))).kind(), io::ErrorKind::TimedOut);
+            let took = Moment::now().since(start);
+            assert!(took >= span, "it ended after {took:?} of {span:?}");
+            took - span
+        });
+        tries.min().unwrap()
+    }
+
+    #[test]
+    fn c7_a_read_is_over_within_a_tick_of_its_deadline() {
+        for millis in [1, 5, 20, 49, 50, 51, 90] {
+            let (mut stream, _theirs) = silent();
+            let late =
+                late(Duration::from_millis(millis), |by| stream.read(&mut [0], by).unwrap_err());
+            assert!(late < Duration::from_millis(3), "{late:?} after {millis} ms");
+        }
+    }
+
+    #[test]
+    fn c7_a_send_that_nobody_reads_is_over_within_a_tick_of_its_deadline() {
+        let (mut stream, _theirs) = silent();
+        let much = vec![0; 4 << 20];
+        for millis in [5, 60] {
+            let late =
+                late(Duration::from_millis(millis), |by| stream.send(&much, by).unwrap_err().1);
+            assert!(late < Duration::from_millis(3), "{late:?} after {millis} ms");
+        }
     }
 }

@@ -56,6 +56,25 @@ fn c4_a_row_of_a_mysql_that_another_session_keeps_costs_no_other_lease() {
 }
 
 #[test]
+fn c14_a_row_of_a_mysql_that_another_session_keeps_costs_no_other_give_at_the_end() {
+    unless_starved(STALL, || {
+        let store = Store::mysql();
+        let client = store.client();
+        let take = |n| {
+            // It ends first, and so is given first.
+            let ttl = if n == 3 { secs(20) } else { secs(60) };
+            client.lock(format!("n{n}")).ttl(ttl).acquire().unwrap()
+        };
+        let leases: Vec<_> = (0..10).map(take).collect();
+        while_rows_are_kept(of(&store), "name = 'n3'", 4, || drop(client.close()));
+        let other = store.client();
+        for n in (0..leases.len()).filter(|n| *n != 3) {
+            assert!(holder(&other, format!("n{n}")).is_none(), "n{n}");
+        }
+    });
+}
+
+#[test]
 fn c6_takes_and_gives_of_a_mysql_whose_answers_were_lost_are_given_back() {
     unless_starved(STALL, || {
         let store = Store::mysql();
@@ -170,7 +189,7 @@ fn c6_a_place_that_a_failed_request_took_at_a_mysql_is_given_back() {
 #[test]
 fn what_fails_as_a_mysql_commits_may_have_been_done() {
     unless_starved(STALL, || {
-        for code in [1598, 3100] {
+        for code in [1105, 1180, 1598, 3100] {
             let store = Store::mysql();
             let client = Client::open(&with(&store.url(), "io_timeout=300ms")).unwrap();
             client.lock("n").acquire().unwrap().release().unwrap();
@@ -180,6 +199,18 @@ fn what_fails_as_a_mysql_commits_may_have_been_done() {
             assert!(client.counters().unknown > 0, "{code}");
         }
     });
+}
+
+/// It tells in the place of the next answer that it had ended the session while that was idle.
+#[test]
+fn c6_what_a_mysql_refuses_on_a_session_that_was_idle_for_too_long_was_not_done() {
+    let store = Store::mysql();
+    let client = Client::open(&with(&store.url(), "io_timeout=300ms")).unwrap();
+    client.lock("n").acquire().unwrap().release().unwrap();
+    refuse(of(&store), "UPDATE ON leasehold_lease", 4031);
+    let error = client.lock("n").try_acquire().map(drop).unwrap_err();
+    assert!(error.is_retriable(), "{error}");
+    assert_eq!(client.counters().unknown, 0);
 }
 
 #[test]

@@ -62,9 +62,11 @@ impl Lease {
         true
     }
 
-    /// A grant for this ttl may count from here, asked for at `sent`.
+    /// A grant for this ttl may count from here, asked for at `sent`. A server's clock that is a hundredth
+    /// too fast is so for the whole life of the lease, and a grant allows for it in its ttl only.
     pub(super) fn counts_from(&self, ttl: Duration, sent: Moment) -> Moment {
-        sent.min(self.lives_until().minus(ttl))
+        let longer = self.span.saturating_sub(ttl);
+        sent.min(self.lives_until().minus(ttl + longer / 99))
     }
 }
 
@@ -154,20 +156,22 @@ pub(super) fn keep_alive(
     for (at, lease) in (1..).zip(leases.iter()) {
         wire.write(stream, &messages::of_lease(lease.id), at == leases.len());
     }
-    wire.send(deadline).map_err(|(_, error)| error)?;
-    let mut all = Vec::new();
-    for lease in leases {
-        let answer = wire.receive(stream, deadline)?;
-        let answer = answer.map_err(|end| super::fault::ended(&end, sent).error)?;
-        let lives = Lives::read(&answer).filter(|lives| lives.id == lease.id);
-        let lives = lives.ok_or_else(super::fault::foreign)?;
-        if lives.seconds > 0 {
-            lease.renewed(sent, lives.term);
-        }
-        all.push(lives.seconds > 0);
-    }
+    let sending = wire.send(deadline).map_err(|(_, error)| error);
+    let all = sending.and_then(|()| {
+        let lives = |lease: &mut Lease| {
+            let answer = wire.receive(stream, deadline)?;
+            let answer = answer.map_err(|end| super::fault::ended(&end, sent).error)?;
+            let lives = Lives::read(&answer).filter(|lives| lives.id == lease.id);
+            let lives = lives.ok_or_else(super::fault::foreign)?;
+            if lives.seconds > 0 {
+                lease.renewed(sent, lives.term);
+            }
+            Ok(lives.seconds > 0)
+        };
+        leases.iter_mut().map(lives).collect()
+    });
     wire.leave(stream);
-    Ok(all)
+    all
 }
 
 /// Rounded up.
@@ -179,6 +183,7 @@ pub(super) fn whole_seconds(span: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::drift;
 
     const fn at(millis: u64) -> Moment {
         Moment::from_nanos(1_000_000_000_000 + millis * 1_000_000)
@@ -189,15 +194,26 @@ mod tests {
         let span = Duration::from_secs(12);
         let mut lease = Lease { id: 1, seconds: 12, span, since: at(0), renewed: None };
         let ttl = Duration::from_secs(10);
+        let aged = at(2000).minus(Duration::from_secs(2) / 99);
         assert_eq!(lease.counts_from(ttl, at(1500)), at(1500));
-        assert_eq!(lease.counts_from(ttl, at(3500)), at(2000));
+        assert_eq!(lease.counts_from(ttl, at(3500)), aged);
         // The word of one server is not enough.
         lease.renewed(at(3000), 7);
-        assert_eq!(lease.counts_from(ttl, at(3500)), at(2000));
+        assert_eq!(lease.counts_from(ttl, at(3500)), aged);
         assert!(!lease.confirm(8));
-        assert_eq!(lease.counts_from(ttl, at(3500)), at(2000));
+        assert_eq!(lease.counts_from(ttl, at(3500)), aged);
         assert!(lease.confirm(7));
         assert_eq!(lease.counts_from(ttl, at(3500)), at(3500));
+    }
+
+    #[test]
+    fn c3_no_grant_outlasts_its_lease_by_a_clock_that_is_a_hundredth_too_fast() {
+        for (ttl, span) in [(1, 15), (10, 12), (30, 34), (300, 338), (30, 30)] {
+            let (ttl, span) = (Duration::from_secs(ttl), Duration::from_secs(span));
+            let lease = Lease { id: 1, seconds: 1, span, since: at(0), renewed: None };
+            let valid_until = lease.counts_from(ttl, at(1_000_000)).plus(ttl).minus(drift(ttl));
+            assert!(valid_until < at(0).plus(span * 100 / 101), "{ttl:?} of {span:?}");
+        }
     }
 
     #[test]

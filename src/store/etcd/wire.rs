@@ -11,6 +11,7 @@ use super::{fault, hpack};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
+use crate::store::net::incoming::Incoming;
 use crate::store::net::stream::{LEAST, Stream};
 
 pub(super) struct Wire {
@@ -43,7 +44,7 @@ pub(super) struct Wire {
 
 #[derive(Default)]
 struct Call {
-    inbox: Vec<u8>,
+    inbox: Incoming,
     /// What the server had no room for yet, and whether the stream ends with it.
     outbox: Vec<u8>,
     is_last: bool,
@@ -67,6 +68,8 @@ const REOPEN: u32 = 1 << 20;
 const LAST_STREAM: u32 = 1 << 30;
 /// What lies there already is read so often at most before something else is done.
 const MOST_READS: u32 = 64;
+/// No more than this is kept back of what the server is to be told when there is time.
+const MOST_OWED: usize = 4096;
 /// By then an answer has come, if nothing is slow.
 const SOON: Duration = Duration::from_millis(50);
 
@@ -228,7 +231,8 @@ impl Wire {
             // A server measures the way to us with each request. What it is told of that goes out with the
             // next one, if the answer comes soon: by itself it costs as much as a request.
             let is_whole = self.calls.values().all(|call| call.outbox.is_empty());
-            if !is_whole || self.outbox.is_empty() || !self.read_soon(SOON.min(deadline.left()))? {
+            let may_wait = is_whole && (1..MOST_OWED).contains(&self.outbox.len());
+            if !may_wait || !self.read_soon(SOON.min(deadline.left()))? {
                 self.send(deadline).map_err(|(_, error)| error)?;
                 self.read(deadline)?;
             }
@@ -238,15 +242,14 @@ impl Wire {
     /// The same of what has come already.
     pub(super) fn next(&mut self, stream: u32) -> Result<Option<Result<Vec<u8>, End>>, Error> {
         let Some(call) = self.calls.get_mut(&stream) else { return Ok(Some(Err(End::Reset))) };
-        if let Some(length) = call.inbox.get(1..5) {
-            let length = length.try_into().map_or(0, u32::from_be_bytes) as usize;
-            if length > LONGEST || call.inbox[0] != 0 {
+        if let Some(([packed, length @ ..], rest)) = call.inbox.rest().split_first_chunk::<5>() {
+            let length = u32::from_be_bytes(*length) as usize;
+            if length > LONGEST || *packed != 0 {
                 self.is_broken = true;
                 return Err(fault::foreign());
             }
-            if call.inbox.len() >= 5 + length {
-                let message = call.inbox[5..5 + length].to_vec();
-                call.inbox.drain(..5 + length);
+            if let Some(message) = rest.get(..length).map(<[u8]>::to_vec) {
+                call.inbox.taken(5 + length);
                 return Ok(Some(Ok(message)));
             }
         }
@@ -332,8 +335,8 @@ impl Wire {
                 let data = unpadded(flags, body)?;
                 // What comes on a stream that was left is of no use.
                 let Some(call) = self.calls.get_mut(&stream) else { return Some(()) };
-                call.inbox.extend_from_slice(data);
-                if call.inbox.len() > 2 * LONGEST {
+                call.inbox.came(data);
+                if call.inbox.rest().len() > 2 * LONGEST {
                     return None;
                 }
                 call.read += body.len() as u32;
@@ -362,7 +365,7 @@ impl Wire {
                 // 7: refused, before anything was done.
                 let end = if number(0)? == 7 { End::Refused } else { End::Reset };
                 if let Some(call) = self.calls.get_mut(&stream) {
-                    call.end.get_or_insert(end);
+                    call.ends(end);
                 }
             }
             SETTINGS if flags & ACK == 0 => {
@@ -379,12 +382,13 @@ impl Wire {
                 }
                 self.frame(SETTINGS, ACK, 0, b"");
             }
+            PING if body.len() != 8 => return None,
             PING if flags & ACK == 0 => self.frame(PING, ACK, 0, body),
             GO_AWAY => {
                 let last = number(0)?;
                 self.goes_away = Some(last);
                 for (_, call) in self.calls.range_mut(last.saturating_add(1)..) {
-                    call.end.get_or_insert(End::Refused);
+                    call.ends(End::Refused);
                 }
             }
             WINDOW_UPDATE => {
@@ -432,7 +436,13 @@ impl Call {
             Some(code) => End::Said(code, std::mem::take(&mut self.message)),
             None => End::Reset,
         };
+        self.ends(end);
+    }
+
+    fn ends(&mut self, end: End) {
         self.end.get_or_insert(end);
+        // The server reads no more of it.
+        self.outbox.clear();
     }
 }
 

@@ -45,14 +45,17 @@ impl Dialer {
                 tls::server(host)?;
             }
         }
-        // What waits for longer than its client does is of no use to anybody. Only a MariaDB has a
-        // limit for all statements, and reads what stands in this comment.
+        // What waits for longer than its client does is of no use to anybody: it would keep a session of
+        // the server's, or rows. Only a MariaDB has a limit for all statements, and one for a client that
+        // vanishes within a transaction, and reads what stands in this comment.
         let settings = format!(
-            "SET SESSION autocommit = 1, completion_type = 0, sql_mode = '', innodb_lock_wait_timeout = 1 \
-             /*M! , max_statement_time = {} */; \
+            "SET SESSION autocommit = 1, completion_type = 0, sql_mode = '', lock_wait_timeout = 1, \
+             innodb_lock_wait_timeout = 1 \
+             /*M! , max_statement_time = {}, idle_transaction_timeout = {} */; \
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
              SELECT @@global.read_only; SHOW VARIABLES LIKE 'wsrep_on'",
-            io_timeout.as_secs_f64()
+            io_timeout.as_secs_f64(),
+            io_timeout.as_secs() + 2,
         );
         Ok(Dialer {
             config: config.clone(),
@@ -67,6 +70,11 @@ impl Dialer {
     /// Whether another server may take this one's place.
     pub(super) fn may_move(&self) -> bool {
         self.hosts.may_move()
+    }
+
+    /// This server has not answered: it may be a primary that the others have left.
+    pub(super) fn leave(&self, server: ServerId) {
+        self.hosts.leave_silent(server);
     }
 
     /// A connection to the primary.

@@ -25,8 +25,10 @@ pub(super) fn server(code: u16, message: &str) -> Error {
             (ErrorKind::Exhausted, "the server has no room for one more connection")
         }
         // No memory, a full disk, a node that has lost its cluster.
-        1021 | 1037 | 1038 | 1041 | 1047 | 1053 | 1114 | 1129 | 1598 | 1927 | 3100 | 3169
-        | 4031 => (ErrorKind::Unavailable, "the server cannot serve now"),
+        1021 | 1026 | 1030 | 1037 | 1038 | 1041 | 1047 | 1053 | 1105 | 1114 | 1129 | 1180
+        | 1181 | 1598 | 1927 | 3100 | 3169 | 4031 => {
+            (ErrorKind::Unavailable, "the server cannot serve now")
+        }
         1665 => {
             (ErrorKind::Storage, "the server needs binlog_format=ROW or MIXED for these tables")
         }
@@ -49,9 +51,10 @@ const RIGHTS: &str = "a right is missing: GRANT SELECT ON leasehold_version, and
      INSERT, UPDATE, DELETE ON leasehold_lease, leasehold_waiter, leasehold_client and \
      leasehold_broken, each by itself, TO the user";
 
-/// Whether the same request can go well at once: the server rolled it back for the sake of others.
+/// Whether the same request can go well at once: the server rolled it back for the sake of others, or
+/// had ended the session before (4031), which it tells in the place of the next answer.
 pub(super) fn is_passing(code: u16) -> bool {
-    matches!(code, 1020 | 1062 | 1205 | 1213 | 3101 | 3572)
+    matches!(code, 1020 | 1062 | 1205 | 1213 | 3101 | 3572 | 4031)
 }
 
 /// Whether another session keeps a row.
@@ -63,19 +66,7 @@ pub(super) fn is_kept(code: u16) -> bool {
 pub(super) fn is_unknown(code: u16) -> bool {
     matches!(
         code,
-        1026 | 1030
-            | 1053
-            | 1105
-            | 1180
-            | 1181
-            | 1317
-            | 1598
-            | 1927
-            | 1969
-            | 3024
-            | 3100
-            | 3169
-            | 4031
+        1026 | 1030 | 1053 | 1105 | 1180 | 1181 | 1317 | 1598 | 1927 | 1969 | 3024 | 3100 | 3169
     )
 }
 

@@ -163,6 +163,9 @@ impl MysqlStore {
             // A server that was the primary hangs on to its sessions.
             Ok((_, Some(_))) | Err(_) => true,
         };
+        if answers.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
+            self.dialer.leave(wire.server);
+        }
         if is_spent {
             lent.wire = None;
         }
@@ -235,6 +238,12 @@ impl Store for MysqlStore {
                     continue;
                 }
                 let (request, next) = (&requests[at], requests.get(at + 1));
+                // A row that another session keeps costs the keeper's other requests no more than their
+                // share.
+                let when = match lane {
+                    Lane::Keeper => (connect_by, deadline.share(requests.len() - at)),
+                    Lane::Caller | Lane::Give(_) => when,
+                };
                 let carried_out =
                     self.insist(when, || self.carry_out(lent, request, next, &mut drawn, when));
                 *outcome = Some(unless_full(carried_out)?);

@@ -23,7 +23,7 @@ impl Hosts {
     }
 
     /// Whether another server may take this one's place.
-    #[cfg(feature = "mysql")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(in crate::store) fn may_move(&self) -> bool {
         self.all.len() > 1
     }
@@ -32,6 +32,15 @@ impl Hosts {
     #[cfg(feature = "zookeeper")]
     pub(in crate::store) fn leave(&self) {
         self.primary.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The same, however many connections tell of this one.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(in crate::store) fn leave_silent(&self, silent: ServerId) {
+        if let Some(at) = self.all.iter().position(|(_, server)| *server == silent) {
+            let next = (at + 1) % self.all.len();
+            let _ = self.primary.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// A connection to the first that lets itself be dialed, beginning with the last primary.
@@ -51,8 +60,12 @@ impl Hosts {
                     self.primary.store(index, Ordering::Relaxed);
                     return Ok(line);
                 }
-                // One that can be mended tells more than one that is a replica, or is down.
-                Err(error) if failed.as_ref().is_none_or(Error::is_retriable) => {
+                // One that can be mended, or is full, tells more than one that is a replica, or is down.
+                Err(error)
+                    if failed.as_ref().is_none_or(|failed| {
+                        failed.is_retriable() && failed.kind() != ErrorKind::Exhausted
+                    }) =>
+                {
                     failed = Some(match error.kind() {
                         // Of several servers one is about to be the primary.
                         ErrorKind::ReadOnly if count > 1 => {

@@ -2,8 +2,10 @@
 //! lent, TLS. No word of any server's language is known here.
 
 pub(super) mod dial;
-#[cfg(any(feature = "mysql", feature = "zookeeper"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(super) mod hosts;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(super) mod incoming;
 pub(super) mod poll;
 pub(super) mod pool;
 mod resolver;

@@ -1,7 +1,7 @@
 //! Making a connection: resolve, connect, TLS, password, which server it is, statements; all by one
 //! deadline.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use postgres_protocol::authentication::md5_hash;
@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::said::say;
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
-use crate::store::net::next_server;
+use crate::store::net::hosts::Hosts;
 use crate::store::net::seat::Line;
 use crate::store::net::stream::Stream;
 #[cfg(feature = "tls")]
@@ -33,9 +33,7 @@ pub(super) struct Dialer {
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     connector: Connector,
-    hosts: Vec<(Address, ServerId)>,
-    /// The host that was the primary when a connection was last made.
-    primary: AtomicUsize,
+    hosts: Hosts,
     /// A pooler was seen, and the log has been told.
     pub(super) is_pooled: AtomicBool,
 }
@@ -53,8 +51,6 @@ const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
 
 /// The server's default is 4,096.
 const MOST_ITERATIONS: u64 = 100_000;
-
-const NO_PRIMARY: &str = "none of the hosts is the primary now";
 
 const POOLED: &str = "a pooler stands before the database, as PgBouncer does: each statement is \
      planned anew, and waiters ask again and again instead of being told. A URL that leads to the \
@@ -80,15 +76,19 @@ impl Dialer {
             #[cfg(feature = "tls")]
             tls,
             connector: Connector::default(),
-            hosts: config.hosts.iter().map(|host| (host.clone(), next_server())).collect(),
-            primary: AtomicUsize::new(0),
+            hosts: Hosts::new(&config.hosts),
             is_pooled: AtomicBool::new(false),
         })
     }
 
     /// Whether another server may take this one's place.
     pub(super) fn may_move(&self) -> bool {
-        self.hosts.len() > 1
+        self.hosts.may_move()
+    }
+
+    /// This server has not answered: it may be a primary that the others have left.
+    pub(super) fn leave(&self, server: ServerId) {
+        self.hosts.leave_silent(server);
     }
 
     /// A connection to the primary. It shows each socket before it connects.
@@ -98,40 +98,14 @@ impl Dialer {
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<Wire, Error> {
-        let (count, first) = (self.hosts.len(), self.primary.load(Ordering::Relaxed));
-        let mut failed: Option<Error> = None;
-        for tried in 0..count {
-            let index = (first + tried) % count;
-            // One that swallows everything must leave time for the others.
-            let until = deadline.share(count - tried);
-            match self.dial_one(&self.hosts[index], purpose, until, show) {
-                Ok(wire) => {
-                    self.primary.store(index, Ordering::Relaxed);
-                    return Ok(wire);
-                }
-                // One that can be mended tells more than one that is a replica, or is down.
-                Err(error)
-                    if failed.as_ref().is_none_or(|failed| {
-                        failed.is_retriable() && failed.kind() != ErrorKind::Exhausted
-                    }) =>
-                {
-                    failed = Some(match error.kind() {
-                        // Of several servers one is about to be the primary.
-                        ErrorKind::ReadOnly if count > 1 => {
-                            Error::new(ErrorKind::Unavailable, NO_PRIMARY)
-                        }
-                        _ => error,
-                    });
-                }
-                Err(_) => {}
-            }
-        }
-        Err(failed.unwrap_or_else(|| Error::bare(ErrorKind::Refused)))
+        self.hosts.dial(deadline, |address, server, until| {
+            self.dial_one((address, server), purpose, until, show)
+        })
     }
 
     fn dial_one(
         &self,
-        (address, server): &(Address, ServerId),
+        (address, server): (&Address, ServerId),
         purpose: Purpose,
         deadline: Deadline,
         show: &Show<'_>,
@@ -139,7 +113,7 @@ impl Dialer {
         let stream = Stream::new(self.connector.connect(address, deadline, show)?);
         #[cfg(feature = "tls")]
         let stream = self.secured(stream, address, deadline)?;
-        let mut wire = Wire::new(stream, *server);
+        let mut wire = Wire::new(stream, server);
         let said = self.log_in(&mut wire, deadline);
         let process = said.map_err(|error| error.at(address))?;
         self.ask_who(&mut wire, process, purpose, deadline)?;

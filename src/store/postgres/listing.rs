@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::PostgresStore;
 use super::statements::Statement;
 use super::wire::{Row, Value, Wire, unexpected};
-use super::{PostgresStore, answers};
 use crate::clock::Deadline;
 use crate::error::Error;
 use crate::store::breaking::{Breach, Breaches, Held, LONGEST_BY, each_until_refused};
@@ -114,7 +114,7 @@ impl PostgresStore {
                 wire.sync();
                 Ok(())
             })?;
-            match answers(lent, count, deadline) {
+            match self.answers(lent, count, deadline) {
                 Ok((rows, None)) => Ok(rows),
                 Ok((_, Some(refusal))) => {
                     // A statement that could not be prepared is not there the next time.

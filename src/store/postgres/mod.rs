@@ -137,7 +137,7 @@ impl PostgresStore {
         let (mut rest, mut left, mut is_spent, mut broken) =
             (Vec::new(), Left::Nothing, false, None);
         for group in groups {
-            match broken.clone().map_or_else(|| answers(lent, group.len(), when.1), Err) {
+            match broken.clone().map_or_else(|| self.answers(lent, group.len(), when.1), Err) {
                 Err(error) => {
                     broken = Some(error.clone());
                     for at in group {
@@ -213,6 +213,24 @@ impl PostgresStore {
         Ok(self.query(lane, &[look], deadline)?.pop().flatten())
     }
 
+    /// What comes to the seat's connection up to the end of a transaction; after an error it has none.
+    fn answers(
+        &self,
+        lent: &mut Lent<'_>,
+        count: usize,
+        deadline: Deadline,
+    ) -> Result<Answers, Error> {
+        let wire = lent.wire.as_mut().ok_or_else(none)?;
+        let (said, server) = (wire.answers(count, deadline), wire.server);
+        if let Err(error) = &said {
+            lent.wire = None;
+            if error.kind() == ErrorKind::NoAnswer {
+                self.dialer.leave(server);
+            }
+        }
+        said
+    }
+
     /// One statement on the seat's connection.
     fn say(
         &self,
@@ -226,7 +244,7 @@ impl PostgresStore {
         wire.sync();
         let sent = wire.send(deadline).map_err(|(_, error)| error);
         let said =
-            sent.and_then(|()| answers(lent, 1, deadline)).and_then(|(mut rows, refused)| {
+            sent.and_then(|()| self.answers(lent, 1, deadline)).and_then(|(mut rows, refused)| {
                 refused.map_or_else(|| Ok(rows.pop().flatten()), |refusal| Err(refusal.error))
             });
         if said.is_err() {
@@ -374,13 +392,4 @@ fn is_told(prefix: &[u8], name: &[u8]) -> bool {
 
 fn none() -> Error {
     Error::bare(ErrorKind::Refused)
-}
-
-/// What comes to the seat's connection up to the end of a transaction; after an error it has none.
-fn answers(lent: &mut Lent<'_>, count: usize, deadline: Deadline) -> Result<Answers, Error> {
-    let said = lent.wire.as_mut().ok_or_else(none)?.answers(count, deadline);
-    if said.is_err() {
-        lent.wire = None;
-    }
-    said
 }

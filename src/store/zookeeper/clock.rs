@@ -2,6 +2,7 @@
 //! its last change. So each change of ours shows it, as it was between our request and the answer.
 //! Another leader has another clock: nothing that was learnt of the one before says anything of it.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::jute::Stat;
@@ -29,9 +30,9 @@ pub(super) struct Clock {
 pub(super) enum Left {
     /// No longer than this; zero if its time is over.
     AtMost(Duration),
-    /// The clock of this term has to be asked, by a change of any node.
+    /// The leader's clock has to be asked, by a change of any node.
     AskClock,
-    /// Another leader dated it: it has to be dated anew.
+    /// An earlier leader dated it: it has to be dated anew.
     Undated,
 }
 
@@ -79,8 +80,11 @@ impl Clock {
         let (Some(least), Some((at, shown))) = (self.least(now), self.best) else {
             return Left::AskClock;
         };
-        if !self.is_known(stat) {
-            return Left::Undated;
+        match (stat.changed >> 32).cmp(&self.term) {
+            Ordering::Less => return Left::Undated,
+            // There was an election of which this client has not heard.
+            Ordering::Greater => return Left::AskClock,
+            Ordering::Equal => {}
         }
         let ends = stat.at.saturating_add(millis(ttl));
         // Both are cut to whole milliseconds.
@@ -166,5 +170,15 @@ mod tests {
         // An answer that was late.
         clock.saw(&stat(3, 7_001), moment(3));
         assert!(matches!(clock.left(&stat(4, 899_999), TTL, moment(4)), Left::AtMost(_)));
+    }
+
+    #[test]
+    fn c4_what_a_leader_has_dated_that_is_not_known_yet_is_not_dated_anew() {
+        let mut clock = Clock::new();
+        clock.saw(&stat(3, 7_000), moment(0));
+        let held = stat(4, 900_000);
+        assert_eq!(clock.left(&held, TTL, moment(1)), Left::AskClock);
+        clock.saw(&stat(4, 905_000), moment(2));
+        assert_eq!(clock.left(&held, TTL, moment(2)), Left::AtMost(Duration::from_millis(5_001)));
     }
 }

@@ -12,6 +12,7 @@ use crate::config::{Address, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
 use crate::store::net::dial::Connector;
 use crate::store::net::hosts::Hosts;
+use crate::store::net::incoming::Incoming;
 use crate::store::net::stream::{LEAST, Stream};
 #[cfg(feature = "tls")]
 use crate::store::net::tls;
@@ -50,17 +51,19 @@ pub(super) struct Identity {
 /// What comes, message by message.
 #[derive(Default)]
 pub(super) struct Inbox {
-    bytes: Vec<u8>,
+    bytes: Incoming,
     /// So many that come next belong to a message that is not read.
     skipped: usize,
 }
 
 impl Inbox {
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let gone = self.skipped.min(self.bytes.len());
-        self.bytes.drain(..gone);
+        let gone = self.skipped.min(self.bytes.rest().len());
+        self.bytes.taken(gone);
         self.skipped -= gone;
-        let Some((length, rest)) = self.bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let Some((length, rest)) = self.bytes.rest().split_first_chunk::<4>() else {
+            return Ok(None);
+        };
         let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| garbled())?;
         if length > ABSURD {
             return Err(garbled());
@@ -70,7 +73,7 @@ impl Inbox {
         if read < length {
             message[HEAD - 4..].copy_from_slice(&code::TOO_LONG.to_be_bytes());
         }
-        self.bytes.drain(..4 + read);
+        self.bytes.taken(4 + read);
         self.skipped = length - read;
         Ok(Some(message))
     }
@@ -83,9 +86,9 @@ impl Inbox {
             match stream.read(&mut room, until) {
                 Ok(0) => return Err(Error::new(ErrorKind::Refused, HUNG_UP)),
                 Ok(count) => {
-                    self.bytes.extend_from_slice(&room[..count]);
+                    self.bytes.came(&room[..count]);
                     // Of TLS there may be more that no longer waits in the socket.
-                    if count < room.len() || self.bytes.len() > LONGEST {
+                    if count < room.len() || self.bytes.rest().len() > LONGEST {
                         return Ok(count < room.len());
                     }
                     until = Deadline::after(LEAST);

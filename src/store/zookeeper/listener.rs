@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::ZookeeperStore;
-use super::jute::Ask;
+use super::jute::{Ask, Stat};
 use super::step::Held;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
@@ -54,7 +54,7 @@ impl ZookeeperStore {
             let read = step.read_held(held.as_ref());
             let read = read.and_then(|held| Ok((held, step.inside(inside.as_ref())?)));
             let notice = match read {
-                Ok((Some(held), Some((inside, _)))) if self.clock.lock().is_known(&held.stat) => {
+                Ok((Some(held), Some((inside, _)))) if self.is_dated_by(&by, &held.stat) => {
                     self.note(&name, true);
                     self.waiting.lock().remove(&token);
                     self.remember(token, held.known(Some(&inside), token));
@@ -68,6 +68,12 @@ impl ZookeeperStore {
             notices.push((by, notice));
         }
         notices
+    }
+
+    /// Whether the leader that tells has dated it: another may have come since the event was read.
+    fn is_dated_by(&self, by: &Teller, stat: &Stat) -> bool {
+        let clock = self.clock.lock();
+        clock.server == by.server && clock.is_known(stat)
     }
 }
 

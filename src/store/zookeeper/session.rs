@@ -134,8 +134,10 @@ impl Session {
             }
             let waited = self.wait(count, &Awaited::Replies(&xids), deadline.moment());
             let mut state = self.state.lock();
-            let replies: Option<Vec<Reply>> =
+            // All of them, also behind one that is missing: nobody asks for them any more.
+            let replies: Vec<Option<Reply>> =
                 xids.iter().map(|xid| state.asked.remove(xid).flatten()).collect();
+            let replies: Option<Vec<Reply>> = replies.into_iter().collect();
             let failed = waited.err().unwrap_or_else(fault::silent);
             return replies
                 .map(|replies| (sent, count, replies))

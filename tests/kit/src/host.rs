@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -65,6 +65,11 @@ pub(crate) fn free_port() -> u16 {
     let port = socket.local_addr().unwrap().as_socket_ipv4().unwrap().port();
     KEPT.lock().unwrap().push(socket);
     port
+}
+
+/// One for a server that wants it for itself: somebody else may be faster.
+pub(crate) fn unkept_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// Binds this port, any if it is 0, as `free_port` says; absent when somebody has it.

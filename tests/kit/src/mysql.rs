@@ -213,7 +213,11 @@ fn node(ports: &[u16], others: &str) -> Vec<String> {
         format!("wsrep-node-address={talk}"),
         "wsrep-sst-method=rsync".to_owned(),
         format!("wsrep-sst-receive-address={get}"),
-        format!("wsrep-provider-options=gmcast.listen_addr=tcp://{talk};gcache.size=32M"),
+        format!(
+            "wsrep-provider-options=gmcast.listen_addr=tcp://{talk};gcache.size=32M;\
+             ist.recv_addr=127.0.0.1:{}",
+            host::unkept_port()
+        ),
         format!("wsrep-cluster-address={others}"),
     ];
     settings.into_iter().map(|setting| format!("--{setting}")).collect()

@@ -289,6 +289,8 @@ pub(super) fn unwatch(number: i64) -> Message {
 #[derive(Default, Debug)]
 pub(super) struct Told {
     pub(super) watch: i64,
+    /// The watch has begun, and what the server had done by then.
+    pub(super) begun: Option<u64>,
     /// Nothing more will be, and why.
     pub(super) is_over: bool,
     pub(super) why: String,
@@ -298,9 +300,11 @@ pub(super) struct Told {
 
 impl Told {
     pub(super) fn read(message: &[u8]) -> Option<Told> {
-        let mut told = Told::default();
+        let (mut told, mut revision) = (Told::default(), 0);
         read(message, |number, field| match number {
+            1 => revision = header(field).0,
             2 => told.watch = field.number(),
+            3 => told.begun = Some(revision).filter(|_| field.number() != 0),
             4 => told.is_over = field.number() != 0,
             6 => told.why = String::from_utf8_lossy(field.bytes()).into_owned(),
             // An event: 1 is that a key is gone. A later one of the same key is about another place.

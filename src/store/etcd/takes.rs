@@ -209,7 +209,7 @@ impl EtcdStore {
         }
         let (name, span) = (take.raw.to_vec(), self.listener.span(take.ttl));
         let ahead = Some(ahead?.key.clone());
-        let wait = Wait { name, created, span, ahead, is_next: is_held, watch: 0 };
+        let wait = Wait { name, created, span, ahead, is_next: is_held, watch: 0, from: 0 };
         let reply = Reply::Busy { free_in: UNTOLD, ticket: created, rank, ours: true };
         let follows = self.listener.follow(ear, take.token, wait, revision);
         follows.then(|| self.answer(reply, sent))

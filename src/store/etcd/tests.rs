@@ -159,7 +159,7 @@ fn c1_no_window_is_promised_for_a_place_under_an_ear_that_may_end() {
     assert!(held.until != Moment::NEVER, "it is forgotten some time");
     let follows = |ear| {
         let (name, ahead) = (b"n".to_vec(), Some(b"ahead".to_vec()));
-        let wait = Wait { name, created: 7, span: TTL, ahead, is_next: true, watch: 0 };
+        let wait = Wait { name, created: 7, span: TTL, ahead, is_next: true, watch: 0, from: 0 };
         store.listener.follow(ear, waiter, wait, held.modified)
     };
     assert!(!follows(first) && follows(second));

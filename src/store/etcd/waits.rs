@@ -29,13 +29,15 @@ pub(super) struct Wait {
     /// Whoever that is has the lock, and this is the next.
     pub(super) is_next: bool,
     pub(super) watch: i64,
+    /// The first revision of which the watch tells.
+    pub(super) from: u64,
 }
 
 /// What is heard for a waiter.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     Told(Notice),
-    /// Who stood before it is gone, and was not known to have the lock.
+    /// Who stood before it is gone, and was not known to have the lock; or may be gone.
     Asks(Question),
 }
 
@@ -44,6 +46,8 @@ pub(super) enum Heard {
 pub(super) struct Question {
     token: Token,
     watch: i64,
+    /// The watch will tell, but late.
+    is_early: bool,
     pub(super) txn: Txn,
 }
 
@@ -61,8 +65,9 @@ impl Waits {
         self.last += 1;
         let ahead = wait.ahead.as_deref().unwrap_or_default();
         let mut messages: Vec<_> = self.over.drain(..).map(messages::unwatch).collect();
-        messages.push(messages::watch(self.last, ahead, revision + 1));
-        self.waits.insert(token, Wait { watch: self.last, ..wait });
+        let from = revision + 1;
+        messages.push(messages::watch(self.last, ahead, from));
+        self.waits.insert(token, Wait { watch: self.last, from, ..wait });
         messages
     }
 
@@ -98,18 +103,21 @@ impl Waits {
         let Some((token, wait)) = self.waits.iter_mut().find(|(_, wait)| waits(wait)) else {
             return Ok(None);
         };
+        let (token, watch) = (*token, wait.watch);
+        let ask = |wait: &Wait, ahead: &[u8], is_early| {
+            let all = Name::of_key(ahead).all;
+            let txn = Txn::default().then(Op::last_two(&all, wait.created));
+            Heard::Asks(Question { token, watch, is_early, txn: txn.then(Op::first(&all)) })
+        };
         if !told.is_gone && !told.is_over {
-            return Ok(None);
+            // Of what was done before a watch began, a server tells up to 100 ms later.
+            let is_late = told.begun.is_some_and(|done| done >= wait.from);
+            return Ok(wait.ahead.as_ref().filter(|_| is_late).map(|it| ask(wait, it, true)));
         }
         let gone = wait.ahead.take().filter(|_| told.is_gone && !wait.is_next);
         Ok(Some(match gone {
-            Some(ahead) => {
-                let all = Name::of_key(&ahead).all;
-                let txn = Txn::default().then(Op::last_two(&all, wait.created));
-                let txn = txn.then(Op::first(&all));
-                Heard::Asks(Question { token: *token, watch: wait.watch, txn })
-            }
-            None => Heard::Told(wait.told(*token, told.is_gone, validity)),
+            Some(ahead) => ask(wait, &ahead, false),
+            None => Heard::Told(wait.told(token, told.is_gone, validity)),
         }))
     }
 
@@ -121,9 +129,16 @@ impl Waits {
         done: Option<Done>,
         validity: impl Fn(Duration) -> (u64, Duration),
     ) -> (Option<Notice>, Vec<Message>) {
-        let token = question.token;
-        let is_it = |wait: &&Wait| wait.watch == question.watch && wait.ahead.is_none();
-        let Some(wait) = self.waits.get(&token).filter(is_it) else { return (None, Vec::new()) };
+        let (token, is_early) = (question.token, question.is_early);
+        // The watch may have told meanwhile.
+        let is_it =
+            |wait: &&mut Wait| wait.watch == question.watch && wait.ahead.is_some() == is_early;
+        let Some(wait) = self.waits.get_mut(&token).filter(is_it) else {
+            return (None, Vec::new());
+        };
+        if is_early && done.is_none() {
+            return (None, Vec::new());
+        }
         let mut done = done.unwrap_or_default();
         let (ours, holder) = (done.part(0).keys, done.part(1).first());
         let is_here = ours.first().is_some_and(|key| key.created == wait.created);
@@ -134,6 +149,7 @@ impl Waits {
             let wait = Wait { name: wait.name.clone(), ahead, is_next, ..*wait };
             return (None, self.follow(token, wait, done.revision));
         }
+        wait.ahead = None;
         (Some(wait.told(token, is_here && ours.len() == 1, validity)), Vec::new())
     }
 }
@@ -158,6 +174,8 @@ impl Wait {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys;
+    use super::super::messages::{Key, Part};
     use super::*;
 
     const SPAN: Duration = Duration::from_secs(1);
@@ -165,12 +183,13 @@ mod tests {
     /// A place behind a holder, and what it sends.
     fn follow(waits: &mut Waits, token: Token) -> usize {
         let (name, ahead) = (b"n".to_vec(), Some(b"ahead".to_vec()));
-        let wait = Wait { name, created: 7, span: SPAN, ahead, is_next: true, watch: 0 };
+        let (watch, from) = (0, 0);
+        let wait = Wait { name, created: 7, span: SPAN, ahead, is_next: true, watch, from };
         waits.follow(token, wait, 9).len()
     }
 
     fn over(watch: i64, why: &str) -> Told {
-        Told { watch, is_over: true, why: why.to_owned(), is_gone: false }
+        Told { watch, begun: None, is_over: true, why: why.to_owned(), is_gone: false }
     }
 
     #[test]
@@ -185,6 +204,49 @@ mod tests {
             assert_eq!(waits.hear(&over(number, why), validity), Ok(Some(Heard::Told(free))));
             // The end of the one before it, and a new one.
             assert_eq!(follow(&mut waits, token), 2);
+        }
+    }
+
+    /// What a question finds: our place and who stands before it, and who is first.
+    fn found(ours: &[&[u8]], first: &[u8]) -> Option<Done> {
+        let value = keys::value(Token::random().unwrap(), SPAN, BLOCK, None);
+        let key = |(key, created): (&[u8], u64)| Key {
+            key: key.to_vec(),
+            created,
+            value: value.clone(),
+            ..Key::default()
+        };
+        let places = ours.iter().copied().zip([7, 6]).map(key).collect();
+        let parts = [places, vec![key((first, 5))]];
+        let part = |keys: Vec<Key>| Part { count: keys.len() as u64, keys, ..Part::default() };
+        Some(Done { revision: 20, parts: parts.map(part).into(), ..Done::default() })
+    }
+
+    #[test]
+    fn c10_a_watch_that_begins_late_is_not_waited_for() {
+        let validity = |span| (0, span);
+        let begun = |watch, done| Told { watch, begun: Some(done), ..Told::default() };
+        for done in [9, 10, 12] {
+            let (mut waits, token) = (Waits::default(), Token::random().unwrap());
+            follow(&mut waits, token);
+            let heard = waits.hear(&begun(1, done), validity).unwrap();
+            let Some(Heard::Asks(question)) = heard else {
+                assert!(done == 9, "what was done since may have been the end of who is ahead");
+                continue;
+            };
+            // Nothing was heard, or nothing has changed: it is still watched.
+            assert_eq!(waits.answered(&question, None, validity), (None, Vec::new()));
+            let same = found(&[b"own", b"ahead"], b"ahead");
+            assert_eq!(waits.answered(&question, same, validity), (None, Vec::new()));
+            let alone = || found(&[b"own"], b"own");
+            if done == 10 {
+                let (notice, _) = waits.answered(&question, alone(), validity);
+                assert!(matches!(notice, Some(Notice::Granted { .. })), "{notice:?}");
+            }
+            let gone = Told { watch: 1, is_gone: true, ..Told::default() };
+            let heard = waits.hear(&gone, validity).unwrap();
+            assert_eq!(heard.is_some(), done == 12, "it is granted once");
+            assert_eq!(waits.answered(&question, alone(), validity), (None, Vec::new()));
         }
     }
 

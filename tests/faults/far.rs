@@ -6,6 +6,7 @@ use kit::scripts::{EXTEND, GIVE, TAKE};
 use kit::{End, Mode, Proxy};
 use leasehold::{Client, Holder, Lease};
 
+use crate::stores::cannot::is_left_out;
 use crate::stores::{LIMIT, Store, holder, ms};
 
 pub(crate) struct Far {
@@ -237,51 +238,10 @@ pub(crate) fn take(client: &Client, ttl: Duration) -> Lease {
 /// More than a call may take that ends by its deadline.
 pub(crate) const SLACK: Duration = ms(50);
 
-/// What cannot happen on a store, and why: the promise, the store, the reason as it is told in
-/// `docs/promises.md`.
-const CANNOT: [(&str, &str, &str); 4] = [
-    (
-        "c7_a_pool_that_is_used_up",
-        "zookeeper",
-        "A ZooKeeper's client has one connection for all of its threads, and so no pool that could be used up.",
-    ),
-    (
-        "c9_renewal_goes_on_while_every_connection_of_the_pool_waits",
-        "zookeeper",
-        "A ZooKeeper's client has one connection for all of its threads, and so no pool that could be used up.",
-    ),
-    (
-        "c6_a_ghost_of_a_closed_client_is_gone_after_one_ttl",
-        "zookeeper",
-        "A ZooKeeper refuses what arrives after the client has closed its session.",
-    ),
-    (
-        "c3_an_extension_that_lands_late_never_shortens_a_later_one",
-        "zookeeper",
-        "A ZooKeeper closes a connection when its session goes on on another one: nothing that was held up there \
-         arrives after what was sent later.",
-    ),
-];
-
 /// Plays a promise on a store, unless it cannot be.
 pub(crate) fn play(name: &str, kind: &str, store: fn() -> Store, promise: fn(&mut Far)) {
-    let cannot = CANNOT.iter().find(|(what, on, _)| (*what, *on) == (name, kind));
-    if let Some((.., why)) = cannot {
-        println!("{name} cannot be on {kind}. {why}");
-        return;
-    }
-    kit::unless_starved(kit::STALL, || promise(&mut Far::new(store())));
-}
-
-#[test]
-fn what_cannot_happen_on_a_store_is_told() {
-    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let docs = plain(include_str!("../../docs/promises.md"));
-    let tests = ["deadline", "keeper", "release", "server", "unknown"];
-    for (name, _, why) in CANNOT {
-        assert!(docs.contains(why), "{why}");
-        let file = |file| std::fs::read_to_string(format!("tests/faults/{file}.rs")).unwrap();
-        assert!(tests.iter().any(|it| file(it).contains(&format!("fn {name}("))), "{name}");
+    if !is_left_out(name, kind) {
+        kit::unless_starved(kit::STALL, || promise(&mut Far::new(store())));
     }
 }
 

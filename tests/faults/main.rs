@@ -6,6 +6,7 @@ mod deadline;
 mod far;
 mod floods;
 mod keeper;
+mod left_out;
 mod process;
 mod refused;
 mod release;

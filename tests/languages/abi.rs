@@ -9,10 +9,10 @@ use std::path::Path;
 const GENERATED: &str = include_str!(concat!(env!("OUT_DIR"), "/leasehold.h"));
 
 pub(crate) const TESTS: [(&str, fn()); 3] = [
-    ("abi: the header says what the sources say", the_header_says_what_the_sources_say),
-    ("abi: the list of symbols is the header's", the_list_of_symbols_is_the_headers),
+    ("abi::the_header_says_what_the_sources_say", the_header_says_what_the_sources_say),
+    ("abi::the_list_of_symbols_is_the_headers", the_list_of_symbols_is_the_headers),
     (
-        "abi: every function is documented",
+        "abi::every_function_is_documented_and_says_which_threads_may_call_it",
         every_function_is_documented_and_says_which_threads_may_call_it,
     ),
 ];

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use crate::driver::{Driver, Language};
-use kit::Server;
+use crate::stores::Store;
 
 const LOCKS: usize = 10;
 const TURNS: usize = 40;
@@ -18,7 +18,7 @@ struct Resource {
     inside: Option<String>,
 }
 
-pub(crate) fn contend(languages: &[Language], server: &Server) {
+pub(crate) fn contend(languages: &[Language], store: &Store) {
     let names: Vec<String> = (0..LOCKS).map(|number| format!("contend:{number}")).collect();
     let resources: Vec<Mutex<Resource>> = names.iter().map(|_| Mutex::default()).collect();
     let drivers: Vec<Driver> =
@@ -29,7 +29,7 @@ pub(crate) fn contend(languages: &[Language], server: &Server) {
         for mut driver in drivers {
             let (names, resources, faults) = (&names, &resources, &faults);
             scope.spawn(move || {
-                let url = format!("{}?io_timeout=20s", server.url());
+                let url = format!("{}?io_timeout=20s", store.url());
                 assert_eq!(driver.ask(&format!("open {url}")), "ok");
                 driver.tell(&format!("contend {TURNS} {}", names.join(" ")));
                 loop {

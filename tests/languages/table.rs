@@ -32,8 +32,15 @@ pub(crate) fn read() -> Vec<Behaviour> {
 }
 
 impl Behaviour {
-    pub(crate) fn is_for(&self, language: &str) -> bool {
-        !self.not_in.contains_key(language)
+    /// The name of its tests, as functions are named.
+    pub(crate) fn test(&self) -> String {
+        let words = self.name.split(|letter: char| !letter.is_ascii_alphanumeric());
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_").to_lowercase()
+    }
+
+    /// Why a language cannot play it.
+    pub(crate) fn why_not_in(&self, language: &str) -> Option<&str> {
+        self.not_in.get(language).map(String::as_str)
     }
 
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step<'_>> {

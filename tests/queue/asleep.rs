@@ -4,12 +4,19 @@
 use std::time::Duration;
 
 use crate::queueing::{
-    self, NAME, QUEUE, assert_all_keys_end, client, config, eventually_queued, had_turn, in_line,
-    is_look, judge, now, queued, start_waiter,
+    self, NAME, QUEUE, Queues, client, config, eventually_queued, had_turn, in_line, is_look,
+    judge, now, on_each_queue, queued, start_waiter,
 };
-use crate::stores::{LIMIT, STALL, ms, open, secs};
+use crate::stores::{LIMIT, STALL, Store, ms, open, secs};
 use kit::{Child, Server, child, unless_starved};
 use leasehold::Client;
+
+on_each_queue!(
+    c10_stopped_waiters_hold_a_lock_up_for_one_window_each,
+    c10_three_stopped_waiters_hold_a_lock_up_for_three_windows_of_a_second,
+    c10_a_queue_that_was_deleted_keeps_nobody_waiting_for_two_seconds,
+    c10_a_lock_that_was_deleted_keeps_nobody_waiting_for_two_seconds,
+);
 
 pub(crate) const ROLES: kit::child::Roles = &[("fleet", fleet)];
 
@@ -17,9 +24,9 @@ pub(crate) const ROLES: kit::child::Roles = &[("fleet", fleet)];
 const LATE: Duration = ms(150);
 
 /// So many waiters that are stopped, and one that lives behind them.
-fn stopped_in_a_row(count: u32, window: Duration) {
+fn stopped_in_a_row(fresh: fn() -> Store, count: u32, window: Duration) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let holder = open(&server.url());
         let held = holder.lock(NAME).ttl(secs(30)).acquire().unwrap();
         let victims: Vec<_> = (0..count).map(|_| start_waiter(&server, window)).collect();
@@ -31,21 +38,21 @@ fn stopped_in_a_row(count: u32, window: Duration) {
         let (got, _) = had_turn(&next);
         let late = got - released;
         println!("{count} stopped, {window:?} each: {late:?}");
-        assert!(late >= window * count - ms(5), "{late:?}");
-        assert!(late < (window + LATE) * count, "{late:?}");
+        assert!(late < (window + LATE) * count + server.notices_deaths_within(), "{late:?}");
+        if let Store::Redis(_) = server {
+            assert!(late >= window * count - ms(5), "so long it is each one's: {late:?}");
+        }
     });
 }
 
-#[test]
-fn c10_stopped_waiters_hold_a_lock_up_for_one_window_each() {
+fn c10_stopped_waiters_hold_a_lock_up_for_one_window_each(fresh: fn() -> Store) {
     for count in [1, 2, 3, 5] {
-        stopped_in_a_row(count, ms(300));
+        stopped_in_a_row(fresh, count, ms(300));
     }
 }
 
-#[test]
-fn c10_three_stopped_waiters_hold_a_lock_up_for_three_windows_of_a_second() {
-    stopped_in_a_row(3, secs(1));
+fn c10_three_stopped_waiters_hold_a_lock_up_for_three_windows_of_a_second(fresh: fn() -> Store) {
+    stopped_in_a_row(fresh, 3, secs(1));
 }
 
 /// Many clients that wait, each with a connection of its own.
@@ -78,7 +85,7 @@ fn c10_any_number_of_dead_waiters_costs_next_to_nothing() {
                 assert!(got - released < ms(100), "{:?}", got - released);
             });
             eventually_queued(&server, 0);
-            assert_all_keys_end(&server);
+            server.assert_all_ends();
         });
     }
 }
@@ -120,11 +127,11 @@ fn bury(server: &Server, count: u64) {
     let _: i64 = dead.query(&mut server.connection()).unwrap();
 }
 
-/// Three wait behind a holder when the server forgets something.
-fn forgotten(what: &[&str], is_free_then: bool) {
+/// Three wait behind a holder when the server is made to forget something.
+fn forgotten(fresh: fn() -> Store, forget: impl Fn(&Store), is_free_then: bool) {
     // They look once a second, by themselves: a machine that stands still proves nothing.
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let holder = open(&server.url());
         let held = holder.lock(NAME).ttl(secs(30)).acquire().unwrap();
         let waiters: [Client; 3] = [(); 3].map(|()| open(&server.url()));
@@ -134,8 +141,8 @@ fn forgotten(what: &[&str], is_free_then: bool) {
                 .map(|client| in_line(scope, client.lock(NAME).wait(secs(60)), ms(100)))
                 .collect();
             assert_eq!(queued(&server), 3);
-            server.cmd(what);
             let mut free = now();
+            forget(&server);
             if !is_free_then {
                 // Nobody is told of it.
                 std::thread::sleep(ms(100));
@@ -146,7 +153,7 @@ fn forgotten(what: &[&str], is_free_then: bool) {
                 waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
             turns.sort_by_key(|turn| turn.from);
             for turn in &turns {
-                println!("{what:?}: {:?} after it was free", turn.from - free);
+                println!("{:?} after it was free", turn.from - free);
                 assert!(turn.from - free < secs(2), "{:?}", turn.from - free);
                 free = turn.until;
             }
@@ -154,23 +161,25 @@ fn forgotten(what: &[&str], is_free_then: bool) {
         });
         judge(turns);
         eventually_queued(&server, 0);
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 
 #[test]
 fn c10_a_server_that_was_flushed_keeps_nobody_waiting_for_two_seconds() {
-    forgotten(&["FLUSHALL"], true);
+    let flush = |store: &Store| {
+        let Store::Redis(server) = store else { unreachable!() };
+        server.cmd(&["FLUSHALL"]);
+    };
+    forgotten(Store::redis, flush, true);
 }
 
-#[test]
-fn c10_a_queue_that_was_deleted_keeps_nobody_waiting_for_two_seconds() {
-    forgotten(&["DEL", QUEUE], false);
+fn c10_a_queue_that_was_deleted_keeps_nobody_waiting_for_two_seconds(fresh: fn() -> Store) {
+    forgotten(fresh, |store| store.forget_queue(NAME), false);
 }
 
-#[test]
-fn c10_a_lock_that_was_deleted_keeps_nobody_waiting_for_two_seconds() {
-    forgotten(&["DEL", NAME], true);
+fn c10_a_lock_that_was_deleted_keeps_nobody_waiting_for_two_seconds(fresh: fn() -> Store) {
+    forgotten(fresh, |store| store.forget(NAME), true);
 }
 
 /// A process with many threads in line looks once a second, and one whose turn comes sooner never.

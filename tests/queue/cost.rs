@@ -7,14 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::queueing::{
-    NAME, again_and_again, assert_all_keys_end, client, config, eventually_queued, in_line,
-    is_look, judge, kind, listeners, now, start_crowd, take_turn, turns_of,
+    NAME, Queues, again_and_again, assert_all_keys_end, client, config, eventually_queued, in_line,
+    is_look, judge, kind, listeners, now, on_each_queue, start_crowd, take_turn, turns_of,
 };
-use crate::stores::{LIMIT, STALL, ms, open, secs};
+use crate::stores::{LIMIT, STALL, Store, ms, open, secs};
 use kit::{Child, Server, child, eventually, unless_starved};
 use leasehold::{Client, ErrorKind, Lease};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
+
+on_each_queue!(
+    everybody_in_line_is_asked_often_and_can_be_interrupted,
+    closing_ends_the_waits_of_all_in_line,
+    contention_leaks_no_descriptor,
+    a_fork_while_threads_wait_is_told_to_the_child_and_disturbs_nobody,
+);
 
 pub(crate) const ROLES: kit::child::Roles =
     &[("contended", contended), ("forking_waiters", forking_waiters)];
@@ -158,10 +165,9 @@ fn cpu_in(pid: Pid, span: Duration) -> Duration {
 }
 
 /// The first of them listens to the wake-up connection, the others sleep.
-#[test]
-fn everybody_in_line_is_asked_often_and_can_be_interrupted() {
+fn everybody_in_line_is_asked_often_and_can_be_interrupted(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let (holder, client) = (open(&server.url()), open(&server.url()));
         let held = taken(&holder);
         let stop = AtomicBool::new(false);
@@ -195,14 +201,13 @@ fn everybody_in_line_is_asked_often_and_can_be_interrupted() {
         });
         eventually_queued(&server, 0);
         held.release().unwrap();
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 
-#[test]
-fn closing_ends_the_waits_of_all_in_line() {
+fn closing_ends_the_waits_of_all_in_line(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let (holder, client) = (open(&server.url()), open(&server.url()));
         let held = taken(&holder);
         std::thread::scope(|scope| {
@@ -223,8 +228,10 @@ fn closing_ends_the_waits_of_all_in_line() {
         });
         eventually_queued(&server, 0);
         held.release().unwrap();
-        eventually(LIMIT, || listeners(&server) == 0);
-        assert_all_keys_end(&server);
+        if let Store::Redis(server) = &server {
+            eventually(LIMIT, || listeners(server) == 0);
+        }
+        server.assert_all_ends();
     });
 }
 
@@ -251,18 +258,19 @@ fn contended(args: &[String]) {
     child::hear();
 }
 
-#[test]
-fn contention_leaks_no_descriptor() {
-    let server = Server::start();
+fn contention_leaks_no_descriptor(fresh: fn() -> Store) {
+    let server = fresh();
     let contended = Child::start("contended", &[&server.url()]);
     let said = contended.line(LIMIT * 3);
     let (before, after) = said.split_once(' ').unwrap();
     let [before, after]: [usize; 2] = [before, after].map(|text| text.parse().unwrap());
     // A connection of the pools, perhaps, for each thread that had not met the others before.
     assert!(after <= before + 6, "{before} and then {after}");
-    assert_eq!(listeners(&server), 3);
+    if let Store::Redis(server) = &server {
+        assert_eq!(listeners(server), 3);
+    }
     eventually_queued(&server, 0);
-    assert_all_keys_end(&server);
+    server.assert_all_ends();
 }
 
 /// Forks on one of the threads that wait: the one that listens.
@@ -316,14 +324,13 @@ fn forking_waiters(args: &[String]) {
     std::io::stdout().flush().unwrap();
 }
 
-#[test]
-fn a_fork_while_threads_wait_is_told_to_the_child_and_disturbs_nobody() {
-    let server = Server::start();
+fn a_fork_while_threads_wait_is_told_to_the_child_and_disturbs_nobody(fresh: fn() -> Store) {
+    let server = fresh();
     let held = taken(&open(&server.url()));
     let parent = Child::start("forking_waiters", &[&server.url()]);
     assert_eq!(parent.line(LIMIT), "child ended well: true");
     held.release().unwrap();
     assert_eq!(parent.line(LIMIT), "all had their turns");
     eventually_queued(&server, 0);
-    assert_all_keys_end(&server);
+    server.assert_all_ends();
 }

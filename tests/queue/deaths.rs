@@ -18,7 +18,6 @@ on_each_queue!(
     those_who_run_out_of_time_leave_nothing_behind,
     all_waiters_of_a_client_that_is_closed_end_and_are_in_nobodys_way,
     all_waiters_that_are_interrupted_end_and_are_in_nobodys_way,
-    ; handed:
     a_waiter_that_was_killed_before_its_turn_costs_nothing,
     a_waiter_that_dies_with_its_turn_costs_one_claim_window,
 );

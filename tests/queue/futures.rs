@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use crate::queueing::{
-    NAME, assert_all_keys_end, client, config, eventually_queued, in_line, judge, now,
+    NAME, Queues, assert_all_keys_end, client, config, eventually_queued, in_line, judge, now,
+    on_each_queue,
 };
-use crate::stores::{LIMIT, STALL, ms, open, secs};
+use crate::stores::{LIMIT, STALL, Store, ms, open, secs};
 use kit::futures::{Futures, block_on};
 use kit::{End, Hold, Mode, Proxy, Server, eventually, unless_starved};
 use leasehold::{Acquiring, Client, Lock};
+
+on_each_queue!(
+    c10_futures_and_threads_have_their_turns_in_the_order_of_coming,
+    c10_a_future_that_is_dropped_lets_the_next_one_pass_at_once,
+);
 
 /// Futures that wait.
 fn begin(futures: &mut Futures<Acquiring>, lock: &Lock, count: usize) {
@@ -91,9 +97,8 @@ fn c10_six_hundred_names_and_two_hundred_of_one_wait_with_few_threads() {
     });
 }
 
-#[test]
-fn c10_futures_and_threads_have_their_turns_in_the_order_of_coming() {
-    let server = Server::start();
+fn c10_futures_and_threads_have_their_turns_in_the_order_of_coming(fresh: fn() -> Store) {
+    let server = fresh();
     let (holder, client) = (open(&server.url()), open(&server.url()));
     let held = holder.lock(NAME).acquire().unwrap();
     let lock = client.lock(NAME).wait(LIMIT);
@@ -120,7 +125,7 @@ fn c10_futures_and_threads_have_their_turns_in_the_order_of_coming() {
         judge(turns);
     });
     eventually_queued(&server, 0);
-    assert_all_keys_end(&server);
+    server.assert_all_ends();
 }
 
 fn took(act: impl FnOnce()) -> Duration {
@@ -129,10 +134,9 @@ fn took(act: impl FnOnce()) -> Duration {
     now() - start
 }
 
-#[test]
-fn c10_a_future_that_is_dropped_lets_the_next_one_pass_at_once() {
+fn c10_a_future_that_is_dropped_lets_the_next_one_pass_at_once(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let [holder, client, other] = [(); 3].map(|()| open(&server.url()));
         let held = holder.lock(NAME).acquire().unwrap();
         let mut futures = Futures::default();

@@ -1,4 +1,4 @@
-//! Those who wait for a lock on Redis stand in a queue.
+//! Those who wait for a lock stand in a queue.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -19,6 +19,11 @@ on_each_queue!(
     processes_have_their_turns_in_the_order_of_coming,
     c10_who_waits_in_a_crowd_sees_one_turn_of_each_other_whatever_the_turns_take,
     c10_who_waits_among_locks_of_other_terms_sees_one_turn_of_each_other,
+    c10_who_joins_while_threads_pass_turns_on_sees_one_more_turn_of_each,
+    c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock,
+    a_grant_is_renewed_over_many_turns_and_each_has_its_own_time,
+    a_lease_that_was_handed_over_has_its_window_first_and_soon_the_whole_ttl,
+    the_shortest_claim_window_is_long_enough_to_claim_in,
 );
 
 fn taken(client: &Client) -> Lease {
@@ -144,24 +149,6 @@ fn most_overtaken(locks: Vec<Lock>, hold: Duration) -> usize {
             }
         }
     }
-    /*DBG*/
-    if most > 2 {
-        let mut all: Vec<_> = each
-            .iter()
-            .enumerate()
-            .flat_map(|(w, t)| t.iter().map(move |t| (t.from, t.asked, t.until, w)))
-            .collect();
-        all.sort();
-        let zero = all_stood;
-        for (from, asked, until, who) in all {
-            eprintln!(
-                "DBG {who:3} asked {:?} from {:?} until {:?}",
-                asked - zero,
-                from - zero,
-                until - zero
-            );
-        }
-    } /*GBD*/
     most
 }
 
@@ -217,9 +204,8 @@ fn c10_a_process_far_from_its_mysql_sees_one_turn_of_a_near_one() {
     assert!(most <= OVERTAKEN, "{most} turns of one other");
 }
 
-#[test]
-fn c10_who_joins_while_threads_pass_turns_on_sees_one_more_turn_of_each() {
-    let server = Server::start();
+fn c10_who_joins_while_threads_pass_turns_on_sees_one_more_turn_of_each(fresh: fn() -> Store) {
+    let server = fresh();
     let (crew, one) = (open(&server.url()), open(&server.url()));
     let (stays_away, has_joined) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -246,17 +232,7 @@ fn c10_who_joins_while_threads_pass_turns_on_sees_one_more_turn_of_each() {
         judge([others.concat(), vec![mine]].concat());
     });
     eventually_queued(&server, 0);
-    assert_all_keys_end(&server);
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn c10_who_waits_for_a_file_sees_one_turn_of_each_other() {
-    unless_starved(STALL, || {
-        let store = crate::stores::Store::file();
-        let most = most_overtaken(crew_and_one(&store.url(), 8), ms(10));
-        assert!(most <= OVERTAKEN, "{most} turns of one other");
-    });
+    server.assert_all_ends();
 }
 
 /// One waiter a process, again and again.
@@ -316,10 +292,9 @@ fn what_is_left_of_a_block_is_not_used_once_its_grant_is_lost() {
 }
 
 /// Turns that pass without a command cannot tell, until the next renewal does.
-#[test]
-fn c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock() {
+fn c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let (holder, client, thief) =
             (open(&server.url()), open(&server.url()), open(&server.url()));
         let (held, ttl) = (taken(&holder), ms(1500));
@@ -334,7 +309,7 @@ fn c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock() {
             eventually_queued(&server, 1);
             held.release().unwrap();
             std::thread::sleep(ms(100));
-            server.cmd(&["FLUSHALL"]);
+            server.forget(NAME);
             let stolen = taken(&thief);
             let (fence, found) = (stolen.fence(), now() + ttl / 3 + ms(100));
             std::thread::sleep(ttl);
@@ -349,10 +324,9 @@ fn c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock() {
     });
 }
 
-#[test]
-fn a_grant_is_renewed_over_many_turns_and_each_has_its_own_time() {
+fn a_grant_is_renewed_over_many_turns_and_each_has_its_own_time(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let (holder, client) = (open(&server.url()), open(&server.url()));
         let held = taken(&holder);
         let (ttl, hold) = (ms(600), ms(250));
@@ -367,14 +341,13 @@ fn a_grant_is_renewed_over_many_turns_and_each_has_its_own_time() {
             assert!(turns[5].until - turns[0].from > ttl * 2);
             assert_eq!(client.counters().lost, 0);
         });
-        assert_all_keys_end(&server);
+        server.assert_all_ends();
     });
 }
 
-#[test]
-fn a_lease_that_was_handed_over_has_its_window_first_and_soon_the_whole_ttl() {
+fn a_lease_that_was_handed_over_has_its_window_first_and_soon_the_whole_ttl(fresh: fn() -> Store) {
     unless_starved(STALL, || {
-        let server = Server::start();
+        let server = fresh();
         let (holder, client) = (open(&server.url()), open(&server.url()));
         let held = taken(&holder);
         std::thread::scope(|scope| {
@@ -397,10 +370,9 @@ fn a_lease_that_was_handed_over_has_its_window_first_and_soon_the_whole_ttl() {
     });
 }
 
-#[test]
-fn the_shortest_claim_window_is_long_enough_to_claim_in() {
+fn the_shortest_claim_window_is_long_enough_to_claim_in(fresh: fn() -> Store) {
     unless_starved(ms(10), || {
-        let server = Server::start();
+        let server = fresh();
         let holder = open(&server.url());
         let client = open(&format!("{}?claim_window=50ms", server.url()));
         let held = taken(&holder);

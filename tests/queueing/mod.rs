@@ -88,6 +88,8 @@ impl Queues for Store {
     fn queued(&self) -> usize {
         match self {
             Store::Redis(server) => server.queued(),
+            #[cfg(feature = "sqlite")]
+            Store::File(_) => self.rows("SELECT count(*) FROM waiter") as usize,
             #[cfg(feature = "postgres")]
             Store::Postgres(database) => {
                 let count = "SELECT coalesce(sum(cardinality(waiters)), 0) FROM leasehold.lease";
@@ -124,38 +126,36 @@ impl Queues for Store {
     }
 }
 
-/// Makes a test of each function for each kind of store that keeps waiters in order; of those behind
-/// `handed:`, for each kind whose queue hands a lock over, and knows who can still be told.
+/// Makes a test of each function for each kind of store that keeps waiters in order.
 macro_rules! on_each_queue {
-    ($($promise:ident,)+ $(; handed: $($handed:ident,)+)?) => {
-        mod on_redis {
-            $(#[test] fn $promise() { super::$promise(crate::stores::Store::redis); })+
-            $($(#[test] fn $handed() { super::$handed(crate::stores::Store::redis); })+)?
-        }
-
+    ($($promise:ident,)+) => {
+        crate::queueing::on_queue!(on_redis, redis, $($promise)+);
+        #[cfg(feature = "sqlite")]
+        crate::queueing::on_queue!(on_a_file, file, $($promise)+);
         #[cfg(feature = "postgres")]
-        mod on_postgres {
-            $(#[test] fn $promise() { super::$promise(crate::stores::Store::postgres); })+
-            $($(#[test] fn $handed() { super::$handed(crate::stores::Store::postgres); })+)?
-        }
-
+        crate::queueing::on_queue!(on_postgres, postgres, $($promise)+);
         #[cfg(feature = "mysql")]
-        mod on_mysql {
-            $(#[test] fn $promise() { super::$promise(crate::stores::Store::mysql); })+
-        }
-
+        crate::queueing::on_queue!(on_mysql, mysql, $($promise)+);
         #[cfg(feature = "zookeeper")]
-        mod on_zookeeper {
-            $(#[test] fn $promise() { super::$promise(crate::stores::Store::zookeeper); })+
-        }
-
+        crate::queueing::on_queue!(on_zookeeper, zookeeper, $($promise)+);
         #[cfg(feature = "etcd")]
-        mod on_etcd {
-            $(#[test] fn $promise() { super::$promise(crate::stores::Store::etcd); })+
-        }
+        crate::queueing::on_queue!(on_etcd, etcd, $($promise)+);
     };
 }
 pub(crate) use on_each_queue;
+
+macro_rules! on_queue {
+    ($module:ident, $kind:ident, $($promise:ident)+) => {
+        mod $module {
+            $(#[test] fn $promise() {
+                if !crate::stores::cannot::is_left_out(stringify!($promise), stringify!($kind)) {
+                    super::$promise(crate::stores::Store::$kind);
+                }
+            })+
+        }
+    };
+}
+pub(crate) use on_queue;
 
 pub fn queued(server: &impl Queues) -> usize {
     server.queued()
@@ -341,7 +341,7 @@ pub fn crowd(args: &[String]) {
     client.close().unwrap();
 }
 
-pub fn start_crowd(server: &Server, [threads, rounds, hold_us]: [u64; 3]) -> Child {
+pub fn start_crowd(server: &impl Queues, [threads, rounds, hold_us]: [u64; 3]) -> Child {
     let numbers = [threads, rounds, hold_us].map(|number| number.to_string());
     Child::start("crowd", &[&server.url(), &numbers[0], &numbers[1], &numbers[2]])
 }

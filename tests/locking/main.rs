@@ -25,6 +25,7 @@ mod sqlite_names;
 mod sqlite_users;
 #[path = "../stores/mod.rs"]
 mod stores;
+mod vanishing;
 mod waiting;
 mod who;
 

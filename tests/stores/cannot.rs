@@ -76,6 +76,11 @@ pub const CANNOT: &[Cannot] = &[
         why: CannotBe("In Rust no child opens an SQLite file once its parent has."),
     },
     Cannot {
+        tests: &["c9_a_lease_whose_etcd_lease_was_revoked_is_told_by_the_next_renewal"],
+        on: &["redis", "file", "postgres", "mysql", "zookeeper"],
+        why: CannotBe("Only an etcd has leases of its own, which an operator can revoke."),
+    },
+    Cannot {
         tests: &["on_each_queue"],
         on: &["quorum"],
         why: CannotBe("A quorum has no queue across its servers."),

@@ -24,7 +24,11 @@ const UNFIT: u8 = 1;
 /// Exit status: 0 nothing is worth a warning, 1 something is, 64 usage, 69 the
 /// store cannot be reached.
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "Examples:\n  leasehold doctor\n  leasehold doctor --ttl 5s --lock health:doctor\n  \
+        leasehold doctor --read-only --json | jq -r '.findings[] | .id + \": \" + .advice'"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     store: Store,

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 
 /// Write manual pages and completions for bash, zsh and fish, for a package
 #[derive(clap::Args)]
-#[command(hide = true)]
+#[command(hide = true, after_help = "Examples:\n  leasehold pages target/pages")]
 pub(crate) struct Args {
     /// Where to; made if it is missing
     #[arg(value_name = "FOLDER")]

@@ -14,6 +14,8 @@ use crate::store::Store;
 ///
 /// Exit status: 0 whether it is held or free, 64 usage, 69 no store.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  leasehold show nightly\n  \
+        leasehold show --json nightly | jq -r 'select(.held) | .client.host'")]
 pub(crate) struct Args {
     #[command(flatten)]
     store: Store,

@@ -1,12 +1,16 @@
 //! Each subcommand in a pipe and at a terminal, on each store.
 
-use crate::stores::{Store, on_each_deployment};
-use crate::terminal::Shell;
+use crate::stores::{Store, on_each_deployment, secs};
+use crate::terminal::{INTERRUPT, Shell};
+use crate::top;
 use crate::*;
 
 on_each_deployment! {
     what_is_said_in_a_pipe_and_at_a_terminal,
     what_is_listed_and_broken_is_said_in_a_pipe_and_at_a_terminal,
+    what_becomes_of_a_lock_is_told_at_a_terminal_until_it_is_interrupted,
+    the_busiest_locks_fill_a_screen_that_obeys_its_keys,
+    a_store_is_made_ready_in_a_pipe_and_at_a_terminal,
 }
 
 /// What it prints into a pipe, which no terminal would obey anything of.
@@ -86,4 +90,135 @@ fn what_is_listed_and_broken_is_said_in_a_pipe_and_at_a_terminal(store: &Store) 
         assert_eq!(shell.code(), expected);
     }
     assert_eq!(second.code(), 75);
+}
+
+/// In a pipe, `watching` has it.
+fn what_becomes_of_a_lock_is_told_at_a_terminal_until_it_is_interrupted(store: &Store) {
+    let mut shell = Shell::start_with(&patient(store));
+    shell.line("leasehold watch --every 50ms n");
+    shell.sees(" n: free");
+    let client = store.client();
+    let lease = client.lock("n").ttl(secs(30)).acquire().unwrap();
+    shell.sees(" n: taken: held by ");
+    shell.sees(&format!(", fence {}\r\n", lease.fence()));
+    lease.release().unwrap();
+    shell.sees(" n: given back");
+    shell.types(INTERRUPT);
+    shell.has_ended(130);
+}
+
+/// As a page and as JSON, `top` has it.
+fn the_busiest_locks_fill_a_screen_that_obeys_its_keys(store: &Store) {
+    let client = store.client();
+    let hold = |name| client.lock(name).ttl(secs(60)).acquire().unwrap();
+    let leases = ["stock:1", "stock:2", "else"].map(hold);
+    let mut shell = top::shown_of(&patient(store), "leasehold top");
+    shell.sees(">   0.");
+    shell.sees("3 held, ");
+    for order in ["waiting", "since", "ttl", "name"] {
+        shell.types("s");
+        shell.sees(&format!("by {order}; "));
+    }
+    shell.types("/stock:*\r");
+    shell.sees("2 held, ");
+    shell.sees("names stock:*, by name");
+    shell.types("jb");
+    shell.sees("Break stock:2, held by ");
+    shell.types("y");
+    shell.sees(&format!("stock:2: broken, the lease with fence {} is over", leases[1].fence()));
+    assert!(client.lock("stock:2").inspect().unwrap().holder.is_none());
+    assert!(client.lock("stock:1").inspect().unwrap().holder.is_some());
+    shell.types("h");
+    shell.sees("breaks the lock of the selected line");
+    shell.types("h");
+    shell.sees("1 held, ");
+    shell.types("q");
+    top::ended(&mut shell, 0);
+}
+
+/// What `init` has to do in a store.
+enum Readying {
+    /// Its tables or nodes are missing.
+    Makes,
+    /// It guards against lost data.
+    Declares,
+    Nothing,
+}
+
+/// One of this kind to which nobody has come yet.
+fn unprepared(store: &Store) -> (String, Readying) {
+    let guarded = |url: String| {
+        let sign = if url.contains('?') { '&' } else { '?' };
+        (format!("{url}{sign}guard_data_loss=yes"), Readying::Declares)
+    };
+    match store {
+        Store::Redis(_) | Store::Cluster(_) | Store::Sentinels(_) => guarded(patient(store)),
+        Store::Quorum(_) => (patient(store), Readying::Declares),
+        Store::File(_) => (patient(store), Readying::Nothing),
+        #[cfg(feature = "etcd")]
+        Store::Etcd(_) => (patient(store), Readying::Nothing),
+        #[cfg(feature = "postgres")]
+        Store::Postgres(database) => {
+            let server = database.server();
+            (server.url(&server.database()), Readying::Makes)
+        }
+        #[cfg(feature = "mysql")]
+        Store::Mysql(database) => {
+            let server = database.server();
+            (server.url(&server.database()), Readying::Makes)
+        }
+        #[cfg(feature = "zookeeper")]
+        Store::Zookeeper(chroot) => {
+            let server = chroot.server();
+            (server.url(&server.chroot()), Readying::Makes)
+        }
+    }
+}
+
+fn a_store_is_made_ready_in_a_pipe_and_at_a_terminal(store: &Store) {
+    let (url, readying) = unprepared(store);
+    let init = |words: &[&str]| {
+        let words = [&["init"], words].concat();
+        let Output { status, stdout, stderr } = leasehold(&url, words).output().unwrap();
+        let [said, wrong] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(!format!("{said}{wrong}").contains(['\x1b', '\r']), "{said}{wrong}");
+        (status.code(), said, wrong)
+    };
+    let done = || (Some(0), String::new(), String::new());
+    let mut shell = Shell::start_with(&url);
+    match readying {
+        Readying::Makes => {
+            let (code, statements, wrong) = init(&[]);
+            assert_eq!((code, &*wrong), (Some(0), ""));
+            assert!(statements.ends_with('\n'), "{statements}");
+            shell.line("leasehold init");
+            statements.lines().for_each(|line| _ = shell.sees(line));
+            shell.has_ended(0);
+            // Printing makes nothing.
+            assert_eq!(code_of_a_run(&url), 69);
+            shell.line("leasehold init --apply");
+            shell.has_ended(0);
+            assert_eq!(code_of_a_run(&url), 0);
+            assert_eq!(init(&["--apply"]), done());
+        }
+        Readying::Declares => {
+            assert_eq!(init(&[]), done());
+            shell.line("leasehold init");
+            shell.has_ended(0);
+        }
+        Readying::Nothing => {
+            let (code, said, wrong) = init(&[]);
+            assert_eq!((code, &*said), (Some(64), ""));
+            assert!(wrong.contains("no guard against lost data"), "{wrong}");
+            shell.line("leasehold init");
+            shell.sees("no guard against lost data");
+            shell.has_ended(64);
+        }
+    }
+    assert_eq!(code_of_a_run(&url), 0);
+}
+
+#[track_caller]
+fn code_of_a_run(url: &str) -> i32 {
+    code(leasehold(url, ["run", "n", "--", "true"]))
 }

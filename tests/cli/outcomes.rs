@@ -132,6 +132,25 @@ fn only_a_store_with_a_guard_is_initialised() {
 }
 
 #[test]
+fn the_help_of_every_subcommand_has_examples() {
+    let help = printed(leasehold("", ["--help"]));
+    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names: Vec<_> = listed.lines().filter_map(|it| it.split_whitespace().next()).collect();
+    assert!(names.starts_with(&["run", "show"]) && names.ends_with(&["doctor"]), "{names:?}");
+    // It is not listed, since only those who make packages need it.
+    for name in names.into_iter().chain(["pages"]) {
+        for asked in ["-h", "--help"] {
+            let help = printed(leasehold("", [name, asked]));
+            let examples = help.split("\nExamples:\n").nth(1).unwrap_or_default();
+            let examples: Vec<_> = examples.lines().take_while(|it| !it.is_empty()).collect();
+            let start = format!("  leasehold {name}");
+            assert!(!examples.is_empty(), "{name} {asked}: {help}");
+            assert!(examples.iter().all(|line| line.starts_with(&start)), "{examples:?}");
+        }
+    }
+}
+
+#[test]
 fn packages_get_manual_pages_and_completions() {
     let folder = tempfile::tempdir().unwrap();
     let pages = folder.path().join("pages");

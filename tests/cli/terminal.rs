@@ -103,6 +103,15 @@ impl Shell {
         self.sees("\n");
         code
     }
+
+    /// What ran last ended with this code, and left the terminal as it was.
+    #[track_caller]
+    pub(crate) fn has_ended(&mut self, expected: i32) {
+        assert_eq!(self.code(), expected);
+        self.line("stty -a");
+        let modes = self.sees("$ ");
+        assert!(modes.contains(" icanon") && modes.contains(" echo "), "{modes}");
+    }
 }
 
 /// The folder of the command before all others, so that the shell finds it by its name.

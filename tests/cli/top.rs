@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::stores::{Store, on_each_store, secs};
+use crate::stores::{Store, on_each_deployment, secs};
 use crate::terminal::{INTERRUPT, STOP, Shell};
 use crate::*;
 use kit::{End, Mode, Proxy};
 
-on_each_store! {
+on_each_deployment! {
     a_page_and_json_tell_who_has_what,
     turns_are_counted_while_it_looks,
 }
@@ -74,9 +74,13 @@ fn it_ends_with_its_reader_though_the_next_look_is_far() {
     assert_eq!(looking.wait(LIMIT).code(), Some(0));
 }
 
-/// A shell in which it has the screen.
 fn shown(server: &Server, line: &str) -> Shell {
-    let mut shell = Shell::start(server);
+    shown_of(&server.url(), line)
+}
+
+/// A shell in which it has the screen.
+pub(crate) fn shown_of(url: &str, line: &str) -> Shell {
+    let mut shell = Shell::start_with(url);
     shell.line(line);
     shell.sees("\x1b[?1049h\x1b[?25l");
     shell.sees("by turns; h for help");
@@ -85,12 +89,9 @@ fn shown(server: &Server, line: &str) -> Shell {
 
 /// It has ended, and left the terminal as it was.
 #[track_caller]
-fn ended(shell: &mut Shell, expected: i32) {
+pub(crate) fn ended(shell: &mut Shell, expected: i32) {
     shell.sees(LEAVE);
-    assert_eq!(shell.code(), expected);
-    shell.line("stty -a");
-    let modes = shell.sees("$ ");
-    assert!(modes.contains(" icanon") && modes.contains(" echo "), "{modes}");
+    shell.has_ended(expected);
 }
 
 #[test]

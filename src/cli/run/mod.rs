@@ -32,7 +32,12 @@ use terminal::Terminal;
 #[derive(clap::Args)]
 #[command(
     override_usage = "leasehold run [OPTIONS] NAME -- COMMAND...",
-    after_help = "Exit status: the command's own; 1 if the lock was taken; more with --help.",
+    after_help = "\
+Examples:
+  leasehold run nightly -- ./backup.sh
+  leasehold run --try deploy -- make deploy || echo 'somebody deploys already'
+
+Exit status: the command's own; 1 if the lock was taken; more with --help.",
     after_long_help = "\
 The lock is renewed for as long as the command runs. If that fails until less
 than a third of the ttl is left (for a long ttl: until --grace is left), the

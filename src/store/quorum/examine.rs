@@ -1,11 +1,16 @@
 //! Whether a quorum is fit for locks: each of its members, and whether they are independent.
 
+use std::time::Duration;
+
 use super::QuorumStore;
 use super::round::{majority, too_few};
-use crate::config::StoreConfig;
+use crate::config::{StoreConfig, spoken};
 use crate::error::Error;
 use crate::examination::{Examination, Subject, kinds};
 use crate::store::redis::examine::{Patient, agree, finish, look};
+
+/// Half of what a member refuses.
+const FAR_AHEAD: Duration = Duration::from_secs(1800);
 
 kinds! { KINDS:
     DOWN Warning "quorum-member-down" "a member does not answer"
@@ -20,6 +25,9 @@ kinds! { KINDS:
     HERE Note "quorum-here" "members are on this machine"
         "that is fine for trying it out: a machine that stops, stops all of them"
         "put each member on a machine of its own";
+    OUR_CLOCK Warning "quorum-clock-ahead" "this machine's clock is far ahead of a member's"
+        "a member refuses a client whose clock is more than an hour ahead of its own"
+        "let chrony or ntpd set the clock of this machine, or that of the member";
     DIFFER Note "quorum-differ" "members are not alike"
         "what one of them survives, another may not"
         "give all of them one version and the same appendonly and appendfsync";
@@ -73,6 +81,10 @@ fn compare(members: &[&Patient], found: &mut Examination) {
             } else if let Some(other) = others.iter().find(|it| it.machine() == Some(machine)) {
                 found.found(one.at(), &SAME_HOST, format!("{} too", other.at()));
             }
+        }
+        let ahead = Duration::from_secs(one.behind_us().as_secs());
+        if ahead > FAR_AHEAD {
+            found.found(one.at(), &OUR_CLOCK, format!("by {}", spoken(ahead)));
         }
         if let Some(first) = others.first().filter(|first| first.habits() != one.habits()) {
             found.found(one.at(), &DIFFER, format!("{} is another", first.at()));

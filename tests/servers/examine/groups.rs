@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kit::{Cluster, Namespace, Offset, SentinelGroup, Server, eventually};
 
-use super::{LIMIT, assert_finds, assert_healthy, begun, examine, ids};
+use super::{LIMIT, assert_finds, assert_healthy, begun, examine, ids, open};
 
 /// Times that suit a busy machine, and not too long.
 fn set(group: &SentinelGroup, what: &str, value: &str) {
@@ -94,7 +94,11 @@ fn a_quorum_of_three_has_no_findings_but_that_it_is_here() {
         ids(&examine(&url_of(&servers))),
         ["redis-new", "redis-new", "redis-new", "quorum-here"]
     );
-    let found = begun(&url_of(&servers));
+    open(&url_of(&servers)).initialize(false).unwrap();
+    let client = open(&url_of(&servers));
+    let _held = client.lock("held").acquire().unwrap();
+    let _detached = client.lock("detached").acquire().unwrap().detach().unwrap();
+    let found = examine(&url_of(&servers));
     assert_eq!(ids(&found), ["quorum-here"], "{:#?}", found.findings);
     assert!(found.is_fit());
     assert!(found.measured.iter().any(|it| it.what == "lock_taken_and_given_back"));
@@ -111,6 +115,23 @@ fn members_that_are_down_unlike_or_late_are_found() {
     assert_finds(&url, "redis-clock");
     servers[0].kill();
     assert_finds(&url, "quorum-member-down");
+}
+
+/// Theirs is set back, which is the same.
+#[test]
+fn a_clock_of_this_machine_that_members_refuse_is_found() {
+    let servers: Vec<_> = (0..3).map(|_| Server::builder().clocked().start()).collect();
+    let url = url_of(&servers);
+    open(&url).initialize(false).unwrap();
+    let shift = |offset| servers.iter().for_each(|server| server.shift_clock(offset));
+    shift(Offset::Behind(Duration::from_secs(7200)));
+    let found = examine(&url);
+    let ours = found.findings.iter().filter(|it| it.id == "quorum-clock-ahead");
+    assert_eq!(ours.clone().count(), 3, "{:#?}", found.findings);
+    assert!(ours.clone().all(|it| it.what.contains(": by 1 h 59 m ")), "{:#?}", found.findings);
+    assert!(ids(&found).contains(&"lock-failed"), "{:#?}", found.findings);
+    shift(Offset::Ahead(Duration::from_secs(7200)));
+    assert_eq!(ids(&examine(&url)), ["quorum-here"]);
 }
 
 #[test]

@@ -160,6 +160,72 @@ fn keys_that_no_lock_leaves_are_found() {
     assert_eq!(ids(&examine(&server.url())), ["redis-forgets"]);
 }
 
+/// What another library leaves under a name, as these commands.
+const OTHERS: [&[&[&str]]; 3] = [
+    &[&["SET", "{shop}:1", "a value of its own", "PX", "60000"]],
+    // As uuid4().hex has it.
+    &[&["SET", "{shop}:1", "0f8fad5bd9cb469fa16570867728950e", "PX", "60000"]],
+    &[&["HSET", "{shop}:1", "a thread", "1"], &["PEXPIRE", "{shop}:1", "60000"]],
+];
+
+#[test]
+fn a_lock_that_another_library_has_is_a_note() {
+    let server = Server::start();
+    let client = open(&server.url());
+    for commands in OTHERS {
+        server.cmd(&["FLUSHALL"]);
+        client.lock("{shop}:1").acquire().unwrap().release().unwrap();
+        assert_eq!(ids(&examine(&server.url())), ["redis-forgets"]);
+        for command in commands {
+            server.cmd(command);
+        }
+        let found = examine(&server.url());
+        assert_eq!(ids(&found), ["redis-forgets", "redis-foreign-holder"]);
+        assert!(found.is_fit() && found.findings[1].what.ends_with(", as {shop}:1"), "{found:#?}");
+    }
+    // Under a prefix every key is a name, whether or not it was ever locked.
+    server.cmd(&["FLUSHALL"]);
+    server.cmd(&["SET", "lock:stock", "another library's", "PX", "60000"]);
+    assert_eq!(ids(&examine(&server.url())), ["redis-forgets"]);
+    assert_finds(&(server.url() + "?prefix=lock:"), "redis-foreign-holder");
+}
+
+#[test]
+fn no_lock_of_this_library_is_taken_for_one_of_another() {
+    let server = Server::start();
+    let client = open(&(server.url() + "?prefix=lock:"));
+    let take = |name| client.lock(name).ttl(Duration::from_secs(60)).acquire().unwrap();
+    let _held = take("held");
+    let _detached = take("detached").detach().unwrap();
+    let attached = take("attached").detach().unwrap();
+    let _attached = client.lock("attached").attach(attached.0, attached.1).unwrap();
+    // Left taken for longer than its side key lasts; of one of them a waiter has made another.
+    take("old").let_expire().unwrap();
+    server.cmd(&["DEL", "leasehold:{lock:old}"]);
+    take("old too").let_expire().unwrap();
+    server.cmd(&["SET", "leasehold:{lock:old too}", "1 0 0 0", "PX", "60000"]);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Names that change hands all the time.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let client = open(&(server.url() + "?prefix=lock:"));
+                let names: Vec<_> = (0..50).map(|number| format!("busy:{number}")).collect();
+                for name in names.iter().cycle() {
+                    client.lock(name).acquire().unwrap().release().unwrap();
+                    if done.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        eventually(Duration::from_secs(20), || server.calls("evalsha") > 500);
+        let found = [&*server.url(), &(server.url() + "?prefix=lock:")].map(examine);
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        found.iter().for_each(|found| assert_eq!(ids(found), ["redis-forgets"], "{found:#?}"));
+    });
+}
+
 #[test]
 fn what_a_guard_against_lost_data_waits_for_is_found_and_not_begun() {
     let server = Server::start();

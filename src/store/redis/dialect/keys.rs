@@ -41,7 +41,7 @@ pub(in crate::store::redis) fn with_keys<T>(
 pub(super) const SIDE: &[u8] = b"leasehold:{";
 
 /// The lock, with its prefix, that a side key stands beside; `None` if it is none.
-pub(super) fn lock_beside(side: &[u8]) -> Option<&[u8]> {
+pub(in crate::store::redis) fn lock_beside(side: &[u8]) -> Option<&[u8]> {
     let tagged = side.strip_prefix(SIDE)?;
     let end = tagged.iter().position(|byte| *byte == b'}')?;
     let (tag, lock) = (&tagged[..end], &tagged[end + 1..]);

@@ -13,7 +13,7 @@ use crate::store::glob::Glob;
 use crate::store::{Failure, Holder};
 use crate::token::{HEX, Token};
 
-static SURVEY: Script = script!("survey.lua");
+pub(in crate::store::redis) static SURVEY: Script = script!("survey.lua");
 static NOTE: Script = script!("note.lua");
 
 /// What one server has of a name.
@@ -42,6 +42,17 @@ impl Survey {
         let (numbers, owner) = self.side?;
         // A 0 stands where none was given out yet.
         numbers.get(own.checked_sub(1)?).copied().filter(|one| *one != 0 && owner == Some(token))
+    }
+
+    /// Whether something else than this library has it, as far as that is certain: a token of ours
+    /// may have outlived its side key, and a waiter has written a new one that names nobody.
+    #[cfg(feature = "examine")]
+    pub(in crate::store::redis) fn is_foreign(&self) -> bool {
+        match (self.holder, self.side) {
+            (Some((None, left)), _) => !left.is_zero(),
+            (Some((Some(token), _)), Some((_, Some(owner)))) => owner != token,
+            _ => false,
+        }
     }
 
     pub(in crate::store) fn to_holder(&self, own: usize) -> Option<Holder> {

@@ -7,13 +7,14 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Role;
-use super::kinds::{FOREIGN, MAX_TTL, NEW, QUARANTINE, STUCK, UNGUARDED};
+use super::kinds::{FOREIGN, FOREIGN_HOLDER, MAX_TTL, NEW, QUARANTINE, STUCK, UNGUARDED};
 use super::probe::{Facts, Probe, items, text, words_of};
 use crate::clock::wall_micros;
 use crate::config::spoken;
 use crate::error::Error;
 use crate::examination::{Examination, Reading, Subject, Value as Shown};
-use crate::store::redis::dialect::keys::{marker_of, slot_behind};
+use crate::store::redis::dialect::keys::{lock_beside, marker_of, slot_behind, with_keys};
+use crate::store::redis::dialect::survey::{SURVEY, read};
 
 /// Of so many keys at most.
 const KEYS: u64 = 10_000;
@@ -67,7 +68,7 @@ pub(super) fn guard(
     Ok(is_known && left == 0)
 }
 
-/// Looks for keys without a ttl, among the first that are there.
+/// Looks for keys without a ttl, and for locks that something else has, among the first that are there.
 pub(super) fn examine(
     probe: &mut Probe,
     facts: &mut Facts,
@@ -80,6 +81,7 @@ pub(super) fn examine(
         patterns.push([&escaped(prefix), &b"*"[..]].concat());
     }
     let (mut looked, mut stuck, mut foreign) = (0, BTreeSet::new(), BTreeSet::new());
+    let mut held_by_others = BTreeSet::new();
     for pattern in patterns {
         let mut cursor = "0".to_owned();
         for _ in 0..KEYS / AT_ONCE {
@@ -93,20 +95,28 @@ pub(super) fn examine(
                 looked += 1;
                 match key.strip_prefix(b"leasehold:") {
                     Some(rest) if rest.starts_with(b"marker") => {}
-                    Some(rest) => {
+                    Some(_) => {
                         ours.push(key);
-                        let lock = rest.strip_prefix(b"{").and_then(|it| it.strip_suffix(b"}"));
-                        theirs.extend(lock.filter(|lock| lock.starts_with(prefix)));
+                        theirs.extend(lock_beside(key).filter(|lock| lock.starts_with(prefix)));
                     }
                     None => theirs.push(key),
                 }
             }
-            for (keys, endless) in [(ours, &mut stuck), (theirs, &mut foreign)] {
+            let mut held = Vec::new();
+            for (keys, endless, is_lock) in
+                [(ours, &mut stuck, false), (theirs, &mut foreign, true)]
+            {
                 let asked = keys.iter().map(|key| Cmd::new().arg("PTTL").arg(*key).clone());
                 let spans = probe.ask(&asked.collect::<Vec<_>>())?;
-                let both = keys.iter().zip(spans).filter(|(_, span)| *span == Value::Int(-1));
-                endless.extend(both.map(|(key, _)| key.escape_ascii().to_string()));
+                for (key, span) in keys.into_iter().zip(spans) {
+                    match span {
+                        Value::Int(-1) => _ = endless.insert(key.escape_ascii().to_string()),
+                        Value::Int(0..) if is_lock => held.push(key),
+                        _ => {}
+                    }
+                }
             }
+            held_by_others.extend(foreign_of(probe, &held)?);
             cursor = text(next).unwrap_or_default();
             if cursor == "0" || cursor.is_empty() {
                 break;
@@ -114,13 +124,39 @@ pub(super) fn examine(
         }
     }
     found.measured(&probe.at, "keys_of_locks", Shown::Count(looked));
-    for (kind, keys) in [(&STUCK, stuck), (&FOREIGN, foreign)] {
+    let all = [(&STUCK, stuck), (&FOREIGN, foreign), (&FOREIGN_HOLDER, held_by_others)];
+    for (kind, keys) in all {
         if !keys.is_empty() {
             let some = keys.iter().take(3).cloned().collect::<Vec<_>>().join(" ");
             found.found(&probe.at, kind, format!("{} of {looked}, as {some}", keys.len()));
         }
     }
     Ok(())
+}
+
+/// Those of these locks that something else has. Lock and side key are read in one step by the script
+/// of `leasehold ls`: between two reads a lock of ours may be given back, and taken by another.
+fn foreign_of(probe: &mut Probe, locks: &[&[u8]]) -> Result<Vec<String>, Error> {
+    if locks.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A user who may not do it lacks a right that is examined apart.
+    probe.ask_one(&["SCRIPT", "LOAD", SURVEY.source])?;
+    let asked = locks.iter().map(|lock| {
+        let mut call = words_of(&["EVALSHA", SURVEY.digest(), "3"]);
+        with_keys(b"", lock, |[lock, side, queue, _]| {
+            for key in [lock, side, queue] {
+                call.arg(key.concat());
+            }
+        });
+        call
+    });
+    let said = probe.ask(&asked.collect::<Vec<_>>())?;
+    // An error is of a user without rights to this name, or of a slot that moves.
+    let is_foreign = |said| read(said).is_ok_and(|survey| survey.is_foreign());
+    let foreign =
+        locks.iter().zip(said).filter_map(|(lock, said)| is_foreign(said).then_some(lock));
+    Ok(foreign.map(|lock| lock.escape_ascii().to_string()).collect())
 }
 
 fn bytes(value: &Value) -> Option<&[u8]> {

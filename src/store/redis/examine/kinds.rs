@@ -66,6 +66,9 @@ kinds! { KINDS:
     FOREIGN Warning "redis-foreign" "keys without a ttl have the names of locks"
         "such a name can never be locked: the error is WrongType"
         "use a prefix that the application does not: ?prefix=lock: in the URL";
+    FOREIGN_HOLDER Note "redis-foreign-holder" "something else than this library has locks"
+        "such a turn has no fence, its end wakes no waiter, and a key that is no string is an error"
+        "see who has it: leasehold show NAME; or use a prefix that nothing else does: ?prefix=lock: in the URL";
     NEW Warning "redis-new" "the server does not know yet that it guards against lost data"
         "it grants nothing for max_ttl from when the first client comes"
         "leasehold init --store URL, if it has never granted a lock";

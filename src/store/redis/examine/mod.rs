@@ -99,6 +99,12 @@ impl Patient {
         (self.facts.level(), self.facts.info("aof_enabled"), self.facts.setting("appendfsync"))
     }
 
+    /// How far this machine's clock is ahead of its, at least.
+    pub(in crate::store) fn behind_us(&self) -> std::time::Duration {
+        let ahead = self.reading.map_or(0, |it| -it.ahead() - it.doubt.as_micros() as i64);
+        std::time::Duration::from_micros(ahead.max(0).unsigned_abs())
+    }
+
     /// The address of its machine, as far as that is known.
     pub(in crate::store) fn machine(&self) -> Option<std::net::IpAddr> {
         self.probe.machine()

@@ -237,6 +237,16 @@ impl Client {
         &self.store
     }
 
+    /// The number by which others see this client ([`ClientInfo::id`](crate::ClientInfo::id)): 12 hex
+    /// digits, with which each of its tokens begins. A forked child has one of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a forked child that has not asked for a client
+    /// of its own.
+    pub fn id(&self) -> Result<String, Error> {
+        Ok(self.keepers.here()?.client().to_string())
+    }
+
     /// Closes the client: every lease becomes invalid at once and is released, waiters return
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the background threads have ended when
     /// this returns. It takes as long as `close_timeout` (1 s) at most, if the request under way

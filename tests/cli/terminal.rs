@@ -350,7 +350,13 @@ fn a_wait_shows_its_place_in_line() {
     shell.sees("waiting ");
     let line = shell.sees(", 2 of 2 in line, free in ");
     assert!(!line.contains("\x1b[3") && !line.contains("\x1b[1m"), "{line:?}");
+    // Nor does it take a client that says who it is.
+    let mut quiet = Shell::start_with(&(server.url() + "?register=no"));
+    quiet.line("leasehold run n -- echo ra''n");
+    quiet.sees("waiting ");
+    quiet.sees(", 3 of 3 in line, free in ");
     holder.end_input();
+    quiet.sees("ran\r\n");
     shell.sees("ran\r\n");
     assert_eq!(shell.code(), 0);
 }

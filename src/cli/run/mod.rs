@@ -197,22 +197,21 @@ fn run(
 ) -> Result<End, Failure> {
     let events = client.events()?;
     let lock = client.lock(args.name.as_bytes()).ttl(args.ttl()).renew(true).no_max_hold();
-    let lease =
-        match take(&lock.wait_mode(args.wait_mode), args.patience(), client.store(), signals)? {
-            Taken::Lease(lease) => lease,
-            Taken::Busy(by) => {
-                // As quiet as flock(1) where nothing was waited for, unless a user is there.
-                let has_waited = args.patience() != Some(Duration::ZERO);
-                if has_waited || !args.no_wait && io::stderr().is_terminal() {
-                    say(&format!("{} is taken{by}", plain(args.name.as_bytes())));
-                }
-                return Ok(End::Exit(args.conflict_exit_code));
+    let lease = match take(client, &lock.wait_mode(args.wait_mode), args.patience(), signals)? {
+        Taken::Lease(lease) => lease,
+        Taken::Busy(by) => {
+            // As quiet as flock(1) where nothing was waited for, unless a user is there.
+            let has_waited = args.patience() != Some(Duration::ZERO);
+            if has_waited || !args.no_wait && io::stderr().is_terminal() {
+                say(&format!("{} is taken{by}", plain(args.name.as_bytes())));
             }
-            Taken::Ended(Signal::SIGINT) if terminal.is_some_and(Terminal::is_ours) => {
-                return Ok(End::InterruptedWait);
-            }
-            Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal))),
-        };
+            return Ok(End::Exit(args.conflict_exit_code));
+        }
+        Taken::Ended(Signal::SIGINT) if terminal.is_some_and(Terminal::is_ours) => {
+            return Ok(End::InterruptedWait);
+        }
+        Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal))),
+    };
     let taken = now();
     let finished = guarded(args, &lease, &events, signals, terminal)?;
     let left = args.once_per.map(|interval| (taken + interval).saturating_sub(now()));
@@ -244,9 +243,9 @@ enum Taken {
 }
 
 fn take(
+    client: &Client,
     lock: &Lock,
     patience: Option<Duration>,
-    store: &str,
     signals: &Signals,
 ) -> Result<Taken, Error> {
     let lock = match patience {
@@ -258,7 +257,7 @@ fn take(
         Some(limit) => lock.clone().wait(limit),
         None => lock.clone().wait_forever(),
     };
-    let progress = Progress::start(&lock, store);
+    let progress = Progress::start(client, &lock);
     let mut ended_by = None;
     let result = lock.acquire_unless(|| {
         ended_by = ended_by.or_else(|| end_of_wait(signals, &progress));

@@ -1,14 +1,13 @@
 //! What a wait shows on a terminal: one line.
 
 use std::io::{self, IsTerminal};
-use std::process::id;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leasehold::{ClientInfo, Error, Lock, LockState, plain};
-use nix::unistd::{gethostname, getpgrp, tcgetpgrp};
+use leasehold::{Client, Error, Lock, LockState, plain};
+use nix::unistd::{getpgrp, tcgetpgrp};
 
 use crate::show::{seconds, who};
 
@@ -25,7 +24,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn start(lock: &Lock, store: &str) -> Progress {
+    pub(super) fn start(client: &Client, lock: &Lock) -> Progress {
         let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         // The style is a constant that can be read; one that could not would be the default.
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
@@ -33,8 +32,10 @@ impl Progress {
         }
         let (_alive, dropped) = mpsc::channel();
         if io::stderr().is_terminal() {
-            let (lock, store, theirs) = (lock.clone(), store.to_owned(), line.clone());
-            let drawing = move || draw(&lock, &store, &theirs, &dropped);
+            let (lock, store, theirs) = (lock.clone(), client.store().to_owned(), line.clone());
+            // Without it, the line does not say which place is ours.
+            let ours = client.id().unwrap_or_default();
+            let drawing = move || draw(&lock, &ours, &store, &theirs, &dropped);
             // A thread, because asking may take as long as the store likes. The wait itself is
             // worth more than its line, so one that cannot be started is no error.
             let _ = thread::Builder::new().name("leasehold-line".to_owned()).spawn(drawing);
@@ -59,7 +60,7 @@ impl Drop for Progress {
     }
 }
 
-fn draw(lock: &Lock, store: &str, line: &ProgressBar, dropped: &Receiver<()>) {
+fn draw(lock: &Lock, ours: &str, store: &str, line: &ProgressBar, dropped: &Receiver<()>) {
     let start = Instant::now();
     let name = plain(lock.name());
     let place = shortened(store, std::env::var("HOME").ok().as_deref());
@@ -68,18 +69,24 @@ fn draw(lock: &Lock, store: &str, line: &ProgressBar, dropped: &Receiver<()>) {
         let shown = lock.inspect();
         // In the background the line would run into what the user types.
         if tcgetpgrp(io::stderr()) == Ok(getpgrp()) {
-            line.set_message(text(&name, start.elapsed(), &place, shown));
+            line.set_message(text(&name, ours, start.elapsed(), &place, shown));
         }
         pause = AGAIN;
     }
 }
 
 /// A narrow terminal cuts the end off, so what changes comes first.
-fn text(name: &str, waited: Duration, place: &str, shown: Result<LockState, Error>) -> String {
+fn text(
+    name: &str,
+    ours: &str,
+    waited: Duration,
+    place: &str,
+    shown: Result<LockState, Error>,
+) -> String {
     let start = format!("waiting {} for {name}", seconds(waited));
     match shown {
         Ok(shown) if shown.holder.is_some() => {
-            let (line, holder) = (place_in_line(&shown), shown.holder.unwrap_or_default());
+            let (line, holder) = (place_in_line(&shown, ours), shown.holder.unwrap_or_default());
             let left = seconds(holder.ttl);
             format!("{start}{line}, free in {left} unless renewed, {}, in {place}", who(&holder))
         }
@@ -88,11 +95,10 @@ fn text(name: &str, waited: Duration, place: &str, shown: Result<LockState, Erro
     }
 }
 
-/// Where this process stands, if the store's queue shows it.
-fn place_in_line(shown: &LockState) -> String {
-    let host = gethostname().unwrap_or_default();
-    let is_us = |client: &ClientInfo| client.pid == id() && *client.host == *host.to_string_lossy();
-    let place = shown.waiters.iter().position(|it| it.client.as_ref().is_some_and(is_us));
+/// Where the client of this number stands, if the store's queue shows it: its tokens begin with that.
+fn place_in_line(shown: &LockState, ours: &str) -> String {
+    let is_us = |token: &str| !ours.is_empty() && token.starts_with(ours);
+    let place = shown.waiters.iter().position(|it| is_us(&it.token_prefix));
     let count = shown.waiters.len() as u64 + shown.more_waiters;
     place.map_or_else(String::new, |place| format!(", {} of {count} in line", place + 1))
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::stores::{Store, on_each_deployment, secs};
+use crate::stores::{Store, fill, on_each_deployment, secs};
 use crate::terminal::{INTERRUPT, STOP, Shell};
 use crate::*;
 use kit::{End, Mode, Proxy};
@@ -280,4 +280,26 @@ fn names_are_asked_for_by_pages_and_of_many_a_part_in_each_look() {
     let scans = server.calls("scan") - scans;
     assert!((100..=160).contains(&scans), "{scans}");
     assert_eq!(server.calls("keys"), 0);
+}
+
+/// With a look each second it may use a twentieth of a core, where nothing was optimised; the least of
+/// some counts is what a busy machine does not change.
+#[test]
+fn a_look_at_a_thousand_locks_takes_little_of_a_core() {
+    const LOOKS: u32 = 10;
+    let server = Server::start();
+    fill(&server, 1000);
+    let looking = Started::new(leasehold(&server.url(), ["top", "--json", "--every", "20ms"]));
+    let pid = looking.process.pid();
+    let look =
+        || -> Value { serde_json::from_str(&looking.lines.recv_timeout(LIMIT).unwrap()).unwrap() };
+    assert_eq!(look()["held"], 1000);
+    let spans = (0..5).map(|_| {
+        let before = kit::process::cpu(pid);
+        (0..LOOKS).for_each(|_| assert_eq!(look()["held"], 1000));
+        (kit::process::cpu(pid) - before) / LOOKS
+    });
+    let span = spans.min().unwrap();
+    let most = if cfg!(debug_assertions) { ms(50) } else { ms(20) };
+    assert!(span < most, "{span:?} for each look");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::stores::{LIMIT, STALL, Store, eventually_free, ms, on_each_store, open, secs};
+use crate::stores::{LIMIT, STALL, Store, eventually_free, fill, ms, on_each_store, open, secs};
 use kit::{Server, Stopwatch, eventually};
 use leasehold::{Client, Config, Listed};
 
@@ -152,19 +152,6 @@ fn a_server_compares_no_more_than_how_names_begin() {
     assert!(names(&client, "aa*a*a*a*a*b").is_empty());
     let log = format!("{:?}", server.cmd(&["SLOWLOG", "GET", "1000"]));
     assert!(log.contains("leasehold:{*aa*\""), "{log}");
-}
-
-/// As an application has it that locks each order, and as many keys that are no locks.
-fn fill(server: &Server, count: usize) {
-    let script = "for number = ARGV[1], ARGV[2] do \
-        local name, token = 'order:' .. number, string.format('%032x', number) \
-        redis.call('SET', name, token, 'PX', 600000) \
-        redis.call('SET', 'leasehold:{' .. name .. '}', '0 7 7 ' .. token, 'PX', 900000) \
-        redis.call('SET', 'session:' .. number, 'secret', 'PX', 600000) end";
-    for begin in (1..=count).step_by(10_000) {
-        let end = (begin + 9_999).min(count);
-        server.cmd(&["EVAL", script, "0", &begin.to_string(), &end.to_string()]);
-    }
 }
 
 #[test]

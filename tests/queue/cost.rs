@@ -11,6 +11,7 @@ use crate::queueing::{
     is_look, judge, kind, listeners, now, on_each_queue, start_crowd, take_turn, turns_of,
 };
 use crate::stores::{LIMIT, STALL, Store, ms, open, secs};
+use kit::process::cpu;
 use kit::{Child, Server, child, eventually, unless_starved};
 use leasehold::{Client, ErrorKind, Lease};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -148,14 +149,6 @@ fn a_thousand_who_wait_idly_cost_next_to_nothing_and_all_get_their_turn() {
     judge(turns);
     eventually_queued(&server, 0);
     assert_all_keys_end(&server);
-}
-
-/// Processor time that a process has used.
-fn cpu(pid: Pid) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-    ms(ticks * 10)
 }
 
 fn cpu_in(pid: Pid, span: Duration) -> Duration {

@@ -279,6 +279,19 @@ pub fn holder(client: &Client, name: impl AsRef<[u8]>) -> Option<Holder> {
     client.lock(name).inspect().unwrap().holder
 }
 
+/// As an application has it that locks each order, and as many keys that are no locks.
+pub fn fill(server: &Server, count: usize) {
+    let script = "for number = ARGV[1], ARGV[2] do \
+        local name, token = 'order:' .. number, string.format('%032x', number) \
+        redis.call('SET', name, token, 'PX', 600000) \
+        redis.call('SET', 'leasehold:{' .. name .. '}', '0 7 7 ' .. token, 'PX', 900000) \
+        redis.call('SET', 'session:' .. number, 'secret', 'PX', 600000) end";
+    for begin in (1..=count).step_by(10_000) {
+        let end = (begin + 9_999).min(count);
+        server.cmd(&["EVAL", script, "0", &begin.to_string(), &end.to_string()]);
+    }
+}
+
 #[track_caller]
 pub fn eventually_free(client: &Client, name: &str) {
     eventually(LIMIT, || holder(client, name).is_none());

@@ -108,6 +108,15 @@ impl Drop for Process {
     }
 }
 
+/// Processor time that a process has used.
+pub fn cpu(pid: Pid) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields = stat.rsplit_once(") ").expect("behind the name").1.split(' ');
+    // A tick of these is a hundredth of a second on every Linux.
+    let ticks = fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("a number"));
+    Duration::from_millis(ticks.sum::<u64>() * 10)
+}
+
 /// Signals a process that is not a [`Process`], and those that it has started: a PostgreSQL serves
 /// each connection by one of these.
 pub fn signal_family(pid: u32, signal: Signal) {

@@ -14,6 +14,8 @@ pub(crate) mod outbox;
 pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod schema;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod state;

@@ -25,6 +25,8 @@ mod sentinel;
 mod sql;
 #[path = "../stores/mod.rs"]
 mod stores;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod tables;
 mod who;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

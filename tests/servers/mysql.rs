@@ -7,9 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use crate::sql::{
-    client, grants, is_left_alone_with_version_2, is_told_what_to_run, refused, with,
-};
+use crate::sql::{client, grants, refused, with};
 use crate::stores::{LIMIT, MysqlDatabase, Store, ms, secs};
 #[cfg(feature = "tls")]
 use kit::{Certificates, ServerCertificate};
@@ -26,34 +24,6 @@ pub(crate) fn made(server: &Mysql) -> String {
     let database = server.database();
     client(&server.url(&database)).initialize(false).unwrap();
     database
-}
-
-#[test]
-fn no_table_of_a_mysql_is_made_unasked_and_who_misses_one_is_told_what_to_run() {
-    let server = Mysql::shared();
-    let database = server.database();
-    let is_bare = || server.sql(&database, "SHOW TABLES").is_empty();
-    let make = |statements: &str| drop(server.sql(&database, statements));
-    is_told_what_to_run(&server.url(&database), is_bare, make);
-}
-
-#[test]
-fn tables_of_a_mysql_that_have_another_version_are_left_alone() {
-    let store = Store::mysql();
-    of(&store).sql("INSERT INTO leasehold_version VALUES (2)");
-    is_left_alone_with_version_2(&store.url());
-}
-
-#[test]
-fn who_misses_a_column_of_a_mysql_is_told_what_adds_it() {
-    let store = Store::mysql();
-    of(&store).sql("ALTER TABLE leasehold_lease DROP awaited");
-    let error = refused(&store.url());
-    assert_eq!(error.kind(), ErrorKind::Storage);
-    let said = error.detail().to_owned();
-    let mend = &said[said.find("ALTER TABLE").unwrap()..said.rfind(';').unwrap()];
-    of(&store).sql(mend);
-    client(&store.url()).lock("n").acquire().unwrap().release().unwrap();
 }
 
 #[test]

@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::sql::{
-    client, grants, is_left_alone_with_version_2, is_told_what_to_run, refused, with,
-};
+use crate::sql::{client, grants, refused, with};
 use crate::stores::{Database, LIMIT, STALL, Store, ms, secs};
 use kit::{Certificates, Postgres, ServerCertificate, eventually, unless_starved};
 use leasehold::{Client, ErrorKind, WaitMode};
@@ -25,23 +23,6 @@ pub(crate) fn made(server: &Postgres) -> String {
     let database = server.database();
     client(&server.url(&database)).initialize(false).unwrap();
     database
-}
-
-#[test]
-fn no_table_is_made_unasked_and_who_misses_one_is_told_what_to_run() {
-    let server = Postgres::shared();
-    let database = server.database();
-    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'leasehold'";
-    let is_bare = || server.sql(&database, schemas) == "0";
-    let make = |statements: &str| drop(server.sql(&database, statements));
-    is_told_what_to_run(&server.url(&database), is_bare, make);
-}
-
-#[test]
-fn tables_of_another_version_are_left_alone() {
-    let store = Store::postgres();
-    of(&store).sql("INSERT INTO leasehold.version VALUES (2)");
-    is_left_alone_with_version_2(&store.url());
 }
 
 #[test]

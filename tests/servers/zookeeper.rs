@@ -41,6 +41,7 @@ fn no_node_is_made_unasked_and_who_misses_it_is_told_what_to_run() {
     ] {
         assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
         assert!(error.detail().contains("leasehold init --store URL"), "{error}");
+        assert!(error.detail().contains("create /leasehold 1 ("), "{error}");
     }
     assert_eq!(client.schema().unwrap(), Some("create /leasehold 1\n"));
     client.initialize(false).unwrap();
@@ -120,6 +121,16 @@ fn c12_what_was_made_with_credentials_is_for_them_alone_and_nobody_is_shown_them
     let root = server.chroot();
     let url = server.url(&root);
     let ours = url.replace("://", "://app:hunter2@");
+    // As who misses the node is told.
+    let said = refused(&ours).to_string();
+    let [login, acl] = ["addauth digest USER:PASSWORD", "auth::cdrwa"];
+    assert!(said.contains(login) && said.contains(acl), "{said}");
+    let login = login.replace("USER:PASSWORD", "app:hunter2");
+    server.shell(&format!("{login}\ncreate {root}\ncreate {root}/leasehold 1 {acl}"));
+    let lease = client(&ours).lock("n").try_acquire().unwrap().unwrap();
+    assert_eq!(refused(&url).kind(), ErrorKind::Permission);
+    lease.release().unwrap();
+    server.shell(&format!("{login}\ndeleteall {root}/leasehold"));
     client(&ours).initialize(false).unwrap();
     let lease = client(&ours).lock("n").try_acquire().unwrap().unwrap();
     let again = client(&with(&url, "auth=digest:app:hunter2"));

@@ -1,7 +1,9 @@
 //! What went wrong, in Leasehold's own words.
 
+use super::statements::SCHEMA;
 use crate::error::{Error, ErrorKind};
 pub(super) use crate::store::net::failed as io;
+use crate::store::schema::what_makes;
 
 /// An error that the server answered, by its number.
 pub(super) fn server(code: u16, message: &str) -> Error {
@@ -13,7 +15,11 @@ pub(super) fn server(code: u16, message: &str) -> Error {
             ErrorKind::BadArgument,
             "name another database in the URL, or create this one: CREATE DATABASE",
         ),
-        1146 => (ErrorKind::Storage, NO_TABLES),
+        1146 => {
+            let statements = what_makes(message, SCHEMA, "leasehold_version");
+            let detail = format!("{NO_TABLES}: {statements} ({code} {message})");
+            return Error::new(ErrorKind::Storage, detail);
+        }
         1054 | 1136 => (ErrorKind::Storage, OTHER_TABLES),
         1044 | 1142 | 1143 | 1227 | 1370 => (ErrorKind::Permission, RIGHTS),
         1290 | 1792 | 1836 => (ErrorKind::ReadOnly, "connect to the primary"),
@@ -39,9 +45,8 @@ pub(super) fn server(code: u16, message: &str) -> Error {
     Error::new(kind, format!("{mend} ({code} {message})"))
 }
 
-const NO_TABLES: &str = "the database has no tables for locks that this user can see: run \
-     'leasehold init --store URL --apply' once, or what it prints without --apply, as a user that \
-     may create tables";
+const NO_TABLES: &str = "the database has no tables for locks that this user can see, or not all of \
+     them: run 'leasehold init --store URL --apply' once, as a user that may create tables, or this";
 
 const OTHER_TABLES: &str = "the tables are not those that leasehold init makes: where only the \
      column 'awaited' is missing, run ALTER TABLE leasehold_lease ADD awaited BIGINT NOT NULL DEFAULT 0;";

@@ -1,7 +1,9 @@
 //! What went wrong, in Leasehold's own words.
 
+use super::statements::SCHEMA;
 use crate::error::{Error, ErrorKind};
 pub(super) use crate::store::net::failed as io;
+use crate::store::schema::what_makes;
 
 /// An error that the server answered, by its code in PostgreSQL's table of them.
 pub(super) fn server(code: &str, message: &str) -> Error {
@@ -11,7 +13,11 @@ pub(super) fn server(code: &str, message: &str) -> Error {
         "3D000" => (ErrorKind::BadArgument, "name another database in the URL, or create this one"),
         "42704" if message.contains("plan_cache_mode") => (ErrorKind::Storage, TOO_OLD),
         // Also where the user may see neither of them.
-        "42P01" | "3F000" | "42704" => (ErrorKind::Storage, NO_TABLES),
+        "42P01" | "3F000" | "42704" => {
+            let statements = what_makes(message, SCHEMA, "leasehold.version");
+            let detail = format!("{NO_TABLES}: {statements} ({code} {message})");
+            return Error::new(ErrorKind::Storage, detail);
+        }
         "42501" => (ErrorKind::Permission, RIGHTS),
         "25006" => (ErrorKind::ReadOnly, "connect to the primary"),
         "57014" => (ErrorKind::NoAnswer, "the server gave up waiting, and did nothing"),
@@ -32,9 +38,8 @@ const FULL: &str = "the server, or this user or database, has all connections th
 
 const TOO_OLD: &str = "the server is no PostgreSQL of version 12 or later";
 
-const NO_TABLES: &str = "the database has no tables for locks that this user can see: run \
-     'leasehold init --store URL --apply' once, or what it prints without --apply, as a user that \
-     may create a schema";
+const NO_TABLES: &str = "the database has no tables for locks that this user can see, or not all of \
+     them: run 'leasehold init --store URL --apply' once, as a user that may create a schema, or this";
 
 /// Those of `docs/operating.md`.
 const RIGHTS: &str = "a right is missing: GRANT USAGE ON SCHEMA leasehold TO the user; \
@@ -71,5 +76,6 @@ mod tests {
         assert!(old.detail().contains("version 12 or later"), "{old}");
         let bare = server("42704", "type \"leasehold.waiter\" does not exist");
         assert!(bare.detail().contains("leasehold init"), "{bare}");
+        assert!(bare.detail().contains("CREATE TYPE leasehold.waiter AS ("), "{bare}");
     }
 }

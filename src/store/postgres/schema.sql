@@ -31,6 +31,8 @@ CREATE TABLE IF NOT EXISTS leasehold.lease (
     ear     bigint,                -- to whom the last write handed the lock, if to anybody
     waiters leasehold.waiter[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+-- Hours, so that a row in daily use does not move about in here.
+CREATE INDEX IF NOT EXISTS lease_by_use ON leasehold.lease (used);
 
 -- Who broke a lock last: its holder asks once it has lost it.
 CREATE TABLE IF NOT EXISTS leasehold.broken (
@@ -40,13 +42,11 @@ CREATE TABLE IF NOT EXISTS leasehold.broken (
     by    bytea       NOT NULL
 );
 
--- Hours, so that a row in daily use does not move about in here.
-CREATE INDEX IF NOT EXISTS lease_by_use ON leasehold.lease (used);
-
 -- Who the clients are, as they say: nothing depends on it, and without it nobody's name is shown.
 CREATE TABLE IF NOT EXISTS leasehold.client (
     id     bigint      NOT NULL PRIMARY KEY,  -- the first 12 digits of each of its tokens
     record text        NOT NULL,
     expiry timestamptz NOT NULL
 );
+
 COMMIT;

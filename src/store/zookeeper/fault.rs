@@ -28,8 +28,10 @@ pub(super) fn silent() -> Error {
     Error::new(ErrorKind::NoAnswer, "the server is silent")
 }
 
-pub(super) const NO_ROOT: &str = "the node 'leasehold' is missing: run 'leasehold init --store URL \
-     --apply' once, with the credentials that all programs use";
+const NO_ROOT: &str = "the node 'leasehold' is missing: run 'leasehold init --store URL \
+     --apply' once, with the credentials that all programs use, or in zkCli.sh, below the chroot of \
+     the URL: create /leasehold 1 (where the URL names a user, behind 'addauth digest USER:PASSWORD', \
+     and with auth::cdrwa at its end)";
 
 const CROWD: &str = "the server's answer has more than 8 MB, and is not read: some 100,000 names or waiters \
      stand in one node";

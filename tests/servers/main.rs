@@ -13,6 +13,8 @@ mod examine;
 mod mysql;
 #[cfg(feature = "mysql")]
 mod mysql_faults;
+#[cfg(feature = "mysql")]
+mod mysql_sessions;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

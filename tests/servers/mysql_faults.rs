@@ -12,7 +12,12 @@ use leasehold::{Backoff, Client, Config, ErrorKind, WaitMode};
 use log::{LevelFilter, Log, Metadata, Record};
 
 /// Runs it while a session that is no program of ours has rows locked, for so many seconds.
-fn while_rows_are_kept(database: &MysqlDatabase, which: &str, seconds: u32, run: impl FnOnce()) {
+pub(crate) fn while_rows_are_kept(
+    database: &MysqlDatabase,
+    which: &str,
+    seconds: u32,
+    run: impl FnOnce(),
+) {
     thread::scope(|scope| {
         scope.spawn(move || {
             let begin = format!("BEGIN; SELECT name FROM leasehold_lease WHERE {which} FOR UPDATE");
@@ -275,18 +280,4 @@ fn c4_leases_are_renewed_while_a_mysql_has_no_room_for_one_more_connection() {
         }
         assert!(!FAILURES.0.load(SeqCst));
     });
-}
-
-/// A node applies what the others have agreed to a moment later.
-#[test]
-fn a_lease_is_known_on_each_node_of_a_cluster_once_it_is_on_one() {
-    let [first, second] = Mysql::cluster();
-    let database = made(&first);
-    let [one, two] = [&first, &second].map(|node| client(&node.url(&database)));
-    // The tables come there a moment later, too.
-    eventually(LIMIT, || two.ping().is_ok());
-    for _ in 0..300 {
-        let (token, fence) = one.lock("n").acquire().unwrap().detach().unwrap();
-        two.lock("n").attach(token, fence).unwrap().release().unwrap();
-    }
 }

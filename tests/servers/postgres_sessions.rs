@@ -1,10 +1,10 @@
 //! A PostgreSQL that has no room, ends sessions, or rolls statements back.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 
 use crate::postgres::{of, while_rows_are_kept};
-use crate::sql::client;
+use crate::sql::{client, contend};
 use crate::stores::{Database, LIMIT, STALL, Store, eventually_free, ms, secs};
 use kit::{Postgres, eventually, unless_starved};
 use leasehold::ErrorKind;
@@ -16,35 +16,6 @@ fn user(database: &Database) -> String {
         GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO role";
     database.sql(&format!("CREATE ROLE {role} {}", sql.replace("role", &role)));
     role
-}
-
-/// Turns of some threads with clients of their own, while `trouble` goes on in another one.
-fn contend(url: &str, turns: usize, trouble: impl Fn() + Sync) {
-    let (inside, count, is_over) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let threads = [(); 4].map(|()| {
-            scope.spawn(|| {
-                let lock = client(url).lock("n").wait(LIMIT);
-                for _ in 0..turns {
-                    let lease = lock.acquire().unwrap();
-                    assert_eq!(inside.fetch_add(1, SeqCst), 0);
-                    count.fetch_add(1, SeqCst);
-                    inside.fetch_sub(1, SeqCst);
-                    lease.release().unwrap();
-                }
-            })
-        });
-        scope.spawn(|| {
-            while !is_over.load(SeqCst) {
-                trouble();
-                thread::sleep(ms(10));
-            }
-        });
-        let ended = threads.map(|thread| thread.join());
-        is_over.store(true, SeqCst);
-        ended.into_iter().for_each(|ended| ended.unwrap());
-    });
-    assert_eq!(count.into_inner() as usize, 4 * turns);
 }
 
 #[test]
@@ -97,13 +68,13 @@ fn c1_transactions_that_cannot_be_serialized_are_made_again() {
         let (database, server) = (of(&store), of(&store).server());
         let serializable = "SET default_transaction_isolation = 'serializable'";
         database.sql(&format!("ALTER DATABASE {} {serializable}", database.name));
-        contend(&store.url(), 25, || ());
+        contend(&[&store.url()], 25, || ());
         // There, no setting of ours lasts.
         let (_pooler, port) = server.pooler();
         let pooled = format!("postgres://postgres@127.0.0.1:{port}/{}", database.name);
         let log = || std::fs::read_to_string(server.dir().join("log")).unwrap();
         eventually(LIMIT, || {
-            contend(&pooled, 10, || ());
+            contend(&[&pooled], 10, || ());
             log().contains("could not serialize access")
         });
     });
@@ -171,7 +142,7 @@ fn c6_sessions_that_are_terminated_again_and_again_stop_nobody() {
         let any = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1";
         let ended = AtomicU32::new(0);
-        contend(&store.url(), 50, || {
+        contend(&[&store.url()], 50, || {
             ended.fetch_add(u32::from(database.sql(any) == "t"), SeqCst);
         });
         assert!(ended.into_inner() > 5);

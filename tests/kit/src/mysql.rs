@@ -204,7 +204,12 @@ impl Drop for Mysql {
 
 /// The settings of one, for talking to the others and for getting what they have.
 fn node(ports: &[u16], others: &str) -> Vec<String> {
-    let [talk, get] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
+    let at = |index: usize| format!("127.0.0.1:{}", ports[index]);
+    // It gets all that it lacks, or a part of it: by itself it would take the port next to its first for
+    // that, which may be another's. That one it wants for itself.
+    let (talk, get, part) = (at(0), at(1), host::unkept_port());
+    let own =
+        format!("gmcast.listen_addr=tcp://{talk};ist.recv_addr=127.0.0.1:{part};gcache.size=32M");
     let settings = [
         "binlog-format=ROW".to_owned(),
         "innodb-autoinc-lock-mode=2".to_owned(),
@@ -213,11 +218,7 @@ fn node(ports: &[u16], others: &str) -> Vec<String> {
         format!("wsrep-node-address={talk}"),
         "wsrep-sst-method=rsync".to_owned(),
         format!("wsrep-sst-receive-address={get}"),
-        format!(
-            "wsrep-provider-options=gmcast.listen_addr=tcp://{talk};gcache.size=32M;\
-             ist.recv_addr=127.0.0.1:{}",
-            host::unkept_port()
-        ),
+        format!("wsrep-provider-options={own}"),
         format!("wsrep-cluster-address={others}"),
     ];
     settings.into_iter().map(|setting| format!("--{setting}")).collect()

@@ -9,6 +9,8 @@ mod data_loss;
 mod etcd;
 #[cfg(feature = "examine")]
 mod examine;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod lagging;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "mysql")]

@@ -8,7 +8,8 @@
 # `flock`, which is held on FILE.lock.
 set -eu
 
-file=$1
+# By another name, a link's, it would have another lock and another fence.
+file=$(readlink -m "$1")
 fence=${2:-$LEASEHOLD_FENCE}
 
 # What is longer, `[` may not compare as a number.
@@ -42,7 +43,8 @@ if [ "$fence" != "$last" ]; then
     echo "$fence" >"$noted"
     chmod =rw "$noted"
     sync "$noted"
-    mv "$noted" "$file.fence"
+    mv -T "$noted" "$file.fence"
     sync "$(dirname "$file")"
 fi
-mv "$new" "$file"
+mv -T "$new" "$file"
+sync "$(dirname "$file")"

@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS leasehold_fences (
 --     UPDATE stock SET count = 16, fence = 1763920000000042 WHERE sku = 17;
 CREATE OR REPLACE FUNCTION refuse_late_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.fence < OLD.fence THEN
+    IF COALESCE(NEW.fence, 0) < OLD.fence THEN
         RAISE EXCEPTION 'fence % is late: % was here', NEW.fence, OLD.fence
             USING ERRCODE = 'integrity_constraint_violation';
     END IF;

@@ -16,5 +16,6 @@ CREATE TABLE IF NOT EXISTS leasehold_fences (
 -- For each of the tables:
 --
 --     ALTER TABLE stock ADD COLUMN fence INTEGER NOT NULL DEFAULT 0;
---     CREATE TRIGGER refuse_late_fence_of_stock BEFORE UPDATE ON stock WHEN NEW.fence < OLD.fence
+--     CREATE TRIGGER refuse_late_fence_of_stock BEFORE UPDATE ON stock
+--     WHEN typeof(NEW.fence) <> 'integer' OR NEW.fence < OLD.fence
 --     BEGIN SELECT RAISE(ABORT, 'the fence is late'); END;

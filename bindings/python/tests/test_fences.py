@@ -2,6 +2,7 @@
 MariaDB, SQLite, Redis, a file, and an S3 in Python."""
 
 import importlib.util
+import os
 import re
 import sqlite3
 import stat
@@ -79,20 +80,23 @@ def test_a_row_refuses_a_smaller_fence(connect: Connect) -> None:
         assert cursor.fetchone()[0] == 15
 
 
-def test_a_row_of_mysql_refuses_a_smaller_fence_whatever_the_modes_are(connect: Connect) -> None:
+def test_a_row_refuses_what_is_no_fence_whatever_the_modes_are(connect: Connect) -> None:
     with closing(connect()) as connection:
-        if not isinstance(connection, pymysql.Connection):
-            pytest.skip("strict modes are those of MySQL")
         cursor = connection.cursor()
-        cursor.execute("SET sql_mode = ''")
-        cursor.execute("DROP TRIGGER refuse_late_fence_of_stock")
-        cursor.execute(statements("mysql.sql")[-1])
+        ways = ["UPDATE"]
+        if isinstance(connection, pymysql.Connection):
+            cursor.execute("SET sql_mode = ''")
+            cursor.execute("DROP TRIGGER refuse_late_fence_of_stock")
+            cursor.execute(statements("mysql.sql")[-1])
+            ways.append("UPDATE IGNORE")
+        elif isinstance(connection, sqlite3.Connection):
+            ways += ["UPDATE OR IGNORE", "UPDATE OR REPLACE"]
         cursor.execute("UPDATE stock SET count = 15, fence = 1763920000000042 WHERE sku = 17")
         connection.commit()
-        for ignore in ("", "IGNORE"):
+        for way in ways:
             for fence in ("1763920000000041", "NULL", "''"):
-                with pytest.raises(pymysql.Error, match="late"):
-                    cursor.execute(f"UPDATE {ignore} stock SET count = 9, fence = {fence} WHERE sku = 17")
+                with pytest.raises(Exception, match="late|invalid input syntax"):
+                    cursor.execute(f"{way} stock SET count = 9, fence = {fence} WHERE sku = 17")
                 connection.rollback()
         cursor.execute("SELECT count, fence FROM stock WHERE sku = 17")
         assert cursor.fetchone() == (15, 1763920000000042)
@@ -153,6 +157,41 @@ def test_a_transaction_refuses_a_smaller_fence(connect: Connect) -> None:
             leasehold.check_fence(cursor, "stock", 0)
 
 
+def test_a_row_that_another_began_meanwhile_refuses_smaller_fences_only(connect: Connect) -> None:
+    class Overtaken:
+        """Behind the first statement of the check, another transaction begins the row."""
+
+        def __init__(self, connection: Any, fence: int) -> None:
+            self.cursor, self.connection, self.fence = connection.cursor(), connection, fence
+
+        def execute(self, text: str, values: Any) -> None:
+            self.cursor.execute(text, values)
+            if self.fence:
+                with closing(opened()) as other:
+                    leasehold.check_fence(other.cursor(), f"meanwhile {self.fence}", self.fence)
+                    other.commit()
+            self.fence = 0
+
+        @property
+        def rowcount(self) -> Any:
+            return self.cursor.rowcount
+
+    def opened() -> Any:
+        connection = connect()
+        if isinstance(connection, pymysql.Connection):
+            # Otherwise the row that is not there is locked.
+            connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        return connection
+
+    with closing(opened()) as connection:
+        if isinstance(connection, sqlite3.Connection):
+            pytest.skip("one transaction writes at a time")
+        leasehold.check_fence(Overtaken(connection, 41), "meanwhile 41", 42)
+        connection.commit()
+        with pytest.raises(leasehold.Lost):
+            leasehold.check_fence(Overtaken(connection, 43), "meanwhile 43", 42)
+
+
 def test_of_many_writers_none_is_later_than_its_fence(connect: Connect) -> None:
     """Each notes its fence in the transaction that it was checked in: they only grow."""
     with closing(connect()) as connection:
@@ -194,7 +233,12 @@ def test_a_redis_key_refuses_a_smaller_fence(server: Server) -> None:
     assert write("1763920000000042", "16").startswith(b"+OK")
     assert write("1763920000000042", "15").startswith(b"+OK")
     assert write("1763920000000041", "9").startswith(b"-LATE the fence 1763920000000041 is late")
-    assert write("nonsense", "9").startswith(b"-LATE")
+    for fence in ("nonsense", "", "nan", "inf", "0x7fffffffffffff", "1e16", "9" * 17):
+        assert write(fence, "9").startswith(b"-LATE"), fence
+    assert server.get("{stock}") == b"15"
+    for noted in ("nan", "torn"):
+        server.call("SET", "{stock}:fence", noted)
+        assert write("1763920000000043", "9").startswith(b"-LATE"), noted
     assert server.get("{stock}") == b"15"
 
 
@@ -227,6 +271,39 @@ def test_a_file_refuses_a_smaller_fence(tmp_path: Path) -> None:
         assert refused.returncode == 1 and "report.fence has no fence" in refused.stderr
     assert write("17639200000000421763920", "bad").returncode == 64
     assert file.read_text() == "62"
+
+
+def test_a_file_has_one_fence_by_all_of_its_names(tmp_path: Path) -> None:
+    file, link, folder = tmp_path / "report", tmp_path / "links" / "latest", tmp_path / "folder"
+    link.parent.mkdir()
+    link.symlink_to(file)
+    folder.mkdir()
+
+    def write(to: Path, fence: int) -> int:
+        command = [str(FENCES / "file.sh"), str(to), str(fence)]
+        return subprocess.run(command, input=str(fence), text=True).returncode
+
+    assert write(link, 42) == 0
+    assert write(file, 41) == 1
+    assert link.is_symlink() and file.read_text() == "42"
+    assert write(folder, 42) != 0
+    assert not list(folder.iterdir())
+
+
+def test_a_file_that_was_written_is_on_disk(tmp_path: Path) -> None:
+    """Notes what is synced and renamed: what was in between is what a crash may undo."""
+    tools, notes = tmp_path / "tools", tmp_path / "notes"
+    tools.mkdir()
+    for name in ("sync", "mv"):
+        note = f'for word; do last=$word; done; echo "{name} ${{last##*/}}" >>{notes}'
+        (tools / name).write_text(f'#!/bin/sh\n{note}\nPATH=${{PATH#*:}}; exec {name} "$@"\n')
+        (tools / name).chmod(0o755)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    subprocess.run([str(FENCES / "file.sh"), str(folder / "report"), "42"], input=b"x", env=path, check=True)
+    steps = re.sub(r"report\.(?!fence)\w+", "new", notes.read_text()).splitlines()
+    assert steps == ["sync new", "sync new", "mv report.fence", "sync folder", "mv report", "sync folder"]
 
 
 def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
@@ -262,32 +339,44 @@ def s3() -> Iterator[Any]:
 
 
 def test_an_object_refuses_a_smaller_fence(s3: Any) -> None:
-    put = load("s3").put
-    put(s3, "stock", "17", b"20", 41)
-    put(s3, "stock", "17", b"16", 42)
+    there = load("s3")
+    there.put(s3, "stock", "17", b"20", 41)
+    there.put(s3, "stock", "17", b"fence 7\n16", 42)
     with pytest.raises(leasehold.Lost, match="41 is late: 42 was here"):
-        put(s3, "stock", "17", b"9", 41)
-    assert s3.get_object(Bucket="stock", Key="17")["Body"].read() == b"16"
+        there.put(s3, "stock", "17", b"9", 41)
+    assert there.get(s3, "stock", "17") == b"fence 7\n16"
+    for key, body in (("empty", b""), ("long", b"x" * 100_000)):
+        s3.put_object(Bucket="stock", Key=key, Body=body)
+        assert there.get(s3, "stock", key) == body
+        there.put(s3, "stock", key, body, 42)
+        assert there.get(s3, "stock", key) == body
 
 
-def test_an_object_that_changes_between_the_look_and_the_write_is_looked_at_again(s3: Any) -> None:
-    put = load("s3").put
-    put(s3, "stock", "18", b"20", 41)
+@pytest.mark.parametrize("before, newer", [(b"20", b"16"), (b"20", b"20"), (b"", b""), (None, b"20")])
+def test_an_object_that_changes_between_the_look_and_the_write_is_looked_at_again(
+    s3: Any, before: Any, newer: bytes
+) -> None:
+    there, key = load("s3"), f"{before!r} {newer!r}"
+    if before is not None:
+        there.put(s3, "stock", key, before, 41)
 
     class Overtaken:
-        """Somebody with a larger fence writes after the first look."""
+        """Somebody with a larger fence writes after the first look, the same perhaps."""
 
         put_object = s3.put_object
+        looks = 0
 
-        def head_object(self, **words: Any) -> Any:
-            found = s3.head_object(**words)
-            if found["Metadata"]["fence"] == "41":
-                put(s3, "stock", "18", b"newer", 43)
-            return found
+        def get_object(self, **words: Any) -> Any:
+            self.looks += 1
+            try:
+                return s3.get_object(**words)
+            finally:
+                if self.looks == 1:
+                    there.put(s3, "stock", key, newer, 43)
 
-    with pytest.raises(leasehold.Lost):
-        put(Overtaken(), "stock", "18", b"late", 42)
-    assert s3.get_object(Bucket="stock", Key="18")["Body"].read() == b"newer"
+    with pytest.raises(leasehold.Lost, match="42 is late: 43 was here"):
+        there.put(Overtaken(), "stock", key, b"late", 42)
+    assert there.get(s3, "stock", key) == newer
 
 
 def load(name: str) -> Any:

@@ -33,7 +33,9 @@ def check_fence(cursor: Any, name: str, fence: int) -> None:
     """
     if fence < 1:
         raise BadArgument(f"{fence} is no fence")
-    for statement, values in ((_RAISE, (fence, name, fence)), (_BEGIN, (name, fence, name))):
+    # Between the first two, another transaction may begin the row with a smaller fence.
+    again = (_RAISE, (fence, name, fence))
+    for statement, values in (again, (_BEGIN, (name, fence, name)), again):
         cursor.execute(statement.replace("?", _mark(cursor)), values)
         passed = cursor.rowcount > 0
         if _is_alone(getattr(cursor, "connection", None)):

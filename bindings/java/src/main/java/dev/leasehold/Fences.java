@@ -41,7 +41,10 @@ public final class Fences {
             throw LeaseholdException.badArgument(
                     "the connection has auto-commit: the fence would be compared in a transaction of its own");
         }
-        if (!execute(connection, RAISE, fence, name, fence) && !execute(connection, BEGIN, name, fence, name)) {
+        // Between the first two, another transaction may begin the row with a smaller fence.
+        if (!execute(connection, RAISE, fence, name, fence)
+                && !execute(connection, BEGIN, name, fence, name)
+                && !execute(connection, RAISE, fence, name, fence)) {
             throw new LeaseLostException(
                     "the fence " + fence + " of '" + name + "' is late: a later holder was here");
         }

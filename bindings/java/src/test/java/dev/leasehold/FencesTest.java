@@ -5,12 +5,15 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.sql.Statement;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -33,6 +36,7 @@ class FencesTest {
             String url = ready.readLine().split("[= ]")[1];
             try (Connection connection = DriverManager.getConnection(jdbc(url))) {
                 refusesASmallerFence(connection, kind);
+                passesOneThatBeganTheRowMeanwhile(connection, jdbc(url));
             }
         }
     }
@@ -41,6 +45,34 @@ class FencesTest {
     void sqliteRefusesASmallerFence(@TempDir Path folder) throws Exception {
         try (Connection connection = DriverManager.getConnection("jdbc:sqlite:" + folder.resolve("stock.db"))) {
             refusesASmallerFence(connection, "sqlite");
+        }
+    }
+
+    /** Behind the first statement of a check, another transaction begins the row. */
+    private static void passesOneThatBeganTheRowMeanwhile(Connection connection, String url) throws SQLException {
+        // Otherwise the row that is not there is locked in MySQL.
+        connection.setTransactionIsolation(Connection.TRANSACTION_READ_COMMITTED);
+        for (long meanwhile : new long[] {FENCE - 1, FENCE + 1}) {
+            String name = "meanwhile " + meanwhile;
+            AtomicInteger statements = new AtomicInteger();
+            InvocationHandler overtaken = (proxy, method, arguments) -> {
+                if (method.getName().equals("prepareStatement") && statements.getAndIncrement() == 1) {
+                    try (Connection other = DriverManager.getConnection(url)) {
+                        other.setAutoCommit(false);
+                        Fences.check(other, name, meanwhile);
+                        other.commit();
+                    }
+                }
+                return method.invoke(connection, arguments);
+            };
+            Connection between = (Connection) Proxy.newProxyInstance(
+                    FencesTest.class.getClassLoader(), new Class<?>[] {Connection.class}, overtaken);
+            if (meanwhile < FENCE) {
+                Fences.check(between, name, FENCE);
+            } else {
+                assertThrows(LeaseLostException.class, () -> Fences.check(between, name, FENCE));
+            }
+            connection.rollback();
         }
     }
 

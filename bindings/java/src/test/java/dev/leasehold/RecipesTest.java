@@ -3,6 +3,7 @@ package dev.leasehold;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.binder.MeterBinder;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import java.net.URL;
@@ -36,16 +37,32 @@ class RecipesTest {
     void micrometerShowsWhatWasCounted(@TempDir Path folder) throws Exception {
         compile("shop/LockMetrics.java", folder);
         try (var loader = new URLClassLoader(new URL[] {folder.toUri().toURL()});
-                var client = LeaseholdClient.connect("sqlite://" + folder.resolve("locks.db"))) {
+                var client = LeaseholdClient.configure("sqlite://" + folder.resolve("locks.db"))
+                        .metricsGroup("stock:*")
+                        .connect()) {
             var made = loader.loadClass("shop.LockMetrics").getConstructor(LeaseholdClient.class);
             var registry = new SimpleMeterRegistry();
             ((MeterBinder) made.newInstance(client)).bindTo(registry);
-            var lock = client.lock("n");
+            var lock = client.lock("stock:17");
             lock.acquire().release();
-            lock.acquire().release();
-            assertEquals(2, registry.get("leasehold.granted").functionCounter().count());
-            assertEquals(0, registry.get("leasehold.released.late").functionCounter().count());
-            assertEquals(Counters.class.getRecordComponents().length, registry.getMeters().size());
+            try (var held = client.lock("n").acquire()) {
+                var acquired = registry.get("leasehold_acquisitions_total").tag("outcome", "granted");
+                assertEquals(1, acquired.tag("lock", "stock:*").functionCounter().count());
+                assertEquals(2, count(registry, "acquisitions_total"));
+                assertEquals(0, count(registry, "released_late_total"));
+                assertEquals(1, count(registry, "held"));
+                assertEquals(0, count(registry, "waiting"));
+            }
+            assertEquals(0, count(registry, "held"));
+            // Six outcomes, six more counters and three gauges, of a group and of all others.
+            assertEquals(2 * (6 + 6 + 3), registry.getMeters().size());
         }
+    }
+
+    /** Of all locks together. */
+    private static double count(MeterRegistry registry, String name) {
+        return registry.get("leasehold_" + name).meters().stream()
+                .mapToDouble(meter -> meter.measure().iterator().next().getValue())
+                .sum();
     }
 }

@@ -9,6 +9,7 @@ mod listing;
 mod metrics;
 mod outcomes;
 mod schedulers;
+mod shells;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod terminal;

@@ -1,17 +1,19 @@
 //! One connection in gRPC over HTTP/2: streams of messages out and in, each step by a deadline. One
 //! thread at a time uses it, so there is neither a runtime nor a thread of its own.
 
+mod call;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use self::call::Call;
 use super::fault::End;
 use super::proto::Message;
 use super::{fault, hpack};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
-use crate::store::net::incoming::Incoming;
 use crate::store::net::stream::{LEAST, Stream};
 
 pub(super) struct Wire {
@@ -40,19 +42,6 @@ pub(super) struct Wire {
     goes_away: Option<u32>,
     /// Of no use any more.
     pub(super) is_broken: bool,
-}
-
-#[derive(Default)]
-struct Call {
-    inbox: Incoming,
-    /// What the server had no room for yet, and whether the stream ends with it.
-    outbox: Vec<u8>,
-    is_last: bool,
-    window: i64,
-    read: u32,
-    code: Option<u32>,
-    message: String,
-    end: Option<End>,
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -427,22 +416,6 @@ impl Wire {
             call.ended();
         }
         Some(())
-    }
-}
-
-impl Call {
-    fn ended(&mut self) {
-        let end = match self.code {
-            Some(code) => End::Said(code, std::mem::take(&mut self.message)),
-            None => End::Reset,
-        };
-        self.ends(end);
-    }
-
-    fn ends(&mut self, end: End) {
-        self.end.get_or_insert(end);
-        // The server reads no more of it.
-        self.outbox.clear();
     }
 }
 

@@ -82,6 +82,23 @@ TEST_ON_BOTH(wait_ends_by_its_time) {
     CHECK(!lock.attempts(2).wait_mode(leasehold::wait_mode::spin).acquire_within(1h));
 }
 
+TEST_ON_BOTH(wait_that_ran_out_says_who_had_the_lock) {
+    const leasehold::client client{url}, other{url};
+    const auto name = unused_name();
+    const auto lease = client.lock(name).acquire();
+    const auto waited = [&] {
+        CHECK(!other.lock(name).acquire_within(100ms));
+        return leasehold::timeout_detail();
+    };
+    const std::string what = waited();
+    CHECK(what.find("'" + name + "'") != std::string::npos);
+    CHECK(what.find("not free within wait, 100 ms") != std::string::npos);
+    // Clients say in the background who they are.
+    const std::string pid = ", pid " + std::to_string(getpid()) + ")";
+    EVENTUALLY(waited().find(pid) != std::string::npos);
+    std::async(std::launch::async, [] { EQUAL(leasehold::timeout_detail(), ""); }).get();
+}
+
 TEST_ON_BOTH(wait_ends_with_the_lock) {
     const leasehold::client client{url};
     const auto lock = client.lock(unused_name()).wait(leasehold::forever);

@@ -275,8 +275,9 @@ TEST_ON_BOTH(attempts_limit_every_wait) {
     leasehold::mutex mutex{client.lock(name).attempts(2).wait_mode(leasehold::wait_mode::spin)};
     const auto lease = client.lock(name).acquire();
     const std::string what = THROWS(LEASEHOLD_TIMEOUT, mutex.lock()).what();
-    const auto named = "'" + name.substr(0, name.size() - 2) + "\\x1b\xff'";
+    const auto named = "'" + name.substr(0, name.size() - 2) + "\\u{1b}\\xff', held by ";
     CHECK(what.find(named) != std::string::npos);
+    CHECK(what.find("not free within 2 attempts") != std::string::npos);
     const auto before = tries(client);
     CHECK(!mutex.try_lock_for(1h));
     EQUAL(tries(client), before + 2);

@@ -47,6 +47,7 @@ fn a_holder_is_told_with_its_client(store: &Store) {
     let (holder, info) = known_holder(&other, "n");
     let token = lease.token().to_string();
     assert_eq!((&*holder.token_prefix, &*info.id), (&token[..16], &token[..12]));
+    assert_eq!(client.id().unwrap(), info.id);
     assert_eq!((info.pid, info.label.as_deref()), (std::process::id(), Some("billing")));
     assert_eq!(info.host, nix::unistd::gethostname().unwrap().to_str().unwrap());
     assert_eq!((&*info.language, &*info.version), ("rust", env!("CARGO_PKG_VERSION")));
@@ -166,6 +167,7 @@ fn known_parent(args: &[String]) {
         assert_eq!(own.pid, std::process::id());
         assert!(own.id != parent.id && own.pid != parent.pid);
         assert_eq!(lease.token().to_string()[..12], own.id);
+        assert_eq!(client.id().unwrap(), own.id);
         assert_eq!(known_holder(&client, "parent's").1, parent);
         lease.release().unwrap();
         client.close().unwrap();

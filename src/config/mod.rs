@@ -32,7 +32,7 @@ use limits::MAX_TTL;
 #[cfg(feature = "mysql")]
 pub(crate) use mysql::MysqlConfig;
 #[cfg(feature = "postgres")]
-pub(crate) use postgres::PostgresConfig;
+pub(crate) use postgres::{ChannelBinding, PostgresConfig};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use redis::Trust;
 pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};

@@ -193,6 +193,28 @@ fn the_table_of_a_postgres_is_made_when_somebody_says_so() {
 }
 
 #[test]
+fn a_postgres_is_known_by_the_authorities_that_this_machine_trusts() {
+    let dir = tempfile::tempdir().unwrap();
+    let [ours, others] = ["ours", "others"].map(|name| {
+        let folder = dir.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        kit::Certificates::make(&folder)
+    });
+    let server = kit::Postgres::start();
+    let (certificate, key) = ours.server(kit::ServerCertificate::Good);
+    server.show_certificate(&certificate, &key);
+    let url = format!("{}?sslrootcert=system", server.url(&server.database()));
+    let init = |trusted: &kit::Certificates| {
+        leasehold(&url, ["init", "--apply"]).env("SSL_CERT_FILE", trusted.ca()).output().unwrap()
+    };
+    let refused = init(&others);
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("invalid peer certificate"), "{said}");
+    assert!(init(&ours).status.success());
+}
+
+#[test]
 fn new_servers_grant_once_they_are_initialised() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let quorum = servers.each_ref().map(Server::url).join(",");

@@ -23,6 +23,8 @@ mod postgres;
 mod postgres_faults;
 #[cfg(feature = "postgres")]
 mod postgres_sessions;
+#[cfg(feature = "postgres")]
+mod postgres_urls;
 mod replicas;
 mod sentinel;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

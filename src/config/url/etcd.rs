@@ -18,5 +18,8 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<EtcdConfig, Error> {
         ));
     }
     let tls = server::tls(parts, parts.scheme == "etcds")?;
-    Ok(EtcdConfig { hosts: server::hosts(places, PORT)?, access: Access { tls, ..access } })
+    Ok(EtcdConfig {
+        hosts: server::hosts(parts.scheme, places, PORT)?,
+        access: Access { tls, ..access },
+    })
 }

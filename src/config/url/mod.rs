@@ -7,6 +7,7 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
+mod hints;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -170,16 +171,10 @@ impl<'a> Parts<'a> {
             return Err(split_password());
         }
         let known = self.known.iter().copied();
-        let meant = match *key {
-            "db" | "database" => "the database stands behind the host, as in redis://host/2".into(),
-            "user" | "password" => {
-                "it stands before the host, as in redis://user:password@host".into()
-            }
-            "ca" | "cert" | "key" => "it is for TLS, as in rediss://host".into(),
-            key => match nearest(key, known.clone()) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
-            },
+        let meant = match (nearest(key, known.clone()), hints::instead(self.scheme, key)) {
+            (_, Some(instead)) => instead,
+            (Some(near), None) => format!("did you mean {near}?"),
+            (None, None) => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
         };
         Err(bad(match self.has_password {
             true => format!("a key of the URL is not known for {}: {meant}{ESCAPED}", self.scheme),

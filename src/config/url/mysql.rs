@@ -24,7 +24,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<MysqlConfig, Error> {
         Some(_) => {
             return Err(bad("the URL names two places: before the database, and in socket="));
         }
-        None => server::hosts(places, PORT)?.into_iter().map(or_socket).collect(),
+        None => server::hosts(parts.scheme, places, PORT)?.into_iter().map(or_socket).collect(),
     };
     let database = server::decode("database", path)?;
     if database.is_empty() {

@@ -1,41 +1,38 @@
 //! URLs of PostgreSQL, as libpq reads them where that suits a lock.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::{Parts, server, text};
-use crate::config::{Address, PostgresConfig, TlsConfig, Trust, bad};
+use super::{Parts, count, server, text};
+use crate::config::{
+    Access, Address, ChannelBinding, PostgresConfig, Secret, TlsConfig, Trust, bad,
+};
 use crate::error::Error;
 
 const PORT: u16 = 5432;
 
 pub(super) fn read(parts: &mut Parts<'_>) -> Result<PostgresConfig, Error> {
     let (mut access, places, path) = server::authority(parts, false)?;
+    credentials(parts, &mut access)?;
     if access.user.is_none() {
         return Err(bad(
             "the URL names no user; write postgres://user@host/database, or user:password@",
         ));
     }
-    let socket = parts.take("host", |value| match text(value)? {
-        folder if folder.starts_with('/') => Ok(folder),
-        _ => {
-            Err(bad("it is the folder of a unix socket, as in ?host=/run/postgresql; other hosts \
-             stand before the database"))
-        }
-    })?;
-    let hosts = match socket {
-        Some(folder) if places.is_empty() => vec![socket_in(&folder, PORT)],
-        Some(_) => return Err(bad("the URL names two places: before the database, and in host=")),
-        None => server::hosts(places, PORT)?.into_iter().map(or_socket).collect(),
-    };
-    let database = server::decode("database", path)?;
-    let database = Some(database).filter(|name| !name.is_empty()).or_else(|| access.user.clone());
+    let hosts = hosts(parts, places)?;
+    let database = Some(server::decode("database", path)?).filter(|name| !name.is_empty());
+    let database = once("database", database, parts.take("dbname", text)?)?;
+    let database = database.or_else(|| access.user.clone());
     access.tls = tls(parts)?;
-    let application = parts.take("application_name", text)?;
+    let fallback = parts.take("fallback_application_name", text)?;
+    let application = parts.take("application_name", text)?.or(fallback);
+    let options = parts.take("options", text)?;
     for (what, value) in [
         ("user", access.user.as_deref()),
         ("password", access.password.as_ref().map(|password| &*password.0)),
         ("database", database.as_deref()),
         ("application_name", application.as_deref()),
+        ("options", options.as_deref()),
     ] {
         if value.is_some_and(|value| value.contains('\0')) {
             return Err(bad(format!(
@@ -47,18 +44,83 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<PostgresConfig, Error> {
         b"read-write" | b"primary" => Ok(()),
         _ => Err(bad("locks are written: it is read-write, with or without saying so")),
     })?;
+    parts.take("gssencmode", |value| match &*value {
+        b"disable" => Ok(()),
+        _ => Err(bad("nothing is encrypted by Kerberos here: it is disable, or not said")),
+    })?;
     const COMMITS: [&str; 5] = ["on", "off", "local", "remote_write", "remote_apply"];
     let synchronous_commit = parts.take("synchronous_commit", |value| {
         let known = COMMITS.into_iter().find(|known| known.as_bytes() == value);
         known.ok_or_else(|| bad(format!("it is one of {}", COMMITS.join(", "))))
     })?;
+    let seconds = parts.take("connect_timeout", |value| {
+        count(value)
+            .map_err(|_| bad("it is a whole number of seconds, and 0 for none, as in libpq"))
+    })?;
+    let connect_timeout = seconds.filter(|seconds| *seconds > 0);
     Ok(PostgresConfig {
         hosts,
+        channel_binding: channel_binding(parts, &access)?,
         access,
+        options,
+        connect_timeout: connect_timeout.map(|seconds| Duration::from_secs(seconds.into())),
         database: database.unwrap_or_default(),
         application: application.unwrap_or_else(|| "leasehold".to_owned()),
         synchronous_commit,
     })
+}
+
+/// What stands before the host can stand behind the '?' as well.
+fn credentials(parts: &mut Parts<'_>, access: &mut Access) -> Result<(), Error> {
+    access.user = once("user", access.user.take(), parts.take("user", text)?)?;
+    let password = parts.take("password", text)?.map(Secret);
+    access.password = once("password", access.password.take(), password)?;
+    Ok(())
+}
+
+fn once<T>(what: &str, one: Option<T>, other: Option<T>) -> Result<Option<T>, Error> {
+    match (one, other) {
+        (Some(_), Some(_)) => {
+            Err(bad(format!("the URL has its {what} twice: behind the '?', too")))
+        }
+        (one, other) => Ok(one.or(other)),
+    }
+}
+
+fn hosts(parts: &mut Parts<'_>, places: &str) -> Result<Vec<Address>, Error> {
+    let named = parts.take("host", text)?;
+    let port = parts.take("port", |value| match count(value)?.try_into() {
+        Ok(port @ 1..) => Ok::<u16, Error>(port),
+        _ => Err(bad("it goes from 1 to 65535, and counts for all hosts of host=")),
+    })?;
+    match (&named, port) {
+        (Some(_), _) if !places.is_empty() => {
+            return Err(bad("the URL names two places: before the database, and in host="));
+        }
+        (None, Some(_)) if !places.is_empty() => {
+            return Err(bad("a port stands behind its host, as in postgres://user@host:5433/db"));
+        }
+        _ => {}
+    }
+    let places = named.as_deref().unwrap_or(places);
+    match places.starts_with('/') {
+        true => Ok(vec![socket_in(places, port.unwrap_or(PORT))]),
+        false => {
+            let hosts = server::hosts(parts.scheme, places, port.unwrap_or(PORT))?;
+            Ok(hosts.into_iter().map(or_socket).collect())
+        }
+    }
+}
+
+fn channel_binding(parts: &mut Parts<'_>, access: &Access) -> Result<ChannelBinding, Error> {
+    let binding = parts.take("channel_binding", |value| match &*value {
+        b"disable" => Ok(ChannelBinding::Never),
+        b"prefer" => Ok(ChannelBinding::Preferred),
+        b"require" if access.tls.is_none() => Err(bad("it is for TLS: write sslmode=verify-full")),
+        b"require" => Ok(ChannelBinding::Always),
+        _ => Err(bad("it is disable, prefer or require")),
+    })?;
+    Ok(binding.unwrap_or_default())
 }
 
 /// A host that is a path, as in `%2Frun%2Fpostgresql`, is the folder of a unix socket.
@@ -75,9 +137,15 @@ fn socket_in(folder: &str, port: u16) -> Address {
 
 fn tls(parts: &mut Parts<'_>) -> Result<Option<TlsConfig>, Error> {
     let mode = parts.take("sslmode", text)?;
-    let mode = mode.as_deref().unwrap_or("disable");
     let mut file = |key| parts.take(key, |value| text(value).map(PathBuf::from));
     let (ca, cert, key) = (file("sslrootcert")?, file("sslcert")?, file("sslkey")?);
+    // The authorities that this machine trusts, which anybody's certificate is from.
+    let is_system = ca.as_deref() == Some("system".as_ref());
+    let (ca, otherwise) = if is_system { (None, "verify-full") } else { (ca, "disable") };
+    let mode = mode.as_deref().unwrap_or(otherwise);
+    if is_system && mode != "verify-full" {
+        return Err(bad("sslrootcert=system goes with sslmode=verify-full, or without one"));
+    }
     if cert.is_some() != key.is_some() {
         return Err(bad("'sslcert' and 'sslkey' go together"));
     }

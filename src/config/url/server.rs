@@ -23,7 +23,10 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
                      redis://a,redis://b,redis://c"));
             }
             let (tls, database) = (tls(parts, is_tls)?, database(path)?);
-            (Servers::One(address(place, REDIS_PORT)?), Access { tls, database, ..access })
+            (
+                Servers::One(address(parts.scheme, place, REDIS_PORT)?),
+                Access { tls, database, ..access },
+            )
         }
         "redis+cluster" | "rediss+cluster" => {
             let (access, places, path) = authority(parts, true)?;
@@ -31,7 +34,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
                 return Err(bad("a Cluster has only database 0"));
             }
             let tls = tls(parts, is_tls)?;
-            (Servers::Cluster(hosts(places, REDIS_PORT)?), Access { tls, ..access })
+            (Servers::Cluster(hosts(parts.scheme, places, REDIS_PORT)?), Access { tls, ..access })
         }
         "redis+sentinel" | "rediss+sentinel" => sentinel(parts, is_tls)?,
         // On a unix socket.
@@ -57,7 +60,7 @@ fn sentinel(parts: &mut Parts<'_>, is_tls: bool) -> Result<(Servers, Access), Er
         return Err(bad("the URL does not say what the Sentinels call the master, as in \
              redis+sentinel://host/mymaster"));
     }
-    let hosts = hosts(places, SENTINEL_PORT)?;
+    let hosts = hosts(parts.scheme, places, SENTINEL_PORT)?;
     let is_theirs_tls = parts.take("sentinel_tls", switch)?.unwrap_or(is_tls);
     let tls = tls(parts, is_tls || is_theirs_tls)?;
     let theirs = Access {
@@ -139,10 +142,10 @@ pub(super) fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig
 }
 
 /// `host[:port][,host...]`
-pub(super) fn hosts(places: &str, port: u16) -> Result<Vec<Address>, Error> {
+pub(super) fn hosts(scheme: &str, places: &str, port: u16) -> Result<Vec<Address>, Error> {
     let mut hosts = Vec::new();
     for place in places.split(',') {
-        let host = address(place, port)?;
+        let host = address(scheme, place, port)?;
         if hosts.contains(&host) {
             return Err(bad("the URL names a host twice"));
         }
@@ -152,7 +155,7 @@ pub(super) fn hosts(places: &str, port: u16) -> Result<Vec<Address>, Error> {
 }
 
 /// `host`, `host:port`, `[::1]` or `[::1]:port`
-fn address(place: &str, default_port: u16) -> Result<Address, Error> {
+fn address(scheme: &str, place: &str, default_port: u16) -> Result<Address, Error> {
     let (host, port) = match place.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(None) => return Err(bad("the URL's IPv6 address has no closing ']'")),
         Some(Some((host, ""))) => (host, None),
@@ -163,9 +166,11 @@ fn address(place: &str, default_port: u16) -> Result<Address, Error> {
         None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
     };
     if host.is_empty() {
-        return Err(bad("the URL has no host where one belongs; write for example \
-             redis://127.0.0.1, or redis://:password@127.0.0.1, with a '/' or '?' in the password as \
-             %2F or %3F"));
+        return Err(bad(format!(
+            "the URL has no host where one belongs; write for example {scheme}://127.0.0.1, or \
+             {scheme}://{}@127.0.0.1, with a '/' or '?' in the password as %2F or %3F",
+            password(scheme)
+        )));
     }
     if host.contains([',', ' ', '\0']) {
         return Err(bad("the URL's host has a character that no host has"));
@@ -178,12 +183,18 @@ fn address(place: &str, default_port: u16) -> Result<Address, Error> {
     }
     let port = port.map_or(Ok(default_port), str::parse).unwrap_or(0);
     if port == 0 {
-        return Err(bad(
-            "the URL's port goes from 1 to 65535; a password stands before an '@', as \
-             in redis://:password@host",
-        ));
+        return Err(bad(format!(
+            "the URL's port goes from 1 to 65535; a password stands before an '@', as in \
+             {scheme}://{}@host",
+            password(scheme)
+        )));
     }
     Ok(Address::Tcp { host: decode("host", host)?, port })
+}
+
+/// How a password is written: only a Redis knows one without a user.
+fn password(scheme: &str) -> &'static str {
+    if scheme.starts_with("redis") { ":password" } else { "user:password" }
 }
 
 fn database(text: &str) -> Result<u32, Error> {

@@ -40,5 +40,5 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<ZookeeperConfig, Error> {
     }
     let chroot = if chroot.is_empty() { chroot } else { format!("/{chroot}") };
     let port = if is_tls { TLS_PORT } else { PORT };
-    Ok(ZookeeperConfig { hosts: hosts(places, port)?, access, chroot })
+    Ok(ZookeeperConfig { hosts: hosts(parts.scheme, places, port)?, access, chroot })
 }

@@ -2,6 +2,8 @@
 //! lent, TLS. No word of any server's language is known here.
 
 pub(super) mod dial;
+#[cfg(all(feature = "tls", feature = "postgres"))]
+mod end_point;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(super) mod hosts;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]

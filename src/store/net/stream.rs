@@ -93,6 +93,15 @@ impl Stream {
         false
     }
 
+    /// What a login can be bound to: the certificate that the server showed.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn end_point(&self) -> Option<Vec<u8>> {
+        #[cfg(feature = "tls")]
+        return super::end_point::hash(self.tls.as_ref()?.peer_certificates()?.first()?);
+        #[cfg(not(feature = "tls"))]
+        None
+    }
+
     /// Whether the server has closed the connection, or sent something that nobody asked for,
     /// while it lay unused.
     pub(in crate::store) fn is_stale(&mut self, now: Moment, is_awaited: bool) -> bool {

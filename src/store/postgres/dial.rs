@@ -4,15 +4,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
-use postgres_protocol::message::backend::Message;
+#[cfg(feature = "tls")]
 use postgres_protocol::message::frontend;
 
 #[cfg(feature = "tls")]
 use super::fault;
+use super::login;
 use super::statements::VERSION;
-use super::wire::{Refusal, Row, Wire, unexpected};
+use super::wire::{Row, Wire, unexpected};
 use crate::clock::Deadline;
 use crate::config::{Address, PostgresConfig};
 use crate::error::{Error, ErrorKind};
@@ -20,7 +19,6 @@ use crate::said::say;
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
 use crate::store::net::hosts::Hosts;
-use crate::store::net::seat::Line;
 use crate::store::net::stream::Stream;
 #[cfg(feature = "tls")]
 use crate::store::net::tls;
@@ -48,9 +46,6 @@ pub(super) enum Purpose {
 }
 
 const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
-
-/// The server's default is 4,096.
-const MOST_ITERATIONS: u64 = 100_000;
 
 const POOLED: &str = "a pooler stands before the database, as PgBouncer does: each statement is \
      planned anew, and waiters ask again and again instead of being told. A URL that leads to the \
@@ -99,6 +94,8 @@ impl Dialer {
         show: &Show<'_>,
     ) -> Result<Wire, Error> {
         self.hosts.dial(deadline, |address, server, until| {
+            let longest = self.config.connect_timeout.map(Deadline::after);
+            let until = longest.map_or(until, |longest| until.min(longest));
             self.dial_one((address, server), purpose, until, show)
         })
     }
@@ -114,7 +111,7 @@ impl Dialer {
         #[cfg(feature = "tls")]
         let stream = self.secured(stream, address, deadline)?;
         let mut wire = Wire::new(stream, server);
-        let said = self.log_in(&mut wire, deadline);
+        let said = login::log_in(&mut wire, &self.config, deadline);
         let process = said.map_err(|error| error.at(address))?;
         self.ask_who(&mut wire, process, purpose, deadline)?;
         if purpose == Purpose::Locks {
@@ -135,70 +132,6 @@ impl Dialer {
             stream.secure(config, address, deadline).map_err(fault::tls)?;
         }
         Ok(stream)
-    }
-
-    /// Returns the number of the process that serves us, as far as it is the server that says so.
-    fn log_in(&self, wire: &mut Wire, deadline: Deadline) -> Result<i32, Error> {
-        let PostgresConfig { access, database, application, .. } = &self.config;
-        let user = access.user.as_deref().unwrap_or_default();
-        let parameters = [
-            ("user", user),
-            ("database", database),
-            ("application_name", application),
-            ("client_encoding", "UTF8"),
-        ];
-        wire.write(|out| frontend::startup_message(parameters, out))?;
-        wire.send(deadline).map_err(|(_, error)| error)?;
-        let (mut process, mut scram) = (0, None::<ScramSha256>);
-        let password = || {
-            let none = "the server wants a password: write postgres://user:password@host/database";
-            let password = access.password.as_ref().map(|password| password.0.as_bytes());
-            password.ok_or_else(|| Error::new(ErrorKind::Auth, none))
-        };
-        let liar = |_| Error::new(ErrorKind::Auth, "the server does not know the password either");
-        loop {
-            match wire.receive(deadline)? {
-                Message::AuthenticationOk => {}
-                Message::AuthenticationCleartextPassword => {
-                    let password = password()?;
-                    wire.write(|out| frontend::password_message(password, out))?;
-                }
-                Message::AuthenticationMd5Password(body) => {
-                    let hash = md5_hash(user.as_bytes(), password()?, body.salt());
-                    wire.write(|out| frontend::password_message(hash.as_bytes(), out))?;
-                }
-                Message::AuthenticationSasl(_) => {
-                    let begun = ScramSha256::new(password()?, ChannelBinding::unsupported());
-                    wire.write(|out| {
-                        frontend::sasl_initial_response(SCRAM_SHA_256, begun.message(), out)
-                    })?;
-                    scram = Some(begun);
-                }
-                Message::AuthenticationSaslContinue(body) => {
-                    let begun = scram.as_mut().ok_or_else(|| unexpected("too much"))?;
-                    check_iterations(body.data())?;
-                    begun.update(body.data()).map_err(|error| unexpected(&error.to_string()))?;
-                    wire.write(|out| frontend::sasl_response(begun.message(), out))?;
-                }
-                Message::AuthenticationSaslFinal(body) => {
-                    let begun = scram.as_mut().ok_or_else(|| unexpected("too much"))?;
-                    begun.finish(body.data()).map_err(liar)?;
-                }
-                Message::AuthenticationGss
-                | Message::AuthenticationKerberosV5
-                | Message::AuthenticationScmCredential
-                | Message::AuthenticationSspi => {
-                    let other = "the server asks for Kerberos or the like; only passwords and what \
-                         needs nothing (peer, trust, certificates) are known here";
-                    return Err(Error::new(ErrorKind::Auth, other));
-                }
-                Message::BackendKeyData(body) => process = body.process_id(),
-                Message::ErrorResponse(body) => return Err(Refusal::read(body.fields()).error),
-                Message::ReadyForQuery(_) => return Ok(process),
-                _ => {}
-            }
-            wire.send(deadline).map_err(|(_, error)| error)?;
-        }
     }
 
     /// Whether it is the primary, and has tables that suit us where they are needed; and whether it is
@@ -261,20 +194,6 @@ impl Dialer {
             self.row_wait.as_millis()
         ))
     }
-}
-
-/// Each takes time, which no deadline ends.
-fn check_iterations(said: &[u8]) -> Result<(), Error> {
-    let said = String::from_utf8_lossy(said);
-    let asked = said.split(',').find_map(|part| part.strip_prefix("i=")).unwrap_or("0");
-    if asked.parse::<u64>().is_ok_and(|asked| asked <= MOST_ITERATIONS) {
-        return Ok(());
-    }
-    let many = format!(
-        "the server asks for {asked} iterations of SCRAM, and {MOST_ITERATIONS} are the most that \
-         are made here: set the password anew, with a smaller scram_iterations"
-    );
-    Err(Error::new(ErrorKind::Auth, many))
 }
 
 fn check_version(row: Option<&Row>) -> Result<(), Error> {

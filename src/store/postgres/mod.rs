@@ -8,6 +8,7 @@ pub(crate) mod examine;
 mod fault;
 mod listener;
 mod listing;
+mod login;
 mod requests;
 mod statements;
 mod wire;

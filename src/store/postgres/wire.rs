@@ -84,6 +84,10 @@ impl Wire {
         Wire { stream, inbox, outbox, server, is_pooled, is_synced: true, prepared, unread }
     }
 
+    pub(super) fn end_point(&self) -> Option<Vec<u8>> {
+        self.stream.end_point()
+    }
+
     /// Has a message go out with the next that is sent.
     pub(super) fn write(
         &mut self,

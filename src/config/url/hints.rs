@@ -1,0 +1,147 @@
+//! What somebody may have meant who wrote a key that URLs of this store do not have: each store has
+//! other words, and so have its own clients.
+
+/// What to write instead, as far as that is known.
+pub(super) fn instead(scheme: &str, key: &str) -> Option<String> {
+    // One word is connect_timeout, connect-timeout and connectTimeout.
+    let word: String = key.chars().filter(|letter| !matches!(letter, '-' | '_' | '.')).collect();
+    let word = word.to_ascii_lowercase();
+    let common = match &*word {
+        "db" | "dbname" | "database" | "schema" | "chroot" => database(scheme),
+        "user" | "username" | "password" | "passwd" | "token" => credentials(scheme),
+        "ca" | "cacert" | "cert" | "key" | "tls" | "ssl" | "secure" | "usessl" | "requiressl"
+        | "requiretls" => tls(scheme),
+        "timeout" | "connecttimeout" | "connectiontimeout" | "dialtimeout" | "logintimeout"
+        | "commandtimeout" | "requesttimeout" | "sockettimeout" | "readtimeout"
+        | "writetimeout" => TIMEOUT.to_owned(),
+        "charset" | "encoding" | "characterencoding" | "clientencoding" | "collation" => {
+            "names are bytes, which no character set changes: leave it out".to_owned()
+        }
+        _ => String::new(),
+    };
+    let own = match scheme {
+        "postgres" => of_postgres(&word),
+        "mysql" => of_mysql(&word),
+        "zookeeper" => of_zookeeper(&word),
+        "etcd" | "etcds" => of_etcd(&word),
+        _ => "",
+    };
+    [own, &common].into_iter().find(|said| !said.is_empty()).map(str::to_owned)
+}
+
+const TIMEOUT: &str = "each request, with resolving names, connecting and TLS, ends by io_timeout: write \
+     io_timeout=3s, with a unit";
+const DEADLINES: &str = "each request has a deadline (io_timeout), and what keeps a session alive is set \
+     here: leave it out";
+
+fn database(scheme: &str) -> String {
+    match scheme {
+        "postgres" | "mysql" => {
+            format!("the database stands behind the host, as in {scheme}://user@host/database")
+        }
+        "zookeeper" => "there are no databases; a chroot stands behind the hosts, as in \
+             zookeeper://host/apps"
+            .to_owned(),
+        "etcd" | "etcds" => "there are no databases; for keys of your own write prefix=".to_owned(),
+        "sqlite" => {
+            "the file's path stands behind the colon, as in sqlite:/var/lib/locks.db".to_owned()
+        }
+        "unix" | "redis+unix" => "the number of the database is db=, as in db=2".to_owned(),
+        "redis+cluster" | "rediss+cluster" => "a Cluster has only database 0".to_owned(),
+        "redis+sentinel" | "rediss+sentinel" => {
+            format!("the database stands behind the master, as in {scheme}://host/master/2")
+        }
+        _ => format!("the database stands behind the host, as in {scheme}://host/2"),
+    }
+}
+
+fn credentials(scheme: &str) -> String {
+    match scheme {
+        "sqlite" => "a file has no users: who may read and write it, says mode=".to_owned(),
+        "unix" | "redis+unix" => "write user= and password=".to_owned(),
+        _ => format!("it stands before the host, as in {scheme}://user:password@host"),
+    }
+}
+
+fn tls(scheme: &str) -> String {
+    match scheme {
+        "postgres" => {
+            "TLS is sslmode=verify-full, with sslrootcert=, sslcert= and sslkey=".to_owned()
+        }
+        "mysql" => {
+            "TLS is ssl-mode=verify_identity, with ssl-ca=, ssl-cert= and ssl-key=".to_owned()
+        }
+        "zookeeper" => "it is for TLS: write tls=yes, with ca=, cert= and key=".to_owned(),
+        "sqlite" | "unix" | "redis+unix" => "TLS is for hosts".to_owned(),
+        _ => {
+            let (name, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+            let (name, plus) = (name.trim_end_matches('s'), if kind.is_empty() { "" } else { "+" });
+            let name = if name == "redi" { "redis" } else { name };
+            format!("it is for TLS, as in {name}s{plus}{kind}://host")
+        }
+    }
+}
+
+fn of_postgres(word: &str) -> &'static str {
+    match word {
+        "hostaddr" => {
+            "write the address as the host, and sslmode=verify-ca where the certificate names another"
+        }
+        "passfile" | "service" | "servicefile" => {
+            "the URL has all of it, as in postgres://user:password@host/database; LEASEHOLD_URL or \
+             /etc/leasehold.conf keeps it out of a command line"
+        }
+        "keepalives" | "keepalivesidle" | "keepalivesinterval" | "keepalivescount"
+        | "tcpusertimeout" | "tcpkeepalive" => DEADLINES,
+        "sslpassword" => "the file in sslkey= has a key without a password: leave it out",
+        "krbsrvname" | "gsslib" | "gssdelegation" => {
+            "nobody logs in by Kerberos here: leave it out"
+        }
+        "loadbalancehosts" => "one of the hosts is the primary, and is found: leave it out",
+        "schema" | "currentschema" | "searchpath" => {
+            "the tables are in the schema leasehold, which has to be in no search path: leave it out"
+        }
+        _ => "",
+    }
+}
+
+fn of_mysql(word: &str) -> &'static str {
+    match word {
+        "unixsocket" => "the path of a unix socket is socket=",
+        "sslverifyservercert" | "sslverifycert" | "verifyservercertificate" => {
+            "write ssl-mode=verify_identity"
+        }
+        "allowpublickeyretrieval" | "getserverpublickey" | "serverpublickeypath" => {
+            "a password is told by TLS or a unix socket only: write ssl-mode= or socket="
+        }
+        "timezone" | "servertimezone" | "connectiontimezone" | "loc" | "parsetime" => {
+            "no time zone changes what is said there: leave it out"
+        }
+        "autocommit" | "sqlmode" | "initcommand" | "sessionvariables" | "allowmultiqueries"
+        | "multistatements" | "autoreconnect" | "reconnect" => {
+            "each session sets what it needs, and a lost one is made again: leave it out"
+        }
+        _ => "",
+    }
+}
+
+fn of_zookeeper(word: &str) -> &'static str {
+    match word {
+        "sessiontimeout" | "sessiontimeoutms" => {
+            "a lock ends with its own ttl and not with a session, which is held for 5 s: leave it out"
+        }
+        "canbereadonly" | "readonly" => "locks are written: leave it out",
+        _ => "",
+    }
+}
+
+fn of_etcd(word: &str) -> &'static str {
+    match word {
+        "endpoints" => "members stand in the place of the host, as in etcd://a,b:2379,c",
+        "keepalivetime" | "keepalivetimeout" | "dialkeepalivetime" | "dialkeepalivetimeout" => {
+            DEADLINES
+        }
+        "namespace" => "for keys of your own write prefix=",
+        _ => "",
+    }
+}

@@ -5,18 +5,18 @@ use std::path::Path;
 use std::thread;
 
 use kit::{Etcd, eventually};
-use leasehold::{Client, Config, ErrorKind};
+use leasehold::{Break, Client, Config, ErrorKind};
 
 use crate::stores::{LIMIT, Store, holder, ms, open, secs};
 
 /// Of each of two clients.
 const TURNS: usize = 150;
 
-/// The statements of the documentation.
-fn grants() -> Vec<String> {
+/// The statements of the documentation: for all names, or for those of a prefix.
+fn grants(block: usize) -> Vec<String> {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
     let guide = std::fs::read_to_string(guide).unwrap();
-    let block = guide.split("```etcdctl\n").nth(1).unwrap().split("```").next().unwrap();
+    let block = guide.split("```etcdctl\n").nth(block).unwrap().split("```").next().unwrap();
     block.lines().map(str::to_owned).collect()
 }
 
@@ -24,25 +24,37 @@ fn refused(url: &str) -> leasehold::Error {
     open(url).lock("n").try_acquire().map(drop).unwrap_err()
 }
 
-#[test]
-fn the_rights_of_the_documentation_are_enough_and_others_have_none() {
+/// With users, of which the documentation's `app` may do what its statements say: those for all names,
+/// or those of the second block instead for the names of a prefix.
+fn with_users(is_narrow: bool) -> Etcd {
     let etcd = Etcd::start();
-    let hosts = etcd.hosts();
-    let url = |user: &str| format!("etcd://{user}@{hosts}");
-    assert_eq!(refused(&url("app:secret")).kind(), ErrorKind::Auth, "no users are known yet");
-    let root = |words: &[&str]| etcd.try_ctl(&[&["--user", "root:root"], words].concat());
     etcd.ctl(&["user", "add", "root:root"]);
     etcd.ctl(&["user", "grant-role", "root", "root"]);
     for user in ["app:secret", "other:secret"] {
         etcd.ctl(&["user", "add", user]);
     }
     etcd.ctl(&["auth", "enable"]);
-    let grants = grants();
+    let mut grants = grants(1);
     assert_eq!(grants.len(), 3);
-    for grant in &grants {
-        root(&grant.split(' ').collect::<Vec<_>>()).unwrap();
+    if is_narrow {
+        let narrow = self::grants(2);
+        assert_eq!(narrow.len(), 3);
+        grants.splice(1..2, narrow);
     }
-    let (app, other) = (open(&url("app:secret")), open(&url("app:secret")));
+    for grant in &grants {
+        as_root(&etcd, grant);
+    }
+    etcd
+}
+
+fn as_root(etcd: &Etcd, line: &str) {
+    let words: Vec<_> = ["--user", "root:root"].into_iter().chain(line.split(' ')).collect();
+    etcd.try_ctl(&words).unwrap();
+}
+
+/// All that programs and operators do.
+fn uses_all(url: &str) {
+    let (app, other) = (open(url), open(url));
     let lease = app.lock("n").acquire().unwrap();
     let known = || app.lock("n").inspect().unwrap().holder.unwrap().client.is_some();
     eventually(LIMIT, known);
@@ -51,14 +63,70 @@ fn the_rights_of_the_documentation_are_enough_and_others_have_none() {
     lease.extend().unwrap();
     lease.release().unwrap();
     waiting.join().unwrap().unwrap();
+    let lease = app.lock("n").acquire().unwrap();
+    let listed: Vec<_> = app.list("*").map(|listed| listed.unwrap().name).collect();
+    assert_eq!(listed, [b"n"]);
+    assert!(matches!(app.lock("n").break_held(None, "root@web-3"), Ok(Break::Broken { .. })));
+    let breach = app.lock("n").last_breach().unwrap().unwrap();
+    assert_eq!(breach.by, "root@web-3");
+    assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn the_rights_of_the_documentation_are_enough_and_others_have_none() {
+    let etcd = with_users(false);
+    let url = |user: &str| format!("etcd://{user}@{}", etcd.hosts());
+    uses_all(&url("app:secret"));
     assert_eq!(refused(&url("app:wrong")).kind(), ErrorKind::Auth);
     assert_eq!(refused(&etcd.url()).kind(), ErrorKind::Auth);
     let error = refused(&url("other:secret"));
     assert_eq!(error.kind(), ErrorKind::Permission);
     assert!(error.detail().contains("grant-permission"), "{error}");
-    // A token that the server has forgotten is made anew.
-    root(&["role", "add", "another"]).unwrap();
+    let app = open(&url("app:secret"));
     app.lock("n").acquire().unwrap().release().unwrap();
+    // A token that the server has forgotten is made anew.
+    as_root(&etcd, "role add another");
+    app.lock("n").acquire().unwrap().release().unwrap();
+    let none = Etcd::start();
+    let unknown = format!("etcd://app:secret@{}", none.hosts());
+    assert_eq!(refused(&unknown).kind(), ErrorKind::Auth, "no users are known there");
+}
+
+#[test]
+fn the_rights_for_a_prefix_are_enough_for_its_names_and_for_no_others() {
+    let etcd = with_users(true);
+    let url = format!("etcd://app:secret@{}?prefix=app:", etcd.hosts());
+    uses_all(&url);
+    for others in [url.replace("?prefix=app:", ""), url.replace("prefix=app:", "prefix=other:")] {
+        let error = refused(&others);
+        assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+    }
+    // Without one of them, something is missing.
+    for kind in ["lock", "note", "client"] {
+        let change = format!("--prefix=true locks leasehold/{kind}/app:");
+        as_root(&etcd, &format!("role revoke-permission {change}"));
+        let client = open(&url);
+        let holder = || client.lock("n").inspect().map(|state| state.holder.unwrap());
+        match kind {
+            "lock" => assert_eq!(refused(&url).kind(), ErrorKind::Permission),
+            "note" => {
+                let lease = client.lock("n").acquire().unwrap();
+                let error = client.lock("n").break_held(None, "test").unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+                lease.release().unwrap();
+            }
+            _ => {
+                let lease = client.lock("n").acquire().unwrap();
+                let error = || client.lock("n").acquire_within(ms(500)).unwrap_err();
+                eventually(LIMIT, || error().to_string().contains("held by client "));
+                assert!(holder().unwrap().client.is_none());
+                lease.release().unwrap();
+            }
+        }
+        let grant = format!("--prefix=true locks readwrite leasehold/{kind}/app:");
+        as_root(&etcd, &format!("role grant-permission {grant}"));
+    }
+    uses_all(&url);
 }
 
 #[cfg(feature = "tls")]

@@ -26,6 +26,8 @@ mod postgres_sessions;
 #[cfg(feature = "postgres")]
 mod postgres_urls;
 mod replicas;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod rights;
 mod sentinel;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql;

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use crate::sql::{client, grants, refused, with};
+use crate::sql::{client, refused, with};
 use crate::stores::{LIMIT, MysqlDatabase, Store, ms, secs};
 #[cfg(feature = "tls")]
 use kit::{Certificates, ServerCertificate};
@@ -78,47 +78,6 @@ fn c10_the_row_of_a_mysql_says_for_as_long_as_anybody_waits_that_somebody_does()
         held.release().unwrap();
         while is_seen() {}
     });
-}
-
-#[test]
-fn the_rights_of_the_documentation_are_enough_for_a_mysql_and_none_is_too_many() {
-    let server = Mysql::shared();
-    let database = made(server);
-    let user = format!("app_{database}");
-    server.sql("", &format!("CREATE USER {user}@'%'"));
-    let url = server.url(&database).replace("root@", &format!("{user}@"));
-    let grants: Vec<_> = grants("MySQL")
-        .iter()
-        .map(|line| {
-            line.replace("app;", &format!("{user};")).replace("locks.", &format!("{database}."))
-        })
-        .collect();
-    assert_eq!(grants.len(), 5);
-    grants.iter().for_each(|grant| drop(server.sql("", grant)));
-    let (app, other) = (client(&url), client(&url));
-    let lease = app.lock("n").acquire().unwrap();
-    let waiting = thread::spawn(move || other.lock("n").acquire_within(LIMIT).unwrap().release());
-    eventually(LIMIT, || server.sql(&database, "SELECT COUNT(*) FROM leasehold_waiter") == "1");
-    lease.extend().unwrap();
-    lease.release().unwrap();
-    waiting.join().unwrap().unwrap();
-    for right in ["SELECT", "INSERT", "UPDATE"] {
-        server.sql(&database, &format!("REVOKE {right} ON leasehold_lease FROM {user}"));
-        let error = client(&url).lock(right).try_acquire().map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
-        assert!(error.detail().contains("GRANT"), "{error}");
-        server.sql(&database, &format!("GRANT {right} ON leasehold_lease TO {user}"));
-    }
-    let held = app.lock("n").acquire().unwrap();
-    for right in ["INSERT", "UPDATE", "DELETE"] {
-        server.sql(&database, &format!("REVOKE {right} ON leasehold_waiter FROM {user}"));
-        let error = client(&url).lock("n").acquire_within(LIMIT).map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
-        server.sql(&database, &format!("GRANT {right} ON leasehold_waiter TO {user}"));
-    }
-    held.release().unwrap();
-    server.sql(&database, &format!("REVOKE SELECT ON leasehold_version FROM {user}"));
-    assert_eq!(refused(&url).kind(), ErrorKind::Permission);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::sql::{client, grants, refused, with};
+use crate::sql::{client, refused, with};
 use crate::stores::{Database, LIMIT, STALL, Store, ms, secs};
 use kit::{Certificates, Postgres, ServerCertificate, eventually, unless_starved};
 use leasehold::{Client, ErrorKind, WaitMode};
@@ -23,58 +23,6 @@ pub(crate) fn made(server: &Postgres) -> String {
     let database = server.database();
     client(&server.url(&database)).initialize(false).unwrap();
     database
-}
-
-#[test]
-fn the_rights_of_the_documentation_are_enough_and_none_is_too_many() {
-    let server = Postgres::shared();
-    let database = made(server);
-    let role = format!("app_{database}");
-    server.sql(&database, &format!("CREATE ROLE {role} LOGIN"));
-    let url = server.url(&database).replace("postgres@", &format!("{role}@"));
-    let grants: Vec<_> =
-        grants("PostgreSQL").iter().map(|line| line.replace("app;", &format!("{role};"))).collect();
-    assert_eq!(grants.len(), 4);
-    grants.iter().for_each(|grant| drop(server.sql(&database, grant)));
-    let (app, other) = (client(&url), client(&url));
-    let lease = app.lock("n").acquire().unwrap();
-    let waiting = thread::spawn(move || other.lock("n").acquire_within(LIMIT).unwrap().release());
-    let queued = "SELECT count(*) FROM leasehold.lease WHERE waiters <> '{}'";
-    eventually(LIMIT, || server.sql(&database, queued) == "1");
-    lease.extend().unwrap();
-    let known = || app.lock("n").inspect().unwrap().holder.unwrap().client.is_some();
-    eventually(LIMIT, known);
-    lease.release().unwrap();
-    waiting.join().unwrap().unwrap();
-    for right in ["SELECT", "INSERT", "UPDATE"] {
-        server.sql(&database, &format!("REVOKE {right} ON leasehold.lease FROM {role}"));
-        let error = client(&url).lock(right).try_acquire().map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
-        assert!(error.detail().contains("GRANT"), "{error}");
-        server.sql(&database, &format!("GRANT {right} ON leasehold.lease TO {role}"));
-    }
-    // Who may not write there, or has an older schema, goes on without a name.
-    for without in [
-        format!("REVOKE ALL ON leasehold.client FROM {role}"),
-        "DROP TABLE leasehold.client".to_owned(),
-    ] {
-        server.sql(&database, &without);
-        let nameless = client(&url);
-        let lease = nameless.lock("nameless").acquire().unwrap();
-        let error = || nameless.lock("nameless").acquire_within(ms(500)).unwrap_err();
-        eventually(LIMIT, || error().to_string().contains("held by client "));
-        let holder = nameless.lock("nameless").inspect().unwrap().holder.unwrap();
-        assert_eq!((holder.fence, holder.client), (Some(lease.fence()), None));
-        lease.release().unwrap();
-        nameless.close().unwrap();
-    }
-    // Without it, rows that nobody uses stay, and nothing else is amiss.
-    server.sql(&database, &format!("REVOKE DELETE ON leasehold.lease FROM {role}"));
-    for _ in 0..64 {
-        app.lock("n").acquire().unwrap().release().unwrap();
-    }
-    server.sql(&database, &format!("REVOKE USAGE ON SCHEMA leasehold FROM {role}"));
-    assert_eq!(refused(&url).kind(), ErrorKind::Permission);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A PostgreSQL whose server, network or pooler misbehaves.
 
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use crate::sql::client;
 use crate::stores::{LIMIT, STALL, Store, eventually_free, ms, secs};
 use kit::{Babble, Mode, Postgres, Proxy, eventually, unless_starved};
 use leasehold::ErrorKind;
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 #[test]
 fn c10_threads_that_come_again_leave_the_lock_to_those_who_can_only_ask() {
@@ -88,5 +90,61 @@ fn c4_the_server_soon_sees_that_a_machine_is_gone() {
         eventually(LIMIT, || silences().len() >= 3 && silences().iter().all(is_soon));
         lease.release().unwrap();
         waiting.join().unwrap().unwrap();
+    });
+}
+
+/// Hears what is said of poolers.
+struct Lines(Mutex<Vec<(Level, String)>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl Log for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let said = record.args().to_string();
+        if said.contains("pooler") {
+            self.0.lock().unwrap().push((record.level(), said));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn that_a_pooler_stands_before_the_server_is_said_once_by_each_client() {
+    kit::child::alone(|| {
+        log::set_logger(&LINES).unwrap();
+        log::set_max_level(LevelFilter::Debug);
+        let store = Store::postgres();
+        let (_pooler, port) = of(&store).server().pooler();
+        let pooled = format!("postgres://postgres@127.0.0.1:{port}/{}", of(&store).name);
+        // Of each several connections, at the same time.
+        let uses = |url: &str| {
+            let client = client(url);
+            let lease = client.lock("n").acquire().unwrap();
+            thread::scope(|scope| {
+                let wait = || client.lock("n").acquire_within(LIMIT).unwrap().release().unwrap();
+                let waiting = [(); 3].map(|()| scope.spawn(wait));
+                (0..20).for_each(|_| drop(client.lock("n").inspect().unwrap()));
+                lease.release().unwrap();
+                waiting.into_iter().for_each(|waiting| waiting.join().unwrap());
+            });
+        };
+        let said = || std::mem::take(&mut *LINES.0.lock().unwrap());
+        uses(&store.url());
+        assert_eq!(said(), []);
+        for _ in 0..2 {
+            uses(&pooled);
+            let lines = said();
+            let [(Level::Warn, line), (Level::Warn, untold)] = &lines[..] else {
+                panic!("{lines:?}")
+            };
+            assert!(line.starts_with("pooler why=\"a pooler stands before the database"), "{line}");
+            assert!(line.contains("waiters ask again and again"), "{line}");
+            assert!(untold.starts_with("waiters-untold error="), "{untold}");
+        }
     });
 }

@@ -1,7 +1,5 @@
 //! What is asked of PostgreSQL and MySQL in the same words.
 
-use std::path::Path;
-
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
@@ -53,12 +51,4 @@ pub(crate) fn contend(urls: &[&str], turns: u32, trouble: impl Fn() + Sync) {
         ended.into_iter().for_each(|ended| ended.unwrap());
     });
     assert_eq!(count.into_inner(), 4 * turns);
-}
-
-/// The statements of the documentation, from the part that begins with this.
-pub(crate) fn grants(part: &str) -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    let ours = guide.split("\n## ").find(|found| found.starts_with(part)).unwrap();
-    ours.lines().filter(|line| line.starts_with("GRANT ")).map(str::to_owned).collect()
 }

@@ -14,6 +14,7 @@ use kit::Server;
 use crate::bare::Bare;
 use crate::cores::{Cores, Place};
 use crate::measure::{Outcome, nanos, quantile};
+use crate::stores::Store;
 use crate::table::Table;
 use crate::turns::{Slice, Went};
 use crate::waiters::{Args, Plan, Waiters, Where, now};
@@ -25,6 +26,9 @@ const TURNS: u32 = 24;
 const TURNS_OF_MANY: u32 = 3;
 const MANY: u32 = 100;
 const LONG: Duration = Duration::from_millis(10);
+/// About what a round trip takes on a store that syncs its disk, and how often it is doubled.
+const TRIP: Duration = Duration::from_millis(2);
+const MOST_LONGER: u32 = 7;
 /// The threads of one client that do nothing but hand a lock over among themselves.
 const INSIDE: [u32; 3] = [2, 3, 8];
 /// They need less time than others, by this.
@@ -48,24 +52,62 @@ pub(crate) struct Options<'a> {
     pub(crate) waiters: &'a [u32],
     pub(crate) clients: Option<u32>,
     pub(crate) holds: &'a [Duration],
+    pub(crate) store: Store,
     pub(crate) place: Where,
 }
 
+impl Options<'_> {
+    /// Waiters for each number of them, and for each hold.
+    fn rows(&self, url: &str) -> Outcome<Vec<Row>> {
+        let mut rows = Vec::new();
+        for count in self.waiters {
+            let clients = self.clients.map_or(*count, |clients| clients.clamp(2, *count));
+            for hold in self.holds {
+                rows.push(Row::new(url, *count, clients, *hold, self.place)?);
+            }
+        }
+        Ok(rows)
+    }
+}
+
 pub(crate) fn measure(options: &Options, time: Duration) -> Outcome<Vec<Table>> {
-    let server = Server::start();
+    if options.store == Store::Redis { on_redis(options, time) } else { elsewhere(options, time) }
+}
+
+/// A store whose commands nobody counts here, and which knows no PING.
+fn elsewhere(options: &Options, time: Duration) -> Outcome<Vec<Table>> {
+    let running = options.store.start()?;
     let cores = Cores::choose()?;
-    let mut rows = Vec::new();
-    for count in options.waiters {
-        let clients = options.clients.map_or(*count, |clients| clients.clamp(2, *count));
-        for hold in options.holds {
-            rows.push(Row::new(&server, *count, clients, *hold, options.place)?);
+    let mut rows = options.rows(&running.url)?;
+    for row in &mut rows {
+        // As long a slice as turns enough for a fair share need, however slow the disk is.
+        let (mut trip, mut longer) = (nanos(TRIP) as f64, 0);
+        while row.samples.len() < ROUNDS as usize {
+            let slice = row.slice(&[], &cores, time / ROUNDS, trip)?;
+            if slice.fairness(row.waiters as usize).is_none() && longer < MOST_LONGER {
+                (trip, longer) = (trip * 2.0, longer + 1);
+            } else {
+                row.note(&slice, trip, &mut []);
+            }
         }
     }
+    let title = format!("waiters on {}, each client a process", options.store);
+    let mut table = Table::new(&title, rows.iter().map(Row::title));
+    table.row("hand-over, p50, µs", rows.iter().map(|row| row.middle(|one| one.p50)));
+    table.row("hand-over, p99, µs", rows.iter().map(|row| row.middle(|one| one.p99)));
+    fairness(&mut table, &rows);
+    Ok(vec![table])
+}
+
+fn on_redis(options: &Options, time: Duration) -> Outcome<Vec<Table>> {
+    let server = Server::start();
+    let cores = Cores::choose()?;
+    let mut rows = options.rows(&server.url())?;
     let across = rows.len();
     for threads in INSIDE {
         // Between threads no core has to be woken unless they have two.
         cores.pin_self()?;
-        rows.push(Row::new(&server, threads, 1, Duration::ZERO, options.place)?);
+        rows.push(Row::new(&server.url(), threads, 1, Duration::ZERO, options.place)?);
         cores.let_self_go()?;
     }
     let mut idle = Idle::new(&server, &cores)?;
@@ -73,7 +115,7 @@ pub(crate) fn measure(options: &Options, time: Duration) -> Outcome<Vec<Table>> 
     for _ in 0..ROUNDS {
         for row in &mut rows {
             let before = Calls::of(&server);
-            let slice = row.slice(&server, &cores, time / ROUNDS, rtt)?;
+            let slice = row.slice(&[&server], &cores, time / ROUNDS, rtt)?;
             row.count(&slice, Calls::of(&server).since(before));
             let mut pings = row.pings(time / ROUNDS, rtt)?;
             rtt = idle.look()?;
@@ -103,6 +145,12 @@ fn between_clients(rows: &[Row]) -> Table {
     };
     table.row("commands an acquisition", calls(|calls| calls.asking));
     table.row("  called inside scripts", calls(|calls| calls.inside));
+    fairness(&mut table, rows);
+    table
+}
+
+/// In which order they had their turns.
+fn fairness(table: &mut Table, rows: &[Row]) {
     table.row("most turns over fewest", rows.iter().map(|row| row.middle(|one| one.fairness)));
     table.row("p99 of the wait over a round", rows.iter().map(|row| row.middle(|one| one.wait)));
     let most = |row: &Row, overtaken: fn(&Sample) -> u32| {
@@ -110,7 +158,6 @@ fn between_clients(rows: &[Row]) -> Table {
     };
     table.row("most overtaken by one", rows.iter().map(|row| most(row, |one| one.overtaken.0)));
     table.row("  who asked later", rows.iter().map(|row| most(row, |one| one.overtaken.1)));
-    table
 }
 
 fn inside_a_client(rows: &[Row]) -> Table {
@@ -153,16 +200,10 @@ struct Sample {
 }
 
 impl Row {
-    fn new(
-        server: &Server,
-        waiters: u32,
-        clients: u32,
-        hold: Duration,
-        place: Where,
-    ) -> Outcome<Row> {
-        let (url, name) = (server.url(), format!("bench:{waiters}:{clients}:{}", hold.as_micros()));
+    fn new(url: &str, waiters: u32, clients: u32, hold: Duration, place: Where) -> Outcome<Row> {
+        let name = format!("bench:{waiters}:{clients}:{}", hold.as_micros());
         let args = |client| {
-            let (url, name, hold) = (url.clone(), name.clone(), nanos(hold));
+            let (url, name, hold) = (url.to_owned(), name.clone(), nanos(hold));
             Args { url, name, client, clients, waiters, hold }
         };
         let clients: Outcome<_> =
@@ -186,15 +227,15 @@ impl Row {
     /// Lets all waiters work for `time`, or longer, so that everybody has turns enough.
     fn slice(
         &mut self,
-        server: &Server,
+        servers: &[&Server],
         cores: &Cores,
         time: Duration,
         rtt: f64,
     ) -> Outcome<Slice> {
         if self.is_inside() {
-            cores.pin(&[server], Place::CoreEach)?;
+            cores.pin(servers, Place::CoreEach)?;
         } else {
-            cores.let_go(&[server])?;
+            cores.let_go(servers)?;
         }
         let plan = self.begin(false, time, rtt)?;
         let mut turns = Vec::new();

@@ -18,8 +18,8 @@ use crate::measure::Outcome;
 use crate::table::Table;
 use crate::theirs::{Change, Theirs, medians, table};
 
-pub(crate) fn measure(time: Duration) -> Outcome<Table> {
-    let mutex = mutex()?;
+pub(crate) fn measure(alone: bool, time: Duration) -> Outcome<Table> {
+    let mutex = if alone { None } else { Some(mutex()?) };
     let cores = Cores::choose()?;
     cores.pin_self()?;
     let mut columns = Vec::new();
@@ -27,7 +27,8 @@ pub(crate) fn measure(time: Duration) -> Outcome<Table> {
         // On the disk of the build: a temporary folder may be in memory.
         let server = Etcd::start_in(Path::new(env!("CARGO_TARGET_TMPDIR")), 1, options);
         let url = server.url();
-        let mutex = Theirs::start(Command::new(&mutex).arg(server.hosts()))?;
+        let theirs = |program| Theirs::start(Command::new(program).arg(server.hosts()));
+        let mutex = mutex.as_ref().map(theirs).transpose()?;
         let bare = Bare::connect(server.port(0))?;
         columns.push(medians(&url, bare, mutex, time)?);
     }

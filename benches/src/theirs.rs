@@ -48,43 +48,46 @@ pub(crate) trait Change {
     fn remove(&mut self) -> Outcome<()>;
 }
 
-/// In turn: our cycle, with the release waited for and not, the bare changes, and their cycle; and then
-/// handing over.
+/// In turn: our cycle, with the release waited for and not, the bare changes, and their cycle, where they
+/// are asked; and then handing over.
 pub(crate) fn medians(
     url: &str,
     mut bare: impl Change,
-    mut theirs: Theirs,
+    mut theirs: Option<Theirs>,
     time: Duration,
-) -> Outcome<Vec<f64>> {
+) -> Outcome<Vec<Option<f64>>> {
     let client = Client::open(url)?;
     let lock = client.lock(NAMES[0]);
     let mut loops: Vec<Loop<'_>> = vec![
         part(|| cycle(&lock).map(|(take, give)| take + give)),
         whole(|| take(&lock).map(drop)),
         whole(|| bare.make().and_then(|()| bare.remove())),
-        part(|| theirs.does("cycle")),
     ];
-    let mut medians = interleave(&mut loops, time / 3)?;
+    if let Some(theirs) = &mut theirs {
+        loops.push(part(|| theirs.does("cycle")));
+    }
+    let mut medians: Vec<_> = interleave(&mut loops, time / 3)?.into_iter().map(Some).collect();
     drop(loops);
+    medians.resize(4, None);
     medians.extend(hand_over(url, bare, theirs, time / 6)?);
     Ok(medians)
 }
 
 /// Of a store whose sync to disk was on and off; theirs has a long name and a short one.
-pub(crate) fn table(name: &str, theirs: (&str, &str), columns: &[Vec<f64>]) -> Table {
+pub(crate) fn table(name: &str, theirs: (&str, &str), columns: &[Vec<Option<f64>>]) -> Table {
     let mut table = Table::new(name, ["disk synced", "not synced"]);
-    let mut row = |name: &str, figure: &dyn Fn(&[f64]) -> f64| {
-        table.row(name, columns.iter().map(|medians| Some(figure(medians))));
+    let mut row = |name: &str, figure: &dyn Fn(&[Option<f64>]) -> Option<f64>| {
+        table.row(name, columns.iter().map(|medians| figure(medians)));
     };
     row("the bare limit of a cycle, µs", &|of| of[2]);
     row("our cycle, µs", &|of| of[0]);
-    row("  over the limit", &|of| of[0] / of[2]);
-    row("  the lease dropped, over the limit", &|of| of[1] / of[2]);
-    row(&format!("{}, over the limit", theirs.0), &|of| of[3] / of[2]);
+    row("  over the limit", &|of| Some(of[0]? / of[2]?));
+    row("  the lease dropped, over the limit", &|of| Some(of[1]? / of[2]?));
+    row(&format!("{}, over the limit", theirs.0), &|of| Some(of[3]? / of[2]?));
     row("a bare change after a pause, µs", &|of| of[4]);
     row("hand-over, p50, µs", &|of| of[5]);
-    row("  hand-over over it", &|of| of[5] / of[4]);
-    row(&format!("  of {}, over it", theirs.1), &|of| of[6] / of[4]);
+    row("  hand-over over it", &|of| Some(of[5]? / of[4]?));
+    row(&format!("  of {}, over it", theirs.1), &|of| Some(of[6]? / of[4]?));
     table
 }
 
@@ -93,9 +96,9 @@ pub(crate) fn table(name: &str, theirs: (&str, &str), columns: &[Vec<f64>]) -> T
 fn hand_over(
     url: &str,
     mut bare: impl Change,
-    mut theirs: Theirs,
+    mut theirs: Option<Theirs>,
     time: Duration,
-) -> Outcome<[f64; 3]> {
+) -> Outcome<[Option<f64>; 3]> {
     let (giver, taker) = (Client::open(url)?, Client::open(url)?);
     let (begun, mut samples) = (Instant::now(), [(); 3].map(|()| Vec::new()));
     while begun.elapsed() < time || samples[0].len() < 3 {
@@ -110,7 +113,9 @@ fn hand_over(
             || Ok(taker.lock(NAMES[1]).acquire()?),
             |lease| Ok(lease.release()?),
         )?);
-        samples[2].push(nanos(theirs.does("pass")?));
+        if let Some(theirs) = &mut theirs {
+            samples[2].push(nanos(theirs.does("pass")?));
+        }
     }
-    Ok(samples.map(|mut samples| median_us(&mut samples)))
+    Ok(samples.map(|mut samples| (!samples.is_empty()).then(|| median_us(&mut samples))))
 }

@@ -19,7 +19,7 @@ use crate::measure::Outcome;
 use crate::table::Table;
 use crate::theirs::{Change, Theirs, medians, table};
 
-pub(crate) fn measure(time: Duration) -> Outcome<Table> {
+pub(crate) fn measure(alone: bool, time: Duration) -> Outcome<Table> {
     let cores = Cores::choose()?;
     cores.pin_self()?;
     let mut columns = Vec::new();
@@ -28,9 +28,11 @@ pub(crate) fn measure(time: Duration) -> Outcome<Table> {
         let server = Zookeeper::start_in(Path::new(env!("CARGO_TARGET_TMPDIR")), options, &[]);
         let url = server.url("");
         Client::open(&url)?.initialize(false)?;
-        let mut curator = curator(server.port())?;
-        // Java compiles what it does often.
-        (0..500).try_for_each(|_| curator.does("cycle").map(drop))?;
+        let mut curator = if alone { None } else { Some(curator(server.port())?) };
+        if let Some(curator) = &mut curator {
+            // Java compiles what it does often.
+            (0..500).try_for_each(|_| curator.does("cycle").map(drop))?;
+        }
         let bare = Bare::connect(server.port())?;
         columns.push(medians(&url, bare, curator, time)?);
     }

@@ -11,12 +11,17 @@ mod bare;
 mod beside;
 #[path = "../src/byhand.rs"]
 mod byhand;
+#[path = "../src/command.rs"]
+mod command;
 #[path = "../src/contended.rs"]
 mod contended;
 #[path = "../src/cores.rs"]
 mod cores;
 #[path = "../src/cycle.rs"]
 mod cycle;
+#[cfg(feature = "etcd")]
+#[path = "../src/etcd.rs"]
+mod etcd;
 #[path = "../src/groups.rs"]
 mod groups;
 #[path = "../src/leases.rs"]
@@ -38,16 +43,26 @@ mod report;
 #[cfg(feature = "sqlite")]
 #[path = "../src/sqlite.rs"]
 mod sqlite;
+#[path = "../src/stores.rs"]
+mod stores;
 #[path = "../src/table.rs"]
 mod table;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[path = "../src/theirs.rs"]
+mod theirs;
 #[path = "../src/turns.rs"]
 mod turns;
 #[path = "../src/waiters.rs"]
 mod waiters;
+#[cfg(feature = "zookeeper")]
+#[path = "../src/zookeeper.rs"]
+mod zookeeper;
 
 use std::time::Duration;
 
+use clap::{Parser, ValueEnum};
 use groups::Group;
+use stores::Store;
 use table::Table;
 
 const MOMENT: Duration = Duration::from_millis(500);
@@ -136,7 +151,8 @@ fn a_quorum_is_measured_with_one_server_stopped() {
 fn hand_overs_are_measured_between_clients_and_between_threads() {
     let place = waiters::Where::Thread;
     let holds = [Duration::from_millis(1)];
-    let options = contended::Options { waiters: &[2, 4], clients: None, holds: &holds, place };
+    let (waiters, store) = (&[2, 4], Store::Redis);
+    let options = contended::Options { waiters, clients: None, holds: &holds, store, place };
     let tables = contended::measure(&options, MOMENT * 4).unwrap();
     for (row, least) in [
         ("hand-over, p50, round trips", 0.0),
@@ -151,6 +167,62 @@ fn hand_overs_are_measured_between_clients_and_between_threads() {
         }
     }
     assert!(tables[1].figure("hand-over, p50, µs", 0).is_some_and(|figure| figure > 0.0));
+}
+
+#[test]
+fn fairness_is_measured_on_every_other_store() {
+    // A Redis has a table of its own.
+    for store in Store::value_variants().iter().filter(|store| **store != Store::Redis) {
+        let (holds, place) = ([Duration::from_millis(1)], waiters::Where::Thread);
+        let options = contended::Options {
+            waiters: &[2],
+            clients: None,
+            holds: &holds,
+            store: *store,
+            place,
+        };
+        let tables = contended::measure(&options, MOMENT * 4).unwrap();
+        for (row, least) in [("hand-over, p50, µs", 0.0), ("most turns over fewest", 0.99)] {
+            let figure = tables[0].figure(row, 0);
+            assert!(figure.is_some_and(|figure| figure > least), "{row}:\n{}", tables[0].text());
+        }
+    }
+}
+
+#[cfg(all(feature = "etcd", feature = "zookeeper"))]
+#[test]
+fn a_page_is_written_of_whatever_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    for what in
+        [&["zookeeper", "--alone"][..], &["etcd", "--alone"], &["leases", "10", "--ttl", "1s"]]
+    {
+        let asked = ["bench", "--seconds", "1", "--report", page.to_str().unwrap()];
+        let cli = command::Cli::parse_from(asked.iter().chain(what));
+        let tables = command::run(&cli).unwrap();
+        let written = std::fs::read_to_string(&page).unwrap();
+        for table in &tables {
+            assert!(written.contains(&format!("<h2>{}</h2>", table.title())), "{what:?}");
+        }
+        assert!(written.contains("class=\"bar c0\""), "{what:?}: {written}");
+        if what[1] == "--alone" {
+            for row in ["our cycle, µs", "  over the limit", "hand-over, p50, µs"] {
+                let figure = tables[0].figure(row, 1);
+                assert!(figure.is_some_and(|figure| figure > 0.0), "{}", tables[0].text());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_runs_beside_is_asked_for_where_it_is_measured() {
+    let refused = |words: &[&str]| {
+        let cli = command::Cli::try_parse_from(words).unwrap();
+        command::run(&cli).err().unwrap().to_string()
+    };
+    let error = refused(&["bench", "--beside", "redis-py", "leases", "10"]);
+    assert!(error.contains("--beside"), "{error}");
+    assert!(command::Cli::try_parse_from(["bench", "--beside", "redis-py", "--json"]).is_ok());
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::thread;
 
 use crate::sql::{client, refused, with};
 use crate::stores::{Database, LIMIT, STALL, Store, ms, secs};
-use kit::{Certificates, Postgres, ServerCertificate, eventually, unless_starved};
+#[cfg(feature = "tls")]
+use kit::{Certificates, ServerCertificate};
+use kit::{Postgres, eventually, unless_starved};
 use leasehold::{Client, ErrorKind, WaitMode};
 
 pub(crate) fn of(store: &Store) -> &Database {

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use crate::postgres::{made, of};
+#[cfg(feature = "tls")]
+use crate::postgres::made;
+use crate::postgres::of;
 use crate::sql::{client, refused, with};
 #[cfg(feature = "tls")]
 use crate::stores::LIMIT;

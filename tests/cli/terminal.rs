@@ -100,7 +100,8 @@ impl Shell {
         self.line("echo code=$?.");
         self.sees("code=");
         let code = self.sees(".").parse().unwrap();
-        self.sees("\n");
+        // What is typed before its prompt is echoed twice, and the prompt in between.
+        self.sees("$ ");
         code
     }
 

@@ -15,10 +15,10 @@ on_each_store!(
 in_time_on_each_store!(a_renewal_that_is_in_time_has_no_delay_and_a_lost_lease_has_a_hold,);
 
 /// The samples of a text, each under its name with its labels.
-struct Samples(HashMap<String, f64>);
+pub(super) struct Samples(HashMap<String, f64>);
 
 impl Samples {
-    fn of(client: &Client) -> Samples {
+    pub(super) fn of(client: &Client) -> Samples {
         Samples::read(&client.metrics_text())
     }
 
@@ -36,7 +36,7 @@ impl Samples {
     }
 
     /// That of all names together.
-    fn all(&self, name: &str) -> f64 {
+    pub(super) fn all(&self, name: &str) -> f64 {
         self.get(&format!("{name}{{lock=\"*\"}}"))
     }
 

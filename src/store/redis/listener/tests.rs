@@ -256,11 +256,11 @@ fn a_server_that_does_not_answer_a_ping_is_given_up() {
     unless_starved(ms(10), || {
         let server = Server::start();
         let listener = opened(&format!("{}?io_timeout=100ms", server.url()));
+        let watch = Stopwatch::start();
         listener.with_subscription(|subscription| {
             subscription.alive = Moment::now().minus(QUIET - ms(50))
         });
         server.stop();
-        let watch = Stopwatch::start();
         let error = loop {
             match listener.numbers(soon(ms(40))) {
                 Ok(heard) => assert!(heard.is_empty()),

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::mysql::{made, of};
-use crate::sql::{client, with};
+use crate::sql::{client, goes_past_a_silent_host, with};
 use crate::stores::{LIMIT, MysqlDatabase, STALL, Store, holder, ms, secs};
 use kit::{Mode, Mysql, Proxy, eventually, unless_starved};
 use leasehold::{Backoff, Client, Config, ErrorKind, WaitMode};
@@ -204,6 +204,13 @@ fn what_fails_as_a_mysql_commits_may_have_been_done() {
             assert!(client.counters().unknown > 0, "{code}");
         }
     });
+}
+
+#[test]
+fn c7_a_mysql_that_answers_no_take_is_left_for_the_next_host() {
+    let store = Store::mysql();
+    let port = of(&store).server().port();
+    goes_past_a_silent_host(&store.url(), port, b"UPDATE leasehold_lease SET\n    turn");
 }
 
 /// It tells in the place of the next answer that it had ended the session while that was idle.

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::postgres::{made, of};
-use crate::sql::client;
+use crate::sql::{client, goes_past_a_silent_host};
 use crate::stores::{LIMIT, STALL, Store, eventually_free, ms, secs};
 use kit::{Babble, Mode, Postgres, Proxy, eventually, unless_starved};
 use leasehold::ErrorKind;
@@ -38,6 +38,12 @@ fn c10_threads_that_come_again_leave_the_lock_to_those_who_can_only_ask() {
         let grants = grants(url, &name);
         assert!(grants >= 7, "{grants} grants for 16 turns");
     }
+}
+
+#[test]
+fn c7_a_postgres_that_answers_no_take_is_left_for_the_next_host() {
+    let store = Store::postgres();
+    goes_past_a_silent_host(&store.url(), of(&store).server().port(), b"_take\0");
 }
 
 #[test]

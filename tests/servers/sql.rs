@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
+use kit::{Mode, Proxy};
 use leasehold::{Client, Error};
 
 use crate::stores::{LIMIT, ms};
@@ -17,6 +18,19 @@ pub(crate) fn with(url: &str, parameter: &str) -> String {
 
 pub(crate) fn refused(url: &str) -> Error {
     client(url).lock("n").try_acquire().map(drop).unwrap_err()
+}
+
+/// A host that lets everybody in, and answers no take, is left for the next one. Here it is another way to
+/// the same server.
+pub(crate) fn goes_past_a_silent_host(url: &str, port: u16, take: &[u8]) {
+    let mut proxy = Proxy::start(port);
+    let own = format!("127.0.0.1:{port}");
+    let both = url.replace(&own, &format!("127.0.0.1:{},{own}", proxy.port()));
+    let client = Client::open(&with(&both, "io_timeout=400ms")).unwrap();
+    client.lock("n").acquire().unwrap().release().unwrap();
+    proxy.set_only(take, Mode::SwallowReplies);
+    client.lock("n").wait(LIMIT).acquire().unwrap().release().unwrap();
+    assert!(client.counters().unknown > 0, "the first one was silent");
 }
 
 /// Turns of four threads with clients of their own, at these URLs by turns, while `trouble` goes on in

@@ -73,11 +73,12 @@ fn tls(scheme: &str) -> String {
         }
         "zookeeper" => "it is for TLS: write tls=yes, with ca=, cert= and key=".to_owned(),
         "sqlite" | "unix" | "redis+unix" => "TLS is for hosts".to_owned(),
+        _ if scheme.starts_with("rediss") || scheme == "etcds" => {
+            format!("{scheme}:// says it: leave it out")
+        }
         _ => {
-            let (name, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
-            let (name, plus) = (name.trim_end_matches('s'), if kind.is_empty() { "" } else { "+" });
-            let name = if name == "redi" { "redis" } else { name };
-            format!("it is for TLS, as in {name}s{plus}{kind}://host")
+            let (name, kind) = scheme.split_at(scheme.find('+').unwrap_or(scheme.len()));
+            format!("it is for TLS, as in {name}s{kind}://host")
         }
     }
 }

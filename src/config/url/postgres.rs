@@ -103,13 +103,8 @@ fn hosts(parts: &mut Parts<'_>, places: &str) -> Result<Vec<Address>, Error> {
         _ => {}
     }
     let places = named.as_deref().unwrap_or(places);
-    match places.starts_with('/') {
-        true => Ok(vec![socket_in(places, port.unwrap_or(PORT))]),
-        false => {
-            let hosts = server::hosts(parts.scheme, places, port.unwrap_or(PORT))?;
-            Ok(hosts.into_iter().map(or_socket).collect())
-        }
-    }
+    let hosts = server::hosts(parts.scheme, places, port.unwrap_or(PORT))?;
+    Ok(hosts.into_iter().map(or_socket).collect())
 }
 
 fn channel_binding(parts: &mut Parts<'_>, access: &Access) -> Result<ChannelBinding, Error> {

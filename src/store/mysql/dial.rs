@@ -8,7 +8,7 @@ use super::fault;
 use super::login;
 use super::statements::VERSION;
 use super::wire::{Said, Wire};
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Moment};
 use crate::config::{Address, MysqlConfig};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
@@ -20,6 +20,7 @@ use crate::store::net::tls;
 
 pub(super) struct Dialer {
     config: MysqlConfig,
+    io_timeout: Duration,
     settings: String,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
@@ -59,6 +60,7 @@ impl Dialer {
         );
         Ok(Dialer {
             config: config.clone(),
+            io_timeout,
             settings,
             #[cfg(feature = "tls")]
             tls,
@@ -72,9 +74,9 @@ impl Dialer {
         self.hosts.may_move()
     }
 
-    /// This server has not answered: it may be a primary that the others have left.
-    pub(super) fn leave(&self, server: ServerId) {
-        self.hosts.leave_silent(server);
+    /// This server has not answered since then: it may be a primary that the others have left.
+    pub(super) fn leave(&self, server: ServerId, since: Moment) {
+        self.hosts.leave_silent(server, since, self.io_timeout);
     }
 
     /// A connection to the primary.

@@ -42,6 +42,8 @@ use crate::token::{ClientId, Token};
 
 /// Between two attempts of one request, where others were faster or the primary moves.
 const BREATH: Duration = Duration::from_millis(10);
+/// So long a request may take that is one of many.
+const LEAST_SHARE: Duration = Duration::from_millis(250);
 /// One give in so many removes rows that nobody uses any more.
 const SWEEP_EVERY: u32 = 64;
 /// The longest key. Of a name that is as long or longer, the key is the beginning and a hash, which has
@@ -154,6 +156,9 @@ impl MysqlStore {
         let sent = seat::send(lent, deadline, dial, |wire| wire.query(text))?;
         let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
         let answers = wire.answers(deadline);
+        if answers.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
+            self.dialer.leave(wire.server, sent);
+        }
         let is_spent = match &answers {
             Ok((_, None)) => false,
             // Not each error undoes what stands before it in a transaction.
@@ -163,9 +168,6 @@ impl MysqlStore {
             // A server that was the primary hangs on to its sessions.
             Ok((_, Some(_))) | Err(_) => true,
         };
-        if answers.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
-            self.dialer.leave(wire.server);
-        }
         if is_spent {
             lent.wire = None;
         }
@@ -238,10 +240,13 @@ impl Store for MysqlStore {
                     continue;
                 }
                 let (request, next) = (&requests[at], requests.get(at + 1));
-                // A row that another session keeps costs the keeper's other requests no more than their
-                // share.
+                // A row that another session keeps costs the keeper's other requests little more than
+                // their share.
                 let when = match lane {
-                    Lane::Keeper => (connect_by, deadline.share(requests.len() - at)),
+                    Lane::Keeper => {
+                        let share = deadline.share(requests.len() - at);
+                        (connect_by, share.max(Deadline::after(LEAST_SHARE)).min(deadline))
+                    }
                     Lane::Caller | Lane::Give(_) => when,
                 };
                 let carried_out =

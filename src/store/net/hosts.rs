@@ -1,9 +1,13 @@
 //! Several hosts, of which one is the primary: found by trying.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use std::time::Duration;
 
 use super::next_server;
 use crate::clock::Deadline;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::clock::Moment;
 use crate::config::Address;
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
@@ -34,9 +38,18 @@ impl Hosts {
         self.primary.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The same, however many connections tell of this one.
+    /// The same, however many connections tell of this one, if it is certain enough: a request that had
+    /// little time says nothing.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(in crate::store) fn leave_silent(&self, silent: ServerId) {
+    pub(in crate::store) fn leave_silent(
+        &self,
+        silent: ServerId,
+        since: Moment,
+        io_timeout: Duration,
+    ) {
+        if Moment::now().since(since) < io_timeout / 2 {
+            return;
+        }
         if let Some(at) = self.all.iter().position(|(_, server)| *server == silent) {
             let next = (at + 1) % self.all.len();
             let _ = self.primary.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -177,6 +177,12 @@ impl Socket {
         if self.deadline.moment() <= now { Err(io::ErrorKind::TimedOut.into()) } else { Ok(now) }
     }
 
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.inner.set_read_timeout(Some(timeout))?;
+        self.timeout = timeout;
+        Ok(())
+    }
+
     fn is_ready(&self, flags: PollFlags) -> bool {
         poll::is_ready(self.inner.as_fd(), flags, self.deadline.moment())
     }
@@ -193,10 +199,12 @@ impl Read for Socket {
                 if !self.is_ready(PollFlags::POLLIN) {
                     continue;
                 }
+                // What poll tells of may be gone again.
+                if self.timeout.is_zero() || self.timeout > NEAR {
+                    self.set_timeout(NEAR)?;
+                }
             } else if self.timeout.is_zero() || self.timeout > left - LATE {
-                let timeout = (left - LATE - SLACK).min(Duration::from_secs(3600));
-                self.inner.set_read_timeout(Some(timeout))?;
-                self.timeout = timeout;
+                self.set_timeout((left - LATE - SLACK).min(Duration::from_secs(3600)))?;
             }
             match (&self.inner).read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -12,7 +12,7 @@ use super::fault;
 use super::login;
 use super::statements::VERSION;
 use super::wire::{Row, Wire, unexpected};
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Moment};
 use crate::config::{Address, PostgresConfig};
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
@@ -81,9 +81,9 @@ impl Dialer {
         self.hosts.may_move()
     }
 
-    /// This server has not answered: it may be a primary that the others have left.
-    pub(super) fn leave(&self, server: ServerId) {
-        self.hosts.leave_silent(server);
+    /// This server has not answered since then: it may be a primary that the others have left.
+    pub(super) fn leave(&self, server: ServerId, since: Moment) {
+        self.hosts.leave_silent(server, since, self.io_timeout);
     }
 
     /// A connection to the primary. It shows each socket before it connects.

@@ -9,9 +9,14 @@ use crate::store::schema::what_makes;
 pub(super) fn server(code: &str, message: &str) -> Error {
     let (kind, mend) = match code {
         "28P01" => (ErrorKind::Auth, "the user or the password is wrong"),
+        "28000" if message.contains("channel binding") => (ErrorKind::Auth, DECRYPTED),
         "28000" => (ErrorKind::Auth, "the server's pg_hba.conf lets nobody in like this"),
         "3D000" => (ErrorKind::BadArgument, "name another database in the URL, or create this one"),
         "42704" if message.contains("plan_cache_mode") => (ErrorKind::Storage, TOO_OLD),
+        "42704" if message.contains("configuration parameter") => (
+            ErrorKind::BadArgument,
+            "options= in the URL has a setting that the server does not know",
+        ),
         // Also where the user may see neither of them.
         "42P01" | "3F000" | "42704" => {
             let statements = what_makes(message, SCHEMA, "leasehold.version");
@@ -35,6 +40,9 @@ pub(super) fn server(code: &str, message: &str) -> Error {
 
 const FULL: &str = "the server, or this user or database, has all connections that it may have: \
      raise max_connections, or give the clients smaller pools (pool=)";
+
+const DECRYPTED: &str = "what is said is decrypted on the way to the server: by an attacker, or by a proxy, for \
+     which channel_binding=disable is";
 
 const TOO_OLD: &str = "the server is no PostgreSQL of version 12 or later";
 
@@ -77,5 +85,7 @@ mod tests {
         let bare = server("42704", "type \"leasehold.waiter\" does not exist");
         assert!(bare.detail().contains("leasehold init"), "{bare}");
         assert!(bare.detail().contains("CREATE TYPE leasehold.waiter AS ("), "{bare}");
+        let unknown = server("42704", "unrecognized configuration parameter \"lock_timout\"");
+        assert!(unknown.detail().contains("options= in the URL"), "{unknown}");
     }
 }

@@ -51,6 +51,7 @@ pub(super) fn log_in(
             Message::AuthenticationOk
             | Message::AuthenticationCleartextPassword
             | Message::AuthenticationMd5Password(_)
+            | Message::ReadyForQuery(_)
                 if !is_bound && config.channel_binding == ChannelBinding::Always =>
             {
                 return Err(Error::new(ErrorKind::Auth, UNBOUND));
@@ -131,4 +132,36 @@ fn check_iterations(said: &[u8]) -> Result<(), Error> {
          are made here: set the password anew, with a smaller scram_iterations"
     );
     Err(Error::new(ErrorKind::Auth, many))
+}
+
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Config, StoreConfig};
+    use crate::store::ServerId;
+    use crate::store::net::stream::Stream;
+
+    /// Somebody between the server and us could say any of it.
+    #[test]
+    fn c12_a_login_that_has_to_be_bound_is_over_in_no_other_way() {
+        let url = "postgres://u:p@h/d?sslmode=require&channel_binding=require";
+        let StoreConfig::Postgres(config) = Config::from_url(url).unwrap().store else { panic!() };
+        const READY: &[u8] = b"Z\0\0\0\x05I";
+        const OK: &[u8] = b"R\0\0\0\x08\0\0\0\0";
+        const IN_CLEAR: &[u8] = b"R\0\0\0\x08\0\0\0\x03";
+        const UNBOUND_ONLY: &[u8] = b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0";
+        for said in [READY, OK, IN_CLEAR, UNBOUND_ONLY] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(&[said, READY].concat()).unwrap();
+            let mut wire = Wire::new(Stream::new(ours.into()), ServerId::default());
+            let by = Deadline::after(Duration::from_secs(20));
+            let error = log_in(&mut wire, &config, by).unwrap_err();
+            assert!(error.detail().contains("binds no login"), "{said:?}: {error}");
+        }
+    }
 }

@@ -222,11 +222,12 @@ impl PostgresStore {
         deadline: Deadline,
     ) -> Result<Answers, Error> {
         let wire = lent.wire.as_mut().ok_or_else(none)?;
-        let (said, server) = (wire.answers(count, deadline), wire.server);
+        let (since, server) = (Moment::now(), wire.server);
+        let said = wire.answers(count, deadline);
         if let Err(error) = &said {
             lent.wire = None;
             if error.kind() == ErrorKind::NoAnswer {
-                self.dialer.leave(server);
+                self.dialer.leave(server, since);
             }
         }
         said

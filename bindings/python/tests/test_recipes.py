@@ -42,9 +42,7 @@ PROJECT = {
     "shop/celery.py": """
         import os
         from celery import Celery
-        app = Celery("shop", broker="filesystem://", include=["shop.tasks"])
-        box = {"data_folder_in": "queue", "data_folder_out": "queue"}
-        app.conf.broker_transport_options = {**box, "polling_interval": 0.05}
+        app = Celery("shop", broker=os.environ["BROKER"], include=["shop.tasks"])
     """,
     "shop/stock.py": """
         import os, time
@@ -80,7 +78,6 @@ PROJECT = {
     """,
     "shop/management/__init__.py": "",
     "shop/management/commands/__init__.py": "",
-    "queue/.keep": "",
 }
 
 
@@ -93,9 +90,10 @@ def recipes() -> Dict[str, str]:
 class Project:
     """A folder with the recipes in it."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, broker: str) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "LEASEHOLD_URL": url, "PYTHONUNBUFFERED": "1"}
+        own = {"LEASEHOLD_URL": url, "BROKER": broker, "PYTHONUNBUFFERED": "1"}
+        self.environment = {**os.environ, **own}
         for path, text in {**PROJECT, **recipes()}.items():
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -142,9 +140,11 @@ def project(
 ) -> Iterator[Project]:
     """The store is its own, since the names of the locks are those of the page."""
     store = own_server.url if request.param == "redis" else f"sqlite://{tmp_path}/locks.db"
-    made = Project(tmp_path, store + "?io_timeout=10s")
+    # Queues are in another database than locks.
+    made = Project(tmp_path, store + "?io_timeout=10s", own_server.url + "/1")
     yield made
     made.stop()
+    print(made.log() if (tmp_path / "log").exists() else "")  # Shown where the test has failed.
 
 
 def charge(address: str, key: str) -> int:

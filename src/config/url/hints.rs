@@ -6,43 +6,61 @@ pub(super) fn instead(scheme: &str, key: &str) -> Option<String> {
     // One word is connect_timeout, connect-timeout and connectTimeout.
     let word: String = key.chars().filter(|letter| !matches!(letter, '-' | '_' | '.')).collect();
     let word = word.to_ascii_lowercase();
-    let common = match &*word {
-        "db" | "dbname" | "database" | "schema" | "chroot" => database(scheme),
-        "user" | "username" | "password" | "passwd" | "token" => credentials(scheme),
-        "ca" | "cacert" | "cert" | "key" | "tls" | "ssl" | "secure" | "usessl" | "requiressl"
-        | "requiretls" => tls(scheme),
-        "timeout" | "connecttimeout" | "connectiontimeout" | "dialtimeout" | "logintimeout"
-        | "commandtimeout" | "requesttimeout" | "sockettimeout" | "readtimeout"
-        | "writetimeout" => TIMEOUT.to_owned(),
-        "charset" | "encoding" | "characterencoding" | "clientencoding" | "collation" => {
-            "names are bytes, which no character set changes: leave it out".to_owned()
-        }
-        _ => String::new(),
+    let is_one = |of: &str| of.split(' ').any(|one| one == word);
+    let common = if is_one(DATABASE) {
+        database(scheme)
+    } else if is_one(CREDENTIALS) {
+        credentials(scheme)
+    } else if is_one(TLS) {
+        tls(scheme)
+    } else if is_one(TIMEOUTS) {
+        TIMEOUT.to_owned()
+    } else if is_one(CHARSETS) {
+        "names are bytes, which no character set changes: leave it out".to_owned()
+    } else {
+        String::new()
     };
     let own = match scheme {
+        #[cfg(feature = "postgres")]
         "postgres" => of_postgres(&word),
+        #[cfg(feature = "mysql")]
         "mysql" => of_mysql(&word),
+        #[cfg(feature = "zookeeper")]
         "zookeeper" => of_zookeeper(&word),
+        #[cfg(feature = "etcd")]
         "etcd" | "etcds" => of_etcd(&word),
         _ => "",
     };
     [own, &common].into_iter().find(|said| !said.is_empty()).map(str::to_owned)
 }
 
+// Words that mean the same everywhere.
+const DATABASE: &str = "db dbname database schema chroot";
+const CREDENTIALS: &str = "user username password passwd token";
+const TLS: &str = "ca cacert cert key tls ssl secure usessl requiressl requiretls";
+const TIMEOUTS: &str = "timeout connecttimeout connectiontimeout dialtimeout logintimeout commandtimeout \
+     requesttimeout sockettimeout readtimeout writetimeout";
+const CHARSETS: &str = "charset encoding characterencoding clientencoding collation";
+
 const TIMEOUT: &str = "each request, with resolving names, connecting and TLS, ends by io_timeout: write \
      io_timeout=3s, with a unit";
+#[cfg(any(feature = "etcd", feature = "postgres"))]
 const DEADLINES: &str = "each request has a deadline (io_timeout), and what keeps a session alive is set \
      here: leave it out";
 
 fn database(scheme: &str) -> String {
     match scheme {
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
         "postgres" | "mysql" => {
             format!("the database stands behind the host, as in {scheme}://user@host/database")
         }
+        #[cfg(feature = "zookeeper")]
         "zookeeper" => "there are no databases; a chroot stands behind the hosts, as in \
              zookeeper://host/apps"
             .to_owned(),
+        #[cfg(feature = "etcd")]
         "etcd" | "etcds" => "there are no databases; for keys of your own write prefix=".to_owned(),
+        #[cfg(feature = "sqlite")]
         "sqlite" => {
             "the file's path stands behind the colon, as in sqlite:/var/lib/locks.db".to_owned()
         }
@@ -57,6 +75,7 @@ fn database(scheme: &str) -> String {
 
 fn credentials(scheme: &str) -> String {
     match scheme {
+        #[cfg(feature = "sqlite")]
         "sqlite" => "a file has no users: who may read and write it, says mode=".to_owned(),
         "unix" | "redis+unix" => "write user= and password=".to_owned(),
         _ => format!("it stands before the host, as in {scheme}://user:password@host"),
@@ -65,12 +84,15 @@ fn credentials(scheme: &str) -> String {
 
 fn tls(scheme: &str) -> String {
     match scheme {
+        #[cfg(feature = "postgres")]
         "postgres" => {
             "TLS is sslmode=verify-full, with sslrootcert=, sslcert= and sslkey=".to_owned()
         }
+        #[cfg(feature = "mysql")]
         "mysql" => {
             "TLS is ssl-mode=verify_identity, with ssl-ca=, ssl-cert= and ssl-key=".to_owned()
         }
+        #[cfg(feature = "zookeeper")]
         "zookeeper" => "it is for TLS: write tls=yes, with ca=, cert= and key=".to_owned(),
         "sqlite" | "unix" | "redis+unix" => "TLS is for hosts".to_owned(),
         _ if scheme.starts_with("rediss") || scheme == "etcds" => {
@@ -83,6 +105,7 @@ fn tls(scheme: &str) -> String {
     }
 }
 
+#[cfg(feature = "postgres")]
 fn of_postgres(word: &str) -> &'static str {
     match word {
         "hostaddr" => {
@@ -106,6 +129,7 @@ fn of_postgres(word: &str) -> &'static str {
     }
 }
 
+#[cfg(feature = "mysql")]
 fn of_mysql(word: &str) -> &'static str {
     match word {
         "unixsocket" => "the path of a unix socket is socket=",
@@ -126,6 +150,7 @@ fn of_mysql(word: &str) -> &'static str {
     }
 }
 
+#[cfg(feature = "zookeeper")]
 fn of_zookeeper(word: &str) -> &'static str {
     match word {
         "sessiontimeout" | "sessiontimeoutms" => {
@@ -136,6 +161,7 @@ fn of_zookeeper(word: &str) -> &'static str {
     }
 }
 
+#[cfg(feature = "etcd")]
 fn of_etcd(word: &str) -> &'static str {
     match word {
         "endpoints" => "members stand in the place of the host, as in etcd://a,b:2379,c",

@@ -79,17 +79,22 @@ impl Permits {
         Permits { count: Mutex::new(Count { free, sleepers: 0 }), returned: Condvar::default() }
     }
 
-    /// `None` if there was none until then.
+    /// `None` if there was none until then: one that is returned later is left to the next in line, who
+    /// may have time to use it.
     pub(crate) fn take(&self, deadline: Deadline) -> Option<Permit<'_>> {
-        let mut count = self.count.lock();
-        while count.free == 0 {
+        let (mut count, mut has_waited) = (self.count.lock(), false);
+        while count.free == 0 || has_waited && deadline.left().is_zero() {
             let left = deadline.left();
             if left.is_zero() {
+                if count.free > 0 && count.sleepers > 0 {
+                    self.returned.notify_one();
+                }
                 return None;
             }
             count.sleepers += 1;
             count = self.returned.wait_for(count, left);
             count.sleepers -= 1;
+            has_waited = true;
         }
         count.free -= 1;
         Some(Permit(self))

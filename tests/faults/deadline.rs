@@ -177,21 +177,32 @@ fn c7_a_pool_that_is_used_up(far: &mut Far) {
     let lease = client.lock("held").try_acquire().unwrap().unwrap();
     // Only takes get no answer.
     far.set_only(Said::Take, Mode::SwallowReplies);
-    let before = far.proxy.request_bytes();
-    let kinds: Vec<_> = std::thread::scope(|scope| {
-        let call = || {
-            let watch = Stopwatch::start();
-            let error = client.lock("lock").try_acquire().map(drop).unwrap_err();
-            watch.assert_at_most(IO, SLACK);
-            error.kind()
-        };
-        let callers: Vec<_> = (0..6).map(|_| scope.spawn(call)).collect();
+    let several = |meanwhile: &mut dyn FnMut()| -> Vec<ErrorKind> {
+        std::thread::scope(|scope| {
+            let call = || {
+                let watch = Stopwatch::start();
+                let error = client.lock("lock").try_acquire().map(drop).unwrap_err();
+                watch.assert_at_most(IO, SLACK);
+                error.kind()
+            };
+            let callers: Vec<_> = (0..6).map(|_| scope.spawn(call)).collect();
+            meanwhile();
+            callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+        })
+    };
+    let (before, mut lease) = (far.proxy.request_bytes(), Some(lease));
+    let mut kinds = several(&mut || {
         eventually(LIMIT, || far.proxy.request_bytes() > before);
         let watch = Stopwatch::start();
-        lease.release().unwrap();
+        lease.take().unwrap().release().unwrap();
         watch.assert_at_most(ms(0), ms(200));
-        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
     });
+    // Who comes a moment later than the others may be lent the connection for that moment.
+    for _ in 0..20 {
+        if !kinds.contains(&ErrorKind::Exhausted) {
+            kinds.extend(several(&mut || {}));
+        }
+    }
     let expected = [ErrorKind::Exhausted, ErrorKind::Unknown, ErrorKind::NoAnswer];
     assert!(kinds.iter().all(|kind| expected.contains(kind)), "{kinds:?}");
     assert!(kinds.contains(&ErrorKind::Exhausted), "{kinds:?}");

@@ -190,6 +190,7 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis+cluster://h?db=2", "only database 0"),
         ("redis+sentinel://h/m?cert=x", "it is for TLS, as in rediss+sentinel://host"),
         ("valkey+cluster://h?tls=yes", "it is for TLS, as in rediss+cluster://host"),
+        #[cfg(feature = "tls")]
         ("rediss://h?ssl=true", "rediss:// says it: leave it out"),
         ("unix:/s?database=2", "as in db=2"),
         ("redis://h?socket_timeout=5", "write io_timeout=3s"),

@@ -19,7 +19,9 @@ TEST_ON_BOTH(many_waits_end_in_one_thread) {
     const leasehold::client holder{url}, client{url};
     std::map<std::uint64_t, leasehold::lease> held;
     auto waits = leasehold::waits::open();
-    for (std::uint64_t id = 0; id < 100; id++) {
+    // In a file each of them looks again and again, which takes long under valgrind.
+    const std::uint64_t count = url.rfind("sqlite", 0) == 0 ? 20 : 100;
+    for (std::uint64_t id = 0; id < count; id++) {
         const auto name = unused_name();
         held.emplace(id, holder.lock(name).acquire().value());
         waits.start(id, client.lock(name));

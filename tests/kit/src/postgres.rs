@@ -8,17 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::host::{self, free_port, memory};
-use super::process::Process;
+use super::process::{Process, kill_family};
 use super::wait::eventually;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const USER: &str = "postgres";
+
+/// So long a server may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// With all of its processes.
 const END: &str = r#"while [ -e "$1/postmaster.pid" ] && kill -QUIT "$(head -n 1 "$1/postmaster.pid")"
@@ -172,7 +175,16 @@ impl Postgres {
     pub fn crash(&mut self) {
         if let Some(mut server) = self.server.take() {
             let _ = kill(Pid::from_raw(server.id().cast_signed()), Signal::SIGQUIT);
-            server.wait().unwrap();
+            // One that is told so while it starts may wait for a process that it has just begun, for ever.
+            let told = Instant::now();
+            while server.try_wait().unwrap().is_none() {
+                if told.elapsed() > PATIENCE {
+                    kill_family(server.id());
+                    server.wait().unwrap();
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
     }
 

@@ -122,6 +122,17 @@ pub fn cpu(pid: Pid) -> Duration {
 pub fn signal_family(pid: u32, signal: Signal) {
     // First itself: one that stands still starts no others.
     kill(Pid::from_raw(pid.cast_signed()), signal).expect("it runs");
+    signal_children(pid, signal);
+}
+
+/// Ends all of them, those that it has started first: nobody could tell later which these were.
+pub fn kill_family(pid: u32) {
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP).expect("it runs");
+    signal_children(pid, Signal::SIGKILL);
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).expect("it runs");
+}
+
+fn signal_children(pid: u32, signal: Signal) {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     for thread in threads.map_while(Result::ok) {
         let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();

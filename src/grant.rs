@@ -247,9 +247,9 @@ impl Grant {
     }
 
     /// By when a request of the keeper that starts at `now` must be over, for a grant that is lost
-    /// at `lost_at`. Three quarters of the notice may be used up, so that many grants near their end leave
-    /// time for requests, with a connection that has to be made first. Where the grant is renewed, half of its time is kept for another try on
-    /// another connection, and to warn.
+    /// at `lost_at`. Three quarters of the notice may be used up, so that many grants near their end
+    /// leave time for requests, with a connection that has to be made first. Where the grant is
+    /// renewed, half of its time is kept for another try on another connection, and to warn.
     pub(crate) fn request_end(&self, lost_at: Moment, now: Moment) -> Moment {
         let notice = self.state.lock().notice;
         let told = lost_at.plus(notice / 4 * 3);

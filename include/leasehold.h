@@ -687,6 +687,15 @@ typedef int32_t leasehold_fact;
 #define LEASEHOLD_FACT_LABEL 9
 /** When the client was opened, in milliseconds since 1970 by its machine's clock. */
 #define LEASEHOLD_FACT_STARTED_MS 10
+/**
+ * When the command began that `leasehold run --once-per` has run there, in milliseconds since 1970 by
+ * its machine's clock. The lock stays taken after it.
+ */
+#define LEASEHOLD_FACT_RUN_BEGAN_MS 11
+/** When it ended; empty while it runs, and where its machine died meanwhile. */
+#define LEASEHOLD_FACT_RUN_ENDED_MS 12
+/** What it ended with: 128 + n where signal n ended it. */
+#define LEASEHOLD_FACT_RUN_EXIT_STATUS 13
 
 /**
  * Frees a lock that somebody else has and does not give: the first waiter is handed it at once, under a

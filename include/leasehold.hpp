@@ -303,6 +303,15 @@ private:
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
+/** A command that `leasehold run --once-per` has run, by the clock of its machine. The lock stays taken
+ * after it. */
+struct client_run {
+    std::chrono::system_clock::time_point began;
+    std::optional<std::chrono::system_clock::time_point> ended; /**< None while it runs, or where its
+                                                                     machine died meanwhile. */
+    std::optional<int> exit_status; /**< 128 + n where signal n ended it. */
+};
+
 /** A client, as it has said itself. In no text is anything that a terminal obeys. */
 struct client_info {
     std::string id;       /**< 12 hex digits: another number in each process. */
@@ -313,6 +322,7 @@ struct client_info {
     std::string version;  /**< That of this library there. */
     std::string label;    /**< What config::label() has set there. */
     std::int64_t started; /**< When it was opened, in milliseconds since 1970; 0: not known. */
+    std::optional<client_run> run; /**< What it has run under a lock that stays taken. */
 };
 
 /** A process that waited for a lock. */
@@ -1071,12 +1081,26 @@ inline lock_state lock::inspect() const {
                    ? std::nullopt
                    : std::optional{std::chrono::milliseconds{number(place, LEASEHOLD_FACT_SINCE_MS)}};
     };
+    const auto moment = [&](std::size_t place, leasehold_fact what) {
+        const std::chrono::milliseconds since{number(place, what)};
+        return fact(place, what).empty()
+                   ? std::nullopt
+                   : std::optional{std::chrono::system_clock::time_point{since}};
+    };
+    const auto run = [&](std::size_t place) -> std::optional<client_run> {
+        const auto began = moment(place, LEASEHOLD_FACT_RUN_BEGAN_MS);
+        if (!began) return std::nullopt;
+        const auto status = fact(place, LEASEHOLD_FACT_RUN_EXIT_STATUS);
+        return client_run{*began, moment(place, LEASEHOLD_FACT_RUN_ENDED_MS),
+                          status.empty() ? std::nullopt : std::optional{std::stoi(status)}};
+    };
     const auto client = [&](std::size_t place) -> std::optional<client_info> {
         if (fact(place, LEASEHOLD_FACT_CLIENT).empty()) return std::nullopt;
         return client_info{fact(place, LEASEHOLD_FACT_CLIENT),   fact(place, LEASEHOLD_FACT_HOST),
                            number(place, LEASEHOLD_FACT_PID),    fact(place, LEASEHOLD_FACT_PROGRAM),
                            fact(place, LEASEHOLD_FACT_LANGUAGE), fact(place, LEASEHOLD_FACT_VERSION),
-                           fact(place, LEASEHOLD_FACT_LABEL),    number(place, LEASEHOLD_FACT_STARTED_MS)};
+                           fact(place, LEASEHOLD_FACT_LABEL),    number(place, LEASEHOLD_FACT_STARTED_MS),
+                           run(place)};
     };
     std::vector<lock_waiter> waiters;
     for (std::size_t place = 1; place <= leasehold_lock_state_waiters(seen.get()); place++)

@@ -29,6 +29,7 @@ use crate::store::redis::RedisStore;
 use crate::store::sqlite::SqliteStore;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::ZookeeperStore;
+use crate::who::Run;
 
 /// Each server is looked at and then written to, some after they were looked for.
 const INITIALIZE_REQUESTS: u32 = 5;
@@ -117,6 +118,17 @@ impl Client {
         let core = self.keepers.here()?.core()?;
         let deadline = Deadline::after(core.config.io_timeout);
         core.with_store(|store| store.ping(deadline))
+    }
+
+    /// Has those who look at this client's locks see for `span` what it has run, also when it is gone:
+    /// for the command. That the store cannot be told is nobody's failure.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
+    #[doc(hidden)]
+    pub fn note_run(&self, run: Run, span: Duration) -> Result<(), Error> {
+        self.keepers.here()?.core()?.note_run(run, span);
+        Ok(())
     }
 
     /// Makes what a new deployment needs: on a PostgreSQL or a MySQL its tables, on a ZooKeeper its

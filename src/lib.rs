@@ -115,7 +115,7 @@ pub use store::listing::Listed;
 pub use store::{Holder, LockState, Waiter};
 pub use token::Token;
 pub use wait::Backoff;
-pub use who::ClientInfo;
+pub use who::{ClientInfo, Run};
 
 /// Compiles what the documentation shows.
 #[cfg(doctest)]

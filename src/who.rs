@@ -43,6 +43,20 @@ pub struct ClientInfo {
     pub label: Option<String>,
     /// When the client was opened, by its machine's clock.
     pub started: Option<SystemTime>,
+    /// What it has run under a lock that stays taken for an interval, as `leasehold run --once-per` does.
+    pub run: Option<Run>,
+}
+
+/// A command that was run under a lock which stays taken for an interval. All times are by the clock of
+/// the machine where it ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// When it was started.
+    pub began: SystemTime,
+    /// When it ended; `None` while it runs, and where its machine or process died meanwhile.
+    pub ended: Option<SystemTime>,
+    /// What it ended with, as a shell tells it: 128 + n where signal n ended it.
+    pub exit_status: Option<u8>,
 }
 
 impl fmt::Display for ClientInfo {
@@ -72,13 +86,14 @@ impl Default for Introduction {
 
 impl Introduction {
     /// The record of this process. `started` is in milliseconds of the wall clock.
-    pub(crate) fn record(&self, started: u64) -> String {
+    pub(crate) fn record(&self, started: u64, run: Option<&Run>) -> String {
         /// What stands as it is.
         const PLAIN: &AsciiSet =
             &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'+').remove(b':');
         let host = nix::unistd::gethostname().unwrap_or_default();
         let (host, program) = (host.to_string_lossy(), self.program());
         let (pid, started) = (std::process::id().to_string(), started.to_string());
+        let [began, ended, status] = run.map_or_else(Default::default, Run::said);
         let said = [
             ("host", &*host),
             ("pid", &pid),
@@ -87,6 +102,9 @@ impl Introduction {
             ("version", env!("CARGO_PKG_VERSION")),
             ("started", &started),
             ("label", &self.label),
+            ("began", &began),
+            ("ended", &ended),
+            ("status", &status),
         ];
         let said = said.iter().filter(|(_, text)| !text.is_empty()).map(|(key, text)| {
             let text: String = text.chars().take(LONGEST_TEXT).collect();
@@ -116,7 +134,8 @@ impl ClientInfo {
         };
         let text = |key| said(key).map(|text| shown(&percent_decode(text).collect::<Vec<_>>()));
         let number = |key| std::str::from_utf8(said(key)?).ok()?.parse::<u64>().ok();
-        let started = number("started").map(Duration::from_millis);
+        let at = |key| UNIX_EPOCH.checked_add(Duration::from_millis(number(key)?));
+        let exit_status = number("status").and_then(|status| u8::try_from(status).ok());
         Some(ClientInfo {
             id,
             host: text("host").unwrap_or_default(),
@@ -125,8 +144,21 @@ impl ClientInfo {
             language: text("language").unwrap_or_default(),
             version: text("version").unwrap_or_default(),
             label: text("label"),
-            started: started.and_then(|span| UNIX_EPOCH.checked_add(span)),
+            started: at("started"),
+            run: at("began").map(|began| Run { began, ended: at("ended"), exit_status }),
         })
+    }
+}
+
+impl Run {
+    /// When it began and ended, and what with, as the record has them.
+    fn said(&self) -> [String; 3] {
+        let at = |time: SystemTime| {
+            let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            since.as_millis().to_string()
+        };
+        let status = self.exit_status.map(|status| status.to_string());
+        [at(self.began), self.ended.map(at).unwrap_or_default(), status.unwrap_or_default()]
     }
 }
 
@@ -156,7 +188,7 @@ mod tests {
             language: "c++".into(),
             program: "worker 1".into(),
         };
-        let record = introduction.record(1_795_182_559_483);
+        let record = introduction.record(1_795_182_559_483, None);
         assert!(record.is_ascii() && record.contains(" program=worker%201 language=c++ "));
         let client = read(record.as_bytes()).unwrap();
         assert_eq!(client.pid, std::process::id());
@@ -167,11 +199,25 @@ mod tests {
         let said = client.to_string();
         assert!(said.contains("(c++ worker 1, pid ") && said.contains(", label größe"), "{said}");
         assert!(!client.host.is_empty() && !client.version.is_empty());
+        assert_eq!(client.run, None);
+    }
+
+    #[test]
+    fn a_run_reads_back_while_it_goes_on_and_after_it_has_ended() {
+        let at = |ms| UNIX_EPOCH + Duration::from_millis(ms);
+        let under_way = Run { began: at(1_795_182_559_483), ended: None, exit_status: None };
+        let over = Run { ended: Some(at(1_795_182_560_001)), exit_status: Some(143), ..under_way };
+        for run in [under_way, over] {
+            let record = Introduction::default().record(7, Some(&run));
+            assert_eq!(read(record.as_bytes()).unwrap().run, Some(run), "{record}");
+        }
+        let odd = read(b"pid=1 began=5 ended=18446744073709551615 status=256").unwrap().run;
+        assert_eq!(odd.unwrap().exit_status, None);
     }
 
     #[test]
     fn the_program_is_the_first_word_without_its_folder() {
-        let record = Introduction::default().record(0);
+        let record = Introduction::default().record(0, None);
         let client = read(record.as_bytes()).unwrap();
         assert!(client.program.starts_with("leasehold"), "{}", client.program);
         assert_eq!((client.label, &*client.language), (None, "rust"));

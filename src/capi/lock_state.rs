@@ -32,6 +32,13 @@ pub const LEASEHOLD_FACT_VERSION: leasehold_fact = 8;
 pub const LEASEHOLD_FACT_LABEL: leasehold_fact = 9;
 /// When the client was opened, in milliseconds since 1970 by its machine's clock.
 pub const LEASEHOLD_FACT_STARTED_MS: leasehold_fact = 10;
+/// When the command began that `leasehold run --once-per` has run there, in milliseconds since 1970 by
+/// its machine's clock. The lock stays taken after it.
+pub const LEASEHOLD_FACT_RUN_BEGAN_MS: leasehold_fact = 11;
+/// When it ended; empty while it runs, and where its machine died meanwhile.
+pub const LEASEHOLD_FACT_RUN_ENDED_MS: leasehold_fact = 12;
+/// What it ended with: 128 + n where signal n ended it.
+pub const LEASEHOLD_FACT_RUN_EXIT_STATUS: leasehold_fact = 13;
 
 /// Who had a lock when leasehold_lock_inspect() asked. It does not change any more. Free it with
 /// leasehold_lock_state_free().
@@ -83,8 +90,21 @@ fn facts(
     let span = |span: Duration| CBytes::new(millis(span).to_string());
     facts.extend(since.map(|since| (LEASEHOLD_FACT_SINCE_MS, span(since))));
     if let Some(client) = client {
-        let started = client.started.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        facts.extend(started.map(|started| (LEASEHOLD_FACT_STARTED_MS, span(started))));
+        let run = client.run;
+        let moments = [
+            (LEASEHOLD_FACT_STARTED_MS, client.started),
+            (LEASEHOLD_FACT_RUN_BEGAN_MS, run.map(|run| run.began)),
+            (LEASEHOLD_FACT_RUN_ENDED_MS, run.and_then(|run| run.ended)),
+        ];
+        facts.extend(
+            moments
+                .into_iter()
+                .filter_map(|(fact, at)| Some((fact, span(at?.duration_since(UNIX_EPOCH).ok()?)))),
+        );
+        let status = run.and_then(|run| run.exit_status);
+        facts.extend(
+            status.map(|status| (LEASEHOLD_FACT_RUN_EXIT_STATUS, CBytes::new(status.to_string()))),
+        );
         facts.extend([
             (LEASEHOLD_FACT_CLIENT, CBytes::new(&client.id)),
             (LEASEHOLD_FACT_HOST, CBytes::new(&client.host)),

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{ClientInfo, Holder, LockState, plain};
+use leasehold::{ClientInfo, Holder, LockState, Run, plain};
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, print};
+use crate::local_time::LocalTime;
 use crate::store::Store;
 
 /// Show who has a lock and who waits for it, without touching it
@@ -24,7 +25,8 @@ pub(crate) struct Args {
     /// Its keys: name, held, token_prefix, ttl_ms, fence, last_fence, held_ms,
     /// client, waiters (a list with token_prefix, waited_ms and client of each, in
     /// their order) and more_waiters. A client has id, host, pid, program, language,
-    /// version, label and started_ms. null where there is nothing to tell.
+    /// version, label, started_ms and run: began_ms, ended_ms and exit_status of what
+    /// run --once-per has run there. null where there is nothing to tell.
     #[arg(long, verbatim_doc_comment)]
     json: bool,
     /// The lock
@@ -87,11 +89,17 @@ pub(crate) fn name_of(name: &[u8]) -> Value {
 }
 
 pub(crate) fn client(client: &ClientInfo) -> Value {
-    let ClientInfo { id, host, pid, program, language, version, label, started, .. } = client;
-    let started = started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(millis);
+    let ClientInfo { id, host, pid, program, language, version, label, started, run, .. } = client;
+    let since_1970 = |at: SystemTime| at.duration_since(UNIX_EPOCH).ok().map(millis);
+    let run = run.map(|run| {
+        json!({
+            "began_ms": since_1970(run.began), "ended_ms": run.ended.and_then(since_1970),
+            "exit_status": run.exit_status,
+        })
+    });
     json!({
         "id": id, "host": host, "pid": pid, "program": program, "language": language,
-        "version": version, "label": label, "started_ms": started,
+        "version": version, "label": label, "started_ms": started.and_then(since_1970), "run": run,
     })
 }
 
@@ -106,7 +114,8 @@ pub(crate) fn human(name: &[u8], shown: &LockState) -> String {
         (Some(holder), _) => {
             let left = seconds(holder.ttl);
             let id = id(holder.client.as_ref());
-            format!("{name}: {}{id}, free in {left} unless renewed", who(holder))
+            let renewed = if has_ended(holder).is_some() { "" } else { " unless renewed" };
+            format!("{name}: {}{id}, free in {left}{renewed}", who(holder))
         }
         (None, Some(fence)) => format!("{name}: free, last fence {fence}"),
         (None, None) => format!("{name}: free"),
@@ -129,13 +138,30 @@ fn id(client: Option<&ClientInfo>) -> String {
 /// its value is nobody's business.
 pub(crate) fn who(holder: &Holder) -> String {
     match holder.fence {
-        Some(fence) => format!("held by {holder}, fence {fence}"),
+        Some(fence) => match has_ended(holder) {
+            Some((client, run)) => format!("{}, fence {fence}", after(client, run)),
+            None => format!("held by {holder}, fence {fence}"),
+        },
         None => {
             "held without a fence: an application's own key, another library's lock, or one that \
                  was left taken for more than a day"
                 .into()
         }
     }
+}
+
+/// The client and its run, where that is over and has left the lock taken.
+fn has_ended(holder: &Holder) -> Option<(&ClientInfo, Run)> {
+    let client = holder.client.as_ref()?;
+    client.run.filter(|run| run.ended.is_some()).map(|run| (client, run))
+}
+
+fn after(client: &ClientInfo, run: Run) -> String {
+    let clock = LocalTime::new();
+    let ended = run.ended.map_or_else(String::new, |ended| clock.at(ended));
+    let status = run.exit_status.map_or_else(|| "?".to_owned(), |status| status.to_string());
+    let began = clock.at(run.began);
+    format!("taken after a run of {client} from {began} to {ended}, exit status {status}")
 }
 
 /// Short and steady in width: tenths only where they matter.

@@ -130,8 +130,19 @@ pub(crate) fn check_renewed_ttl(ttl: Duration, most: Duration) -> Result<(), Err
 }
 
 fn check_ttl_in(what: &str, ttl: Duration, range: RangeInclusive<Duration>) -> Result<(), Error> {
-    let end = if *range.end() == MAX_TTL { "" } else { ", this store's max_ttl" };
-    check_range(what, ttl, range, spoken).map_err(|error| bad(format!("{}{end}", error.detail())))
+    let most = *range.end();
+    let advice = match () {
+        () if most == MAX_TTL => String::new(),
+        () if ttl <= most => ", this store's max_ttl".to_owned(),
+        () => {
+            let asked = spoken(ttl).replace(' ', "");
+            format!(
+                ", this store's max_ttl; for more, all programs need ?max_ttl={asked} in the URL"
+            )
+        }
+    };
+    check_range(what, ttl, range, spoken)
+        .map_err(|error| bad(format!("{}{advice}", error.detail())))
 }
 
 /// What the key of a name may not be: it could be one of those that stand beside locks.

@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::book::Book;
-use super::register::Register;
+use super::register::{KEPT, Register};
 use crate::clock::{Deadline, Moment};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
@@ -18,12 +18,14 @@ use crate::said::say;
 use crate::store::breaking::Breach;
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::{
-    Holder, Identity, Lane, LockState, Outcome, Owed, Reply, Request, Store, introduce, no_reply,
+    Holder, Identity, Lane, LockState, Outcome, Owed, Record, Reply, Request, Store, introduce,
+    no_reply,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::ClientId;
 use crate::wait::crew::Crew;
 use crate::wait::{Limits, Owe, Owing, Room, TURNS, look_span};
+use crate::who::Run;
 
 pub(crate) struct Core {
     pub(crate) config: Config,
@@ -126,6 +128,40 @@ impl Core {
     pub(crate) fn note_use(&self) {
         if let Some(due) = self.register.note(Moment::now) {
             self.wake_by(due);
+        }
+    }
+
+    /// Tells the store who this client is, and what it has run once `change` has noted that.
+    pub(super) fn tell_who(
+        &self,
+        by: Deadline,
+        change: impl FnOnce(&mut Option<(Run, Moment)>),
+    ) -> Result<(), Error> {
+        let mut noted = self.register.run.lock();
+        change(&mut noted);
+        let run = noted.as_ref();
+        let left = run.map_or(Duration::ZERO, |(_, until)| until.since(Moment::now()));
+        let text = self.config.introduction.record(self.register.started, run.map(|(run, _)| run));
+        self.register.is_known.store(true, Ordering::Relaxed);
+        self.store.register(
+            Record {
+                client: self.client,
+                text: &text,
+                ttl: left.max(KEPT),
+                outlives: run.is_some(),
+            },
+            by,
+        )
+    }
+
+    /// Has the store know for `span`, also when this client is gone, what it has run.
+    pub(crate) fn note_run(&self, run: Run, span: Duration) {
+        if !self.config.registers {
+            return;
+        }
+        let (until, by) = (Moment::now().plus(span), Deadline::after(self.config.io_timeout));
+        if let Err(error) = self.tell_who(by, |noted| *noted = Some((run, until))) {
+            say!(Debug, "record-untold", error = error);
         }
     }
 

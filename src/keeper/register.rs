@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::clock::{Moment, wall_micros};
 use crate::jitter::Jitter;
+use crate::sync::Mutex;
+use crate::who::Run;
 
 /// Between two requests. A thousand clients make 16 of them a second.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -27,6 +29,9 @@ pub(super) struct Register {
     pub(super) is_known: AtomicBool,
     /// In milliseconds of the wall clock.
     pub(super) started: u64,
+    /// What it has run, and until when that is to be known, however it ends. Locked while the store is
+    /// told, so that what it is told last is the newest.
+    pub(super) run: Mutex<Option<(Run, Moment)>>,
 }
 
 impl Register {
@@ -37,6 +42,7 @@ impl Register {
             not_before: AtomicU64::new(0),
             is_known: AtomicBool::new(false),
             started: wall_micros() / 1000,
+            run: Mutex::new(None),
         }
     }
 
@@ -75,6 +81,11 @@ impl Register {
             self.due.fetch_min(next.as_nanos(), SeqCst);
         }
         begins
+    }
+
+    /// Whether the store is to forget this client when it closes.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.is_known.load(Relaxed) && self.run.lock().is_none()
     }
 
     pub(super) fn rests(&self, until: Moment) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::core::Core;
-use super::register::{KEPT, REFUSED};
+use super::register::REFUSED;
 use crate::clock::{Deadline, Moment};
 use crate::error::ErrorKind;
 use crate::events::{EventKind, Loss, LossReason};
@@ -265,9 +265,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
     }
     // Renewals wait meanwhile, and may go to another server.
     let by = deadline(core).min(Deadline::after(core.config.io_timeout / 4));
-    let record = core.config.introduction.record(core.register.started);
-    core.register.is_known.store(true, Ordering::Relaxed);
-    if let Err(error) = core.store.register(core.client, &record, KEPT, by) {
+    if let Err(error) = core.tell_who(by, |_| ()) {
         say!(Debug, "record-untold", error = error);
         if matches!(error.kind(), ErrorKind::Permission | ErrorKind::WrongType) {
             core.register.rests(now.plus(REFUSED));
@@ -300,7 +298,7 @@ fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
             drop(core.wake.wait_for(core.book.lock(), pause));
         }
     }
-    if !deadline.has_passed() && core.register.is_known.load(Ordering::Relaxed) {
+    if !deadline.has_passed() && core.register.is_forgotten() {
         core.store.unregister(core.client);
     }
     core.hub.close();

@@ -82,14 +82,8 @@ pub(crate) trait Store: Send + Sync {
         Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
     }
 
-    /// Keeps what a client says of itself for `ttl`. Nothing depends on it.
-    fn register(
-        &self,
-        _client: ClientId,
-        _record: &str,
-        _ttl: Duration,
-        _deadline: Deadline,
-    ) -> Result<(), Error> {
+    /// Keeps what a client says of itself. Nothing depends on it.
+    fn register(&self, _record: Record<'_>, _deadline: Deadline) -> Result<(), Error> {
         Ok(())
     }
 
@@ -307,6 +301,17 @@ pub(crate) struct Owed {
     pub(crate) identity: Identity,
     /// When the store has forgotten it in any case: a ttl after the last take or extension of it.
     pub(crate) until: Moment,
+}
+
+/// What a client says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) text: &'a str,
+    /// For how long the store keeps it.
+    pub(crate) ttl: Duration,
+    /// It is kept for as long although the client has ended.
+    pub(crate) outlives: bool,
 }
 
 /// One thing asked of a store.

@@ -9,6 +9,8 @@ on_each_deployment! {
     what_is_said_in_a_pipe_and_at_a_terminal,
     what_is_listed_and_broken_is_said_in_a_pipe_and_at_a_terminal,
     what_becomes_of_a_lock_is_told_at_a_terminal_until_it_is_interrupted,
+    who_broke_a_lock_is_told_at_the_terminal_of_its_holder,
+    a_run_that_has_ended_is_known_until_its_interval_is_over,
     the_busiest_locks_fill_a_screen_that_obeys_its_keys,
     a_store_is_made_ready_in_a_pipe_and_at_a_terminal,
 }
@@ -90,6 +92,57 @@ fn what_is_listed_and_broken_is_said_in_a_pipe_and_at_a_terminal(store: &Store) 
         assert_eq!(shell.code(), expected);
     }
     assert_eq!(second.code(), 75);
+}
+
+fn who_broke_a_lock_is_told_at_the_terminal_of_its_holder(store: &Store) {
+    let mut shell = Shell::start_with(&patient(store));
+    shell.line("leasehold run --ttl 9s n -- sh -c 'echo he''ld; exec sleep 1000'");
+    shell.sees("held");
+    assert!(piped(store, &["break", "--yes", "n"], 0).starts_with("n: broken"));
+    // The date and the time follow: it was `us`, here.
+    shell.sees(&format!("broken by an operator ({}@{}) at 20", user(), host()));
+    assert_eq!(shell.code(), 75);
+}
+
+fn user() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).unwrap();
+    user.unwrap().name
+}
+
+fn host() -> String {
+    nix::unistd::gethostname().unwrap().into_string().unwrap()
+}
+
+fn a_run_that_has_ended_is_known_until_its_interval_is_over(store: &Store) {
+    // Too short for the record that the client leaves in the background, and gone when it is asked for.
+    let ran = piped(store, &["run", "--once-per", "50s", "n", "--", "sh", "-c", "exit 3"], 3);
+    assert_eq!(ran, "");
+    let shown: serde_json::Value =
+        serde_json::from_str(&piped(store, &["show", "--json", "n"], 0)).unwrap();
+    let (client, run) = (&shown["client"], &shown["client"]["run"]);
+    assert_eq!((&client["host"], &client["program"]), (&host().into(), &"sh".into()), "{shown}");
+    assert_eq!(run["exit_status"], 3, "{shown}");
+    let (began, ended) = (run["began_ms"].as_u64().unwrap(), run["ended_ms"].as_u64().unwrap());
+    assert!(client["started_ms"].as_u64().unwrap() <= began && began <= ended, "{shown}");
+    let said = piped(store, &["show", "n"], 0);
+    let who =
+        format!("n: taken after a run of {} (shell sh, pid {}) from 20", host(), client["pid"]);
+    assert!(said.starts_with(&who), "{said}");
+    let what = format!(", exit status 3, fence {}, ", shown["fence"]);
+    assert!(said.contains(&what) && !said.contains("unless renewed"), "{said}");
+
+    // Who runs now has not ended, and is held like any other.
+    let mut running = start(leasehold(
+        &patient(store),
+        [&["run", "--once-per", "50s", "m", "--"][..], &HOLD].concat(),
+    ));
+    let shown: serde_json::Value =
+        serde_json::from_str(&piped(store, &["show", "--json", "m"], 0)).unwrap();
+    let run = &shown["client"]["run"];
+    assert!(run["began_ms"].is_u64() && run["ended_ms"].is_null(), "{shown}");
+    assert!(piped(store, &["show", "m"], 0).starts_with("m: held by "));
+    running.end_input();
+    assert_eq!(running.code(), 7);
 }
 
 /// In a pipe, `watching` has it.

@@ -278,6 +278,9 @@ fn a_ttl_out_of_bounds_is_told_those_that_count() {
             "the ttl, with renewal, is {ttl}; it goes from 100 ms to 1 s, this store's max_ttl"
         );
         assert!(said.contains(&bounds) && refused.stdout.is_empty(), "{said}");
+        let asked = ttl.replace(' ', "");
+        let advice = format!("; for more, all programs need ?max_ttl={asked} in the URL");
+        assert_eq!(said.contains(&advice), !ttl.ends_with("ms"), "{said}");
     }
     let words = ["run", "--ttl", "1s", "n", "--", "echo", "ran"];
     assert_eq!(printed(leasehold(&url, words)), "ran\n");

@@ -49,6 +49,18 @@ def test_it_shares_its_locks_with_the_package(
 
 
 @installed
+def test_a_run_of_an_interval_is_known_to_the_package(
+    server: Server, redis_client: leasehold.Client, name: str
+) -> None:
+    words = ["run", "--store", server.url, "--once-per", "60s", name, "--", "sh", "-c", "exit 3"]
+    assert leasehold_command(*words).returncode == 3
+    client = redis_client.lock(name).inspect().client
+    assert client is not None and client.run is not None and client.program == "sh"
+    assert client.run.exit_status == 3 and client.run.ended is not None
+    assert abs(time.time() - client.run.began) < 60 and client.run.began <= client.run.ended
+
+
+@installed
 def test_it_is_of_the_same_version() -> None:
     assert leasehold.__version__ in leasehold_command("--version").stdout
 

@@ -63,6 +63,8 @@ pub(super) struct Finished {
     pub(super) status: ExitStatus,
     /// It was told to end, because of the lease.
     pub(super) told: bool,
+    /// The user knows what became of the lease, and by whom it was broken if it was.
+    pub(super) explained: bool,
     /// By ^C, which the terminal sends to the foreground only.
     pub(super) interrupted: bool,
 }
@@ -73,6 +75,7 @@ pub(super) struct Seen {
     /// When SIGTERM was sent for the lease's sake.
     told: Option<Duration>,
     killed: bool,
+    explained: bool,
     /// A SIGINT was passed on by us.
     passed_on: bool,
     interrupted: bool,
@@ -116,7 +119,7 @@ impl Guard<'_> {
         let limits = self.limits;
         let grace_over = self.seen.told.is_some_and(|told| now() >= told + limits.grace);
         if left <= limits.kill || grace_over {
-            self.kill();
+            self.kill(None);
         } else if left <= limits.term && self.seen.told.is_none() {
             self.seen.told = Some(now());
             self.child.signal(Signal::SIGTERM);
@@ -126,17 +129,25 @@ impl Guard<'_> {
         }
     }
 
-    fn kill(&mut self) {
+    /// `why` is what the event of the loss says.
+    fn kill(&mut self, why: Option<&str>) {
         if self.seen.killed {
             return;
         }
         self.seen.killed = true;
         self.child.signal(Signal::SIGKILL);
         self.seen.told.get_or_insert_with(now);
-        if self.lease.is_valid() {
-            self.tell("is at risk, and the command did not end in time; killing it");
-        } else {
-            self.tell("was lost; killing the command");
+        match why {
+            None if self.lease.is_valid() => {
+                self.tell("is at risk, and the command did not end in time; killing it");
+                self.seen.explained = true;
+            }
+            // The end of the lease may be able to say more.
+            None => self.tell("was lost; killing the command"),
+            Some(why) => {
+                self.tell(&format!("was lost, {why}; killing the command"));
+                self.seen.explained = true;
+            }
         }
     }
 
@@ -153,7 +164,9 @@ impl Guard<'_> {
         let told = self.seen.told.is_some();
         let over = !told || self.seen.killed || !self.child.group_lives();
         let interrupted = self.seen.interrupted;
-        self.seen.status.filter(|_| over).map(|status| Finished { status, told, interrupted })
+        let explained = self.seen.explained;
+        let finished = |status| Finished { status, told, explained, interrupted };
+        self.seen.status.filter(|_| over).map(finished)
     }
 
     /// How long there is nothing to do unless something happens.
@@ -172,7 +185,7 @@ impl Guard<'_> {
         let fence = self.lease.fence();
         while let Ok(Some(event)) = self.events.try_next() {
             if event.fence == fence && matches!(event.kind, EventKind::Lost(_)) {
-                self.kill();
+                self.kill(event.detail.as_deref());
             }
         }
     }

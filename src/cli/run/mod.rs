@@ -11,10 +11,10 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::{
-    Client, Error, ErrorKind, Events, Lease, Lock, WaitMode, limits, parse_duration, plain,
+    Client, Error, ErrorKind, Events, Lease, Lock, Run, WaitMode, limits, parse_duration, plain,
 };
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
@@ -99,7 +99,8 @@ pub(crate) struct Args {
     /// that cannot be started has not. It is the ttl as well, so 100ms to 366d
     /// and not longer than the store's max_ttl, which is 60s in a quorum and
     /// with guard_data_loss unless the URL says otherwise. In a file, it is over
-    /// when the machine restarts.
+    /// when the machine restarts. Until the interval is over, show tells which
+    /// machine and process ran the command, when, and its exit status.
     #[arg(long, value_name = "TIME", conflicts_with = "ttl", value_parser = span,
         allow_hyphen_values = true, verbatim_doc_comment)]
     once_per: Option<Duration>,
@@ -213,16 +214,27 @@ fn run(
         Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal))),
     };
     let taken = now();
+    let mut run = Run { began: SystemTime::now(), ended: None, exit_status: None };
+    if let Some(interval) = args.once_per {
+        // Known before it begins, so that one whose machine dies is known, too.
+        client.note_run(run, interval)?;
+    }
     let finished = guarded(args, &lease, &events, signals, terminal)?;
     let left = args.once_per.map(|interval| (taken + interval).saturating_sub(now()));
     let over = match left {
-        Some(left) if left >= limits::MIN_TTL => lease.let_expire_in(left),
+        Some(left) if left >= limits::MIN_TTL => {
+            run.ended = Some(SystemTime::now());
+            run.exit_status = Some(exit::of_status(finished.status));
+            let over = lease.let_expire_in(left);
+            client.note_run(run, left)?;
+            over
+        }
         _ => lease.release(),
     };
     let mut lost = finished.told;
     if let Err(error) = over {
-        // The guard that told the command to end has said why.
-        if !finished.told {
+        // The guard that told the command to end may have said why.
+        if !finished.explained {
             say(&error.to_string());
         }
         lost |= error.kind() == ErrorKind::Lost;
@@ -354,13 +366,13 @@ mod tests {
     use leasehold::Backoff;
 
     #[derive(Parser)]
-    struct Run {
+    struct Command {
         #[command(flatten)]
         args: Args,
     }
 
     fn parse(words: &[&str]) -> Result<Args, clap::Error> {
-        Run::try_parse_from(["run"].iter().chain(words)).map(|run| run.args)
+        Command::try_parse_from(["run"].iter().chain(words)).map(|run| run.args)
     }
 
     #[test]

@@ -11,8 +11,7 @@ use super::wire::Wire;
 use super::{EtcdStore, UNTOLD};
 use crate::clock::{Deadline, Moment};
 use crate::said::say;
-use crate::store::{Failure, Holder, Lane, Look, MOST_WAITERS, Waiter};
-use crate::token::ClientId;
+use crate::store::{Failure, Holder, Lane, Look, MOST_WAITERS, Record, Waiter};
 
 /// A client that closes waits no longer until it is forgotten.
 const LEAVES: Duration = Duration::from_millis(100);
@@ -66,16 +65,14 @@ impl EtcdStore {
 
     pub(super) fn keep_record(
         &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
+        record: Record<'_>,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let key = keys::client(&self.prefix, client);
+        let key = keys::client(&self.prefix, record.client);
         self.on_wire(Lane::Keeper, deadline, |wire, deadline| {
             // The one before it ends by itself.
-            let lease = Leases::exactly(wire, ttl, deadline)?;
-            let put = Op::put(&key, record.as_bytes(), lease.id);
+            let lease = Leases::exactly(wire, record.ttl, deadline)?;
+            let put = Op::put(&key, record.text.as_bytes(), lease.id);
             transact(wire, &Txn::default().then(put), deadline)?;
             *self.record.lock() = Some(lease.id);
             Ok(())

@@ -43,8 +43,8 @@ use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::net::next_server;
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::{
-    Abilities, Answer, Failure, Identity, Kept, Lane, Listener, Look, Outcome, Reply, Request,
-    ServerId, Store,
+    Abilities, Answer, Failure, Identity, Kept, Lane, Listener, Look, Outcome, Record, Reply,
+    Request, ServerId, Store,
 };
 use crate::sync::Mutex;
 use crate::token::{ClientId, Token};
@@ -204,14 +204,8 @@ impl Store for EtcdStore {
         self.breaches_of(lane, of, deadline)
     }
 
-    fn register(
-        &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        self.keep_record(client, record, ttl, deadline).map_err(|failure| failure.error)
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.keep_record(record, deadline).map_err(|failure| failure.error)
     }
 
     fn unregister(&self, _client: ClientId) {

@@ -12,7 +12,7 @@ use super::{MysqlStore, Purpose};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::store::net::seat;
-use crate::store::{Holder, Lane, Look, MOST_WAITERS, Waiter};
+use crate::store::{Holder, Lane, Look, MOST_WAITERS, Record, Waiter};
 use crate::token::{ClientId, Token};
 use crate::who::LONGEST_RECORD;
 
@@ -44,14 +44,9 @@ impl MysqlStore {
 
     /// An older schema has no table for it, and this user may not have the right: then this client goes
     /// on without.
-    pub(super) fn keep_record(
-        &self,
-        client: ClientId,
-        (record, ttl): (&str, Duration),
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let (record, ttl) = (record.as_bytes(), micros(ttl));
-        let values = Values { clients: &[client], record, ttl, ..Values::default() };
+    pub(super) fn keep_record(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        let (text, ttl) = (record.text.as_bytes(), micros(record.ttl));
+        let values = Values { clients: &[record.client], record: text, ttl, ..Values::default() };
         let text = packet(&[REGISTER, FORGET_CLIENTS], &values);
         self.about_clients(Lane::Give(deadline), &text, deadline).map(drop)
     }

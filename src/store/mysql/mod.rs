@@ -36,7 +36,9 @@ use crate::store::breaking::{Breaches, Held};
 use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::net::seat;
-use crate::store::{Abilities, Failure, Identity, Lane, Look, Outcome, Request, Store, unforced};
+use crate::store::{
+    Abilities, Failure, Identity, Lane, Look, Outcome, Record, Request, Store, unforced,
+};
 use crate::sync::Mutex;
 use crate::token::{ClientId, Token};
 
@@ -271,14 +273,8 @@ impl Store for MysqlStore {
         Ok(state.lease.as_ref().map_or(Duration::ZERO, |lease| state.left(lease)))
     }
 
-    fn register(
-        &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        self.keep_record(client, (record, ttl), deadline)
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.keep_record(record, deadline)
     }
 
     fn unregister(&self, client: ClientId) {

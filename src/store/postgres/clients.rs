@@ -8,7 +8,7 @@ use super::statements::Statement;
 use super::wire::{Row, Value};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Holder, Lane, Look, MOST_WAITERS, Waiter, millis};
+use crate::store::{Holder, Lane, Look, MOST_WAITERS, Record, Waiter, millis};
 use crate::token::{ClientId, Token};
 use crate::who::LONGEST_RECORD;
 
@@ -37,15 +37,11 @@ impl PostgresStore {
 
     /// An older schema has no table for it, and this user may not have the right: then this client goes
     /// on without.
-    pub(super) fn keep_record(
-        &self,
-        (client, record, ttl): (ClientId, &str, Duration),
-        deadline: Deadline,
-    ) -> Result<(), Error> {
+    pub(super) fn keep_record(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
         let values = [
-            Value::Number(client.number()),
-            Value::Bytes(record.as_bytes()),
-            Value::Number(millis(ttl)),
+            Value::Number(record.client.number()),
+            Value::Bytes(record.text.as_bytes()),
+            Value::Number(millis(record.ttl)),
         ];
         self.about_clients(Lane::Give(deadline), &[(Statement::Register, &values)], deadline)
             .map(drop)

@@ -37,8 +37,8 @@ use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::net::seat::{self, Line};
 use crate::store::{
-    Abilities, Answer, Failure, Identity, Lane, Listener, Look, Outcome, Reply, Request, ServerId,
-    Store, unforced,
+    Abilities, Answer, Failure, Identity, Lane, Listener, Look, Outcome, Record, Reply, Request,
+    ServerId, Store, unforced,
 };
 use crate::sync::Mutex;
 use crate::token::{ClientId, Token};
@@ -295,14 +295,8 @@ impl Store for PostgresStore {
         Ok(Duration::from_micros(held.unwrap_or(0)))
     }
 
-    fn register(
-        &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        self.keep_record((client, record, ttl), deadline)
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.keep_record(record, deadline)
     }
 
     fn unregister(&self, client: ClientId) {

@@ -37,6 +37,7 @@ use crate::error::{Error, ErrorKind};
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
 use crate::said::say;
+use crate::store::Record;
 use crate::sync::Permits;
 use crate::token::{ClientId, Token};
 
@@ -225,14 +226,8 @@ impl Store for QuorumStore {
     }
 
     /// Each node that is well keeps it, if it can. None is waited for.
-    fn register(
-        &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        self.mention(Mention::Is(client, record, ttl), deadline);
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.mention(Mention::Is(record), deadline);
         Ok(())
     }
 

@@ -13,7 +13,9 @@ use super::route::{Carried, Gives, Heard, Parcel, Route};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
-use crate::store::{Answer, Failure, Lane, Listener as _, Look, Outcome, Request, unguarded};
+use crate::store::{
+    Answer, Failure, Lane, Listener as _, Look, Outcome, Record, Request, unguarded,
+};
 use crate::token::ClientId;
 
 pub(super) struct Codec<D> {
@@ -97,12 +99,8 @@ impl<D: Dialect> Deployment<D> {
     }
 
     /// What a server refuses is an error here, too.
-    pub(super) fn register(
-        &self,
-        (client, record, ttl): (ClientId, &str, Duration),
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let batch = look::pack_register(client, record, ttl);
+    pub(super) fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        let batch = look::pack_register(record);
         // On a connection that is there, if any is idle.
         match self.ask_one(Lane::Give(deadline), &batch, deadline)? {
             Value::ServerError(error) => Err(fault::server(&error)),

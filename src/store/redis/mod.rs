@@ -45,6 +45,7 @@ use crate::error::Error;
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
 use crate::said::say;
+use crate::store::Record;
 use crate::store::net::pool::Pools;
 use crate::token::{ClientId, Token};
 
@@ -146,14 +147,8 @@ impl Store for RedisStore {
         self.deployment.free_in(name, deadline)
     }
 
-    fn register(
-        &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        self.deployment.register((client, record, ttl), deadline)
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.deployment.register(record, deadline)
     }
 
     fn unregister(&self, client: ClientId) {

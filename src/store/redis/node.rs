@@ -25,7 +25,7 @@ use crate::store::glob::Glob;
 use crate::store::listing::Bookmark;
 use crate::store::net::poll;
 use crate::store::outbox::{Concern, Outbox};
-use crate::store::{Answer, Failure, Identity, Lane, Look, Owed, Place, Request};
+use crate::store::{Answer, Failure, Identity, Lane, Look, Owed, Place, Record, Request};
 use crate::sync::Mutex;
 use crate::token::{ClientId, Token};
 
@@ -89,8 +89,7 @@ impl<'a> Sheet<'a> {
 /// What a client says of itself.
 #[derive(Clone, Copy)]
 pub(in crate::store) enum Mention<'a> {
-    /// Its record, and for how long.
-    Is(ClientId, &'a str, Duration),
+    Is(Record<'a>),
     /// It has closed.
     Was(ClientId),
 }
@@ -296,7 +295,7 @@ impl Node {
     /// Says something of which no answer is waited for.
     pub(in crate::store) fn mention(&self, what: Mention<'_>, deadline: Deadline) {
         let batch = match what {
-            Mention::Is(client, record, ttl) => look::pack_register(client, record, ttl),
+            Mention::Is(record) => look::pack_register(record),
             Mention::Was(client) => look::pack_unregister(client),
         };
         if let Err(failure) = self.deployment.tell(&batch, deadline) {

@@ -1,10 +1,9 @@
 //! Who the clients are that use the file.
 
-use std::time::Duration;
-
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::clock::Moment;
+use crate::store::Record;
 use crate::token::ClientId;
 use crate::who::LONGEST_RECORD;
 
@@ -17,17 +16,13 @@ pub(super) struct Clients<'a> {
 
 impl Clients<'_> {
     /// Keeps a record, and removes those that are over.
-    pub(super) fn keep(
-        &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
-    ) -> rusqlite::Result<()> {
+    pub(super) fn keep(&self, record: Record<'_>) -> rusqlite::Result<()> {
         self.connection.execute_batch(include_str!("clients.sql"))?;
         let over = "DELETE FROM client WHERE boot <> ?1 OR expiry <= ?2";
         self.connection.execute(over, params![self.boot, nanos(self.now)])?;
         let keep = "INSERT OR REPLACE INTO client VALUES (?1, ?2, ?3, ?4)";
-        let values = params![client.to_string(), record, nanos(self.now.plus(ttl)), self.boot];
+        let Record { client, text, ttl, .. } = record;
+        let values = params![client.to_string(), text, nanos(self.now.plus(ttl)), self.boot];
         self.connection.execute(keep, values).map(drop)
     }
 

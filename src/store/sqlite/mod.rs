@@ -30,7 +30,7 @@ use crate::said::say;
 use crate::store::breaking::{Breaches, Held};
 use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::{
-    Abilities, Answer, Failure, Lane, Look, Outcome, Place, Reply, Request, ServerId, Store,
+    Abilities, Answer, Failure, Lane, Look, Outcome, Place, Record, Reply, Request, ServerId, Store,
 };
 use crate::sync::{Mutex, Turnstile};
 use crate::token::{ClientId, Token};
@@ -235,16 +235,10 @@ impl Store for SqliteStore {
         opened.files.check().map(|()| free_in)
     }
 
-    fn register(
-        &self,
-        client: ClientId,
-        record: &str,
-        ttl: Duration,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
         let opened = self.opened(false, deadline)?;
         let kept = opened.quick.change(deadline, |connection, now| {
-            Ok(Clients { connection, boot: &self.boot, now }.keep(client, record, ttl)?)
+            Ok(Clients { connection, boot: &self.boot, now }.keep(record)?)
         });
         kept.map_err(|failure| failure.error)
     }

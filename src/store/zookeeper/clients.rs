@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use super::jute::{ANY, Ask, Kind, Op, Reply as Said, code};
-use super::names;
+use super::names::{self, LASTING};
 use super::step::{Held, Step, TRIES};
 use super::{ZookeeperStore, hash};
 use crate::clock::{Deadline, Moment};
 use crate::store::net::stream::LEAST;
-use crate::store::{Failure, Holder, Look, MOST_WAITERS, Waiter};
+use crate::store::{Failure, Holder, Look, MOST_WAITERS, Record, Waiter, millis};
 use crate::token::{ClientId, Token};
 
 impl ZookeeperStore {
@@ -17,23 +17,27 @@ impl ZookeeperStore {
         format!("{}/c-{client}", self.session.dialer.root)
     }
 
+    /// Its folder, and the node.
+    fn lasting_record(&self, client: ClientId) -> (String, String) {
+        let folder = names::folder((client.number() % u64::from(names::FOLDERS)) as u8);
+        let folder = format!("{}/{folder}", self.session.dialer.root);
+        let path = format!("{folder}/{client}{LASTING}");
+        (folder, path)
+    }
+
     pub(super) fn keep_record(
         &self,
-        client: ClientId,
-        record: &str,
+        record: Record<'_>,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let (path, data) = (self.record(client), record.as_bytes());
-        let (path, mut step) = (path.as_str(), self.step(deadline, deadline));
-        for op in
-            [Op::Set { path, data, version: ANY }, Op::Create { path, data, kind: Kind::Ephemeral }]
-        {
-            let (_, replies) = step.call(&[Ask::One(op)])?;
-            if step.expect(replies.first(), &[code::EXISTS, code::NO_NODE])? {
-                break;
-            }
+        let mut step = self.step(deadline, deadline);
+        if !record.outlives {
+            let (path, data) = (self.record(record.client), record.text.as_bytes());
+            return step.keep(&path, data, Kind::Ephemeral, None);
         }
-        Ok(())
+        let (folder, path) = self.lasting_record(record.client);
+        let data = format!("{} {}", millis(record.ttl), record.text);
+        step.keep(&path, data.as_bytes(), Kind::Lasting, Some(&folder))
     }
 
     pub(super) fn read_records(
@@ -41,15 +45,46 @@ impl ZookeeperStore {
         clients: &[ClientId],
         deadline: Deadline,
     ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
-        let paths: Vec<_> = clients.iter().map(|client| self.record(*client)).collect();
+        // One that lasts tells more.
+        let both = |client: &ClientId| [self.lasting_record(*client).1, self.record(*client)];
+        let paths: Vec<_> = clients.iter().flat_map(both).collect();
         let asks: Vec<_> = paths.iter().map(|path| Ask::Get(path)).collect();
         let (_, replies) = self.step(deadline, deadline).call(&asks)?;
-        let read = |said: &Said| said.data().ok().map(|(data, _)| data.to_vec());
-        Ok(replies.iter().map(|said| read(said).filter(|_| said.code == 0)).collect())
+        let read = |said: &Said| {
+            let data = said.data().ok().filter(|_| said.code == 0);
+            data.map(|(data, _)| data.to_vec())
+        };
+        let record = |said: &[Said]| {
+            let lasting = said.first().and_then(read);
+            let lasting = lasting.and_then(|data| Some(names::read_lasting(&data)?.1.to_vec()));
+            lasting.or_else(|| said.last().and_then(read))
+        };
+        Ok(replies.chunks(2).map(record).collect())
     }
 }
 
 impl Step<'_> {
+    /// Has a node say this, and makes it where it is missing, and its folder.
+    fn keep(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        kind: Kind,
+        folder: Option<&str>,
+    ) -> Result<(), Failure> {
+        let set = Op::Set { path, data, version: ANY };
+        let folder = folder.map(|path| Op::Create { path, data: b"", kind: Kind::Lasting });
+        let ops = [Some(set), folder, Some(Op::Create { path, data, kind })];
+        for (op, does_it) in ops.into_iter().zip([true, false, true]) {
+            let Some(op) = op else { continue };
+            let (_, replies) = self.call(&[Ask::One(op)])?;
+            if self.expect(replies.first(), &[code::EXISTS, code::NO_NODE])? && does_it {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// For a waiter that looks now and then: what this server knows will do.
     pub(super) fn free_in(&mut self, name: &[u8]) -> Result<Duration, Failure> {
         let node = self.store.node(name);

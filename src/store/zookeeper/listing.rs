@@ -1,5 +1,7 @@
 //! What is locked, folder by folder; and breaking a grant, with word of who did it in a node beside.
 
+use std::time::Duration;
+
 use super::jute::{ANY, Ask, Kind, Op, Reply as Said, code};
 use super::names;
 use super::step::{Node, Step, TRIES};
@@ -138,12 +140,16 @@ impl Step<'_> {
         self.outrun()
     }
 
-    /// Removes a note that is of no use any more.
+    /// Removes a note or a lasting record that is of no use any more.
     pub(super) fn sweep_note(&mut self, path: &str, said: &Said) -> Result<(), Failure> {
         let noted = Some(said).filter(|said| said.code == 0).and_then(|said| said.data().ok());
-        let Some((_, stat)) = noted else { return Ok(()) };
+        let Some((data, stat)) = noted else { return Ok(()) };
+        let ttl = match path.ends_with(names::LASTING) {
+            true => names::read_lasting(data).map_or(Duration::ZERO, |(ttl, _)| ttl),
+            false => LONGEST_REMEMBERED,
+        };
         let (clock, version) = (&self.store.clock, stat.version);
-        if clock.lock().seems_left(&stat, LONGEST_REMEMBERED, Moment::now()).is_zero() {
+        if clock.lock().seems_left(&stat, ttl, Moment::now()).is_zero() {
             self.call(&[Ask::One(Op::Delete { path, version })])?;
         }
         Ok(())

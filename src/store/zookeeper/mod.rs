@@ -37,7 +37,9 @@ use crate::error::{Error, ErrorKind};
 use crate::examination::{Examination, Subject};
 use crate::store::breaking::{Breaches, Held};
 use crate::store::listing::{Bookmark, Page, Wanted};
-use crate::store::{Abilities, Failure, Lane, Listener, Look, Outcome, Request, Store, unforced};
+use crate::store::{
+    Abilities, Failure, Lane, Listener, Look, Outcome, Record, Request, Store, unforced,
+};
 use crate::sync::Mutex;
 use crate::token::{ClientId, Token};
 
@@ -182,14 +184,8 @@ impl Store for ZookeeperStore {
         step.free_in(name).map_err(|failure| failure.error)
     }
 
-    fn register(
-        &self,
-        client: ClientId,
-        record: &str,
-        _ttl: Duration,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        self.keep_record(client, record, deadline).map_err(|failure| failure.error)
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.keep_record(record, deadline).map_err(|failure| failure.error)
     }
 
     fn records(

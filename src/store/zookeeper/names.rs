@@ -7,9 +7,12 @@
 //! /leasehold/1f/stock:sku%2D17       a name
 //! /leasehold/1f/.../l-TOKEN          its holder: the ttl in ms, and the fence where no number of the node is it
 //! /leasehold/1f/.../w-TOKEN-MS-0012  a waiter: for how long it is handed the lock, and its number
+//! /leasehold/c-CLIENT                what a client says of itself; it ends with the client's session
+//! /leasehold/1f/CLIENT~record        the same for as many ms as it says, also when the client is gone
 //! ```
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -20,6 +23,8 @@ pub(super) const ROOT: &str = "1";
 pub(super) const FOLDERS: u8 = 32;
 /// Behind a name's node, of the note that says who has broken the lock.
 pub(super) const NOTE: &str = "~broken";
+/// Behind a client's number, in a folder, of the record that outlives its session.
+pub(super) const LASTING: &str = "~record";
 /// A longer one is cut, and has a hash at its end: a server takes no message of more than a megabyte.
 const LONGEST: usize = 240;
 /// No claim window is longer, whatever the node of a waiter says.
@@ -58,7 +63,7 @@ pub(super) fn folder(number: u8) -> String {
 /// The key of a node, or that it was cut; no key where the node is no name.
 pub(super) fn key(node: &str) -> Option<Option<Vec<u8>>> {
     match node.contains('~') {
-        true if node.ends_with(NOTE) => None,
+        true if node.ends_with(NOTE) || node.ends_with(LASTING) => None,
         true => Some(None),
         false => Some(Some(percent_encoding::percent_decode_str(node).collect())),
     }
@@ -71,6 +76,13 @@ fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
 
 pub(super) fn holder(name: &str, token: Token) -> String {
     format!("{name}/l-{}", token.hex(&mut [0; HEX]))
+}
+
+/// What a lasting record says, and for how long.
+pub(super) fn read_lasting(data: &[u8]) -> Option<(Duration, &[u8])> {
+    let space = data.iter().position(|byte| *byte == b' ')?;
+    let ttl = std::str::from_utf8(&data[..space]).ok()?.parse().ok()?;
+    Some((Duration::from_millis(ttl), &data[space + 1..]))
 }
 
 /// What stands in the node of a name.

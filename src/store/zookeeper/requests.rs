@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::jute::{ANY, Ask, Kind, Op, code};
-use super::names::{self, FOLDERS, NOTE, Queued};
+use super::names::{self, FOLDERS, LASTING, NOTE, Queued};
 use super::step::{Held, Node, Step, TRIES};
 use super::{Known, ZookeeperStore};
 use crate::clock::{Deadline, Moment};
@@ -238,7 +238,7 @@ impl Step<'_> {
         let (_, replies) = self.call(&children)?;
         let mut ends = Vec::new();
         for (path, said) in paths.iter().zip(&replies) {
-            if path.ends_with(NOTE) {
+            if path.ends_with(NOTE) || path.ends_with(LASTING) {
                 ends.push((path, None, path.clone()));
             } else if let Ok(Some((inside, _))) = self.inside(Some(said))
                 && let Some(holder) = inside.holder.filter(|_| inside.waiters.is_empty())

@@ -329,6 +329,37 @@ fn a_sweep_reaches_every_name() {
     assert_eq!(all.len(), COUNT);
 }
 
+#[test]
+fn a_record_that_outlives_its_client_is_swept_once_its_time_is_over() {
+    let (removes, removed) = channel();
+    let hour = 3_600_000;
+    let store = store(move |heard| match heard.kind {
+        0 => Says::Welcome(10_000),
+        CHILDREN if heard.has("~record") => done(children(&[])),
+        CHILDREN => done(children(&["aa~record", "bb~record", "cc~record"])),
+        GET if heard.has("aa~record") => done([bytes(b"1000 pid=1"), stat(7, 7)].concat()),
+        GET if heard.has("bb~record") => done([bytes(b"99999999999 pid=1"), stat(7, 7)].concat()),
+        GET => done([bytes(b"nothing of ours"), stat(7, 7)].concat()),
+        DELETE => {
+            removes.send(heard.message.clone()).unwrap();
+            done(Vec::new())
+        }
+        _ => done(set(8, 2 * hour)),
+    });
+    let (begun, mut seen) = (Moment::now(), Vec::new());
+    while !["aa~record", "cc~record"].iter().all(|it| seen.contains(it)) {
+        assert!(Moment::now().since(begun) < LIMIT, "{seen:?}");
+        let (token, ttl) = (Token::random().unwrap(), Duration::from_secs(60));
+        let give = Request::Give { name: b"n", token, fence: 5, ttl };
+        store.ask(Lane::Caller, give, Deadline::after(LIMIT)).unwrap();
+        seen.extend(removed.try_iter().filter_map(|message| {
+            let has = |it: &&str| message.windows(it.len()).any(|some| some == it.as_bytes());
+            ["aa~record", "bb~record", "cc~record"].into_iter().find(has)
+        }));
+    }
+    assert!(!seen.contains(&"bb~record"), "its time is not over");
+}
+
 /// What is left by holders that have ended, and by breaks of long ago, as another leader dated it.
 #[test]
 fn what_an_earlier_leader_dated_is_swept_as_well() {

@@ -110,7 +110,8 @@ TEST(config_has_max_ttl_and_the_guard_and_takes_a_quorum) {
     const leasehold::client brief{leasehold::config{server().url()}.max_ttl(5s)};
     const auto longer = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, brief.lock("n").ttl(6s));
     EQUAL(longer.detail(),
-          std::string{"the ttl is 6 s; it goes from 3 ms to 5 s, this store's max_ttl"});
+          std::string{"the ttl is 6 s; it goes from 3 ms to 5 s, this store's max_ttl; for more, "
+                      "all programs need ?max_ttl=6s in the URL"});
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, brief.initialize());
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{"sqlite:x"}.guard_data_loss(true));
     EQUAL(leasehold::config::from_urls({"redis://a", "redis://b", "redis://c"}).store(),

@@ -47,7 +47,7 @@ from ._errors import (
 from ._events import Event, EventKind, Events, LossReason
 from ._fences import check_fence
 from ._lease import Handover, Lease
-from ._lock import Backoff, ClientInfo, Lock, LockState, Waiter, WaitMode
+from ._lock import Backoff, ClientInfo, Lock, LockState, Run, Waiter, WaitMode
 
 #: The version of the library, which the package shares.
 __version__: str = _abi.version().decode()
@@ -82,6 +82,7 @@ __all__ = [
     "Protocol",
     "ReadOnly",
     "Refused",
+    "Run",
     "Sealed",
     "LockState",
     "Storage",

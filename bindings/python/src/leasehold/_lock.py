@@ -34,6 +34,18 @@ class Backoff(NamedTuple):
     longest: Seconds = float("inf")
 
 
+class Run(NamedTuple):
+    """A command that ``leasehold run --once-per`` has run, by the clock of its machine. The lock stays
+    taken after it."""
+
+    #: When it was started, in seconds since 1970.
+    began: float
+    #: When it ended; None while it runs, and where its machine died meanwhile.
+    ended: Optional[float]
+    #: What it ended with: 128 + n where signal n ended it.
+    exit_status: Optional[int]
+
+
 class ClientInfo(NamedTuple):
     """A client, as it has said itself. In no text is anything that a terminal obeys."""
 
@@ -53,6 +65,8 @@ class ClientInfo(NamedTuple):
     label: Optional[str]
     #: When it was opened, in seconds since 1970 by its machine's clock.
     started: Optional[float]
+    #: What it has run under a lock that stays taken for an interval.
+    run: Optional[Run] = None
 
 
 class Waiter(NamedTuple):
@@ -95,6 +109,7 @@ class LockState(NamedTuple):
 # The numbers of facts in C.
 _WHO, _TOKEN_PREFIX, _SINCE_MS, _CLIENT, _HOST, _PID = range(6)
 _PROGRAM, _LANGUAGE, _VERSION, _LABEL, _STARTED_MS = range(6, 11)
+_RUN_BEGAN_MS, _RUN_ENDED_MS, _RUN_EXIT_STATUS = range(11, 14)
 
 
 def _fact(state: LockStateHandle, place: int, what: int) -> str:
@@ -121,7 +136,17 @@ def _client_info(state: LockStateHandle, place: int) -> Optional[ClientInfo]:
         version=said(_VERSION),
         label=said(_LABEL) or None,
         started=_seconds(state, place, _STARTED_MS),
+        run=_run(state, place),
     )
+
+
+def _run(state: LockStateHandle, place: int) -> Optional[Run]:
+    began = _seconds(state, place, _RUN_BEGAN_MS)
+    if began is None:
+        return None
+    status = _fact(state, place, _RUN_EXIT_STATUS)
+    ended = _seconds(state, place, _RUN_ENDED_MS)
+    return Run(began, ended, int(status) if status else None)
 
 
 class _Held(threading.local):

@@ -8,7 +8,7 @@ use redis::Value;
 use super::keys::client_key;
 use super::{Arg, Batch, Format, Packer, Script, TAKEN, foreign, script, unreadable};
 use crate::error::Error;
-use crate::store::{Holder, Look, MOST_WAITERS, Waiter, millis};
+use crate::store::{Holder, Look, MOST_WAITERS, Record, Waiter, millis};
 use crate::token::{ClientId, HEX, Token};
 
 static LOOK: Script = script!("look.lua");
@@ -33,13 +33,9 @@ impl Format {
 }
 
 /// Plain commands: nothing is decided by what they find.
-pub(in crate::store::redis) fn pack_register(
-    client: ClientId,
-    record: &str,
-    ttl: Duration,
-) -> Batch<'static> {
-    let ttl = millis(ttl).to_string();
-    Batch::default().command(&["SET", &client_key(client), record, "PX", &ttl])
+pub(in crate::store::redis) fn pack_register(record: Record<'_>) -> Batch<'static> {
+    let ttl = millis(record.ttl).to_string();
+    Batch::default().command(&["SET", &client_key(record.client), record.text, "PX", &ttl])
 }
 
 pub(in crate::store::redis) fn pack_unregister(client: ClientId) -> Batch<'static> {

@@ -44,7 +44,10 @@ public record LockState(
         LANGUAGE,
         VERSION,
         LABEL,
-        STARTED_MS
+        STARTED_MS,
+        RUN_BEGAN_MS,
+        RUN_ENDED_MS,
+        RUN_EXIT_STATUS
     }
 
     /** All facts of the holder, then those of each waiter. */
@@ -74,7 +77,6 @@ public record LockState(
                 return null;
             }
             String label = text(place, Fact.LABEL);
-            Long started = number(place, Fact.STARTED_MS);
             return new ClientInfo(
                     text(place, Fact.CLIENT),
                     text(place, Fact.HOST),
@@ -83,7 +85,22 @@ public record LockState(
                     text(place, Fact.LANGUAGE),
                     text(place, Fact.VERSION),
                     label.isEmpty() ? null : label,
-                    started == null ? null : Instant.ofEpochMilli(started));
+                    moment(place, Fact.STARTED_MS),
+                    run(place));
+        }
+
+        Instant moment(int place, Fact fact) {
+            Long since = number(place, fact);
+            return since == null ? null : Instant.ofEpochMilli(since);
+        }
+
+        ClientInfo.Run run(int place) {
+            Instant began = moment(place, Fact.RUN_BEGAN_MS);
+            Long status = number(place, Fact.RUN_EXIT_STATUS);
+            return began == null
+                    ? null
+                    : new ClientInfo.Run(
+                            began, moment(place, Fact.RUN_ENDED_MS), status == null ? null : status.intValue());
         }
 
         Waiter waiter(int place) {

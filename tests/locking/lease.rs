@@ -242,6 +242,23 @@ fn a_lease_that_goes_out_of_scope_is_released(store: &Store) {
     assert_eq!(one.counters().released_late, 0);
 }
 
+/// A drop waits for 50 ms at most, and the rest is the keeper's.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_drop_that_finds_the_file_busy_is_late_only_where_its_release_is() {
+    let store = Store::file();
+    let Store::File(dir) = &store else { panic!("it is a file") };
+    let client = store.client();
+    let lease = client.lock("n").ttl(secs(60)).acquire().unwrap();
+    let other = rusqlite::Connection::open(dir.path().join("locks.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(lease);
+    assert!(holder(&client, "n").is_some());
+    other.execute_batch("COMMIT").unwrap();
+    crate::stores::eventually_free(&client, "n");
+    assert_eq!(client.counters().released_late, 0);
+}
+
 fn a_lease_is_released_when_its_holder_panics(store: &Store) {
     let client = store.client();
     let ended = std::thread::scope(|scope| {

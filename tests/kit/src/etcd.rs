@@ -154,8 +154,10 @@ impl Etcd {
     pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").stdin(Stdio::null()).args(arguments);
-        // A password alone takes seconds where the machine has other things to do.
-        command.envs([("ETCDCTL_COMMAND_TIMEOUT", "60s"), ("ETCDCTL_DIAL_TIMEOUT", "60s")]);
+        if !arguments.iter().any(|one| one.starts_with("--command-timeout")) {
+            // A password alone takes seconds where the machine has other things to do.
+            command.args(["--command-timeout=60s", "--dial-timeout=60s"]);
+        }
         if !arguments.iter().any(|one| one.starts_with("--endpoints")) {
             command.env("ETCDCTL_ENDPOINTS", self.hosts());
         }

@@ -241,8 +241,12 @@ impl Core {
 
     /// Leaves a give to the keeper, and tells whether there still is one.
     pub(crate) fn owe(&self, owed: Owed) -> bool {
+        self.owe_as(owed, Concern::Doubt)
+    }
+
+    fn owe_as(&self, owed: Owed, concern: Concern) -> bool {
         let now = Moment::now();
-        let is_sent = self.outbox.owe(owed, Concern::Doubt, now);
+        let is_sent = self.outbox.owe(owed, concern, now);
         self.wake_by(now);
         is_sent
     }
@@ -255,10 +259,17 @@ impl Core {
             Some(Ok(_)) => self.tell_late(&owed.identity, None),
             Some(Err(failure)) => {
                 say!(Debug, "release-unanswered", lock = &**name, error = failure.error);
+                if failure.sent.is_none() && failure.error.is_retriable() {
+                    // There was no connection for it soon enough: the keeper's may come in time.
+                    if self.owe_as(owed.clone(), Concern::Release) {
+                        return;
+                    }
+                } else {
+                    self.owe(owed.clone());
+                }
                 if failure.sent.is_some() {
                     self.figures(name).unknown.add_one();
                 }
-                self.owe(owed.clone());
                 self.tell_late(&owed.identity, None);
             }
             // The client was closed meanwhile and nobody reads any more. A give may be sent twice.

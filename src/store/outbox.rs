@@ -192,6 +192,12 @@ impl Outbox {
         })
     }
 
+    /// Nothing can be sent before that, which is no try of any of them.
+    pub(crate) fn put_off(&self, until: Moment) {
+        let mut list = self.list.lock();
+        list.resume_at = list.resume_at.max(until);
+    }
+
     /// Where none of them was answered, the others wait, too.
     pub(crate) fn tried(&self, sent: &[Again], outcomes: &[Outcome]) {
         let failed =

@@ -195,14 +195,15 @@ fn c9_a_server_that_is_back_in_time_loses_nothing(far: &mut Far) {
 fn c9_renewal_goes_on_while_connections_are_cut(far: &mut Far) {
     let client = far.open("");
     let events = client.events().unwrap();
-    let lease = take(&client, "lock", ms(900));
-    let until = Instant::now() + ms(2700);
-    while Instant::now() < until {
+    let lease = take(&client, "lock", ms(3000));
+    while client.counters().renewed < 3 {
         far.proxy.close_all(End::Reset);
         assert!(lease.is_valid());
-        std::thread::sleep(ms(50));
+        // A renewal needs its time on a new connection, and more of it on a busy machine.
+        let start = Instant::now();
+        far.store.client().ping().unwrap();
+        std::thread::sleep(ms(50).max(start.elapsed() * 4));
     }
-    assert!(client.counters().renewed >= 3);
     assert_none_lost(&events);
     lease.release().unwrap();
 }
@@ -232,19 +233,20 @@ fn c9_many_leases_that_end_unrenewed_do_not_keep_one_from_being_renewed() {
         let mut proxy = Proxy::start(server.port());
         let client = Client::open(&server.url_through(proxy.port())).unwrap();
         let events = client.events().unwrap();
-        let lease = take(&client, "kept", ms(3000));
+        let lease = take(&client, "kept", ms(6000));
+        let is_over = || client.counters().renewed >= 2 || !lease.is_valid();
         // As far away as another region.
         proxy.set(Mode::DelayReplies(ms(15)));
         std::thread::scope(|scope| {
             for thread in 0..6 {
-                let client = &client;
+                let (client, is_over) = (&client, &is_over);
                 scope.spawn(move || {
                     // Held to their end, one after the other all the time.
                     let take = |turn| {
                         let lock = client.lock(format!("brief-{thread}-{turn}"));
                         lock.ttl(ms(1000)).renew(false).try_acquire()
                     };
-                    (0..200).map(take).collect::<Vec<_>>()
+                    (0..).map(take).take_while(|_| !is_over()).collect::<Vec<_>>()
                 });
             }
         });

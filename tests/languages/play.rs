@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::driver::{Driver, Language};
-use crate::stores::Store;
+use crate::stores::{LIMIT, Store};
 use crate::table::{Behaviour, Step};
-use kit::{Mode, Proxy, unless_starved};
+use kit::{Mode, Proxy, eventually, unless_starved};
 
 /// Nothing in the table minds a machine that stands still for so long.
 const STALL: Duration = Duration::from_millis(150);
@@ -86,7 +86,8 @@ impl<'a> Play<'a> {
                     Some(proxy) => (self.store.url_through(proxy.port()), "1s"),
                     None => (self.store.url(), "10s"),
                 };
-                words.push(format!("{url}?io_timeout={io_timeout}"));
+                let own = if words.len() > 1 { words.pop() } else { None };
+                words.push(format!("{url}?io_timeout={}", own.as_deref().unwrap_or(io_timeout)));
             }
             "lock" => words[2] = format!("{}{}", self.prefix, words[2]),
             _ => {}
@@ -139,6 +140,11 @@ impl<'a> Play<'a> {
             ("stop", _) => self.proxy().set(Mode::HoldRequests),
             ("cont", _) => self.proxy().deliver(),
             ("del", _) => self.store.forget(name),
+            ("waiting", [count]) => {
+                let (client, count) = (self.store.client(), number(count));
+                let lock = client.lock(name);
+                eventually(LIMIT, || lock.inspect().unwrap().waiters.len() as u64 == count);
+            }
             ("set", [value]) => drop(self.redis(&["SET", name, value])),
             ("set", [value, ms]) => drop(self.redis(&["SET", name, value, "PX", ms])),
             ("get", _) => return redis::from_redis_value(self.redis(&["GET", name])).unwrap(),

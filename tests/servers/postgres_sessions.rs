@@ -89,7 +89,7 @@ fn c9_renewals_that_deadlock_with_another_session_are_made_again() {
         let soon = "SET deadlock_timeout = '50ms'";
         database.sql(&format!("ALTER DATABASE {} {soon}", database.name));
         let client = store.client();
-        let take = |n| client.lock(format!("n{n}")).ttl(secs(3)).acquire().unwrap();
+        let take = |n| client.lock(format!("n{n}")).ttl(secs(6)).acquire().unwrap();
         let leases: Vec<_> = (0..10).map(take).collect();
         // Renewals go out together, and this locks their rows in the other order. It never sees
         // that itself, so that it is ours which are rolled back.

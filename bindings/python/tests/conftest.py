@@ -61,7 +61,7 @@ def other(url: str) -> Iterator[leasehold.Client]:
 
 @pytest.fixture
 def redis_client(server: Server) -> Iterator[leasehold.Client]:
-    with leasehold.connect(server.url) as made:
+    with leasehold.connect(server.url + "?io_timeout=10s") as made:
         yield made
 
 

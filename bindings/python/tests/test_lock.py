@@ -81,7 +81,7 @@ def test_a_lost_lease_ends_the_block_with_an_error(
     server: Server, name: str, until: Until
 ) -> None:
     with leasehold.connect(server.url) as client:
-        lock = client.lock(name, ttl=0.6)
+        lock = client.lock(name, ttl=3)
 
         def lose(lease: leasehold.Lease) -> None:
             server.call("DEL", name)

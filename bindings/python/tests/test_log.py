@@ -42,7 +42,7 @@ def test_records_reach_the_logger_of_the_package(
     handler, logger = Records(), logging.getLogger("leasehold")
     logger.addHandler(handler)
     try:
-        lease = redis_client.lock(name, ttl=0.3).acquire()
+        lease = redis_client.lock(name, ttl=3).acquire()
         server.call("DEL", name)
         until(lambda: [one for one in handler.seen if f"lock={name} " in one.getMessage()])
     finally:

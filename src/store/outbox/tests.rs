@@ -233,3 +233,21 @@ fn what_the_store_has_forgotten_is_not_sent_again() {
     outbox.owe(over, Concern::Doubt, Moment::now());
     assert_eq!(outbox.take_due(Moment::now(), 10).len(), 1, "once it is");
 }
+
+/// A server that rests cannot be told of anything: what is owed to it goes out soon after that.
+#[test]
+fn what_could_not_be_sent_was_not_tried() {
+    let (outbox, now) = (Outbox::default(), Moment::now());
+    outbox.owe(owed("a", 1, 1), Concern::Copy, now);
+    let rested = now.plus(Duration::from_secs(2));
+    for _ in 0..20 {
+        outbox.put_off(rested);
+        assert!(outbox.take_due(now, 10).is_empty());
+    }
+    assert_eq!(outbox.due(), rested);
+    let due = outbox.take_due(rested, 10);
+    assert_eq!(due.len(), 1);
+    let before = Moment::now();
+    outbox.tried(&due, &[lost()]);
+    assert!(outbox.due() <= Moment::now().plus(FIRST_RETRY) && outbox.due() >= before);
+}

@@ -222,6 +222,14 @@ impl Node {
         rest.times = rest.times.saturating_add(1);
     }
 
+    /// The trouble is still the same: however often it is looked at, it is no further failure.
+    fn stays_unwell(&self) {
+        self.note_pace(Duration::MAX);
+        let mut rest = self.rest.lock();
+        rest.until = rest.until.max(Moment::now().plus(FIRST_REST));
+        rest.times = rest.times.max(1);
+    }
+
     pub(in crate::store) fn owe(&self, gives: &[Request<'_>]) {
         for give in gives {
             if let Request::Give { name, token, fence, ttl } = *give
@@ -237,12 +245,18 @@ impl Node {
     pub(in crate::store) fn tend(&self, before: Moment, deadline: Deadline) {
         if self.deployment.route.is_silent() {
             // Its connection will be given up, and a new one is not to be waited for either.
-            self.is_unwell();
+            self.stays_unwell();
         }
         self.deployment.route.read_unread(before);
         self.outbox.were_read(Moment::now());
         // It may have been extended for longer than its takes asked for, or stand in a queue.
         self.outbox.prolong(|identity| self.kept_until(identity.fence == 0));
+        let rests_until = self.rest.lock().until;
+        if rests_until > Moment::now() {
+            // Nothing would be sent. Counted as a try, it would put off the next one for seconds.
+            self.outbox.put_off(rests_until);
+            return;
+        }
         let due = self.outbox.take_due(Moment::now(), MOST_AT_ONCE);
         if due.is_empty() {
             return;

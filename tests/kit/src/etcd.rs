@@ -136,7 +136,8 @@ impl Etcd {
         super::wait::eventually(LIMIT, || {
             leader = (0..self.members.len()).find(|index| {
                 let endpoint = format!("--endpoints=127.0.0.1:{}", self.port(*index));
-                let said = self.try_ctl(&[&endpoint, "endpoint", "status"]).unwrap_or_default();
+                let soon = ["--dial-timeout=2s", "--command-timeout=5s", "endpoint", "status"];
+                let said = self.try_ctl(&[&[&*endpoint], &soon[..]].concat()).unwrap_or_default();
                 said.split(", ").nth(4) == Some("true")
             });
             leader.is_some()
@@ -153,6 +154,10 @@ impl Etcd {
     pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").stdin(Stdio::null()).args(arguments);
+        if !arguments.iter().any(|one| one.starts_with("--command-timeout")) {
+            // A password alone takes seconds where the machine has other things to do.
+            command.args(["--command-timeout=60s", "--dial-timeout=60s"]);
+        }
         if !arguments.iter().any(|one| one.starts_with("--endpoints")) {
             command.env("ETCDCTL_ENDPOINTS", self.hosts());
         }

@@ -1,12 +1,13 @@
 //! Where private servers of other makes have their files and ports, and as whom they run.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::User;
@@ -32,6 +33,43 @@ pub(crate) fn place(parent: &Path, kind: &str, end: &str) -> (PathBuf, Child) {
     shell.args(["-c", &script, "sh"]).arg(&dir);
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     (dir, shell.spawn().unwrap())
+}
+
+/// Copies into a folder what `make` puts into an empty one, which is done once for all tests of this
+/// process, or of all where KIT_TEMPLATES names a folder: to make a server takes far longer.
+pub(crate) fn copy_made(kind: &str, to: &Path, make: impl FnOnce(&Path)) {
+    // With who removes it, where it is this process's own.
+    static MADE: Mutex<BTreeMap<String, (PathBuf, Option<Child>)>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let from = match made.get(kind) {
+        Some((from, _)) => from.clone(),
+        None => {
+            let (folder, sweeper) = match env::var_os("KIT_TEMPLATES") {
+                Some(folder) => (PathBuf::from(folder), None),
+                None => {
+                    let (folder, sweeper) = place(&memory(), &format!("new-{kind}"), "");
+                    // The server's user goes through it.
+                    fs::set_permissions(&folder, fs::Permissions::from_mode(0o711)).unwrap();
+                    (folder, Some(sweeper))
+                }
+            };
+            let from = folder.join(kind);
+            if !from.exists() {
+                let new = from.with_extension(std::process::id().to_string());
+                fs::create_dir(&new).unwrap();
+                make(&new);
+                // Another process may have been faster.
+                if fs::rename(&new, &from).is_err() {
+                    fs::remove_dir_all(&new).unwrap();
+                }
+            }
+            made.insert(kind.to_owned(), (from.clone(), sweeper));
+            from
+        }
+    };
+    drop(made);
+    let copied = Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status().unwrap();
+    assert!(copied.success(), "{} cannot be copied", from.display());
 }
 
 /// Waits until a server that has just been spawned is ready, as its log tells.

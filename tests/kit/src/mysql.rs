@@ -57,16 +57,18 @@ impl Mysql {
 
     fn install(parent: &Path, settings: &[&str]) -> Mysql {
         let (dir, watcher) = host::place(parent, "mysql", END);
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
-        host::own(&dir, USER);
-        let mut install = as_server("mariadb-install-db");
-        install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-        install.args(["--skip-test-db", "--innodb-log-file-size=8M"]);
-        install.arg(format!("--datadir={}", dir.join("data").display())).current_dir("/");
-        // Else several that begin at once meet each other's temporary tables.
-        install.arg(format!("--tmpdir={}", dir.display()));
-        let made = install.output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        own(&dir);
+        host::copy_made("mysql", &dir, |dir| {
+            own(dir);
+            let mut install = as_server("mariadb-install-db");
+            install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+            install.args(["--skip-test-db", "--innodb-log-file-size=8M"]);
+            install.arg(format!("--datadir={}", dir.join("data").display())).current_dir("/");
+            // Else several that begin at once meet each other's temporary tables.
+            install.arg(format!("--tmpdir={}", dir.display()));
+            let made = install.output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        });
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
         Mysql { dir, port: free_port(), settings, server: None, watcher }
     }
@@ -200,6 +202,11 @@ impl Drop for Mysql {
         drop(self.watcher.stdin.take());
         let _ = self.watcher.wait();
     }
+}
+
+fn own(dir: &Path) {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    host::own(dir, USER);
 }
 
 /// The settings of one, for talking to the others and for getting what they have.

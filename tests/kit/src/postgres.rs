@@ -54,11 +54,14 @@ impl Postgres {
     /// With its files in this folder, on a disk say.
     pub fn start_in(parent: &Path, settings: &[&str]) -> Postgres {
         let (dir, watcher) = Postgres::place(parent);
-        let mut initdb = as_server("initdb");
-        initdb.args(["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres"]);
-        initdb.args(["--encoding=UTF8", "--locale=C", "--pgdata"]).arg(&dir).current_dir("/");
-        let made = initdb.output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        host::copy_made("postgres", &dir, |dir| {
+            own_alone(dir);
+            let mut initdb = as_server("initdb");
+            initdb.args(["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres"]);
+            initdb.args(["--encoding=UTF8", "--locale=C", "--pgdata"]).arg(dir).current_dir("/");
+            let made = initdb.output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        });
         let settings = settings.iter().map(|line| format!("{line}\n")).collect::<String>();
         let ours = format!(
             "listen_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\n\
@@ -75,8 +78,7 @@ impl Postgres {
     /// A folder for one, and who removes it.
     fn place(parent: &Path) -> (PathBuf, Child) {
         let (dir, watcher) = host::place(parent, "postgres", END);
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
-        host::own(&dir, USER);
+        own_alone(&dir);
         (dir, watcher)
     }
 
@@ -213,6 +215,12 @@ impl Drop for Postgres {
         }
         let _ = self.watcher.wait();
     }
+}
+
+/// It refuses a folder that others can read.
+fn own_alone(dir: &Path) {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+    host::own(dir, USER);
 }
 
 /// Debian keeps the programs of each version apart, and out of PATH.

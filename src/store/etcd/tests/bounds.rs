@@ -1,6 +1,8 @@
 //! What an etcd takes at a time: bytes of a request, streams of a connection. And what is left of
 //! leases that nobody uses.
 
+use std::time::Duration;
+
 use super::*;
 use crate::store::glob::Glob;
 
@@ -8,6 +10,9 @@ use crate::store::glob::Glob;
 fn long(number: usize) -> Vec<u8> {
     format!("{number:060000}").into_bytes()
 }
+
+/// Longer than a busy machine takes for a hundred of them.
+const TTL: Duration = Duration::from_secs(600);
 
 fn taken_of(store: &EtcdStore, name: &[u8]) -> (Token, u64) {
     let token = token();

@@ -1,9 +1,12 @@
-//! One client's connection through the proxy: two threads, one for each direction.
+//! One client's connection through the proxy: two threads, one for each direction, and a third one
+//! once replies were delayed.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -36,6 +39,21 @@ struct State {
     cut: bool,
     client_closed: bool,
     server_closed: bool,
+}
+
+/// What replies go through once one of them was delayed.
+struct Line {
+    mode: Mode,
+    replies: Sender<(Instant, Vec<u8>)>,
+    thread: JoinHandle<()>,
+}
+
+impl Line {
+    /// When all of them have arrived.
+    fn end(self) {
+        drop(self.replies);
+        let _ = self.thread.join();
+    }
 }
 
 impl Connection {
@@ -173,16 +191,18 @@ impl Connection {
         }
     }
 
-    fn carry_replies(&self, shared: &Shared) {
+    fn carry_replies(self: &Arc<Self>, shared: &Arc<Shared>) {
         let mut buffer = vec![0; 64 * 1024];
         let mut server = self.server.as_ref().expect("started only with a server");
+        let mut line = None;
         loop {
             let read = server.read(&mut buffer).unwrap_or(0);
             if read == 0 {
                 break;
             }
-            self.pass_reply(shared, &buffer[..read]);
+            self.pass_reply(shared, &buffer[..read], &mut line);
         }
+        line.into_iter().for_each(Line::end);
         let fault = shared.fault.lock().unwrap().clone();
         let mut state = self.state.lock().unwrap();
         state.server_closed = true;
@@ -195,7 +215,7 @@ impl Connection {
         }
     }
 
-    fn pass_reply(&self, shared: &Shared, reply: &[u8]) {
+    fn pass_reply(self: &Arc<Self>, shared: &Arc<Shared>, reply: &[u8], line: &mut Option<Line>) {
         let fault = shared.fault.lock().unwrap().clone();
         let mut state = self.state.lock().unwrap();
         if let Some(end) = state.lose {
@@ -210,11 +230,18 @@ impl Connection {
             return;
         }
         drop(state);
-        let passed = match mode {
-            Mode::DelayReplies(length) => {
-                shared.pause(mode, length);
-                self.to_client(shared, reply)
+        if line.as_ref().is_some_and(|line| line.mode != mode) {
+            // What comes now must not overtake what is delayed.
+            line.take().into_iter().for_each(Line::end);
+        }
+        if let Mode::DelayReplies(length) = mode {
+            let line = line.get_or_insert_with(|| self.line(shared, mode));
+            if line.replies.send((Instant::now() + length, reply.to_vec())).is_err() {
+                self.state.lock().unwrap().replies_mute = true;
             }
+            return;
+        }
+        let passed = match mode {
             Mode::Dribble(length) => reply.iter().all(|byte| {
                 let passed = self.to_client(shared, &[*byte]);
                 shared.pause(mode, length);
@@ -230,6 +257,21 @@ impl Connection {
         if !passed {
             self.state.lock().unwrap().replies_mute = true;
         }
+    }
+
+    /// Each reply arrives as long after it was sent as the mode says, however many are under way.
+    fn line(self: &Arc<Self>, shared: &Arc<Shared>, mode: Mode) -> Line {
+        let (replies, sent) = channel::<(Instant, Vec<u8>)>();
+        let (ours, shared) = (Arc::clone(self), Arc::clone(shared));
+        let thread = std::thread::spawn(move || {
+            for (due, reply) in sent {
+                shared.pause(mode, due.saturating_duration_since(Instant::now()));
+                if !ours.to_client(&shared, &reply) {
+                    return;
+                }
+            }
+        });
+        Line { mode, replies, thread }
     }
 
     /// Until nobody takes it any more.

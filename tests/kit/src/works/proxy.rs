@@ -84,6 +84,34 @@ fn requests_and_replies_are_late_on_their_own_side() {
     assert!(proxy.request_bytes() >= before);
 }
 
+/// As on a long line: many replies under way take no longer than one.
+#[test]
+fn delayed_replies_do_not_wait_for_each_other() {
+    const DELAY: Duration = Duration::from_secs(3);
+    let server = Server::start();
+    let mut proxy = Proxy::start(server.port());
+    let mut stream = dial(proxy.port());
+    proxy.set(Mode::DelayReplies(DELAY));
+    let watch = Stopwatch::start();
+    for count in 1..=10 {
+        stream.write_all(b"INCR counter\r\n").unwrap();
+        // So that each has its own reply.
+        eventually(LIMIT, || server.cmd(&["GET", "counter"]) == text(&count.to_string()));
+    }
+    for count in 1..=10 {
+        assert_eq!(answer(&mut stream), format!(":{count}"));
+    }
+    watch.assert_at_least(DELAY);
+    // They would take ten times as long one after the other.
+    watch.assert_at_most(DELAY * 5, Duration::ZERO);
+    // What is not delayed comes after what is.
+    stream.write_all(b"INCR counter\r\n").unwrap();
+    eventually(LIMIT, || server.cmd(&["GET", "counter"]) == text("11"));
+    proxy.set(Mode::Pass);
+    stream.write_all(b"INCR counter\r\n").unwrap();
+    assert_eq!([answer(&mut stream), answer(&mut stream)], [":11", ":12"]);
+}
+
 #[test]
 fn silence_accepts_and_executes_nothing() {
     let server = Server::start();

@@ -16,8 +16,13 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-pub(crate) const ROLES: kit::child::Roles =
-    &[("alarmed", alarmed), ("piped", piped), ("starved", starved)];
+pub(crate) const ROLES: kit::child::Roles = &[
+    ("alarmed", alarmed),
+    ("piped", piped),
+    ("starved", starved),
+    #[cfg(feature = "sqlite")]
+    ("cramped", cramped),
+];
 
 /// Runs a role to its end; a role that panics is no success.
 #[track_caller]
@@ -191,4 +196,46 @@ fn c7_without_descriptors_calls_fail_by_the_deadline_and_what_is_held_is_kept_an
     let server = Server::start();
     assert_plays("starved", &[&server.url()]);
     assert_eq!(server.cmd(&["EXISTS", "kept", "released", "dropped", "lock"]), Value::Int(0));
+}
+
+/// What writes beyond so many bytes of a file fails from now on.
+#[cfg(feature = "sqlite")]
+fn limit_files(most: u64) {
+    #[allow(unsafe_code)]
+    // SAFETY: the struct is valid for the length of the call, which keeps no pointer to it.
+    let limited = unsafe {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
+        libc::setrlimit(libc::RLIMIT_FSIZE, &limit)
+    };
+    assert_eq!(limited, 0);
+}
+
+/// The log is written with the commit, and not before.
+#[cfg(feature = "sqlite")]
+fn cramped(args: &[String]) {
+    let [url] = args else { panic!("{args:?}") };
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    #[allow(unsafe_code)]
+    // SAFETY: nothing is run at the signal.
+    unsafe { sigaction(Signal::SIGXFSZ, &ignore) }.unwrap();
+    let client = Client::open(&format!("{url}?io_timeout=400ms")).unwrap();
+    let lease = client.lock("n").try_acquire().unwrap().unwrap();
+    let fence = lease.fence();
+    lease.release().unwrap();
+    limit_files(1);
+    let error = client.lock("n").try_acquire().map(drop).unwrap_err();
+    limit_files(libc::RLIM_INFINITY);
+    assert!(client.counters().unknown > 0, "{error}");
+    // Whatever is left of it is given back.
+    let lease = client.lock("n").acquire_within(LIMIT).unwrap();
+    assert!(lease.fence() > fence);
+    lease.release().unwrap();
+    say("done");
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn c6_a_take_that_failed_while_a_file_committed_is_unknown_and_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_plays("cramped", &[&format!("sqlite://{}/locks.db", dir.path().display())]);
 }

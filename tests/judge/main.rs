@@ -79,6 +79,28 @@ fn c1_c2_c6_c10_on_mysql_no_two_leases_are_valid_at_once_whatever_happens() {
     run.rage(Store::own_mysql()).assert_exclusion();
 }
 
+/// An operator ends sessions and waits, changes settings, and lets the standby take the primary's place:
+/// nothing counts that the standby has not got.
+#[cfg(feature = "postgres")]
+#[test]
+fn c1_c2_c6_c10_on_a_postgres_with_a_standby_no_two_leases_are_valid_at_once_whatever_an_operator_does()
+ {
+    let troubles = [Killed, Row, Ended, Ended, Settings, StandbyCut, FailedOver, FailedOver];
+    let run = Run { troubles: &troubles, workers: 5, ttl: secs(1), idle: secs(6) };
+    run.rage(Store::postgres_with_standby()).assert_exclusion();
+}
+
+/// The same, and no replica takes its place: there it is known that a wait which was killed counts.
+#[cfg(feature = "mysql")]
+#[test]
+fn c1_c2_c6_c10_on_a_mysql_with_a_replica_no_two_leases_are_valid_at_once_whatever_an_operator_does()
+ {
+    let troubles = [Killed, Row, Ended, Ended, Settings, StandbyCut, StandbyCut];
+    let run = Run { troubles: &troubles, workers: 5, ttl: secs(2), idle: secs(6) };
+    let (store, replica) = Store::mysql_with_replica();
+    run.rage_beside(store, Some(replica)).assert_exclusion();
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn c1_c2_c6_c10_on_zookeeper_no_two_leases_are_valid_at_once_whatever_happens() {

@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::sentry::Sentry;
+#[cfg(feature = "postgres")]
+use super::stores::Database;
 use super::stores::{LIMIT, Store, eventually_free, ms, secs};
 use super::verdict::{STEADY, Verdict};
 use super::{NAMES, WINDOW};
 use kit::history::now;
 use kit::wait::Metronome;
-use kit::{Child, Dice, End, Mode, Offset, Proxy, Server, chaos_length};
+use kit::{Child, Dice, End, Mode, Mysql, Offset, Proxy, Server, chaos_length};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -30,6 +32,14 @@ pub enum Trouble {
     Clock,
     /// The server loses all its data, or a queue.
     Forgets,
+    /// An operator cancels what some sessions do, or ends them.
+    Ended,
+    /// An operator sets limits for sessions that begin from now on, or takes them back.
+    Settings,
+    /// The standby, or the replica, hears nothing for a moment, and waits for it are ended.
+    StandbyCut,
+    /// The primary dies, at times while its standby hears nothing, and that one takes its place.
+    FailedOver,
 }
 
 pub struct Run<'a> {
@@ -45,6 +55,8 @@ pub struct Run<'a> {
 /// A store on which a run takes place, and its processes.
 struct Scene<'a> {
     store: Store,
+    /// Of a MySQL that waits for one.
+    replica: Option<Mysql>,
     /// One before each process but the steady one.
     proxies: Vec<Proxy>,
     /// When the store was not to be had.
@@ -62,12 +74,18 @@ impl Run<'_> {
     /// Prints what it was like, and checks what holds in every run: fences are in order, and no lock
     /// was left free for long.
     pub fn rage(&self, store: Store) -> Verdict {
+        self.rage_beside(store, None)
+    }
+
+    /// The same, with a replica that a MySQL waits for.
+    pub fn rage_beside(&self, store: Store, replica: Option<Mysql>) -> Verdict {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         for name in ["letters", "drafts"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let metronome = Metronome::start();
         let mut scene = Scene::set(store, self, dir.path());
+        scene.replica = replica;
         let sentry = Sentry::of(&scene.store);
         let (start, mut struck) = (Instant::now(), Vec::new());
         // On a busy machine little happens in that time: then it goes on.
@@ -114,6 +132,7 @@ impl Scene<'_> {
         let (away, children) = (Vec::new(), Vec::new());
         let mut scene = Scene {
             store,
+            replica: None,
             proxies,
             away,
             dir,
@@ -209,6 +228,10 @@ impl Scene<'_> {
                 let offset = if ahead { Offset::Ahead(span) } else { Offset::Behind(span) };
                 self.nodes()[0].shift_clock(offset);
             }
+            Trouble::Ended => self.end_sessions(),
+            Trouble::Settings => self.set_limits(),
+            Trouble::StandbyCut => self.cut_standby(),
+            Trouble::FailedOver => self.fail_over(),
             Trouble::Forgets => {
                 let queue = format!("leasehold:queue:{{{}}}", NAMES[0]);
                 let forget = [vec!["FLUSHALL"], vec!["DEL", &queue]];
@@ -216,6 +239,125 @@ impl Scene<'_> {
                 self.server().cmd(&forget[which]);
             }
         }
+    }
+
+    /// What an operator can say to some sessions, whatever they do.
+    fn end_sessions(&mut self) {
+        let (is_mild, most) = (self.dice.once_in(2), 1 + self.dice.below(4));
+        match &self.store {
+            #[cfg(feature = "postgres")]
+            Store::Postgres(database) => {
+                let how = if is_mild { "pg_cancel_backend" } else { "pg_terminate_backend" };
+                let end = format!(
+                    "SELECT {how}(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'
+                     ORDER BY (wait_event = 'SyncRep') IS TRUE DESC, random() LIMIT {most}"
+                );
+                let _ = database.server().try_sql("postgres", &end);
+            }
+            #[cfg(feature = "mysql")]
+            Store::Mysql(database) => {
+                let how = if is_mild { "KILL QUERY" } else { "KILL" };
+                let some = format!(
+                    "SELECT CONCAT('{how} ', id, ';') FROM information_schema.processlist
+                     WHERE db = '{}' ORDER BY RAND() LIMIT {most}",
+                    database.name
+                );
+                for kill in database.server().sql("", &some).lines() {
+                    // It may have gone.
+                    let _ = database.server().try_sql("", kill);
+                }
+            }
+            _ => panic!("not on this store"),
+        }
+    }
+
+    fn set_limits(&mut self) {
+        let which = self.dice.below(4) as usize;
+        match &self.store {
+            #[cfg(feature = "postgres")]
+            Store::Postgres(database) => {
+                let set = [
+                    "RESET ALL",
+                    "SET idle_session_timeout = '100ms'",
+                    "SET lock_timeout = '5ms'",
+                    "SET client_min_messages = 'error'",
+                ];
+                let _ = database
+                    .server()
+                    .try_sql("postgres", &format!("ALTER ROLE postgres {}", set[which]));
+            }
+            #[cfg(feature = "mysql")]
+            Store::Mysql(database) => {
+                let set = [
+                    "max_statement_time = 0, wait_timeout = 28800",
+                    "max_statement_time = 0.05",
+                    "wait_timeout = 1",
+                    "innodb_lock_wait_timeout = 1",
+                ];
+                database.server().sql("", &format!("SET GLOBAL {}", set[which]));
+            }
+            _ => panic!("not on this store"),
+        }
+    }
+
+    fn cut_standby(&mut self) {
+        let length = self.dice.ms_below(300);
+        #[cfg(feature = "postgres")]
+        if let Store::Postgres(Database { standby: Some(standby), .. }) = &self.store {
+            let primary = standby.cut_off();
+            std::thread::sleep(length);
+            self.end_sessions();
+            let Store::Postgres(Database { standby: Some(standby), .. }) = &self.store else {
+                return;
+            };
+            standby.follow(&primary);
+            return;
+        }
+        let Some(replica) = &self.replica else { panic!("not on this store") };
+        replica.sql("", "STOP SLAVE");
+        std::thread::sleep(length);
+        self.end_sessions();
+        if let Some(replica) = &self.replica {
+            replica.sql("", "START SLAVE");
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn fail_over(&mut self) {
+        // Long enough for what the standby knows of to end.
+        let (is_cut, length) = (self.dice.once_in(2), self.dice.ms_below(1500));
+        if is_cut {
+            let Store::Postgres(Database { standby: Some(standby), .. }) = &self.store else {
+                panic!("not on this store")
+            };
+            standby.cut_off();
+            std::thread::sleep(length);
+            // Who believes in what this makes of a grant still does when another one has the lock.
+            let end = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+                WHERE wait_event = 'SyncRep'";
+            if let Store::Postgres(database) = &self.store {
+                let _ = database.server().try_sql("postgres", end);
+            }
+        }
+        let from = now();
+        let Store::Postgres(database) = &mut self.store else { return };
+        let Some(next) = database.standby.take() else { return };
+        let Some(mut old) = database.own.replace(next) else { return };
+        old.crash();
+        let port = old.port();
+        let next = database.server();
+        // It grants at once, and is not replaced before it has a standby of its own.
+        next.sql("postgres", "SELECT pg_promote()");
+        drop(old);
+        let standby = next.standby_at(port);
+        next.wait_for_standbys("*");
+        database.standby = Some(standby);
+        self.away.push((from, now() + secs(1)));
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn fail_over(&mut self) {
+        panic!("not on this store");
     }
 
     /// Messages that look as if they came from the server, and others.

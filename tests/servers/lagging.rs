@@ -156,13 +156,12 @@ mod postgres {
 
 #[cfg(feature = "mysql")]
 mod mysql {
-    use kit::{Mysql, eventually};
+    use kit::Mysql;
 
     use super::{
         Pair, a_take_ends_by_its_deadline_and_is_undone, who_was_granted_meanwhile_is_told,
     };
     use crate::mysql::made;
-    use crate::stores::LIMIT;
 
     #[test]
     fn c2_c9_who_was_granted_what_a_promoted_replica_never_heard_of_is_told() {
@@ -185,16 +184,8 @@ mod mysql {
 
     #[test]
     fn c7_a_grant_of_which_no_replica_has_heard_is_unknown_by_the_deadline_and_given_back() {
-        let wait = ["--rpl-semi-sync-master-enabled=1", "--rpl-semi-sync-master-timeout=600000"];
-        let point = "--rpl-semi-sync-master-wait-point=AFTER_SYNC";
-        let first = Mysql::start_with(&["--log-bin=log", wait[0], wait[1], point]);
-        let second = first.replica();
-        let on = "STOP SLAVE; SET GLOBAL rpl_semi_sync_slave_enabled = 1; START SLAVE";
-        second.sql("", on);
+        let [first, second] = Mysql::semi_sync(600_000);
         let database = made(&first);
-        let clients = "SELECT variable_value FROM information_schema.global_status
-            WHERE variable_name = 'RPL_SEMI_SYNC_MASTER_CLIENTS'";
-        eventually(LIMIT, || first.sql("", clients) == "1");
         let count = "SELECT COUNT(*) FROM leasehold_lease WHERE name =";
         let has_row = |name: &str| first.sql(&database, &format!("{count} '{name}'")) == "1";
         a_take_ends_by_its_deadline_and_is_undone(&first.url(&database), second.pid(), has_row);

@@ -16,6 +16,8 @@ mod mysql;
 #[cfg(feature = "mysql")]
 mod mysql_faults;
 #[cfg(feature = "mysql")]
+mod mysql_semi_sync;
+#[cfg(feature = "mysql")]
 mod mysql_sessions;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -23,6 +25,8 @@ mod postgres;
 mod postgres_faults;
 #[cfg(feature = "postgres")]
 mod postgres_sessions;
+#[cfg(feature = "postgres")]
+mod postgres_standby;
 #[cfg(feature = "postgres")]
 mod postgres_urls;
 mod replicas;

@@ -383,9 +383,6 @@ fn behind_a_pooler_locks_are_as_good_and_waiters_ask_again_and_again() {
         }
     });
     assert_eq!(turns.into_inner(), 60);
-    let commit = client(&with(&url, "synchronous_commit=off")).ping().unwrap_err();
-    assert_eq!(commit.kind(), ErrorKind::BadArgument, "{commit}");
-    assert!(commit.detail().contains("ALTER ROLE"), "{commit}");
 }
 
 /// How many statements so many clients sent for so many turns each.

@@ -174,3 +174,27 @@ fn c9_a_statement_timeout_of_the_user_or_the_database_costs_no_lease_and_no_take
         lease.release().unwrap();
     });
 }
+
+/// So short a time passes while a row is only written.
+#[test]
+fn c9_a_lock_timeout_of_the_user_or_the_database_costs_no_lease_and_no_take() {
+    unless_starved(STALL, || {
+        let store = Store::postgres();
+        let database = of(&store);
+        let role = user(database);
+        database.sql(&format!("ALTER ROLE {role} SET lock_timeout = '1ms'"));
+        database.sql(&format!("ALTER DATABASE {} SET lock_timeout = '1ms'", database.name));
+        let direct = client(&store.url().replace("postgres@", &format!("{role}@")));
+        // There, no setting of ours lasts.
+        let (_pooler, port) = database.server().pooler();
+        let pooled = client(&format!("postgres://postgres@127.0.0.1:{port}/{}", database.name));
+        for client in [direct, pooled] {
+            let lease = client.lock("held").ttl(secs(3)).acquire().unwrap();
+            while_rows_are_kept(database, "true", 1, || {
+                client.lock("n").acquire().unwrap().release().unwrap();
+            });
+            assert!(lease.is_valid());
+            lease.release().unwrap();
+        }
+    });
+}

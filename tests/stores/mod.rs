@@ -95,6 +95,8 @@ pub struct Database {
     pub name: String,
     /// Else it is in the server that this program's tests share.
     pub own: Option<Postgres>,
+    /// Where grants wait for one.
+    pub standby: Option<Postgres>,
 }
 
 #[cfg(feature = "postgres")]
@@ -156,7 +158,7 @@ impl Store {
     #[cfg(feature = "postgres")]
     pub fn postgres_in(own: Option<Postgres>) -> Store {
         let name = own.as_ref().unwrap_or_else(|| Postgres::shared()).database();
-        let store = Store::Postgres(Database { name, own });
+        let store = Store::Postgres(Database { name, own, standby: None });
         open(&store.url()).initialize(false).unwrap();
         store
     }
@@ -201,7 +203,16 @@ impl Store {
             #[cfg(feature = "etcd")]
             Store::Etcd(etcd) => etcd.url(),
             #[cfg(feature = "postgres")]
-            Store::Postgres(database) => database.server().url(&database.name),
+            Store::Postgres(database) => {
+                let url = database.server().url(&database.name);
+                match &database.standby {
+                    Some(standby) => {
+                        let own = format!("127.0.0.1:{}", database.server().port());
+                        url.replace(&own, &format!("{own},127.0.0.1:{}", standby.port()))
+                    }
+                    None => url,
+                }
+            }
             Store::Redis(server) => server.url(),
             Store::Quorum(quorum) => quorum.url(),
             Store::Cluster(cluster) => cluster.url(),

@@ -18,6 +18,25 @@ impl Store {
         Store::postgres_in(Some(kit::Postgres::start_with(&[])))
     }
 
+    /// One that waits for a standby, too.
+    #[cfg(feature = "postgres")]
+    pub fn postgres_with_standby() -> Store {
+        let mut store = Store::own_postgres();
+        if let Store::Postgres(database) = &mut store {
+            let standby = database.server().standby();
+            database.server().wait_for_standbys("*");
+            database.standby = Some(standby);
+        }
+        store
+    }
+
+    /// One that waits for a replica, too, however long that takes.
+    #[cfg(feature = "mysql")]
+    pub fn mysql_with_replica() -> (Store, kit::Mysql) {
+        let [server, replica] = kit::Mysql::semi_sync(600_000);
+        (Store::mysql_in(Some(server)), replica)
+    }
+
     #[cfg(feature = "mysql")]
     pub fn own_mysql() -> Store {
         Store::mysql_in(Some(kit::Mysql::start()))

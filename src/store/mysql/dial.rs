@@ -34,6 +34,18 @@ pub(super) enum Purpose {
     Locks,
     /// There may be no tables yet.
     Tables,
+    /// The same, and a replica will do.
+    #[cfg(feature = "examine")]
+    Examining,
+}
+
+impl Purpose {
+    fn is_for_any(self) -> bool {
+        #[cfg(feature = "examine")]
+        return self == Purpose::Examining;
+        #[cfg(not(feature = "examine"))]
+        false
+    }
 }
 
 impl Dialer {
@@ -124,9 +136,7 @@ impl Dialer {
                 .and_then(|row| row.column(0))
                 .map(<[u8]>::to_vec)
         };
-        if first(said.get(2))
-            .is_some_and(|found| found != b"0" && !found.eq_ignore_ascii_case(b"off"))
-        {
+        if is_read_only(first(said.get(2))) && !purpose.is_for_any() {
             let replica = "the server is read_only, as replicas are: connect to the primary";
             return Err(Error::new(ErrorKind::ReadOnly, replica));
         }
@@ -148,6 +158,10 @@ impl Dialer {
             (_, Some(refusal)) => Err(refusal.error),
         }
     }
+}
+
+fn is_read_only(found: Option<Vec<u8>>) -> bool {
+    found.is_some_and(|found| found != b"0" && !found.eq_ignore_ascii_case(b"off"))
 }
 
 fn check_version(found: Option<Vec<u8>>) -> Result<(), Error> {

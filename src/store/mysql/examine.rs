@@ -9,7 +9,7 @@ use super::statements::{Values, packet};
 use super::wire::{Row, Wire};
 use crate::clock::Deadline;
 use crate::config::{MysqlConfig, StoreConfig};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::examination::{Examination, Reading, Subject, Value, kinds};
 
 kinds! { KINDS:
@@ -55,6 +55,15 @@ kinds! { KINDS:
     ASYNC Note "mysql-async-replica" "grants do not wait for any replica"
         "one that is promoted may lack the last of them: two hold such a lock for a while"
         "SET GLOBAL rpl_semi_sync_master_enabled = 1, and the like on the replicas";
+    SEMI_OFF Warning "mysql-semi-sync-off" "grants have stopped waiting for a replica"
+        "semi-sync switches itself off when no replica confirms in time: one that is promoted may lack grants"
+        "start the replica, and set rpl_semi_sync_master_timeout (..._source_timeout) to a day, 86400000";
+    SEMI_SHORT Note "mysql-semi-sync-timeout" "grants soon stop waiting for a replica that is silent"
+        "after that time the server says of no grant that a replica lacks it"
+        "SET GLOBAL rpl_semi_sync_master_timeout = 86400000 (..._source_timeout), and the same in its file";
+    DIFFER Warning "mysql-hosts-differ" "a replica has lesser settings than the primary"
+        "they count once it is promoted: a crash then forgets grants, and two hold such a lock for a while"
+        "set them alike on all hosts (in a cloud: give all of them one parameter group)";
     CONNECTIONS Warning "mysql-connections" "nearly all connections are in use"
         "a program that is not let in can neither take nor renew a lock"
         "SET GLOBAL max_connections to more, or see who they are: SHOW PROCESSLIST";
@@ -67,12 +76,17 @@ kinds! { KINDS:
 const QUESTION: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', \
      'innodb_flush_log_at_trx_commit', 'sync_binlog', 'binlog_format', 'wait_timeout', 'wsrep_on', \
      'max_connections', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled', \
-     'group_replication_group_name'); \
+     'rpl_semi_sync_master_timeout', 'rpl_semi_sync_source_timeout', 'read_only', \
+     'innodb_doublewrite', 'group_replication_group_name'); \
      SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', 'Slave_running', \
-     'Slaves_connected', 'wsrep_cluster_size'); \
+     'Slaves_connected', 'wsrep_cluster_size', 'Rpl_semi_sync_master_status', \
+     'Rpl_semi_sync_source_status'); \
      SELECT 'user', CURRENT_USER(); \
      SELECT CONCAT('engine of ', table_name), engine FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name LIKE 'leasehold\\_%' AND engine <> 'InnoDB'";
+
+/// So many milliseconds an operator has to mend a replica at least.
+const LONG: u64 = 3_600_000;
 
 /// Each table with one of its columns, and what is done there.
 const NEEDS: [(&str, &str, &[&str]); 5] = [
@@ -93,19 +107,14 @@ impl MysqlStore {
     ) -> Result<bool, Error> {
         let StoreConfig::Mysql(mysql) = &subject.config.store else { return Ok(true) };
         let io_timeout = subject.config.io_timeout;
-        let (mut patients, mut down, mut replica) = (Vec::new(), None, None);
+        let (mut patients, mut down, mut replicas) = (Vec::new(), None, Vec::new());
         for host in &mysql.hosts {
             let one = MysqlConfig { hosts: vec![host.clone()], ..(**mysql).clone() };
             let (at, by) = (one.display(), Deadline::after(io_timeout));
-            match Dialer::new(&one, io_timeout)?.dial(Purpose::Tables, by) {
-                Ok(mut wire) => match ask(&mut wire, subject) {
-                    Ok(facts) => patients.push((at, wire, facts)),
-                    Err(error) => {
-                        found.found(&at, &DOWN, error.detail());
-                        down = Some(error);
-                    }
-                },
-                Err(error) if error.kind() == ErrorKind::ReadOnly => replica = Some((at, error)),
+            let dialed = Dialer::new(&one, io_timeout)?.dial(Purpose::Examining, by);
+            match dialed.and_then(|mut wire| Ok((ask(&mut wire, subject)?, wire))) {
+                Ok((facts, _)) if is_read_only(&facts) => replicas.push((at, facts)),
+                Ok((facts, wire)) => patients.push((at, wire, facts)),
                 Err(error) => {
                     found.found(&at, &DOWN, error.detail());
                     down = Some(error);
@@ -113,8 +122,11 @@ impl MysqlStore {
             }
         }
         if patients.is_empty() {
-            let Some((at, error)) = replica else { return Err(down.unwrap_or_else(super::none)) };
-            found.found(&at, &READ_ONLY, error.detail());
+            let Some((at, facts)) = replicas.first() else {
+                return Err(down.unwrap_or_else(super::none));
+            };
+            let said = facts.get("read_only").map_or("", String::as_str);
+            found.found(at, &READ_ONLY, format!("read_only is {said}"));
             return Ok(false);
         }
         let (mut is_ready, mut readings) = (true, Vec::<(&str, Reading)>::new());
@@ -122,6 +134,14 @@ impl MysqlStore {
         if patients.len() > 1 && patients.iter().any(|(.., facts)| is_alone(facts)) {
             let all = patients.iter().map(|(at, ..)| &**at).collect::<Vec<_>>();
             found.found(&at, &PRIMARIES, all.join(" "));
+        }
+        if let [(_, _, primary)] = &patients[..] {
+            for (at, facts) in &replicas {
+                let lesser = lesser_settings(facts, primary);
+                if !lesser.is_empty() {
+                    found.found(at, &DIFFER, lesser.join("; "));
+                }
+            }
         }
         for (at, wire, facts) in &mut patients {
             judge(at, facts, found);
@@ -155,6 +175,39 @@ fn ask(wire: &mut Wire, subject: Subject<'_>) -> Result<BTreeMap<String, String>
     refused.map_or_else(|| Ok(facts.collect()), |refusal| Err(refusal.error))
 }
 
+fn is_read_only(facts: &BTreeMap<String, String>) -> bool {
+    facts.get("read_only").is_some_and(|value| !matches!(&**value, "OFF" | "0"))
+}
+
+/// What a replica would do less against the loss of a grant than the primary does.
+fn lesser_settings(
+    replica: &BTreeMap<String, String>,
+    primary: &BTreeMap<String, String>,
+) -> Vec<String> {
+    // Of each setting the values, the weakest first; another one counts as the first.
+    const SETTINGS: [(&str, &[&str]); 6] = [
+        ("innodb_flush_log_at_trx_commit", &["0", "2", "1"]),
+        ("innodb_doublewrite", &["OFF", "ON"]),
+        ("log_bin", &["OFF", "ON"]),
+        ("sync_binlog", &["0", "1"]),
+        ("rpl_semi_sync_master_enabled", &["OFF", "ON"]),
+        ("rpl_semi_sync_source_enabled", &["OFF", "ON"]),
+    ];
+    let mut lesser = Vec::new();
+    for (name, order) in SETTINGS {
+        let (Some(there), Some(here)) = (replica.get(name), primary.get(name)) else { continue };
+        // MariaDB's 3 syncs as 1 does.
+        let strength = |value: &str| {
+            let value = if value == "3" { "1" } else { value };
+            order.iter().position(|one| *one == value).unwrap_or(0)
+        };
+        if strength(there) < strength(here) {
+            lesser.push(format!("{name} is {there} there, and {here} on the primary"));
+        }
+    }
+    lesser
+}
+
 fn is_on(facts: &BTreeMap<String, String>, name: &str) -> bool {
     facts.get(name).is_some_and(|value| value == "ON")
 }
@@ -185,6 +238,10 @@ fn judge(at: &str, facts: &BTreeMap<String, String>, found: &mut Examination) {
         }
     }
     let is_semi = is_on("rpl_semi_sync_master_enabled") || is_on("rpl_semi_sync_source_enabled");
+    let semi = ["master", "source"].map(|role| format!("rpl_semi_sync_{role}_timeout"));
+    let timeout = semi.iter().find(|name| !text(name).is_empty()).map_or("", String::as_str);
+    let fallen = ["master", "source"].map(|role| format!("Rpl_semi_sync_{role}_status"));
+    let fallen = fallen.iter().find(|name| text(name) == "OFF").map_or("", String::as_str);
     let flush = "innodb_flush_log_at_trx_commit";
     let say = |name: &str| format!("{name} is {}", text(name));
     for (kind, is_so, said) in [
@@ -194,6 +251,8 @@ fn judge(at: &str, facts: &BTreeMap<String, String>, found: &mut Examination) {
         (&FORMAT, is_on("log_bin") && text("binlog_format") == "STATEMENT", say("binlog_format")),
         (&REPLICA, is_on("Slave_running"), "it replicates another server".to_owned()),
         (&ASYNC, number("Slaves_connected") > Some(0) && !is_semi, say("Slaves_connected")),
+        (&SEMI_OFF, is_semi && !fallen.is_empty(), say(fallen)),
+        (&SEMI_SHORT, is_semi && number(timeout) < Some(LONG), say(timeout) + " ms"),
         (&IDLE, number("wait_timeout").is_some_and(|idle| idle <= 60), say("wait_timeout")),
         (&FEW_NODES, matches!(text("wsrep_cluster_size"), "1" | "2"), say("wsrep_cluster_size")),
     ] {

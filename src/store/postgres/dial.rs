@@ -34,6 +34,8 @@ pub(super) struct Dialer {
     hosts: Hosts,
     /// A pooler was seen, and the log has been told.
     pub(super) is_pooled: AtomicBool,
+    /// Grants wait for standbys, as far as was heard last.
+    pub(super) has_standbys: AtomicBool,
 }
 
 /// What a connection is for.
@@ -43,6 +45,18 @@ pub(super) enum Purpose {
     Listening,
     /// There may be no tables yet.
     Tables,
+    /// The same, and a standby will do.
+    #[cfg(feature = "examine")]
+    Examining,
+}
+
+impl Purpose {
+    fn is_for_any(self) -> bool {
+        #[cfg(feature = "examine")]
+        return self == Purpose::Examining;
+        #[cfg(not(feature = "examine"))]
+        false
+    }
 }
 
 const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
@@ -50,9 +64,6 @@ const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
 const POOLED: &str = "a pooler stands before the database, as PgBouncer does: each statement is \
      planned anew, and waiters ask again and again instead of being told. A URL that leads to the \
      database itself does without both";
-
-const NOT_KEPT: &str = "synchronous_commit: behind a pooler no session keeps it; leave it out of the URL, \
-     and say ALTER ROLE user SET synchronous_commit = ... instead";
 
 impl Dialer {
     pub(super) fn new(config: &PostgresConfig, io_timeout: Duration) -> Result<Dialer, Error> {
@@ -73,6 +84,7 @@ impl Dialer {
             connector: Connector::default(),
             hosts: Hosts::new(&config.hosts),
             is_pooled: AtomicBool::new(false),
+            has_standbys: AtomicBool::new(false),
         })
     }
 
@@ -148,17 +160,18 @@ impl Dialer {
              current_setting('transaction_read_only'), set_config('tcp_user_timeout', '25000', false), \
              set_config('tcp_keepalives_idle', '10', false), \
              set_config('tcp_keepalives_interval', '5', false), \
-             set_config('tcp_keepalives_count', '3', false), current_setting('synchronous_commit')";
+             set_config('tcp_keepalives_count', '3', false), current_setting('synchronous_commit'), \
+             current_setting('synchronous_standby_names') <> ''";
         const TABLES: &str = "; SELECT max(number) FROM leasehold.version";
         let needs_tables = purpose == Purpose::Locks;
         let question = format!("{WHO}{}", if needs_tables { TABLES } else { "" });
         let (rows, refused) = wire.ask(&question, 1 + usize::from(needs_tables), deadline)?;
         let row = rows.first().and_then(Option::as_ref).ok_or_else(|| unexpected("nothing"))?;
-        if row.column(1) == Some(b"t") {
+        if row.column(1) == Some(b"t") && !purpose.is_for_any() {
             let replica = "the server is a replica: connect to the primary";
             return Err(Error::new(ErrorKind::ReadOnly, replica));
         }
-        if row.column(2) == Some(b"on") {
+        if row.column(2) == Some(b"on") && !purpose.is_for_any() {
             let set = "default_transaction_read_only is set for this user, database or server";
             return Err(Error::new(ErrorKind::ReadOnly, set));
         }
@@ -170,25 +183,27 @@ impl Dialer {
             say!(Warn, "pooler", why = POOLED);
         }
         wire.is_synced = wire.is_pooled || row.column(7) != Some(b"off");
+        self.has_standbys.store(row.column(8) == Some(b"t"), Ordering::Relaxed);
         if needs_tables { check_version(rows.get(1).and_then(Option::as_ref)) } else { Ok(()) }
     }
 
-    /// What the session is to know before the first statement.
+    /// What the session is to know before the first statement. Behind a pooler no session keeps it, and
+    /// settle.sql says in each transaction what a grant cannot do without.
     fn settle(&self, wire: &mut Wire) -> Result<(), Error> {
         let commit = self.config.synchronous_commit;
         if wire.is_pooled {
-            return match commit {
-                Some(_) => Err(Error::new(ErrorKind::BadArgument, NOT_KEPT)),
-                None => Ok(()),
-            };
+            wire.commit = commit.unwrap_or_default();
+            return Ok(());
         }
         wire.is_synced = commit.map_or(wire.is_synced, |word| word != "off");
         let commit = commit.map_or(String::new(), |on| format!("SET synchronous_commit = {on};"));
         // A table without statistics would be read as a whole. What waits for longer than its client
-        // does is of no use to anybody.
+        // does is of no use to anybody. Without warnings, a commit that stopped waiting for its standbys
+        // would look like any other.
         wire.begin_with(&format!(
             "SET default_transaction_isolation = 'read committed'; SET jit = off; \
              SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; {commit} \
+             SET client_min_messages = warning; \
              SET statement_timeout = {}; SET lock_timeout = {}",
             self.io_timeout.as_millis(),
             self.row_wait.as_millis()

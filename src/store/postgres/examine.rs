@@ -2,10 +2,10 @@
 //! makes it slow.
 
 use super::PostgresStore;
-use super::dial::Purpose;
+use super::dial::{Dialer, Purpose};
 use super::wire::{Row, Wire, unexpected};
 use crate::clock::Deadline;
-use crate::config::StoreConfig;
+use crate::config::{PostgresConfig, StoreConfig};
 use crate::error::Error;
 use crate::examination::{Examination, Subject, Value, kinds};
 
@@ -25,6 +25,24 @@ kinds! { KINDS:
     STANDBY Note "postgres-async-standby" "grants do not wait for any standby"
         "one that is promoted may lack the last of them: two hold such a lock for a while"
         "name the standbys in synchronous_standby_names";
+    MISSING Warning "postgres-standby-missing" "a standby that grants wait for is missing"
+        "no lock is granted or renewed until it confirms, and leases end"
+        "start it, or wait for others: ALTER SYSTEM SET synchronous_standby_names = '...', and SELECT pg_reload_conf()";
+    LOCAL Warning "postgres-local-commit" "grants do not wait for the standbys that are named"
+        "one that is promoted may lack the last of them: two hold such a lock for a while"
+        "set synchronous_commit to on, for the user, the database or in the URL";
+    DOWN Warning "postgres-host-down" "a host of the URL cannot be used"
+        "without it, there may be nobody to take the place of the primary"
+        "start it, or take it out of the URL";
+    PRIMARIES Warning "postgres-two-primaries" "several hosts take writes"
+        "programs that reach different ones hold the same lock"
+        "stop the old one, and make it a standby of the other (pg_rewind, or pg_basebackup)";
+    DIFFER Warning "postgres-hosts-differ" "a standby has lesser settings than the primary"
+        "they count once it is promoted: a crash then forgets grants, and two hold such a lock for a while"
+        "set them alike on all hosts (in a cloud: give all of them one parameter group)";
+    UNNAMED Note "postgres-standby-names" "a standby names no standbys that grants wait for, and the primary does"
+        "once it is promoted, grants wait for none until somebody names them"
+        "set synchronous_standby_names there too, unless a failover manager does so when it promotes";
     CONNECTIONS Warning "postgres-connections" "nearly all connections are in use"
         "a program that is not let in can neither take nor renew a lock"
         "raise max_connections, or see who they are: SELECT * FROM pg_stat_activity";
@@ -43,6 +61,11 @@ kinds! { KINDS:
 }
 
 const QUESTION: &str = include_str!("examine.sql");
+/// Columns of the answer.
+const NAMES: usize = 13;
+const IN_RECOVERY: usize = 17;
+const SETTINGS: [(usize, &str); 3] =
+    [(2, "fsync"), (3, "synchronous_commit"), (18, "full_page_writes")];
 const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 /// Autovacuum of the table begins at 10,000.
 const MOST_DEAD: u64 = 50_000;
@@ -54,11 +77,17 @@ impl PostgresStore {
         subject: Subject<'_>,
         found: &mut Examination,
     ) -> Result<bool, Error> {
-        let by = || Deadline::after(subject.config.io_timeout);
+        let io_timeout = subject.config.io_timeout;
+        let by = || Deadline::after(io_timeout);
         let mut wire = self.dialer.dial(Purpose::Tables, by(), &|_| Ok(()))?;
         let at = subject.config.display_store();
         let row = ask(&mut wire, QUESTION, by())?;
         let is_there = judge(&row, &at, subject, found);
+        if let StoreConfig::Postgres(postgres) = &subject.config.store
+            && postgres.hosts.len() > 1
+        {
+            compare_hosts(&row, postgres, subject, found)?;
+        }
         if wire.is_pooled {
             found.found(&at, &POOLER, "another process answers than the one that logged us in");
         }
@@ -66,6 +95,56 @@ impl PostgresStore {
         found.time_clock(&at, subject, || Ok(Some(number(&ask(&mut wire, NOW, by())?, 0))))?;
         Ok(is_there)
     }
+}
+
+/// Looks at each host by itself, and holds the settings of the standbys against the primary's.
+fn compare_hosts(
+    primary: &Row,
+    postgres: &PostgresConfig,
+    subject: Subject<'_>,
+    found: &mut Examination,
+) -> Result<(), Error> {
+    let (io_timeout, mut primaries) = (subject.config.io_timeout, Vec::new());
+    for host in &postgres.hosts {
+        let one = PostgresConfig { hosts: vec![host.clone()], ..postgres.clone() };
+        let (at, by) = (one.display(), Deadline::after(io_timeout));
+        let dialed = Dialer::new(&one, io_timeout)?.dial(Purpose::Examining, by, &|_| Ok(()));
+        let row = match dialed.and_then(|mut wire| ask(&mut wire, QUESTION, by)) {
+            Ok(row) => row,
+            Err(error) => {
+                found.found(&at, &DOWN, error.detail());
+                continue;
+            }
+        };
+        if text(&row, IN_RECOVERY) != "t" {
+            primaries.push(at);
+            continue;
+        }
+        let weaker = |(index, name): &(usize, &str)| {
+            let [here, there] = [&row, primary].map(|row| text(row, *index));
+            let is_weaker = strength(&here) < strength(&there);
+            is_weaker.then(|| format!("{name} is {here} there, and {there} on the primary"))
+        };
+        let weaker: Vec<_> = SETTINGS.iter().filter_map(weaker).collect();
+        if !weaker.is_empty() {
+            found.found(&at, &DIFFER, weaker.join("; "));
+        }
+        let names = [&row, primary].map(|row| text(row, NAMES));
+        if names[0].is_empty() && !names[1].is_empty() {
+            found.found(&at, &UNNAMED, format!("the primary names {}", names[1]));
+        }
+    }
+    if primaries.len() > 1 {
+        let at = subject.config.display_store();
+        found.found(&at, &PRIMARIES, primaries.join(" "));
+    }
+    Ok(())
+}
+
+/// How much a setting does against the loss of a grant.
+fn strength(value: &str) -> usize {
+    let weakest_first = ["off", "local", "remote_write", "on", "remote_apply"];
+    weakest_first.iter().position(|one| *one == value).unwrap_or(weakest_first.len())
 }
 
 fn ask(wire: &mut Wire, question: &str, by: Deadline) -> Result<Row, Error> {
@@ -96,8 +175,10 @@ fn judge(row: &Row, at: &str, subject: Subject<'_>, found: &mut Examination) -> 
         StoreConfig::Postgres(postgres) => postgres.synchronous_commit,
         _ => None,
     };
-    if commit.map_or_else(|| text(row, 3), str::to_owned) == "off" {
-        found.found(at, &ASYNC, "synchronous_commit is off");
+    let commit = commit.map_or_else(|| text(row, 3), str::to_owned);
+    if commit == "off" {
+        let at_whom = format!("synchronous_commit is off for {}", text(row, 1));
+        found.found(at, &ASYNC, at_whom);
     }
     if !is_on(4) {
         found.found(at, &VACUUM, "autovacuum is off");
@@ -123,9 +204,25 @@ fn judge(row: &Row, at: &str, subject: Subject<'_>, found: &mut Examination) -> 
         let said = format!("{dead} of them; the oldest transaction is {oldest} s old");
         found.found(at, &DEAD, said);
     }
-    let standbys = number(row, 12);
-    if standbys > 0 && text(row, 13).is_empty() {
-        found.found(at, &STANDBY, format!("{standbys} are connected"));
+    let (standbys, names) = (number(row, 12), text(row, NAMES));
+    let [needed, there, stuck] = [14, 15, 16].map(|index| number(row, index));
+    match (&*commit, &*names) {
+        (_, "") if standbys > 0 => {
+            found.found(at, &STANDBY, format!("{standbys} are connected"));
+        }
+        (_, "") | ("off", _) => {}
+        ("local", _) => {
+            let said = format!("synchronous_commit is local, and {names} are named");
+            found.found(at, &LOCAL, said);
+        }
+        _ if there < needed => {
+            found.found(at, &MISSING, format!("{there} of {needed} are there, of {names}"));
+        }
+        _ if stuck > 0 => {
+            let said = format!("{stuck} sessions have waited for more than a second, for {names}");
+            found.found(at, &MISSING, said);
+        }
+        _ => {}
     }
     is_there
 }

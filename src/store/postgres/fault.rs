@@ -38,6 +38,12 @@ pub(super) fn server(code: &str, message: &str) -> Error {
     Error::new(kind, format!("{mend} ({code} {message})"))
 }
 
+/// A warning that came with a commit.
+pub(super) fn half_committed(code: &str, message: &str) -> Error {
+    let said = "the server has committed it, and stopped waiting for a standby to confirm";
+    Error::new(ErrorKind::Unavailable, format!("{said} ({code} {message})"))
+}
+
 const FULL: &str = "the server, or this user or database, has all connections that it may have: \
      raise max_connections, or give the clients smaller pools (pool=)";
 

@@ -6,6 +6,7 @@
 
 use std::net::Shutdown;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postgres_protocol::message::backend::Message;
@@ -26,6 +27,9 @@ use crate::token::Token;
 const QUIET: Duration = Duration::from_secs(5);
 /// After a connection could not be made.
 const LEAST_REST: Duration = Duration::from_millis(100);
+
+/// The last word of a notice where grants wait for standbys.
+const STANDBYS: &str = " standbys";
 
 pub(super) struct Listener {
     dialer: Arc<Dialer>,
@@ -118,8 +122,13 @@ impl Listener {
                 (subscription.alive, subscription.asked) = (Moment::now(), None);
                 match message {
                     Message::NotificationResponse(body) => {
-                        let read = body.message().ok().and_then(|text| read(text, &self.prefix));
-                        notices.extend(read.map(|notice| (by, notice)));
+                        let text = body.message().unwrap_or_default();
+                        if let Some(notice) = read(text, &self.prefix) {
+                            // Newer than what was seen when a connection was made.
+                            let has_standbys = text.ends_with(STANDBYS);
+                            self.dialer.has_standbys.store(has_standbys, Ordering::Relaxed);
+                            notices.push((by, notice));
+                        }
                     }
                     Message::ErrorResponse(body) => {
                         return Err(Refusal::read(body.fields()).error);

@@ -120,7 +120,8 @@ impl PostgresStore {
                     // A statement that could not be prepared is not there the next time.
                     lent.wire = None;
                     code = refusal.code;
-                    Err(Failure::not_done(refusal.error))
+                    let sent = refusal.is_doubt.then_some(sent);
+                    Err(Failure { error: refusal.error, sent })
                 }
                 Err(error) => Err(Failure::unknown(error, sent)),
             }

@@ -128,6 +128,7 @@ impl PostgresStore {
             open.chunk_by(|one, next| is_first && is_extend(one) && is_extend(next)).collect();
         let sent = self.send(lent, when, |wire| {
             groups.iter().try_for_each(|group| {
+                wire.settle()?;
                 group
                     .iter()
                     .try_for_each(|at| self.write(wire, &requests[*at], is_everyday[*at]))?;
@@ -138,7 +139,9 @@ impl PostgresStore {
         let (mut rest, mut left, mut is_spent, mut broken) =
             (Vec::new(), Left::Nothing, false, None);
         for group in groups {
-            match broken.clone().map_or_else(|| self.answers(lent, group.len(), when.1), Err) {
+            let settled = lent.wire.as_ref().map_or(0, |wire| usize::from(wire.is_pooled));
+            let count = settled + group.len();
+            match broken.clone().map_or_else(|| self.answers(lent, count, when.1), Err) {
                 Err(error) => {
                     broken = Some(error.clone());
                     for at in group {
@@ -146,7 +149,8 @@ impl PostgresStore {
                     }
                 }
                 Ok((rows, None)) => {
-                    for (at, row) in group.iter().zip(rows.iter().map(Option::as_ref)) {
+                    let rows = rows.iter().skip(settled).map(Option::as_ref);
+                    for (at, row) in group.iter().zip(rows) {
                         match (&requests[*at], row) {
                             (_, None) if is_everyday[*at] => left = Left::Unusual,
                             (Request::Give { .. }, None) => rest.push(*at),
@@ -155,6 +159,11 @@ impl PostgresStore {
                                 self.note(request, row);
                             }
                         }
+                    }
+                }
+                Ok((_, Some(Refusal { error, is_doubt: true, .. }))) => {
+                    for at in group {
+                        outcomes[*at] = Some(Err(Failure::unknown(error.clone(), sent)));
                     }
                 }
                 Ok((_, Some(Refusal { error, code, .. }))) => {
@@ -365,7 +374,9 @@ impl Store for PostgresStore {
             place_kept: None,
             longest_pause: LONGEST_PAUSE,
             spread: Duration::ZERO,
-            claims_first: false,
+            // Word of a hand-over comes as soon as it is committed, though its server may have stopped
+            // waiting for the standbys: then it is gone with the server.
+            claims_first: self.dialer.has_standbys.load(Ordering::Relaxed),
         }
     }
 

@@ -3,6 +3,8 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Statement {
+    /// In front of takes, extensions and gives behind a pooler.
+    Settle,
     /// In front of a take, where that is likely to be enough.
     QuickTake,
     Take,
@@ -41,7 +43,7 @@ const SWITCH: u32 = 16;
 const TEXT: u32 = 25;
 
 impl Statement {
-    pub(super) const COUNT: usize = 17;
+    pub(super) const COUNT: usize = 18;
 
     /// What it is called on a connection where it was prepared, its text, and the types of what it is
     /// given.
@@ -67,6 +69,7 @@ impl Statement {
         const EXTEND: &[u32] = &[NAME, TOKEN, NUMBER, NUMBER, SWITCH, TOKEN];
         const TURN: &[u32] = &[NAME, TOKEN, NUMBER];
         match self {
+            Statement::Settle => ("leasehold_settle", include_str!("settle.sql"), &[TEXT]),
             Statement::QuickTake => ("leasehold_quick_take", include_str!("quick_take.sql"), TURN),
             Statement::Take => ("leasehold_take", include_str!("take.sql"), TAKE),
             Statement::QuickGive => ("leasehold_quick_give", QUICK_GIVE, TURN),

@@ -78,7 +78,8 @@ WITH taken AS MATERIALIZED (
                 l.token, l.first, l.last - l.first + 1,
                 CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint),
                 CAST(date_part('epoch', l.expiry - clock_timestamp()) * 1000000 AS bigint),
-                encode(l.name, 'hex')))::text
+                encode(l.name, 'hex'),
+                CASE WHEN current_setting('synchronous_standby_names') <> '' THEN 'standbys' END))::text
             WHEN l.token <> $2 THEN set_config('synchronous_commit', 'off', true) END AS told
 )
 SELECT server, is_mine, a, b, rank, told FROM done

@@ -31,6 +31,8 @@ pub(super) struct Wire {
     /// Whether a pooler stands between us and the server, which may lend each transaction another
     /// connection: nothing that is said to a session is there the next time.
     pub(super) is_pooled: bool,
+    /// Behind a pooler, what a commit waits for by the URL; empty where that says nothing.
+    pub(super) commit: &'static str,
     /// Whether the session waits for the disk unless it is told otherwise.
     pub(super) is_synced: bool,
     /// Which statements the session knows, unless a pooler may lend another one.
@@ -57,10 +59,12 @@ pub(super) enum Value<'a> {
 /// The last row of each statement, and why none of them was carried out.
 pub(super) type Answers = (Vec<Option<Row>>, Option<Refusal>);
 
-/// A request was refused, and not carried out.
+/// A request was refused, and not carried out; or nobody knows whether it counts.
 pub(super) struct Refusal {
     pub(super) code: String,
     pub(super) error: Error,
+    /// It came with the commit, which may have been made all the same: on this server at least.
+    pub(super) is_doubt: bool,
     /// The server ends the connection. It may have done what was asked.
     is_end: bool,
 }
@@ -80,8 +84,8 @@ impl Line for Wire {
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
         let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
-        let (is_pooled, prepared, unread) = Default::default();
-        Wire { stream, inbox, outbox, server, is_pooled, is_synced: true, prepared, unread }
+        let (is_pooled, commit, prepared, unread) = Default::default();
+        Wire { stream, inbox, outbox, server, is_pooled, commit, is_synced: true, prepared, unread }
     }
 
     pub(super) fn end_point(&self) -> Option<Vec<u8>> {
@@ -124,6 +128,16 @@ impl Wire {
         })
     }
 
+    /// Begins a transaction that grants, where the session may have anybody's settings. Returns how many
+    /// statements that takes.
+    pub(super) fn settle(&mut self) -> Result<usize, Error> {
+        if !self.is_pooled {
+            return Ok(0);
+        }
+        self.call(Statement::Settle, &[Value::Bytes(self.commit.as_bytes())])?;
+        Ok(1)
+    }
+
     /// Has something go out first of all that is sent next. The server does it, or the connection is
     /// of no use.
     pub(super) fn begin_with(&mut self, text: &str) -> Result<(), Error> {
@@ -159,9 +173,14 @@ impl Wire {
 
     /// Reads what the server says to so many statements, sent up to one [`sync`](Wire::sync): the last
     /// row of each, or why none of them was carried out.
+    ///
+    /// What comes behind the last of them is about the commit. A warning there says that the server
+    /// stopped waiting for its standbys: what it has committed is gone if one of them takes its place.
+    /// Its place tells it from a statement's own warnings, whatever its words and their language are.
     pub(super) fn answers(&mut self, count: usize, deadline: Deadline) -> Result<Answers, Error> {
         let (mut rows, mut row, mut refused) = (Vec::new(), None, None::<Refusal>);
         loop {
+            let is_commit = self.unread == 0 && rows.len() == count;
             match self.receive(deadline)? {
                 Message::DataRow(body) => row = Some(Row(body)),
                 Message::CommandComplete(_) | Message::EmptyQueryResponse if self.unread > 0 => {}
@@ -176,7 +195,11 @@ impl Wire {
                     if refusal.is_end {
                         return Err(refusal.error);
                     }
-                    refused = Some(refusal);
+                    let is_doubt = is_commit && !fault::is_passing(&refusal.code);
+                    refused = Some(Refusal { is_doubt, ..refusal });
+                }
+                Message::NoticeResponse(body) if is_commit => {
+                    refused = Refusal::warning(body.fields()).or(refused);
                 }
                 Message::ReadyForQuery(_) if self.unread > 0 => {
                     self.unread -= 1;
@@ -233,7 +256,24 @@ impl Wire {
 }
 
 impl Refusal {
-    pub(super) fn read(mut fields: ErrorFields<'_>) -> Refusal {
+    pub(super) fn read(fields: ErrorFields<'_>) -> Refusal {
+        let [code, severity, message] = Refusal::parts(fields);
+        let error = fault::server(&code, &message);
+        let is_end = severity == "FATAL" || severity == "PANIC";
+        Refusal { code, error, is_doubt: false, is_end }
+    }
+
+    /// A warning that came with a commit; nothing if it is a lesser word.
+    fn warning(fields: ErrorFields<'_>) -> Option<Refusal> {
+        let [code, severity, message] = Refusal::parts(fields);
+        (severity == "WARNING").then(|| {
+            let error = fault::half_committed(&code, &message);
+            Refusal { code, error, is_doubt: true, is_end: false }
+        })
+    }
+
+    /// The code, the severity in English, and the message.
+    fn parts(mut fields: ErrorFields<'_>) -> [String; 3] {
         let (mut code, mut severity, mut message) = Default::default();
         while let Ok(Some(field)) = fields.next() {
             let text = String::from_utf8_lossy(field.value_bytes()).into_owned();
@@ -244,8 +284,7 @@ impl Refusal {
                 _ => {}
             }
         }
-        let error = fault::server(&code, &message);
-        Refusal { code, error, is_end: severity == "FATAL" || severity == "PANIC" }
+        [code, severity, message]
     }
 }
 

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::host::{self, free_port, memory};
+use super::wait::eventually;
 
 const USER: &str = "mysql";
+const LIMIT: Duration = Duration::from_secs(60);
 
 const END: &str = r#"while [ -e "$1/pid" ] && kill -KILL "$(cat "$1/pid")"; do sleep 0.1; done"#;
 
@@ -83,6 +86,24 @@ impl Mysql {
         );
         replica.sql("", &from);
         replica
+    }
+
+    /// One whose commits wait for a replica, for so many milliseconds, and the replica.
+    pub fn semi_sync(timeout: u32) -> [Mysql; 2] {
+        let primary = Mysql::start_with(&[
+            "--log-bin=log",
+            "--sync-binlog=1",
+            "--rpl-semi-sync-master-enabled=1",
+            "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
+            &format!("--rpl-semi-sync-master-timeout={timeout}"),
+        ]);
+        let replica = primary.replica();
+        let on = "STOP SLAVE; SET GLOBAL rpl_semi_sync_slave_enabled = 1; START SLAVE";
+        replica.sql("", on);
+        let waits = "SELECT variable_value FROM information_schema.global_status
+            WHERE variable_name = 'RPL_SEMI_SYNC_MASTER_CLIENTS'";
+        eventually(LIMIT, || primary.sql("", waits) == "1");
+        [primary, replica]
     }
 
     /// Two nodes of one Galera cluster.

@@ -84,15 +84,47 @@ impl Postgres {
 
     /// A standby of this one.
     pub fn standby(&self) -> Postgres {
+        self.standby_at(free_port())
+    }
+
+    /// The same at a port that another one has left.
+    pub fn standby_at(&self, port: u16) -> Postgres {
         let (dir, watcher) = Postgres::place(&memory());
         let mut copy = as_server("pg_basebackup");
         copy.args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-c", "fast", "--no-sync", "-p"]);
         copy.arg(self.port.to_string()).arg("-D").arg(&dir).current_dir("/");
         let copied = copy.output().unwrap();
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-        let mut standby = Postgres { dir, port: free_port(), server: None, watcher };
+        let mut standby = Postgres { dir, port, server: None, watcher };
         standby.launch();
         standby
+    }
+
+    /// From now on commits wait for standbys of these names, once one is there; for none, if that is empty.
+    pub fn wait_for_standbys(&self, names: &str) {
+        self.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        let waits =
+            "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
+        eventually(LIMIT, || (self.sql("postgres", waits) != "0") != names.is_empty());
+        // Commits go by what the process that does this has read.
+        self.sql("postgres", "CHECKPOINT");
+    }
+
+    /// This standby hears nothing of its primary any more. Returns how it found that.
+    pub fn cut_off(&self) -> String {
+        let found = self.sql("postgres", "SHOW primary_conninfo");
+        self.follow("");
+        let hears = "SELECT count(*) FROM pg_stat_wal_receiver";
+        eventually(LIMIT, || self.sql("postgres", hears) == "0");
+        found
+    }
+
+    /// As it was found before, or nobody.
+    pub fn follow(&self, primary: &str) {
+        let primary = primary.replace('\'', "''");
+        self.sql("postgres", &format!("ALTER SYSTEM SET primary_conninfo = '{primary}'"));
+        self.sql("postgres", "SELECT pg_reload_conf()");
     }
 
     /// A PgBouncer before it, which lends a connection for each transaction, and its port.
@@ -167,9 +199,14 @@ impl Postgres {
     }
 
     pub fn try_sql(&self, database: &str, text: &str) -> Result<String, String> {
+        self.sql_at(self.port, database, text)
+    }
+
+    /// The same through a pooler.
+    pub fn sql_at(&self, port: u16, database: &str, text: &str) -> Result<String, String> {
         let mut psql = Command::new(program("psql").expect("psql is where postgres is"));
         psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"]);
-        psql.args(["-p", &self.port.to_string(), "-d", database, "-c", text]);
+        psql.args(["-p", &port.to_string(), "-d", database, "-c", text]);
         host::printed(&mut psql)
     }
 
@@ -200,6 +237,8 @@ impl Postgres {
         let log = File::create(&path).unwrap();
         let mut command = as_server("postgres");
         command.arg("-D").arg(&self.dir).args(["-p", &self.port.to_string()]).current_dir("/");
+        // A standby has the settings of its primary, whose folder may be gone.
+        command.arg("-k").arg(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut server = command.spawn().unwrap();
         host::await_launch(&mut server, &path, |log| log.contains("ready to accept"));

@@ -90,6 +90,7 @@ fn a_replica_is_passed_over_and_found_where_it_takes_writes() {
     let mut server = Mysql::start_with(&["--log-bin=log", "--sync-binlog=1"]);
     server.sql("", "CREATE DATABASE locks");
     let replica = server.replica();
+    replica.sql("", "SET GLOBAL sync_binlog = 1");
     let url = server.url("locks");
     open(&url).initialize(false).unwrap();
     let both =
@@ -104,6 +105,33 @@ fn a_replica_is_passed_over_and_found_where_it_takes_writes() {
     server.crash();
     let found = examine(&both);
     assert!(ids(&found).contains(&"mysql-host-down"), "{:#?}", found.findings);
+}
+
+#[test]
+fn semi_sync_that_has_fallen_back_and_replicas_with_lesser_settings_are_found() {
+    let [server, replica] = Mysql::semi_sync(86_400_000);
+    server.sql("", "CREATE DATABASE locks");
+    let url = server.url("locks");
+    assert_healthy(&begun(&url));
+    let both =
+        format!("mysql://root@127.0.0.1:{},127.0.0.1:{}/locks", server.port(), replica.port());
+    replica.sql("", "SET GLOBAL sync_binlog = 0, innodb_flush_log_at_trx_commit = 2");
+    let found = examine(&both);
+    assert_eq!(ids(&found), ["mysql-hosts-differ"], "{:#?}", found.findings);
+    for lesser in [
+        "innodb_flush_log_at_trx_commit is 2 there, and 1 on the primary",
+        "sync_binlog is 0 there, and 1 on the primary",
+        "rpl_semi_sync_master_enabled is OFF there, and ON on the primary",
+    ] {
+        assert!(found.findings[0].what.contains(lesser), "{:#?}", found.findings);
+    }
+    server.sql("", "SET GLOBAL rpl_semi_sync_master_timeout = 100");
+    assert_finds(&url, "mysql-semi-sync-timeout");
+    replica.sql("", "STOP SLAVE");
+    // One commit waits in vain, and no other one does.
+    server.sql("locks", "DELETE FROM leasehold_version WHERE number = 0");
+    server.sql("locks", "INSERT INTO leasehold_version VALUES (0)");
+    assert_finds(&url, "mysql-semi-sync-off");
 }
 
 #[test]

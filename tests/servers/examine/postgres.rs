@@ -1,7 +1,9 @@
 //! PostgreSQL.
 
 use super::{LIMIT, advice, assert_finds, assert_healthy, begun, examine, ids, open};
-use kit::{Postgres, eventually};
+use kit::{Postgres, eventually, process};
+use leasehold::Checkup;
+use nix::sys::signal::Signal;
 
 /// As a server is that nobody has spoilt.
 const SOUND: [&str; 2] = ["autovacuum = on", "fsync = on"];
@@ -81,4 +83,56 @@ fn a_server_that_does_not_sync_or_lets_few_in_is_found() {
         .collect();
     assert_finds(&url, "postgres-connections");
     drop(others);
+}
+
+#[test]
+fn standbys_that_are_missing_not_waited_for_or_set_otherwise_are_found() {
+    let mut server = Postgres::start_with(&SOUND);
+    let url = server.url("postgres");
+    open(&url).initialize(false).unwrap();
+    let standby = server.standby();
+    server.wait_for_standbys("*");
+    assert_healthy(&examine(&url));
+    let own = format!("127.0.0.1:{}", server.port());
+    let both = url.replace(&own, &format!("{own},127.0.0.1:{}", standby.port()));
+    let found = examine(&both);
+    assert_eq!(ids(&found), ["postgres-standby-names"], "{:#?}", found.findings);
+    let set = |server: &Postgres, line: &str| {
+        server.sql("postgres", &format!("ALTER SYSTEM SET {line}"));
+        server.sql("postgres", "SELECT pg_reload_conf()");
+    };
+    set(&standby, "synchronous_standby_names = '*'");
+    eventually(LIMIT, || ids(&examine(&both)).is_empty());
+    set(&standby, "synchronous_commit = off");
+    eventually(LIMIT, || ids(&examine(&both)) == ["postgres-hosts-differ"]);
+
+    server.sql("postgres", "ALTER ROLE postgres SET synchronous_commit = local");
+    assert_finds(&url, "postgres-local-commit");
+    server.sql("postgres", "ALTER ROLE postgres RESET ALL");
+
+    // It is there, and says nothing. No trial waits for it.
+    let look = |url: &str| {
+        let found = open(url).examine(&Checkup::default().read_only()).unwrap();
+        ids(&found).contains(&"postgres-standby-missing")
+    };
+    process::signal_family(standby.pid(), Signal::SIGSTOP);
+    std::thread::scope(|scope| {
+        let taking = scope.spawn(|| open(&url).lock("n").acquire_within(LIMIT).map(drop));
+        eventually(LIMIT, || look(&url) || taking.is_finished());
+        assert!(!taking.is_finished());
+        process::signal_family(standby.pid(), Signal::SIGCONT);
+        taking.join().unwrap().unwrap();
+    });
+    set(&server, "synchronous_standby_names = 'ANY 2 (*)'");
+    eventually(LIMIT, || look(&url));
+    set(&server, "synchronous_standby_names = '*'");
+    standby.cut_off();
+    eventually(LIMIT, || look(&url));
+    set(&server, "synchronous_standby_names = ''");
+    set(&standby, "synchronous_standby_names = ''");
+    standby.sql("postgres", "SELECT pg_promote()");
+    eventually(LIMIT, || ids(&examine(&both)).contains(&"postgres-two-primaries"));
+    server.crash();
+    let found = examine(&both);
+    assert!(ids(&found).contains(&"postgres-host-down"), "{:#?}", found.findings);
 }

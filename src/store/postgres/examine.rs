@@ -3,6 +3,7 @@
 
 use super::PostgresStore;
 use super::dial::Purpose;
+use super::explain;
 use super::wire::{Row, Wire, unexpected};
 use crate::clock::Deadline;
 use crate::config::StoreConfig;
@@ -25,6 +26,9 @@ kinds! { KINDS:
     STANDBY Note "postgres-async-standby" "grants do not wait for any standby"
         "one that is promoted may lack the last of them: two hold such a lock for a while"
         "name the standbys in synchronous_standby_names";
+    LESSER Note "postgres-lesser-rights" "the user lacks rights that a lock can do without"
+        "people do not see who holds and waits, holders are not told who broke their lock, or leasehold break fails"
+        "grant the user what docs/operating.md lists under PostgreSQL";
     CONNECTIONS Warning "postgres-connections" "nearly all connections are in use"
         "a program that is not let in can neither take nor renew a lock"
         "raise max_connections, or see who they are: SELECT * FROM pg_stat_activity";
@@ -59,6 +63,23 @@ impl PostgresStore {
         let at = subject.config.display_store();
         let row = ask(&mut wire, QUESTION, by())?;
         let is_there = judge(&row, &at, subject, found);
+        if is_there {
+            let mut lacks =
+                |rights| ask(&mut wire, &explain::lacking(rights), by()).map(|row| text(&row, 0));
+            let needed = lacks(explain::OF_A_LOCK)?;
+            let mut lesser = lacks(explain::LESSER)?;
+            // Who may break no lock is not meant to.
+            let breaks = lacks(explain::OF_A_BREAK)?;
+            let is_some = explain::OF_A_BREAK.iter().flat_map(|(_, kinds)| *kinds);
+            if is_some.clone().any(|kind| !breaks.contains(kind)) && !breaks.is_empty() {
+                lesser = format!("{lesser} {breaks}").trim_start().to_owned();
+            }
+            for (kind, lacking) in [(&RIGHTS, needed), (&LESSER, lesser)] {
+                if !lacking.is_empty() {
+                    found.advise(&at, kind, "some are missing", lacking);
+                }
+            }
+        }
         if wire.is_pooled {
             found.found(&at, &POOLER, "another process answers than the one that logged us in");
         }
@@ -111,20 +132,17 @@ fn judge(row: &Row, at: &str, subject: Subject<'_>, found: &mut Examination) -> 
     if used.saturating_mul(10) >= most.saturating_mul(8) {
         found.found(at, &CONNECTIONS, format!("{used} of {most}"));
     }
-    let (is_there, rights) = (is_on(8), text(row, 9));
+    let is_there = is_on(8);
     if !is_there {
         found.found(at, &NO_TABLE, "there is no leasehold.lease, or no leasehold.version");
-    } else if !rights.is_empty() {
-        let grants = rights.trim_end();
-        found.advise(at, &RIGHTS, "some are missing", grants);
     }
-    let [dead, oldest] = [10, 11].map(|index| number(row, index));
+    let [dead, oldest] = [9, 10].map(|index| number(row, index));
     if dead > MOST_DEAD {
         let said = format!("{dead} of them; the oldest transaction is {oldest} s old");
         found.found(at, &DEAD, said);
     }
-    let standbys = number(row, 12);
-    if standbys > 0 && text(row, 13).is_empty() {
+    let standbys = number(row, 11);
+    if standbys > 0 && text(row, 12).is_empty() {
         found.found(at, &STANDBY, format!("{standbys} are connected"));
     }
     is_there

@@ -19,6 +19,8 @@ use std::fmt;
 pub struct Error {
     kind: ErrorKind,
     detail: String,
+    /// The particulars say themselves what to do: what the kind would advise is left out.
+    is_mended: bool,
 }
 
 macro_rules! kinds {
@@ -176,7 +178,12 @@ impl ErrorKind {
 impl Error {
     pub(crate) fn new(kind: ErrorKind, detail: impl Into<String>) -> Error {
         // Much of it is what a server said, and ends on a terminal.
-        Error { kind, detail: harmless(detail.into()) }
+        Error { kind, detail: harmless(detail.into()), is_mended: false }
+    }
+
+    /// One whose particulars end with what to do, which is known better than from the kind alone.
+    pub(crate) fn mended(kind: ErrorKind, detail: impl Into<String>) -> Error {
+        Error { is_mended: true, ..Error::new(kind, detail) }
     }
 
     pub(crate) fn bare(kind: ErrorKind) -> Error {
@@ -225,7 +232,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [_, what, advice] = self.kind.texts();
         let colon = if self.detail.is_empty() { "" } else { ": " };
-        write!(f, "{what}{colon}{}; {advice}", self.detail)
+        write!(f, "{what}{colon}{}", self.detail)?;
+        if self.is_mended { Ok(()) } else { write!(f, "; {advice}") }
     }
 }
 
@@ -255,6 +263,16 @@ mod tests {
         assert_eq!(error.detail(), "ERR \\u{1b}]0;x\\u{7} 'ö' C:\\a", "a server's words too");
         let error = Error::new(ErrorKind::Auth, "bob").about(b"a");
         assert_eq!(error.detail(), "bob", "the same for every lock");
+    }
+
+    #[test]
+    fn c13_an_error_that_says_itself_what_to_do_says_nothing_else() {
+        let error = Error::mended(ErrorKind::Protocol, "this is an etcd: write etcd://");
+        let said = error.at("h:1").about(b"a").to_string();
+        assert_eq!(
+            said,
+            "the store answered something unexpected: 'a', h:1: this is an etcd: write etcd://"
+        );
     }
 
     #[test]

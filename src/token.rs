@@ -48,7 +48,7 @@ impl ClientId {
         Some(ClientId(bits))
     }
 
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "zookeeper"))]
     pub(crate) fn number(self) -> u64 {
         self.0.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }

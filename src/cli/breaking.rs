@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
+use leasehold::limits::MAX_FENCE;
 use leasehold::{Break, Lock, LockState, plain};
 use nix::unistd::{Uid, User, gethostname};
 use serde_json::json;
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     store: Store,
     /// Break only the lease with this fence, as show and ls tell it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = fence, allow_hyphen_values = true)]
     if_fence: Option<u64>,
     /// Do not ask: for scripts
     #[arg(short, long)]
@@ -52,6 +53,13 @@ pub(crate) struct Args {
     /// The lock
     #[arg(value_name = "NAME")]
     name: OsString,
+}
+
+fn fence(text: &str) -> Result<u64, String> {
+    let fence = text.parse().ok().filter(|fence| (1..=MAX_FENCE).contains(fence));
+    fence.ok_or_else(|| {
+        "a fence is a whole number of up to 16 digits: leasehold show says the holder's".to_owned()
+    })
 }
 
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {

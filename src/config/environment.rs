@@ -115,9 +115,11 @@ fn strange(name: &str, value: &OsString) -> Result<Option<String>, Error> {
     Ok((is_ours && !is_service).then(says))
 }
 
-/// A setting is never printed: it may have a password in it.
+/// A setting is never printed: it may have a password in it. A line break at its end comes from the
+/// file that it was read from, and is no part of any setting.
 fn text(place: &str, value: OsString) -> Result<String, Error> {
-    let value = value.into_string().map_err(|_| bad(format!("{place} is not text")))?;
+    let mut value = value.into_string().map_err(|_| bad(format!("{place} is not text")))?;
+    value.truncate(value.trim_end_matches(['\n', '\r']).len());
     if value.is_empty() {
         return Err(bad(format!("{place} is empty; unset it, or give it a value")));
     }
@@ -190,6 +192,12 @@ mod tests {
         assert_eq!(store(&url, "none"), "redis://a:6379/0");
         assert_eq!(store(&url, file), "redis://a:6379/0");
         assert_eq!(store(&url[1..], file), "redis://b:6379/2");
+        for end in ["\n", "\r\n", "\n\n"] {
+            let secret = format!("redis://a{end}");
+            assert_eq!(store(&[("LEASEHOLD_URL", &secret)], "none"), "redis://a:6379/0");
+            let file = format!("url = redis://a{end}");
+            assert_eq!(store(&[], &file), "redis://a:6379/0");
+        }
         assert_eq!(store(&url, "not read where the variable is set"), "redis://a:6379/0");
     }
 
@@ -270,7 +278,10 @@ mod tests {
             (&[("LEASEHOLD_REQUIRE_URL", "hunter2")], "none", "LEASEHOLD_REQUIRE_URL is yes or no"),
             (&[("LEASEHOLD_CONF", "")], "none", "LEASEHOLD_CONF is empty"),
             (&[("LEASEHOLD_CONF", "/no/such/file")], "none", "/no/such/file: No such file"),
-            (&[("LEASEHOLD_URL", "redis://h?prefix=hunter2\n")], "none", "line break"),
+            (&[("LEASEHOLD_URL", "\r\n")], "none", "LEASEHOLD_URL is empty"),
+            (&[("LEASEHOLD_URL", "redis://h?prefix=hunter2\nx")], "none", "line break"),
+            (&[("LEASEHOLD_URL", "redis://h?prefix=hunter2 ")], "none", "a space"),
+            (&[("LEASEHOLD_URL", " redis://:hunter2@h")], "none", "begins with a space"),
             (&[], "url = redis://h?prefix=app: # the fleet", "a comment on a line of its own"),
             (&[], "url = \"redis://h\"", "leasehold.conf, line 1 is in quotes"),
             (&[], "url =", "leasehold.conf, line 1 is empty"),

@@ -41,6 +41,8 @@ pub(crate) use span::{spoken, spoken_left};
 #[cfg(feature = "sqlite")]
 pub(crate) use sqlite::Sharing;
 pub(crate) use sqlite::SqliteConfig;
+#[cfg(feature = "sqlite")]
+pub(crate) use sqlite::embedded_path;
 #[cfg(feature = "zookeeper")]
 pub(crate) use zookeeper::ZookeeperConfig;
 

@@ -46,7 +46,7 @@ impl Sharing {
 }
 
 /// Where the embedded store lives: `$XDG_STATE_HOME/leasehold/locks.db`, one per user.
-pub(super) fn embedded_path() -> Result<PathBuf, Error> {
+pub(crate) fn embedded_path() -> Result<PathBuf, Error> {
     let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
     // The XDG rules: a relative path there is invalid and ignored.
     let state = set("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());

@@ -328,6 +328,17 @@ pub(crate) enum Request<'a> {
     Give { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
 }
 
+impl<'a> Request<'a> {
+    /// Of the lock that it is about.
+    #[allow(dead_code, reason = "for stores that are features")]
+    pub(crate) fn name(&self) -> &'a [u8] {
+        let (Request::Take { name, .. }
+        | Request::Extend { name, .. }
+        | Request::Give { name, .. }) = *self;
+        name
+    }
+}
+
 /// Whether a take that finds the lock taken leaves a place behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {

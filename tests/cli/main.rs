@@ -7,6 +7,7 @@ mod doctor;
 mod each;
 mod listing;
 mod metrics;
+mod mistaken;
 mod outcomes;
 mod schedulers;
 mod shells;

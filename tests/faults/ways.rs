@@ -151,7 +151,7 @@ mod tls {
         // From here it looks like a server that was asked and then went away, or it says an alert.
         let kinds = [ErrorKind::Refused, ErrorKind::Tls];
         assert!(kinds.contains(&error.kind()), "{error}");
-        assert!(error.to_string().contains("try rediss://"), "{error}");
+        assert!(error.to_string().contains("write rediss://"), "{error}");
         assert_eq!(server.cmd(&["DBSIZE"]), Value::Int(0));
     }
 

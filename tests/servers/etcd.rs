@@ -101,6 +101,12 @@ fn the_rights_for_a_prefix_are_enough_for_its_names_and_for_no_others() {
         let error = refused(&others);
         assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
     }
+    let is_mended = |error: &leasehold::Error, kind: &str| {
+        let mend = "etcdctl role grant-permission ROLE --prefix=true readwrite leasehold/";
+        let said = error.to_string();
+        assert!(said.contains(&format!("a right is missing: {mend}{kind}/app:")), "{said}");
+        assert_eq!(said.matches(mend).count(), 1, "{said}");
+    };
     // Without one of them, something is missing.
     for kind in ["lock", "note", "client"] {
         let change = format!("--prefix=true locks leasehold/{kind}/app:");
@@ -108,11 +114,15 @@ fn the_rights_for_a_prefix_are_enough_for_its_names_and_for_no_others() {
         let client = open(&url);
         let holder = || client.lock("n").inspect().map(|state| state.holder.unwrap());
         match kind {
-            "lock" => assert_eq!(refused(&url).kind(), ErrorKind::Permission),
+            "lock" => {
+                assert_eq!(refused(&url).kind(), ErrorKind::Permission);
+                is_mended(&refused(&url), kind);
+            }
             "note" => {
                 let lease = client.lock("n").acquire().unwrap();
                 let error = client.lock("n").break_held(None, "test").unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+                is_mended(&error, kind);
                 lease.release().unwrap();
             }
             _ => {

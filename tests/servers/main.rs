@@ -9,8 +9,11 @@ mod data_loss;
 mod etcd;
 #[cfg(feature = "examine")]
 mod examine;
+mod foreign;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod lagging;
+#[cfg(all(feature = "stores", feature = "tls"))]
+mod mistaken;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "mysql")]

@@ -183,7 +183,7 @@ fn c6_a_place_that_a_failed_request_took_at_a_mysql_is_given_back() {
     refuse(database, "DELETE ON leasehold_waiter", 1644);
     let spins = client.lock("n").wait_mode(WaitMode::Spin(Backoff::default()));
     let error = spins.acquire_within(LIMIT).map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
     database.sql("DROP TRIGGER refuses");
     eventually(secs(10), || {
         database.sql("SELECT COUNT(*) FROM leasehold_waiter WHERE ticket > 1") == "0"

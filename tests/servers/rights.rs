@@ -15,14 +15,24 @@ fn grants(part: &str, user: &str, name: &str, count: usize) -> Vec<String> {
     grants
 }
 
+/// Whether an error says just this, and no other statement.
+#[track_caller]
+fn mended(error: &leasehold::Error, mend: &str) {
+    let said = error.to_string();
+    assert!(said.contains(&format!("a right is missing: {mend}")), "{mend} is not in: {said}");
+    assert_eq!(said.matches("GRANT ").count(), 1, "{said}");
+}
+
 #[cfg(feature = "postgres")]
 mod postgres {
     use std::thread;
 
     use kit::{Postgres, eventually};
+    #[cfg(feature = "examine")]
+    use leasehold::Checkup;
     use leasehold::{Break, Client, ErrorKind, EventKind, LossReason};
 
-    use super::grants;
+    use super::{grants, mended};
     use crate::postgres::made;
     use crate::sql::{client, refused};
     use crate::stores::{LIMIT, ms};
@@ -52,7 +62,7 @@ mod postgres {
             server.sql(&database, &format!("REVOKE {right} ON leasehold.lease FROM {role}"));
             let error = client(&url).lock(right).try_acquire().map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
-            assert!(error.detail().contains("GRANT"), "{error}");
+            mended(&error, &format!("GRANT {right} ON leasehold.lease TO {role};"));
             server.sql(&database, &format!("GRANT {right} ON leasehold.lease TO {role}"));
         }
         // Who may not write there, or has an older schema, goes on without a name.
@@ -75,8 +85,12 @@ mod postgres {
         for _ in 0..64 {
             app.lock("n").acquire().unwrap().release().unwrap();
         }
+        server.sql(&database, &format!("REVOKE SELECT ON leasehold.version FROM {role}"));
+        mended(&refused(&url), &format!("GRANT SELECT ON leasehold.version TO {role};"));
+        server.sql(&database, &format!("GRANT SELECT ON leasehold.version TO {role}"));
         server.sql(&database, &format!("REVOKE USAGE ON SCHEMA leasehold FROM {role}"));
         assert_eq!(refused(&url).kind(), ErrorKind::Permission);
+        mended(&refused(&url), &format!("GRANT USAGE ON SCHEMA leasehold TO {role};"));
     }
 
     /// A new user with the rights that one of the documentation has, and its URL.
@@ -124,11 +138,27 @@ mod postgres {
                 server.sql(&database, &format!("REVOKE {change} FROM {operator}"));
                 let error = breaks(&client(&operators)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Permission, "{change}: {error}");
+                mended(&error, &format!("GRANT {change} TO {operator};"));
+                #[cfg(feature = "examine")]
+                {
+                    let found = client(&operators).examine(&Checkup::default()).unwrap();
+                    let said: Vec<_> = found.findings.iter().map(|it| &*it.advice).collect();
+                    let said = said.join(" ");
+                    assert!(is_in_a_grant(&said, right, table), "{change}: {said}");
+                }
                 server.sql(&database, &format!("GRANT {change} TO {operator}"));
             }
         }
         assert!(matches!(breaks(&client(&operators)), Ok(Break::Broken { .. })));
         drop(kept);
+    }
+
+    /// Whether one of these statements grants it on a table.
+    #[cfg(feature = "examine")]
+    fn is_in_a_grant(said: &str, right: &str, table: &str) -> bool {
+        let ends = format!(" ON leasehold.{table} TO ");
+        let mut grants = said.split(';').filter_map(|one| one.split_once(&ends));
+        grants.any(|(rights, _)| rights.contains(right))
     }
 
     #[test]
@@ -149,6 +179,8 @@ mod postgres {
         for table in ["lease", "version"] {
             server.sql(&database, &format!("REVOKE SELECT ON leasehold.{table} FROM {auditor}"));
             assert_eq!(listed().unwrap_err().kind(), ErrorKind::Permission, "{table}");
+            let mend = format!("GRANT SELECT ON leasehold.{table} TO {auditor};");
+            mended(&listed().unwrap_err(), &mend);
             server.sql(&database, &format!("GRANT SELECT ON leasehold.{table} TO {auditor}"));
         }
         assert_eq!(refused(&auditors).kind(), ErrorKind::Permission);
@@ -163,7 +195,7 @@ mod mysql {
     use kit::{Mysql, eventually};
     use leasehold::ErrorKind;
 
-    use super::grants;
+    use super::{grants, mended};
     use crate::mysql::made;
     use crate::sql::{client, refused};
     use crate::stores::LIMIT;
@@ -180,6 +212,10 @@ mod mysql {
         for grant in grants("MySQL", "app", &user, 5) {
             server.sql("", &grant.replace("locks.", &format!("{database}.")));
         }
+        let is_mended_by = |error: &leasehold::Error, right: &str, table: &str| {
+            let mend = format!("GRANT {right} ON `{database}`.leasehold_{table} TO '{user}'@'%';");
+            mended(error, &mend);
+        };
         let (app, other) = (client(&url), client(&url));
         let lease = app.lock("n").acquire().unwrap();
         let waiting =
@@ -192,7 +228,7 @@ mod mysql {
             server.sql(&database, &format!("REVOKE {right} ON leasehold_lease FROM {user}"));
             let error = client(&url).lock(right).try_acquire().map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
-            assert!(error.detail().contains("GRANT"), "{error}");
+            is_mended_by(&error, right, "lease");
             server.sql(&database, &format!("GRANT {right} ON leasehold_lease TO {user}"));
         }
         let held = app.lock("n").acquire().unwrap();
@@ -200,6 +236,7 @@ mod mysql {
             server.sql(&database, &format!("REVOKE {right} ON leasehold_waiter FROM {user}"));
             let error = client(&url).lock("n").acquire_within(LIMIT).map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
+            is_mended_by(&error, right, "waiter");
             server.sql(&database, &format!("GRANT {right} ON leasehold_waiter TO {user}"));
         }
         held.release().unwrap();
@@ -208,6 +245,7 @@ mod mysql {
             let held = app.lock("n").acquire().unwrap();
             let error = app.lock("n").break_held(None, "test").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Permission, "{right}: {error}");
+            is_mended_by(&error, right, "broken");
             held.release().unwrap();
             server.sql(&database, &format!("GRANT {right} ON leasehold_broken TO {user}"));
         }
@@ -237,5 +275,6 @@ mod mysql {
         assert!(!stays());
         server.sql(&database, &format!("REVOKE SELECT ON leasehold_version FROM {user}"));
         assert_eq!(refused(&url).kind(), ErrorKind::Permission);
+        is_mended_by(&refused(&url), "SELECT", "version");
     }
 }

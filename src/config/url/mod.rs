@@ -109,6 +109,12 @@ impl<'a> Parts<'a> {
         // What nobody sees would name another prefix or another file.
         let is_unseen = |character: char| character.is_control() || character.is_whitespace();
         let has_spaces = scheme::is_path(scheme) && body.trim() == body;
+        // A secret that was read from a file has one.
+        if url.ends_with(['\n', '\r']) {
+            return Err(bad(
+                "the URL ends with a line break, as what was read from a file does: trim it",
+            ));
+        }
         if query.contains(is_unseen)
             || body.contains(|character| is_unseen(character) && !(has_spaces && character == ' '))
         {

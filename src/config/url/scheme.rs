@@ -42,8 +42,41 @@ pub(super) fn is_path(scheme: &str) -> bool {
     matches!(scheme, "unix" | "redis+unix" | "sqlite")
 }
 
+/// What others write in the place of our schemes, and what to write instead.
+const OTHERS: [(&str, &str); 14] = [
+    ("jdbc:postgresql", "leave 'jdbc:' out, and write postgres://user:password@host/database"),
+    ("jdbc:mysql", "leave 'jdbc:' out, and write mysql://user:password@host/database"),
+    ("jdbc:mariadb", "leave 'jdbc:' out, and write mysql://user:password@host/database"),
+    ("jdbc:sqlite", "leave 'jdbc:' out, and write sqlite:/path/to/file"),
+    ("jdbc:", "no JDBC driver is used: write postgres://, mysql:// or sqlite:"),
+    ("r2dbc:", "no R2DBC driver is used: write postgres:// or mysql://"),
+    ("https:", "an etcd with TLS is etcds://host:2379; no other store speaks HTTP"),
+    ("http:", "an etcd is etcd://host:2379; no other store speaks HTTP"),
+    ("postgresql+", "leave out the driver behind the '+', as in postgres://user@host/database"),
+    ("postgres+", "leave out the driver behind the '+', as in postgres://user@host/database"),
+    ("mysql+", "leave out the driver behind the '+', as in mysql://user@host/database"),
+    ("mariadb+", "leave out the driver behind the '+', as in mysql://user@host/database"),
+    ("file:", "a file is sqlite:/path/to/file"),
+    ("tcp:", "a Redis is redis://host:6379"),
+];
+
 /// Repeats addresses only: the rest may be a password that somebody pasted.
 pub(super) fn missing(url: &str) -> Error {
+    if url.trim().is_empty() {
+        return bad(
+            "the URL is empty: write one, as in redis://127.0.0.1:6379 (a variable in its \
+             place may not be set)",
+        );
+    }
+    if url.starts_with(char::is_whitespace) {
+        return bad("the URL begins with a space or a line break: leave it out");
+    }
+    let begins =
+        |begin: &str| url.get(..begin.len()).is_some_and(|given| given.eq_ignore_ascii_case(begin));
+    if let Some((begin, instead)) = OTHERS.into_iter().find(|(begin, _)| begins(begin)) {
+        let begin = begin.trim_end_matches('+');
+        return bad(format!("the URL begins with '{begin}', which is no store's: {instead}"));
+    }
     let places: Vec<_> = url.split('?').next().unwrap_or(url).split(',').collect();
     if places.iter().all(|place| is_place(place)) {
         let meant: Vec<_> = places.iter().map(|place| format!("redis://{place}")).collect();

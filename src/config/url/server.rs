@@ -82,6 +82,13 @@ pub(super) fn authority<'a>(
         .strip_prefix("//")
         .ok_or_else(|| bad(format!("after '{}:' comes '//' and a host", parts.scheme)))?;
     let (text, path) = text.split_once('/').unwrap_or((text, ""));
+    // Databases may have their host behind the '?'.
+    if text.is_empty() && !path.is_empty() && !matches!(parts.scheme, "postgres" | "mysql") {
+        let scheme = parts.scheme;
+        return Err(bad(format!(
+            "the URL has three slashes, and so no host: write two, as in {scheme}://127.0.0.1"
+        )));
+    }
     if path.contains('@') {
         return Err(bad(
             "the URL has a '/' before its last '@'; in a password it is written as %2F",

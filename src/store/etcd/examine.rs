@@ -2,6 +2,7 @@
 
 use super::EtcdStore;
 use super::dial::{Dialer, transact};
+use super::explain;
 use super::fault::foreign;
 use super::keys::{self, Name};
 use super::messages::{Done, Op, Txn};
@@ -140,7 +141,10 @@ impl EtcdStore {
                 // A full space is an alarm, and the trial shows what else keeps locks from working.
                 return Ok(true);
             }
-            found.found(&at, &RIGHTS, error.detail());
+            let lacking = |wire: &mut _, by| Ok(explain::lacking(wire, &self.prefix, by));
+            let mends = self.on_wire(Lane::Caller, by(), lacking).unwrap_or_default();
+            let advice = if mends.is_empty() { RIGHTS.advice.to_owned() } else { mends.join("; ") };
+            found.advise(&at, &RIGHTS, error.detail(), advice);
             return Ok(false);
         }
         found.time(&at, subject, || self.ping(by()).map(|()| None))?;

@@ -17,7 +17,7 @@ pub(super) enum End {
 }
 
 /// Those of `docs/operating.md`.
-const RIGHTS: &str = "a right is missing: etcdctl role grant-permission ROLE --prefix=true readwrite \
+pub(super) const RIGHTS: &str = "a right is missing: etcdctl role grant-permission ROLE --prefix=true readwrite \
      leasehold/";
 
 /// What a server said instead of an answer.
@@ -99,10 +99,7 @@ pub(super) fn foreign() -> Error {
 
 /// An error of TLS, in the words of these URLs.
 pub(super) fn tls(error: Error) -> Error {
-    if error.kind() != ErrorKind::Tls {
-        return error;
-    }
-    Error::new(ErrorKind::Tls, error.detail().replace("try redis://", "try etcd://"))
+    Error::new(error.kind(), error.detail().replace("try redis://", "try etcd://"))
 }
 
 #[cfg(test)]

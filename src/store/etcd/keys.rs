@@ -13,9 +13,12 @@ use std::time::Duration;
 use super::messages::{Key, behind};
 use crate::clock::wall_micros;
 use crate::config::limits::MAX_FENCE;
+use crate::error::{Error, ErrorKind, plain};
 use crate::store::millis;
 use crate::token::{ClientId, Token};
 
+/// What all keys begin with.
+pub(super) const ALL: &[u8] = b"leasehold/";
 const LOCKS: &[u8] = b"leasehold/lock/";
 const NOTES: &[u8] = b"leasehold/note/";
 const CLIENTS: &[u8] = b"leasehold/client/";
@@ -71,6 +74,26 @@ impl Name {
         let end = behind(&first);
         (first, end)
     }
+}
+
+/// What the keys of locks, of notes and of clients begin with, behind a client's prefix.
+pub(super) fn begins(prefix: &[u8]) -> Vec<Vec<u8>> {
+    let begin = |kind: &[u8]| {
+        let mut begin = kind.to_vec();
+        escape(&mut begin, prefix);
+        begin
+    };
+    [LOCKS, NOTES, CLIENTS].map(begin).to_vec()
+}
+
+/// The error where a key that is in the way of others is none of ours.
+pub(super) fn foreign(key: &[u8]) -> Error {
+    let key = plain(key);
+    let said = format!(
+        "the key {key} holds what no program of Leasehold writes: once nobody relies on that lock, \
+         etcdctl del '{key}'"
+    );
+    Error::mended(ErrorKind::WrongType, said)
 }
 
 fn escape(key: &mut Vec<u8>, name: &[u8]) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::EtcdStore;
 use super::clients::lives_of;
 use super::dial::transact;
-use super::keys::{Name, Said, said};
+use super::keys::{self, Name, Said, said};
 use super::messages::{Key, Op, Txn, behind};
 use super::turns::MOST_TRIES;
 use crate::clock::{Deadline, wall_micros};
@@ -87,7 +87,8 @@ impl EtcdStore {
         };
         let said = all.keys.first().and_then(|first| said(&first.value, first.created));
         let (Some(said), Some(first)) = (said, all.keys.first()) else {
-            return Err(Failure::not_done(Error::new(ErrorKind::WrongType, Held::FOREIGN)));
+            let key = all.keys.first().map_or(&[][..], |first| &first.key);
+            return Err(Failure::not_done(keys::foreign(key)));
         };
         let (left, last) = (self.holder(first, &lives).ttl, said.first + u64::from(said.block) - 1);
         Ok(Some(Held { name: name.into(), token: said.token, fence: Some(said.first), last, left }))

@@ -5,6 +5,7 @@ mod clients;
 mod dial;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
+mod explain;
 mod fault;
 mod hpack;
 mod keys;
@@ -114,13 +115,19 @@ impl EtcdStore {
                         Box::new(dialed.map_err(Failure::not_done)?)
                     }
                 };
-                let failure = match act(&mut wire, deadline) {
+                let mut failure = match act(&mut wire, deadline) {
                     Ok(done) => {
                         lent.wire = Some(wire).filter(|wire| !wire.is_broken);
                         return Ok(done);
                     }
                     Err(failure) => failure,
                 };
+                if failure.error.kind() == ErrorKind::Permission {
+                    let mends = explain::lacking(&mut wire, &self.prefix, deadline);
+                    if !mends.is_empty() {
+                        failure.error = explain::missing(&mends, &failure.error);
+                    }
+                }
                 let is_forgotten = self.dialer.is_forgotten(&wire, &failure.error);
                 let is_silent =
                     matches!(failure.error.kind(), ErrorKind::NoAnswer | ErrorKind::Unavailable);

@@ -14,7 +14,7 @@ use super::wire::Wire;
 use super::{EtcdStore, UNTOLD, fault};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Outcome, Place, Reply, breaking};
+use crate::store::{Answer, Failure, Outcome, Place, Reply};
 use crate::token::Token;
 
 /// A take starts anew so often at most, since a lease had ended or its key was another than known.
@@ -161,7 +161,9 @@ impl EtcdStore {
             if has_left {
                 self.places.remove(token);
             }
-            let error = Error::new(ErrorKind::WrongType, breaking::Held::FOREIGN);
+            let foreign = inner.parts.iter().skip(1).flat_map(|part| &part.keys);
+            let foreign = foreign.into_iter().find(|key| !is_ours(key));
+            let error = keys::foreign(foreign.map_or(&[][..], |key| &key.key));
             return Err(Failure { error, sent: Some(sent).filter(|_| !has_left) });
         }
         Ok(self.waits(take, held, &mut inner, (revision, sent)))

@@ -14,6 +14,7 @@ use super::{fault, hpack};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
+use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
 
 pub(super) struct Wire {
@@ -290,7 +291,8 @@ impl Wire {
             Err(error) => Err(fault::tls(Stream::explain("the answer", &error))),
         };
         self.is_broken |= count.is_err();
-        self.inbox.extend_from_slice(&room[..count?]);
+        let count = count.map_err(|error| self.stream.doubt(Kind::Etcd, error))?;
+        self.inbox.extend_from_slice(&room[..count]);
         let inbox = std::mem::take(&mut self.inbox);
         let mut rest = &inbox[..];
         while let Some(frame) = rest.first_chunk::<FRAME>() {
@@ -298,12 +300,12 @@ impl Wire {
             let stream = u32::from_be_bytes([frame[5] & 127, frame[6], frame[7], frame[8]]);
             if length > LONGEST_FRAME {
                 self.is_broken = true;
-                return Err(fault::foreign());
+                return Err(self.stream.doubt(Kind::Etcd, fault::foreign()));
             }
             let Some(body) = rest.get(FRAME..FRAME + length) else { break };
             if self.accept((frame[3], frame[4]), stream, body).is_none() {
                 self.is_broken = true;
-                return Err(fault::foreign());
+                return Err(self.stream.doubt(Kind::Etcd, fault::foreign()));
             }
             rest = &rest[FRAME + length..];
         }

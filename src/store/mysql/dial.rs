@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::explain::explain;
 #[cfg(feature = "tls")]
 use super::fault;
 use super::login;
@@ -14,6 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::dial::Connector;
 use crate::store::net::hosts::Hosts;
+use crate::store::net::stranger::Kind;
 use crate::store::net::stream::Stream;
 #[cfg(feature = "tls")]
 use crate::store::net::tls;
@@ -121,7 +123,7 @@ impl Dialer {
         let secure = None;
         let MysqlConfig { access, database, .. } = &self.config;
         let said = login::log_in(&mut wire, address, (access, database), secure, deadline);
-        said.map_err(|error| error.at(address))?;
+        said.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
         Ok(wire)
     }
 
@@ -141,7 +143,7 @@ impl Dialer {
             return Err(Error::new(ErrorKind::ReadOnly, replica));
         }
         if let Some(refusal) = refused {
-            return Err(refusal.error);
+            return Err(explain(wire, &refusal, "", deadline));
         }
         if purpose == Purpose::Locks {
             check_version(first(said.get(4)))?;

@@ -39,6 +39,9 @@ pub(super) fn server(code: u16, message: &str) -> Error {
             (ErrorKind::Storage, "the server needs binlog_format=ROW or MIXED for these tables")
         }
         1130 => (ErrorKind::Auth, "the server lets nobody in from this host"),
+        SIGNAL => (ErrorKind::Storage, TRIGGER),
+        // A CHECK, or a number that is out of range.
+        1264 | 1690 | 3819 | 4025 => (ErrorKind::WrongType, VALUE),
         1064 => (ErrorKind::Protocol, "the server is no MySQL 8.0 or MariaDB 10.6 or later"),
         _ => (ErrorKind::Protocol, "the server refused"),
     };
@@ -48,11 +51,20 @@ pub(super) fn server(code: u16, message: &str) -> Error {
 const NO_TABLES: &str = "the database has no tables for locks that this user can see, or not all of \
      them: run 'leasehold init --store URL --apply' once, as a user that may create tables, or this";
 
+/// What a trigger says on purpose.
+pub(super) const SIGNAL: u16 = 1644;
+
+const TRIGGER: &str = "a trigger that Leasehold did not make refuses what is written to its tables: SHOW \
+     TRIGGERS names it, and DROP TRIGGER removes it";
+
+const VALUE: &str = "the row of leasehold_lease has a value that no program of Leasehold writes, or no \
+     fence is left for it";
+
 const OTHER_TABLES: &str = "the tables are not those that leasehold init makes: where only the \
      column 'awaited' is missing, run ALTER TABLE leasehold_lease ADD awaited BIGINT NOT NULL DEFAULT 0;";
 
 /// Those of `docs/operating.md`.
-const RIGHTS: &str = "a right is missing: GRANT SELECT ON leasehold_version, and GRANT SELECT, \
+pub(super) const RIGHTS: &str = "a right is missing: GRANT SELECT ON leasehold_version, and GRANT SELECT, \
      INSERT, UPDATE, DELETE ON leasehold_lease, leasehold_waiter, leasehold_client and \
      leasehold_broken, each by itself, TO the user";
 
@@ -77,10 +89,7 @@ pub(super) fn is_unknown(code: u16) -> bool {
 
 /// An error of TLS, in the words of these URLs.
 pub(super) fn tls(error: Error) -> Error {
-    if error.kind() != ErrorKind::Tls {
-        return error;
-    }
     let said = error.detail().replace("try redis://", "try ssl-mode=disabled");
     let said = said.replace("cert=", "ssl-cert=").replace("key=", "ssl-key=");
-    Error::new(ErrorKind::Tls, said.replace("ca=", "ssl-ca="))
+    Error::new(error.kind(), said.replace("ca=", "ssl-ca="))
 }

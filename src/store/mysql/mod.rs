@@ -5,6 +5,7 @@ mod clients;
 mod dial;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
+mod explain;
 mod extensions;
 mod fault;
 mod listing;
@@ -157,7 +158,13 @@ impl MysqlStore {
         let dial = || self.dialer.dial(Purpose::Locks, connect_by);
         let sent = seat::send(lent, deadline, dial, |wire| wire.query(text))?;
         let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
-        let answers = wire.answers(deadline);
+        let mut answers = wire.answers(deadline);
+        if let Ok((_, Some(refusal))) = &mut answers
+            && !fault::is_passing(refusal.code)
+            && !fault::is_unknown(refusal.code)
+        {
+            refusal.error = explain::explain(wire, refusal, text, deadline);
+        }
         if answers.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
             self.dialer.leave(wire.server, sent);
         }

@@ -8,6 +8,7 @@ use super::wire::{Lent, Row, Said, unexpected};
 use super::{MysqlStore, Trouble, When};
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
+use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Place, Reach, Reply, Request, ServerId};
 use crate::token::Token;
 
@@ -291,7 +292,13 @@ fn granted(
     let Some(said) = said.first().filter(|said| said.changed > 0) else { return Ok(None) };
     let (fence, block) = (said.id, values.block);
     if !(1..=MAX_FENCE).contains(&fence) {
-        let error = unexpected("a fence that is none");
+        let name: String = values.name.iter().map(|byte| format!("{byte:02x}")).collect();
+        let detail = format!(
+            "the row of leasehold_lease with name = x'{name}' leads to fence {fence}, which no program \
+             of Leasehold uses: once nobody relies on that lock, DELETE FROM leasehold_lease WHERE name \
+             = x'{name}';"
+        );
+        let error = Error::mended(ErrorKind::WrongType, detail);
         return Err(Trouble::Failed(Failure::unknown(error, *sent)));
     }
     Ok(Some(answer(lent, Reply::Granted { fence, block }, *sent)))

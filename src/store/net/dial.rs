@@ -1,6 +1,8 @@
 //! Making a connection by a deadline: a name, its addresses, a socket.
 
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
@@ -28,7 +30,7 @@ impl Connector {
             Address::Unix(path) => {
                 let what = path.display().to_string();
                 let address = SockAddr::unix(path).map_err(|error| failed(&what, &error))?;
-                connect(&what, &address, deadline, show)
+                connect(&what, &address, deadline, show).map_err(|error| no_socket(path, error))
             }
             Address::Tcp { host, port } => self.connect_tcp(host, *port, deadline, show),
         }
@@ -53,6 +55,33 @@ impl Connector {
         }
         Err(last)
     }
+}
+
+/// Why nobody answers at a path, where the system's own words do not tell.
+fn no_socket(path: &Path, error: Error) -> Error {
+    if error.kind() != ErrorKind::Refused {
+        return error;
+    }
+    let shown = path.display();
+    let said = match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => format!(
+            "there is no socket {shown}: start the server, or write the path that it has \
+             (a Redis: unixsocket, a MySQL: socket, a PostgreSQL: unix_socket_directories)"
+        ),
+        Err(error) => format!("{shown}: {error}: correct the path, or let this user go there"),
+        Ok(found) if !found.file_type().is_socket() => {
+            let what = if found.is_dir() { "a folder" } else { "a file" };
+            format!("{shown} is {what} and no socket: write the path of the server's socket")
+        }
+        Ok(found) if error.detail().contains("ermission denied") => format!(
+            "this user may not write to the socket {shown}, which is user {}'s with mode {:04o}: \
+             let it (a Redis: unixsocketperm), or run as a user that may",
+            found.uid(),
+            found.mode() & 0o7777
+        ),
+        Ok(_) => format!("nobody listens on the socket {shown}: start the server"),
+    };
+    Error::mended(error.kind(), said)
 }
 
 fn connect(

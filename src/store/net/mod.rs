@@ -13,6 +13,7 @@ pub(super) mod pool;
 mod resolver;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) mod seat;
+pub(super) mod stranger;
 pub(super) mod stream;
 #[cfg(feature = "tls")]
 pub(super) mod tls;

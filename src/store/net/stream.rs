@@ -3,19 +3,26 @@
 //! never reaches.
 
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::poll::PollFlags;
 
+use super::stranger::{self, Kind};
 use super::{failed, poll};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 
 pub(in crate::store) struct Stream {
     socket: Socket,
+    /// Of a connection that the other end has cut, the system tells no more where it led.
+    peer: Option<SocketAddr>,
     #[cfg(feature = "tls")]
     tls: Option<rustls::ClientConnection>,
+    /// What has come first behind TLS.
+    #[cfg(feature = "tls")]
+    opening: Opening,
 }
 
 /// How long a connection may lie unused before it is asked whether the server has closed it.
@@ -24,14 +31,18 @@ const FRESH: Duration = Duration::from_millis(100);
 impl Stream {
     pub(in crate::store) fn new(inner: socket2::Socket) -> Stream {
         Stream {
+            peer: inner.peer_addr().ok().and_then(|peer| peer.as_socket()),
             socket: Socket {
                 inner,
                 deadline: Deadline::at(Moment::ZERO),
                 used: Moment::now(),
                 timeout: Duration::ZERO,
+                opening: Opening::default(),
             },
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "tls")]
+            opening: Opening::default(),
         }
     }
 
@@ -44,6 +55,8 @@ impl Stream {
         deadline: Deadline,
     ) -> Result<(), Error> {
         self.socket.deadline = deadline;
+        // What the server has said before is no answer to the handshake.
+        self.socket.opening = Opening::default();
         self.tls = Some(super::tls::handshake(config, address, &mut self.socket)?);
         Ok(())
     }
@@ -71,9 +84,25 @@ impl Stream {
         self.socket.deadline = deadline;
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {
-            return rustls::Stream::new(tls, &mut self.socket).read(room);
+            let count = rustls::Stream::new(tls, &mut self.socket).read(room)?;
+            self.opening.note(&room[..count]);
+            return Ok(count);
         }
         self.socket.read(room)
+    }
+
+    /// The error of a first exchange with a server that is perhaps of another kind. Where nobody else says
+    /// which server it was, this does.
+    pub(in crate::store) fn doubt(&self, wanted: Kind, error: Error) -> Error {
+        let place = match self.peer {
+            Some(place) if matches!(wanted, Kind::Redis | Kind::Etcd) => format!(" at {place}"),
+            _ => String::new(),
+        };
+        #[cfg(feature = "tls")]
+        let opening = if self.is_tls() { &self.opening } else { &self.socket.opening };
+        #[cfg(not(feature = "tls"))]
+        let opening = &self.socket.opening;
+        stranger::explained(opening.bytes(), (wanted, &place), self.is_tls(), error)
     }
 
     /// What an error of a read means. A server may tell only after the handshake that it wants a
@@ -158,6 +187,28 @@ pub(super) struct Socket {
     used: Moment,
     /// The kernel's for reading from it now; zero for none yet.
     timeout: Duration,
+    opening: Opening,
+}
+
+/// The first bytes that have come: by them a server of another kind is known.
+#[derive(Default)]
+struct Opening {
+    bytes: [u8; stranger::ENOUGH],
+    count: usize,
+}
+
+impl Opening {
+    fn note(&mut self, came: &[u8]) {
+        if self.count < stranger::ENOUGH {
+            let taken = came.len().min(stranger::ENOUGH - self.count);
+            self.bytes[self.count..self.count + taken].copy_from_slice(&came[..taken]);
+            self.count += taken;
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.count]
+    }
 }
 
 /// A timeout of the kernel comes up to two of its ticks late, of 4 ms each or 10.
@@ -171,6 +222,12 @@ const NEAR: Duration = Duration::from_millis(50);
 pub(in crate::store) const LEAST: Duration = Duration::from_millis(1);
 
 impl Socket {
+    /// What has come first.
+    #[cfg(feature = "tls")]
+    pub(super) fn opening(&self) -> &[u8] {
+        self.opening.bytes()
+    }
+
     /// The moment of a try, while there is time for one.
     fn try_at(&self) -> io::Result<Moment> {
         let now = Moment::now();
@@ -212,8 +269,9 @@ impl Read for Socket {
                     self.timeout = Duration::ZERO;
                 }
                 done => {
-                    if matches!(done, Ok(1..)) {
+                    if let Ok(count @ 1..) = done {
                         self.used = now;
+                        self.opening.note(&buffer[..count]);
                     }
                     return done;
                 }

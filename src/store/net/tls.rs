@@ -75,7 +75,10 @@ pub(super) fn handshake(
         ClientConnection::new(Arc::clone(config), server(address)?).map_err(wrong)?;
     while connection.is_handshaking() {
         connection.complete_io(socket).map_err(|error| {
-            let refused = refused(&error);
+            let refused = match super::stranger::without_tls(socket.opening()) {
+                Some(what) => wrong(format!("{what}: try redis://")),
+                None => refused(&error),
+            };
             Error::new(refused.kind(), format!("{address}: {}", refused.detail()))
         })?;
     }
@@ -114,7 +117,7 @@ pub(in crate::store) fn explain(error: &io::Error) -> Error {
     };
     wrong(match found {
         Some(InvalidMessage(_)) => "the server does not speak TLS: try redis://".to_owned(),
-        Some(InvalidCertificate(UnknownIssuer)) => {
+        Some(InvalidCertificate(UnknownIssuer | BadSignature)) => {
             "the server's certificate is by no authority that is trusted here: name in ca= the \
              certificate of the authority that issued it, not the server's own"
                 .to_owned()

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::PostgresStore;
+use super::explain::Need;
 use super::statements::Statement;
 use super::wire::{Row, Value};
 use crate::clock::Deadline;
@@ -16,7 +17,9 @@ impl PostgresStore {
     pub(super) fn inspect(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
         let key = self.key(name);
         let values = [Value::Bytes(&key), Value::Number(MOST_WAITERS as u64)];
-        let mut rows = self.query(Lane::Caller, &[(Statement::Inspect, &values)], deadline)?;
+        let need = Need::Look(Some(&key));
+        let mut rows =
+            self.query(Lane::Caller, &[(Statement::Inspect, &values)], need, deadline)?;
         let Some(row) = rows.pop().flatten() else { return Ok(Look::default()) };
         let ago = |at: usize| {
             let micros = u64::try_from(row.number(at)?).ok()?;
@@ -86,7 +89,7 @@ impl PostgresStore {
         if self.is_anonymous.load(Relaxed) {
             return Ok(calls.iter().map(|_| None).collect());
         }
-        self.query(lane, calls, deadline).inspect_err(|error| {
+        self.query(lane, calls, Need::Client, deadline).inspect_err(|error| {
             let is_for_good = matches!(error.kind(), ErrorKind::Storage | ErrorKind::Permission);
             self.is_anonymous.fetch_or(is_for_good, Relaxed);
         })
@@ -97,9 +100,10 @@ impl PostgresStore {
         &self,
         lane: Lane,
         calls: &[(Statement, &[Value<'_>])],
+        need: Need<'_>,
         deadline: Deadline,
     ) -> Result<Vec<Option<Row>>, Error> {
-        let told = self.tell(lane, deadline, calls.len(), &|wire| {
+        let told = self.tell(lane, deadline, (calls.len(), need), &|wire| {
             calls.iter().try_for_each(|(statement, values)| wire.call(*statement, values))
         });
         told.map_err(|refused| refused.failure.error)

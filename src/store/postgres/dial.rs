@@ -7,6 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use postgres_protocol::message::frontend;
 
+use super::explain::{Need, explain};
 #[cfg(feature = "tls")]
 use super::fault;
 use super::login;
@@ -19,6 +20,9 @@ use crate::said::say;
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
 use crate::store::net::hosts::Hosts;
+use crate::store::net::stranger::Kind;
+#[cfg(feature = "tls")]
+use crate::store::net::stream::LEAST;
 use crate::store::net::stream::Stream;
 #[cfg(feature = "tls")]
 use crate::store::net::tls;
@@ -124,7 +128,8 @@ impl Dialer {
         let stream = self.secured(stream, address, deadline)?;
         let mut wire = Wire::new(stream, server);
         let said = login::log_in(&mut wire, &self.config, deadline);
-        let process = said.map_err(|error| error.at(address))?;
+        let doubt = |error| wire.stream.doubt(Kind::Postgres, error);
+        let process = said.map_err(|error| doubt(error).at(address))?;
         self.ask_who(&mut wire, process, purpose, deadline)?;
         if purpose == Purpose::Locks {
             self.settle(&mut wire)?;
@@ -140,7 +145,9 @@ impl Dialer {
         deadline: Deadline,
     ) -> Result<Stream, Error> {
         if let (Some(config), Address::Tcp { .. }) = (&self.tls, address) {
-            ask_for_tls(&mut stream, deadline)?;
+            let asked = ask_for_tls(&mut stream, deadline);
+            let doubt = |error| stream.doubt(Kind::Postgres, error);
+            asked.map_err(|error| doubt(error).at(address))?;
             stream.secure(config, address, deadline).map_err(fault::tls)?;
         }
         Ok(stream)
@@ -176,7 +183,11 @@ impl Dialer {
             return Err(Error::new(ErrorKind::ReadOnly, set));
         }
         if let Some(refusal) = refused {
-            return Err(refusal.error);
+            let is_right = refusal.error.kind() == ErrorKind::Permission;
+            return Err(match is_right {
+                true => explain(wire, refusal.error, Need::Version, deadline),
+                false => refusal.error,
+            });
         }
         wire.is_pooled = row.column(0) != Some(process.to_string().as_bytes());
         if wire.is_pooled && !self.is_pooled.swap(true, Ordering::Relaxed) {
@@ -239,6 +250,12 @@ fn ask_for_tls(stream: &mut Stream, deadline: Deadline) -> Result<(), Error> {
             "the server has no TLS: turn it on there (ssl = on), or write sslmode=disable",
         )),
         // A server that cannot serve says so in other words, and a proxy without one just hangs up.
-        _ => Err(Error::new(ErrorKind::Refused, "the server hung up when it was asked for TLS")),
+        (count, _) => {
+            if count > 0 {
+                // What kind of server it is shows in some bytes more.
+                let _ = stream.read(&mut [0; 64], Deadline::after(LEAST).min(deadline));
+            }
+            Err(Error::new(ErrorKind::Refused, "the server hung up when it was asked for TLS"))
+        }
     }
 }

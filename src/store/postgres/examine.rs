@@ -3,6 +3,7 @@
 
 use super::PostgresStore;
 use super::dial::{Dialer, Purpose};
+use super::explain;
 use super::wire::{Row, Wire, unexpected};
 use crate::clock::Deadline;
 use crate::config::{PostgresConfig, StoreConfig};
@@ -43,6 +44,9 @@ kinds! { KINDS:
     UNNAMED Note "postgres-standby-names" "a standby names no standbys that grants wait for, and the primary does"
         "once it is promoted, grants wait for none until somebody names them"
         "set synchronous_standby_names there too, unless a failover manager does so when it promotes";
+    LESSER Note "postgres-lesser-rights" "the user lacks rights that a lock can do without"
+        "people do not see who holds and waits, holders are not told who broke their lock, or leasehold break fails"
+        "grant the user what docs/operating.md lists under PostgreSQL";
     CONNECTIONS Warning "postgres-connections" "nearly all connections are in use"
         "a program that is not let in can neither take nor renew a lock"
         "raise max_connections, or see who they are: SELECT * FROM pg_stat_activity";
@@ -62,10 +66,10 @@ kinds! { KINDS:
 
 const QUESTION: &str = include_str!("examine.sql");
 /// Columns of the answer.
-const NAMES: usize = 13;
-const IN_RECOVERY: usize = 17;
+const NAMES: usize = 12;
+const IN_RECOVERY: usize = 16;
 const SETTINGS: [(usize, &str); 3] =
-    [(2, "fsync"), (3, "synchronous_commit"), (18, "full_page_writes")];
+    [(2, "fsync"), (3, "synchronous_commit"), (17, "full_page_writes")];
 const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 /// Autovacuum of the table begins at 10,000.
 const MOST_DEAD: u64 = 50_000;
@@ -83,6 +87,23 @@ impl PostgresStore {
         let at = subject.config.display_store();
         let row = ask(&mut wire, QUESTION, by())?;
         let is_there = judge(&row, &at, subject, found);
+        if is_there {
+            let mut lacks =
+                |rights| ask(&mut wire, &explain::lacking(rights), by()).map(|row| text(&row, 0));
+            let needed = lacks(explain::OF_A_LOCK)?;
+            let mut lesser = lacks(explain::LESSER)?;
+            // Who may break no lock is not meant to.
+            let breaks = lacks(explain::OF_A_BREAK)?;
+            let is_some = explain::OF_A_BREAK.iter().flat_map(|(_, kinds)| *kinds);
+            if is_some.clone().any(|kind| !breaks.contains(kind)) && !breaks.is_empty() {
+                lesser = format!("{lesser} {breaks}").trim_start().to_owned();
+            }
+            for (kind, lacking) in [(&RIGHTS, needed), (&LESSER, lesser)] {
+                if !lacking.is_empty() {
+                    found.advise(&at, kind, "some are missing", lacking);
+                }
+            }
+        }
         if let StoreConfig::Postgres(postgres) = &subject.config.store
             && postgres.hosts.len() > 1
         {
@@ -192,20 +213,17 @@ fn judge(row: &Row, at: &str, subject: Subject<'_>, found: &mut Examination) -> 
     if used.saturating_mul(10) >= most.saturating_mul(8) {
         found.found(at, &CONNECTIONS, format!("{used} of {most}"));
     }
-    let (is_there, rights) = (is_on(8), text(row, 9));
+    let is_there = is_on(8);
     if !is_there {
         found.found(at, &NO_TABLE, "there is no leasehold.lease, or no leasehold.version");
-    } else if !rights.is_empty() {
-        let grants = rights.trim_end();
-        found.advise(at, &RIGHTS, "some are missing", grants);
     }
-    let [dead, oldest] = [10, 11].map(|index| number(row, index));
+    let [dead, oldest] = [9, 10].map(|index| number(row, index));
     if dead > MOST_DEAD {
         let said = format!("{dead} of them; the oldest transaction is {oldest} s old");
         found.found(at, &DEAD, said);
     }
-    let (standbys, names) = (number(row, 12), text(row, NAMES));
-    let [needed, there, stuck] = [14, 15, 16].map(|index| number(row, index));
+    let (standbys, names) = (number(row, 11), text(row, NAMES));
+    let [needed, there, stuck] = [13, 14, 15].map(|index| number(row, index));
     match (&*commit, &*names) {
         (_, "") if standbys > 0 => {
             found.found(at, &STANDBY, format!("{standbys} are connected"));

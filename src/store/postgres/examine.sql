@@ -10,14 +10,6 @@ SELECT current_setting('server_version'),
        current_setting('max_connections')::bigint
            - current_setting('superuser_reserved_connections')::bigint,
        lease.oid IS NOT NULL AND version.oid IS NOT NULL,
-       CASE WHEN NOT has_schema_privilege(space.oid, 'USAGE')
-            THEN 'GRANT USAGE ON SCHEMA leasehold TO ' || quote_ident(current_user) || '; ' ELSE '' END
-       || CASE WHEN NOT has_table_privilege(version.oid, 'SELECT')
-            THEN 'GRANT SELECT ON leasehold.version TO ' || quote_ident(current_user) || '; ' ELSE '' END
-       || coalesce((SELECT 'GRANT ' || string_agg(kind, ', ') || ' ON leasehold.lease TO '
-                           || quote_ident(current_user) || '; '
-                    FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS kind
-                    WHERE NOT has_table_privilege(lease.oid, kind)), ''),
        coalesce(dead.n_dead_tup, 0),
        coalesce(extract(epoch FROM (SELECT max(now() - xact_start) FROM pg_stat_activity
                                     WHERE backend_xmin IS NOT NULL))::bigint, 0),

@@ -10,6 +10,9 @@ pub(super) fn server(code: &str, message: &str) -> Error {
     let (kind, mend) = match code {
         "28P01" => (ErrorKind::Auth, "the user or the password is wrong"),
         "28000" if message.contains("channel binding") => (ErrorKind::Auth, DECRYPTED),
+        "28000" if message.contains("does not exist") => {
+            (ErrorKind::Auth, "there is no such user: CREATE ROLE, or name another one in the URL")
+        }
         "28000" => (ErrorKind::Auth, "the server's pg_hba.conf lets nobody in like this"),
         "3D000" => (ErrorKind::BadArgument, "name another database in the URL, or create this one"),
         "42704" if message.contains("plan_cache_mode") => (ErrorKind::Storage, TOO_OLD),
@@ -56,7 +59,7 @@ const NO_TABLES: &str = "the database has no tables for locks that this user can
      them: run 'leasehold init --store URL --apply' once, as a user that may create a schema, or this";
 
 /// Those of `docs/operating.md`.
-const RIGHTS: &str = "a right is missing: GRANT USAGE ON SCHEMA leasehold TO the user; \
+pub(super) const RIGHTS: &str = "a right is missing: GRANT USAGE ON SCHEMA leasehold TO the user; \
      GRANT SELECT ON leasehold.version TO the user; \
      GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lease TO the user";
 
@@ -72,12 +75,9 @@ pub(super) fn is_forgotten(code: &str) -> bool {
 
 /// An error of TLS, in the words of these URLs.
 pub(super) fn tls(error: Error) -> Error {
-    if error.kind() != ErrorKind::Tls {
-        return error;
-    }
     let said = error.detail().replace("try redis://", "try sslmode=disable");
     let said = said.replace("cert=", "sslcert=").replace("key=", "sslkey=");
-    Error::new(ErrorKind::Tls, said.replace("ca=", "sslrootcert="))
+    Error::new(error.kind(), said.replace("ca=", "sslrootcert="))
 }
 
 #[cfg(test)]

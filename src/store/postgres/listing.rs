@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::PostgresStore;
+use super::explain::Need;
 use super::statements::Statement;
 use super::wire::{Row, Value, Wire, unexpected};
+use super::{PostgresStore, explained};
 use crate::clock::Deadline;
 use crate::error::Error;
 use crate::store::breaking::{Breach, Breaches, Held, LONGEST_BY, each_until_refused};
@@ -26,8 +27,9 @@ impl PostgresStore {
         let after = Value::Bytes(from.name.as_deref().unwrap_or_default());
         let (until, ends) = (Value::Bytes(end.as_deref().unwrap_or_default()), end.is_some());
         let values = [Value::Bytes(&first), after, until, Value::Switch(ends)];
-        let said =
-            self.tell(Lane::Caller, deadline, 1, &|wire| wire.call(Statement::List, &values));
+        let said = self.tell(Lane::Caller, deadline, (1, Need::Look(None)), &|wire| {
+            wire.call(Statement::List, &values)
+        });
         let row = said.map_err(|refused| refused.failure.error)?.pop().flatten();
         let mut records = row.as_ref().and_then(|row| row.column(0)).unwrap_or_default();
         let mut page = Page::default();
@@ -66,14 +68,15 @@ impl PostgresStore {
         let by = Value::Bytes(&by[..by.len().min(LONGEST_BY)]);
         let note = [Value::Bytes(&key), token, Value::Number(held.fence.unwrap_or(0)), by];
         let give = [Value::Bytes(&key), token, Value::Number(0)];
-        let noted = self.tell(Lane::Caller, deadline, 2, &|wire| {
+        let need = Need::Break(&key);
+        let noted = self.tell(Lane::Caller, deadline, (2, need), &|wire| {
             wire.call(Statement::Note, &note)?;
             wire.call(Statement::Give, &give)
         });
         let freed = match noted {
             Err(refused) if refused.code == NO_TABLE => {
                 let give = |wire: &mut Wire| wire.call(Statement::Give, &give);
-                self.tell(Lane::Caller, deadline, 1, &give)
+                self.tell(Lane::Caller, deadline, (1, need), &give)
             }
             noted => noted,
         };
@@ -89,7 +92,7 @@ impl PostgresStore {
         each_until_refused(of, |name| {
             let key = self.key(name);
             let ask = |wire: &mut Wire| wire.call(Statement::Breach, &[Value::Bytes(&key)]);
-            let mut told = match self.tell(lane, deadline, 1, &ask) {
+            let mut told = match self.tell(lane, deadline, (1, Need::Breach(&key)), &ask) {
                 Err(refused) if refused.code == NO_TABLE => Vec::new(),
                 told => told.map_err(|refused| refused.failure.error)?,
             };
@@ -99,12 +102,12 @@ impl PostgresStore {
         })
     }
 
-    /// So many statements in one transaction.
+    /// So many statements in one transaction, and what they are for.
     pub(super) fn tell(
         &self,
         lane: Lane,
         deadline: Deadline,
-        count: usize,
+        (count, need): (usize, Need<'_>),
         write: &dyn Fn(&mut Wire) -> Result<(), Error>,
     ) -> Result<Vec<Option<Row>>, Refused> {
         let mut code = String::new();
@@ -117,11 +120,12 @@ impl PostgresStore {
             match self.answers(lent, count, deadline) {
                 Ok((rows, None)) => Ok(rows),
                 Ok((_, Some(refusal))) => {
+                    let sent = refusal.is_doubt.then_some(sent);
+                    let error = explained(lent, refusal.error, need, deadline);
                     // A statement that could not be prepared is not there the next time.
                     lent.wire = None;
                     code = refusal.code;
-                    let sent = refusal.is_doubt.then_some(sent);
-                    Err(Failure { error: refusal.error, sent })
+                    Err(Failure { error, sent })
                 }
                 Err(error) => Err(Failure::unknown(error, sent)),
             }

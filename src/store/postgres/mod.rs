@@ -5,6 +5,7 @@ mod clients;
 mod dial;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
+mod explain;
 mod fault;
 mod listener;
 mod listing;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use self::dial::{Dialer, Purpose};
+use self::explain::Need;
 use self::requests::read;
 use self::statements::{SCHEMA, Statement};
 use self::wire::{Answers, Lent, Refusal, Row, Value, Wire};
@@ -136,8 +138,8 @@ impl PostgresStore {
                 Ok(())
             })
         })?;
-        let (mut rest, mut left, mut is_spent, mut broken) =
-            (Vec::new(), Left::Nothing, false, None);
+        let (mut rest, mut strange) = (Vec::new(), Vec::new());
+        let (mut left, mut is_spent, mut broken) = (Left::Nothing, false, None);
         for group in groups {
             let settled = lent.wire.as_ref().map_or(0, |wire| usize::from(wire.is_pooled));
             let count = settled + group.len();
@@ -155,7 +157,11 @@ impl PostgresStore {
                             (_, None) if is_everyday[*at] => left = Left::Unusual,
                             (Request::Give { .. }, None) => rest.push(*at),
                             (request, row) => {
-                                outcomes[*at] = Some(read(lent, request, row, sent));
+                                let outcome = read(lent, request, row, sent);
+                                if outcome.is_err() {
+                                    strange.push(*at);
+                                }
+                                outcomes[*at] = Some(outcome);
                                 self.note(request, row);
                             }
                         }
@@ -175,9 +181,16 @@ impl PostgresStore {
                     if has_moved || group.len() > 1 || is_passing {
                         left = Left::Refused(error);
                     } else {
+                        strange.push(group[0]);
                         outcomes[group[0]] = Some(Err(Failure::not_done(error)));
                     }
                 }
+            }
+        }
+        for at in strange {
+            if let Some(Err(failure)) = &mut outcomes[at] {
+                let need = Need::Lock(&self.key(requests[at].name()));
+                failure.error = explained(lent, failure.error.clone(), need, when.1);
             }
         }
         for at in rest {
@@ -220,7 +233,7 @@ impl PostgresStore {
     fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<Option<Row>, Error> {
         let key = self.key(name);
         let look = (Statement::Look, &[Value::Bytes(&key)][..]);
-        Ok(self.query(lane, &[look], deadline)?.pop().flatten())
+        Ok(self.query(lane, &[look], Need::Look(Some(&key)), deadline)?.pop().flatten())
     }
 
     /// What comes to the seat's connection up to the end of a transaction; after an error it has none.
@@ -382,6 +395,16 @@ impl Store for PostgresStore {
 
     fn listener(&self) -> Option<&dyn Listener> {
         Some(&self.listener)
+    }
+}
+
+/// The error of a statement that was refused, or answered with what cannot be: with the right that is
+/// missing, or the row that nobody of ours wrote, where the server tells that in time.
+fn explained(lent: &mut Lent<'_>, error: Error, need: Need<'_>, deadline: Deadline) -> Error {
+    let is_strange = matches!(error.kind(), ErrorKind::Permission | ErrorKind::Protocol);
+    match &mut lent.wire {
+        Some(wire) if is_strange => explain::explain(wire, error, need, deadline),
+        _ => error,
     }
 }
 

@@ -107,6 +107,13 @@ impl Dialer {
                 (Asked::Auth(password), Value::ServerError(error)) => {
                     return Err(without(password, &error));
                 }
+                (Asked::Database, Value::ServerError(error)) => {
+                    let error = fault::server(&error);
+                    return Err(match error.kind() {
+                        ErrorKind::BadArgument => no_database(*database, error.detail()),
+                        _ => error,
+                    });
+                }
                 (_, Value::ServerError(error)) => return Err(fault::server(&error)),
                 (Asked::Auth(_) | Asked::Database, _) => {}
                 (Asked::Role, role) => check_master(&role)?,
@@ -123,6 +130,16 @@ enum Asked<'a> {
     Role,
     Run,
     Marker,
+}
+
+fn no_database(database: u32, said: &str) -> Error {
+    Error::mended(
+        ErrorKind::BadArgument,
+        format!(
+            "the server has no database {database}: write a smaller number in the URL, or raise \
+             'databases' in the server's configuration, where they are 0 to 15 by default ({said})"
+        ),
+    )
 }
 
 fn check_master(role: &Value) -> Result<(), Error> {

@@ -15,6 +15,7 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::pool;
+use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
 
 /// A seat for one, in use.
@@ -72,7 +73,8 @@ impl Wire {
                 (self.first, self.filled) = (Progress::default(), 0);
                 return Ok(value);
             }
-            if let Some(length) = self.first.length(&self.inbox[..self.filled])? {
+            let length = self.first.length(&self.inbox[..self.filled]);
+            if let Some(length) = length.map_err(|error| self.doubt(error))? {
                 let value = frame::value(&self.inbox[..length])?;
                 self.first = Progress::default();
                 self.forget(length);
@@ -145,7 +147,7 @@ impl Wire {
             let length = match self.first.length(&self.inbox[start..self.filled]) {
                 Ok(Some(length)) => length,
                 Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
+                Err(error) => break Err(self.doubt(error)),
             };
             self.first = Progress::default();
             if let Err(error) = take(&self.inbox[start..start + length]) {
@@ -190,7 +192,11 @@ impl Wire {
             }
             _ => "the reply",
         };
-        Stream::explain(what, error)
+        self.doubt(Stream::explain(what, error))
+    }
+
+    fn doubt(&self, error: Error) -> Error {
+        self.stream.doubt(Kind::Redis, error)
     }
 
     /// Whether the server has closed it, or sent what nobody asked for, while it lay unused.

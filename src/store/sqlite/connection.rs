@@ -10,8 +10,9 @@ use std::time::Duration;
 use rusqlite::ErrorCode;
 use rusqlite::config::DbConfig;
 
-use super::files::{Files, about};
+use super::files::{Files, SCHEMA, about};
 use crate::clock::{Deadline, Moment};
+use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 use crate::fork::SQLITE;
 use crate::store::Failure;
@@ -74,7 +75,12 @@ impl Connection {
         deadline: Deadline,
         look: impl Fn(&rusqlite::Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        self.insist(deadline, |connection| Ok(look(&connection)?))
+        self.insist(deadline, |connection| {
+            look(&connection).map_err(|error| {
+                let cause = Cause::Sqlite(error);
+                strange(&connection, &cause, &self.files.path).map_or(cause, Cause::Refused)
+            })
+        })
     }
 
     /// Does `work` in a transaction that has the file's write lock, and tells it when that began.
@@ -97,8 +103,12 @@ impl Connection {
         let _steady = SQLITE.steady();
         let _undo = Undo(&connection);
         let path = &self.files.path;
-        match work(&connection, sent) {
-            Err(cause) => Err(Failure::not_done(cause.explain(path))),
+        let worked = check_schema(&connection, path).and_then(|()| work(&connection, sent));
+        match worked {
+            Err(cause) => {
+                let error = strange(&connection, &cause, path);
+                Err(Failure::not_done(error.unwrap_or_else(|| cause.explain(path))))
+            }
             Ok(value) => match step(&connection, "COMMIT") {
                 // Nothing counts if the keeper may have seen meanwhile that the file was lost: it
                 // does not look a second time.
@@ -158,6 +168,68 @@ impl Drop for Undo<'_> {
             let _ = self.0.execute_batch("ROLLBACK");
         }
     }
+}
+
+/// What keeps a statement from being carried out that SQLite itself has nothing against: a row that no
+/// program of ours has written, or a trigger.
+fn strange(connection: &rusqlite::Connection, cause: &Cause, path: &Path) -> Option<Error> {
+    match cause {
+        Cause::Sqlite(rusqlite::Error::SqliteFailure(error, _))
+            if error.code != ErrorCode::ConstraintViolation =>
+        {
+            return None;
+        }
+        Cause::Sqlite(_) => {}
+        Cause::Refused(_) => return None,
+    }
+    // Fences, nanoseconds of a clock that begins with the machine, hours, and tokens.
+    const ROW: &str = "SELECT hex(name), said FROM (SELECT name, concat_ws(', ',
+            iif(typeof(fence) = 'integer' AND fence BETWEEN 1 AND ?1, NULL, 'fence = ' || quote(fence)),
+            iif(typeof(expiry) = 'integer' AND expiry BETWEEN 0 AND ?2, NULL,
+                'expiry = ' || quote(expiry)),
+            iif(typeof(used) = 'integer', NULL, 'used = ' || quote(used)),
+            iif(token IS NULL OR typeof(token) = 'text', NULL, 'token = ' || quote(token)),
+            iif(typeof(boot) = 'text', NULL, 'boot = ' || quote(boot))) AS said FROM lease)
+        WHERE said <> '' LIMIT 1";
+    const TRIGGERS: &str = "SELECT ifnull(group_concat('DROP TRIGGER ' || name || ';', ' '), '')
+        FROM sqlite_schema WHERE type = 'trigger'";
+    const LATEST: i64 = 2_000_000_000_000_000_000;
+    let row = connection.query_row(ROW, [MAX_FENCE as i64, LATEST], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+    });
+    if let Ok((name, what)) = row {
+        return Some(strange_row(path, &name, &what));
+    }
+    let triggers: String = connection.query_row(TRIGGERS, [], |row| row.get(0)).ok()?;
+    let Cause::Sqlite(error) = cause else { return None };
+    let what = "something that Leasehold did not make keeps it from writing to its tables";
+    let said = format!("{}: {what}: {triggers} ({error})", path.display());
+    (!triggers.is_empty()).then(|| Error::mended(ErrorKind::Storage, said))
+}
+
+/// What is wrong with the row of a name, which is in hex here.
+pub(super) fn strange_row(path: &Path, name: &str, what: &str) -> Error {
+    let said = format!(
+        "{}: the row of the table lease with name = x'{name}' has {what}, which no program of Leasehold \
+         writes: once nobody relies on that lock, DELETE FROM lease WHERE name = x'{name}';",
+        path.display()
+    );
+    Error::mended(ErrorKind::WrongType, said)
+}
+
+/// Somebody may have changed the file since it was found to be ours: a client that ran on would write to
+/// tables that it does not know. The number lies in the page that a transaction has just read.
+fn check_schema(connection: &rusqlite::Connection, path: &Path) -> Result<(), Cause> {
+    let mut read = connection.prepare_cached("PRAGMA user_version")?;
+    let schema: i32 = read.query_row([], |row| row.get(0))?;
+    if schema == SCHEMA {
+        return Ok(());
+    }
+    let why = format!(
+        "it has schema {schema} by now, and this program knows {SCHEMA}: use one version of Leasehold for \
+         all programs"
+    );
+    Err(about(path, ErrorKind::Storage, why).into())
 }
 
 fn step(connection: &rusqlite::Connection, sql: &str) -> rusqlite::Result<()> {

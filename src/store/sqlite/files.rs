@@ -39,6 +39,9 @@ pub(super) fn begin_anew(used_in: &OneProcess) -> bool {
     true
 }
 
+/// The schema that this program reads and writes; 0 while a new file has none yet.
+pub(super) const SCHEMA: i32 = 1;
+
 /// Noted as open until this is dropped, which has to be after the connections.
 pub(super) struct Files {
     /// As it was given; a symbolic link in it may lead elsewhere by now.

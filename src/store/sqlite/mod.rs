@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Deadline, Moment};
-use crate::config::{Config, SqliteConfig};
+use crate::config::{Config, SqliteConfig, embedded_path};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
@@ -65,6 +65,8 @@ pub(crate) struct SqliteStore {
     /// Nobody watches any more: a late request, such as to give back a lock, opens the file for
     /// itself.
     closed: AtomicBool,
+    /// Once the log was told that there is not even a folder.
+    is_told: AtomicBool,
     /// With the path as it was given, but absolute.
     file: SqliteConfig,
     prefix: Vec<u8>,
@@ -93,8 +95,9 @@ impl SqliteStore {
             Some(open::open(&file, true, Deadline::after(config.io_timeout))?)
         };
         let (current, closed) = (Mutex::new(opened), AtomicBool::new(false));
-        let opening = Turnstile::default();
-        Ok(SqliteStore { current, opening, closed, file, prefix: config.prefix.clone(), boot })
+        let (opening, is_told) = (Turnstile::default(), AtomicBool::new(false));
+        let prefix = config.prefix.clone();
+        Ok(SqliteStore { current, opening, closed, is_told, file, prefix, boot })
     }
 
     /// The file that was opened, or that is there now if the keeper has ended every lease of that
@@ -116,9 +119,23 @@ impl SqliteStore {
         Ok(Arc::clone(current.get_or_insert(opened)))
     }
 
-    /// There is no file, so nothing is held in it.
+    /// There is no file, so nothing is held in it. Where the folder is missing, too, the path may be a slip.
     fn is_missing(&self) -> bool {
-        self.current.lock().is_none() && open::is_gone(&self.file.path)
+        let path = &*self.file.path;
+        let is_missing = self.current.lock().is_none() && open::is_gone(path);
+        if is_missing
+            && path.parent().is_some_and(open::is_gone)
+            && !embedded_path().is_ok_and(|own| own == *path)
+            && !self.is_told.swap(true, Ordering::Relaxed)
+        {
+            let why = format!(
+                "there is no folder {}, so no lock is held there; correct the path, or the first \
+                 lock makes the folder and the file",
+                path.parent().unwrap_or(path).display()
+            );
+            say!(Warn, "sqlite-no-folder", why = &*why);
+        }
+        is_missing
     }
 
     /// Closes the file, outside of the mutex.

@@ -16,6 +16,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::connection::{Cause, Connection, is_busy, pause};
+pub(super) use super::files::SCHEMA;
 use super::files::{Files, about};
 use super::mount::{mount_of, shared_type};
 use super::rights;
@@ -26,8 +27,6 @@ use crate::fork::{SQLITE, Steady};
 
 /// "lhld"
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
-/// The schema that this program reads and writes; 0 while a new file has none yet.
-pub(super) const SCHEMA: i32 = 1;
 
 /// Two connections to one file.
 pub(super) struct Opened {

@@ -2,14 +2,14 @@
 //! extension that passes a lease on finds it passed on, and a give finds nothing.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use super::connection::Cause;
+use super::connection::{Cause, strange_row};
 use crate::clock::{Moment, wall_micros};
 use crate::config::limits::MAX_FENCE;
-use crate::error::{Error, ErrorKind};
 use crate::store::{Holder, Look, Place, Reach, Reply, Request};
 use crate::token::Token;
 
@@ -77,7 +77,7 @@ impl Tables<'_> {
     fn take(&self, ttl: Duration, place: Place) -> Result<Reply, Cause> {
         match self.found(place)? {
             Found::Mine(lease) => {
-                let fence = known_fence(lease.fence).ok_or_else(|| no_fence(lease.fence))?;
+                let fence = known_fence(lease.fence).ok_or_else(|| self.no_fence(lease.fence))?;
                 self.extend(ttl, Reach::Grow, 0)?;
                 self.leave()?;
                 Ok(Reply::Granted { fence, block: 1 })
@@ -85,7 +85,7 @@ impl Tables<'_> {
             Found::Free(lease, waiter) => {
                 let hour = hour();
                 let (last, used) = lease.map_or((0, hour), |lease| (lease.fence, lease.used));
-                let fence = next_fence(last, wall_micros()).ok_or_else(|| no_fence(last))?;
+                let fence = next_fence(last, wall_micros()).ok_or_else(|| self.no_fence(last))?;
                 self.execute(
                     "INSERT INTO lease (name, token, fence, expiry, boot, used)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -150,6 +150,12 @@ impl Tables<'_> {
         });
         let (waiters, more_waiters) = self.waiting()?;
         Ok(Look { holder, last_fence, waiters, more_waiters })
+    }
+
+    fn no_fence(&self, stored: i64) -> Cause {
+        let path = self.connection.path().unwrap_or_default();
+        let name: String = self.name.iter().map(|byte| format!("{byte:02x}")).collect();
+        Cause::Refused(strange_row(Path::new(path), &name, &format!("fence = {stored}")))
     }
 
     /// For how long the lock stays taken.
@@ -244,13 +250,6 @@ fn next_fence(last: i64, wall: u64) -> Option<u64> {
 
 pub(super) fn known_fence(stored: i64) -> Option<u64> {
     u64::try_from(stored).ok().filter(|fence| (1..=MAX_FENCE).contains(fence))
-}
-
-fn no_fence(stored: i64) -> Cause {
-    Cause::Refused(Error::new(
-        ErrorKind::Protocol,
-        format!("the stored fence is {stored}, and none larger is left up to {MAX_FENCE}"),
-    ))
 }
 
 fn hour() -> i64 {

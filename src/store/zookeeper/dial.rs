@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::net::dial::Connector;
 use crate::store::net::hosts::Hosts;
 use crate::store::net::incoming::Incoming;
+use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
 #[cfg(feature = "tls")]
 use crate::store::net::tls;
@@ -94,6 +95,9 @@ impl Inbox {
                     until = Deadline::after(LEAST);
                 }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(Error::new(ErrorKind::Refused, HUNG_UP));
+                }
                 Err(error) => return Err(Stream::explain("reading from the server", &error)),
             }
         }
@@ -101,7 +105,7 @@ impl Inbox {
 }
 
 const HUNG_UP: &str = "the server hung up: it ends, or its ensemble has no majority, or it knows less \
-     than this client has seen";
+     than this client has seen, or it is no ZooKeeper, or one that wants TLS (tls=yes) or none";
 
 impl Dialer {
     /// Without `needs_root`, the nodes may be missing that a program does not make by itself.
@@ -157,7 +161,8 @@ impl Dialer {
         let mut stream = self.open(address, deadline)?;
         let mut inbox = Inbox::default();
         let said = self.begin(&mut stream, &mut inbox, before, deadline);
-        let identity = said.map_err(|error| error.at(address))?;
+        let doubt = |error| stream.doubt(Kind::Zookeeper, error);
+        let identity = said.map_err(|error| doubt(error).at(address))?;
         Ok(identity.map(|identity| (stream, inbox, identity)))
     }
 
@@ -218,6 +223,7 @@ impl Dialer {
         match reply.code {
             0 => fault::check_root(reply.data()?.0)?,
             code::NO_NODE if !self.needs_root => {}
+            code::NO_AUTH => return Err(fault::no_right(Some("read"), &self.root)),
             refused => return Err(fault::server(refused)),
         }
         if u64::try_from(reply.zxid).is_ok_and(|zxid| zxid > MAX_FENCE) {

@@ -3,14 +3,13 @@
 use super::ZookeeperStore;
 use super::dial::{Dialer, TIMEOUT};
 use super::fault;
-use super::jute::{ANY, Ask, Kind, Op, code};
+use super::jute::Ask;
 use super::session::Session;
 use crate::clock::Deadline;
 use crate::config::{StoreConfig, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
 use crate::examination::{Examination, Subject, Value, kinds};
 use crate::store::Store;
-use crate::token::ClientId;
 
 const CONFIG: &str = "/zookeeper/config";
 /// What a server says to a word is some hundred bytes.
@@ -91,22 +90,6 @@ impl ZookeeperStore {
             found.found(&at, &RIGHTS, format!("on the node 'leasehold', {right}"));
         }
         Ok(missing.is_none())
-    }
-
-    /// Asks for changes that are not made, since the last of them makes again what is there by then.
-    fn missing_right(&self, by: Deadline) -> Result<Option<&'static str>, Error> {
-        let path = format!("{}/c-{}", self.session.dialer.root, ClientId::draw()?);
-        let make = Op::Create { path: &path, data: b"", kind: Kind::Ephemeral };
-        let remove = Op::Delete { path: &path, version: ANY };
-        for (right, ops) in
-            [("create", [make, make].as_slice()), ("delete", &[make, remove, make, make])]
-        {
-            let changed = self.step(by, by).change(ops).map_err(|failure| failure.error)?;
-            if changed.1 == Err(code::NO_AUTH) {
-                return Ok(Some(right));
-            }
-        }
-        Ok(None)
     }
 }
 

@@ -24,6 +24,21 @@ pub(super) fn server(code: i32) -> Error {
     Error::new(kind, format!("{what} (ZooKeeper's error {code})"))
 }
 
+/// The right on our root that these credentials lack; none where it is another node that they may not use.
+pub(super) fn no_right(right: Option<&str>, root: &str) -> Error {
+    let said = match right {
+        Some(right) => format!(
+            "the right to {right} is missing on the node {root}: add digest:USER:HASH:crd to what getAcl \
+             {root} shows, in setAcl {root} ACL,digest:USER:HASH:crd"
+        ),
+        None => format!(
+            "a node below {root} was made with other credentials, and these may not use it: give all \
+             programs the same ones in their URLs"
+        ),
+    };
+    Error::mended(ErrorKind::Permission, said)
+}
+
 pub(super) fn silent() -> Error {
     Error::new(ErrorKind::NoAnswer, "the server is silent")
 }

@@ -45,7 +45,6 @@ pub(super) const ANY: i32 = -1;
 /// What the server answers when it has not done what was asked.
 pub(super) mod code {
     pub(in super::super) const NO_NODE: i32 = -101;
-    #[cfg(feature = "examine")]
     pub(in super::super) const NO_AUTH: i32 = -102;
     pub(in super::super) const BAD_VERSION: i32 = -103;
     pub(in super::super) const EXISTS: i32 = -110;

@@ -65,6 +65,7 @@ impl ZookeeperStore {
         let asks: Vec<_> = paths.iter().map(|path| Ask::Get(path)).collect();
         let breach = |said: &Said| match said.code {
             0 | code::NO_NODE => Ok(breach(said).map(|(_, breach)| breach)),
+            code::NO_AUTH => Err(fault::no_right(None, &self.session.dialer.root)),
             code => Err(fault::server(code)),
         };
         match self.step(deadline, deadline).call(&asks) {

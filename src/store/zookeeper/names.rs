@@ -91,8 +91,8 @@ pub(super) struct Inside {
     pub(super) holder: Option<Token>,
     /// In the order of their numbers.
     pub(super) waiters: Vec<Queued>,
-    /// Something else stands there as well: the node of the name cannot go.
-    pub(super) is_foreign: bool,
+    /// Something else that stands there as well: the node of the name cannot go.
+    pub(super) foreign: Option<String>,
 }
 
 /// One that waits.
@@ -121,8 +121,11 @@ impl Inside {
         // They are near one another, on whichever side of the end of the numbers.
         let near = waiters.first().map_or(0, |some| some.number);
         waiters.sort_by_cached_key(|it| (it.number.wrapping_sub(near), it.node.clone()));
-        let is_foreign = children.len() > waiters.len() + usize::from(holder.is_some());
-        Inside { holder, waiters, is_foreign }
+        let is_holder = |child: &str| child.strip_prefix("l-").and_then(token) == holder;
+        let mut others = children.iter().filter(|child| queued(child).is_none());
+        let foreign = others.find(|child| holder.is_none() || !is_holder(child));
+        let foreign = foreign.map(|child| (*child).to_owned());
+        Inside { holder, waiters, foreign }
     }
 
     /// Where a token waits.
@@ -174,7 +177,7 @@ mod tests {
         let inside = Inside::read(&["odd", &late, "w-x-y-z", &held, &early]);
         assert_eq!(inside.waiters.iter().map(|it| it.number).collect::<Vec<_>>(), [9, 10]);
         assert_eq!(inside.holder, a.parse().ok());
-        assert!(inside.is_foreign && !Inside::read(&[&held, &early]).is_foreign);
+        assert!(inside.foreign.is_some() && Inside::read(&[&held, &early]).foreign.is_none());
         let endless = Inside::read(&[&format!("w-{a}-{}-0000000010", u64::MAX)]);
         assert_eq!(endless.waiters[0].span, LONGEST_SPAN);
         assert_eq!(inside.heir(b.parse::<Token>().unwrap()).map(|heir| heir.span), Some(900));

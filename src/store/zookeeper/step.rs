@@ -10,9 +10,9 @@ use super::names::{self, Inside, Queued};
 use super::{Known, ZookeeperStore};
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, plain};
 use crate::store::{Answer, Failure, Outcome, Reply, ServerId};
-use crate::token::{HEX, Token};
+use crate::token::{ClientId, HEX, Token};
 
 /// So often a request begins anew because others were faster.
 pub(super) const TRIES: u32 = 64;
@@ -52,8 +52,12 @@ impl Held {
         let text = std::str::from_utf8(data).unwrap_or_default();
         let mut numbers = text.split(' ').map(str::parse::<u64>);
         let foreign = || {
-            let what = format!("a holder's node says '{}'", text.escape_debug());
-            Error::new(ErrorKind::WrongType, what)
+            let what = format!(
+                "a holder's node says '{}', which no program of Leasehold writes: once nobody relies on \
+                 that lock, deleteall that node (ls -R /leasehold, below the URL's chroot, shows it)",
+                plain(text)
+            );
+            Error::mended(ErrorKind::WrongType, what)
         };
         let ttl = numbers.next().and_then(Result::ok).ok_or_else(foreign)?;
         let fence = match numbers.next() {
@@ -90,7 +94,23 @@ pub(super) fn fence_of(stat: &Stat) -> Result<u64, Error> {
     fence.ok_or_else(|| Error::new(ErrorKind::Storage, "the ensemble's numbers are no fences"))
 }
 
-const FOREIGN: &str = "in the node of this name there is one that Leasehold has not made";
+impl ZookeeperStore {
+    /// Asks for changes that are not made, since the last of them makes again what is there by then.
+    pub(super) fn missing_right(&self, by: Deadline) -> Result<Option<&'static str>, Error> {
+        let path = format!("{}/c-{}", self.session.dialer.root, ClientId::draw()?);
+        let make = Op::Create { path: &path, data: b"", kind: Kind::Ephemeral };
+        let remove = Op::Delete { path: &path, version: ANY };
+        for (right, ops) in
+            [("create", [make, make].as_slice()), ("delete", &[make, remove, make, make])]
+        {
+            let changed = self.step(by, by).change(ops).map_err(|failure| failure.error)?;
+            if changed.1 == Err(code::NO_AUTH) {
+                return Ok(Some(right));
+            }
+        }
+        Ok(None)
+    }
+}
 
 impl Step<'_> {
     /// Answers to some requests, and when they were sent.
@@ -140,6 +160,10 @@ impl Step<'_> {
     }
 
     pub(super) fn refuse<T>(&self, refused: i32) -> Result<T, Failure> {
+        if refused == code::NO_AUTH {
+            let right = self.store.missing_right(self.when.1).unwrap_or_default();
+            return self.fail(fault::no_right(right, &self.store.session.dialer.root));
+        }
         self.fail(fault::server(refused))
     }
 
@@ -274,8 +298,14 @@ impl Step<'_> {
         but: Option<Token>,
     ) -> Result<Option<&'i Queued>, Failure> {
         let heir = inside.heir(but);
-        if heir.is_none() && inside.is_foreign {
-            return self.fail(Error::new(ErrorKind::WrongType, FOREIGN));
+        if let (None, Some(node)) = (heir, &inside.foreign) {
+            let root = &self.store.session.dialer.root;
+            let said = format!(
+                "the node '{}' stands in that of this name, and Leasehold has not made it: deleteall it \
+                 (ls -R {root} shows where)",
+                plain(node)
+            );
+            return self.fail(Error::mended(ErrorKind::WrongType, said));
         }
         Ok(heir)
     }

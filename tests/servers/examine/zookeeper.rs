@@ -1,7 +1,7 @@
 //! ZooKeeper.
 
 use kit::{Zookeeper, eventually};
-use leasehold::{Checkup, Severity};
+use leasehold::{Checkup, ErrorKind, Severity};
 
 use super::{LIMIT, advice, assert_finds, assert_healthy, begun, examine, ids, open};
 
@@ -80,6 +80,12 @@ fn rights_that_are_missing_are_found_and_nothing_is_changed() {
         // No lock was tried.
         assert!(found.measured.iter().all(|it| it.what != "lock_taken_and_given_back"));
         assert_eq!(changes(), before);
+        let turn = open(&url).lock("n").try_acquire().and_then(|lease| lease.unwrap().release());
+        // Without delete, it shows only where something is to be removed.
+        let Err(error) = turn else { continue };
+        assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+        let right = missing.strip_prefix(", ").unwrap_or("read");
+        assert!(error.detail().contains(&format!("the right to {right} is missing")), "{error}");
     }
     let found = examine(&url);
     let (_, mend) = advice(&found, "zookeeper-rights").rsplit_once(": ").unwrap();

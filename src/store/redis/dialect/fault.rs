@@ -13,8 +13,26 @@ pub(in crate::store::redis) fn server(error: &ServerError) -> Error {
             "the server belongs to a Cluster; a URL with redis+cluster:// leads to all of it";
         return Error::new(ErrorKind::BadArgument, what);
     }
+    if let Some(command) = details.strip_prefix("unknown command '") {
+        let command = command.split('\'').next().unwrap_or_default();
+        let what = match command {
+            "SENTINEL" => {
+                "this server is no Sentinel: write redis://host[:port] for a Redis, or name \
+                           the Sentinels' port, 26379"
+            }
+            _ => {
+                "this server is a Sentinel (write redis+sentinel://host/master), is older than Redis \
+                  6.2, or has the command renamed or taken away (rename-command)"
+            }
+        };
+        let said = format!("the command {command} is unknown: {what}");
+        return Error::mended(ErrorKind::Protocol, said);
+    }
     let (kind, said) = (server_kind(code, details), format!("{code} {details}"));
-    Error::new(kind, mended(mend(kind, &said), said.trim_end()))
+    let mend = mend(kind, &said);
+    let is_mended = kind == ErrorKind::WrongType && mend.is_some();
+    let detail = mended(mend, said.trim_end());
+    if is_mended { Error::mended(kind, detail) } else { Error::new(kind, detail) }
 }
 
 /// What the server said, behind what to do about it.
@@ -40,6 +58,21 @@ fn mend(kind: ErrorKind, said: &str) -> Option<String> {
              in the URL the user is 'default', and another stands in front, as in \
              redis://user:password@host"
             .to_owned(),
+        ErrorKind::WrongType if said.contains("WRONGTYPE") => {
+            "a key of this name is of another type than ours, NAME itself, leasehold:{NAME} or \
+             leasehold:queue:{NAME} (TYPE says which): DEL that key, or choose another name or prefix"
+                .to_owned()
+        }
+        ErrorKind::WrongType if said.contains("the side key of this name") => {
+            "the key leasehold:{NAME} holds what no program of Leasehold writes: once nobody relies on \
+             that lock, DEL leasehold:{NAME}"
+                .to_owned()
+        }
+        ErrorKind::WrongType if said.contains("the fence of this name") => {
+            "the key leasehold:{NAME} has so large a fence that none is left above it: once nobody \
+             relies on that lock, DEL leasehold:{NAME}"
+                .to_owned()
+        }
         ErrorKind::ReadOnly => "it is a replica; connect to the master".to_owned(),
         ErrorKind::Permission if said.contains("channel") => {
             "a channel is missing: ACL SETUSER USER &leasehold:wake:*".to_owned()
@@ -80,12 +113,14 @@ fn server_kind(code: &str, details: &str) -> ErrorKind {
 }
 
 /// The codes of servers, and what they say without a code of its own.
-const SAID: [(ErrorKind, &[&str]); 13] = [
+const SAID: [(ErrorKind, &[&str]); 14] = [
     (ErrorKind::Auth, &["NOAUTH", "WRONGPASS", "invalid password"]),
     (ErrorKind::Auth, &["without any password configured"]),
     (ErrorKind::Permission, &["NOPERM", "can't run this command", "can't access"]),
     (ErrorKind::Permission, &["ACL failure", "no permissions"]),
     (ErrorKind::WrongType, &["WRONGTYPE"]),
+    // From our own scripts: somebody else has written the key beside a name's.
+    (ErrorKind::WrongType, &["the side key of this name", "the fence of this name"]),
     (ErrorKind::ReadOnly, &["READONLY"]),
     (ErrorKind::OutOfMemory, &["OOM"]),
     (ErrorKind::Unavailable, &["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"]),

@@ -3,7 +3,7 @@
 use once_cell::race::OnceBox;
 use redis::ServerError;
 
-use super::{fault, foreign};
+use super::fault;
 use crate::error::{Error, ErrorKind};
 
 macro_rules! script {
@@ -48,7 +48,6 @@ impl Script {
             Some(command) if explained.kind() == ErrorKind::Permission => {
                 fault::forbidden(command, &explained)
             }
-            _ if explained.kind() == ErrorKind::WrongType => foreign("it is of another type"),
             _ => explained,
         }
     }

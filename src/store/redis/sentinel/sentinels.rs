@@ -174,7 +174,7 @@ fn worst(errors: Vec<Error>, count: usize) -> Error {
         1 => "the Sentinel tells no master".to_owned(),
         count => format!("none of the {count} Sentinels tells the master"),
     };
-    Error::new(worst.kind(), format!("{what}; {}", worst.detail()))
+    worst.clone().at(what)
 }
 
 fn read_address(value: Value) -> Result<Option<Address>, Error> {

@@ -51,6 +51,70 @@ fn a_database_of_somebody_else_is_refused() {
 }
 
 #[test]
+fn a_schema_that_is_changed_under_a_running_store_is_refused_at_its_next_transaction() {
+    let ground = Ground::new();
+    let (store, ann) = (ground.store(), token());
+    fence(store.try_take(b"n", ann));
+    let ask = |request| {
+        let failure = store.ask(Lane::Caller, request, Deadline::after(PATIENCE)).unwrap_err();
+        assert_eq!((failure.error.kind(), failure.sent), (ErrorKind::Storage, None));
+        assert!(
+            failure.error.detail().contains("use one version of Leasehold"),
+            "{}",
+            failure.error
+        );
+    };
+    let (fence, ttl) = (0, TTL);
+    for schema in [open::SCHEMA + 1, 0] {
+        ground.meddler().pragma_update(None, "user_version", schema).unwrap();
+        ask(Request::Take { name: b"m", token: token(), ttl, place: Place::Try, block: 1 });
+        ask(Request::Extend { name: b"n", token: ann, ttl, reach: Reach::Grow, fence });
+        ask(Request::Give { name: b"n", token: ann, fence, ttl });
+    }
+    ground.meddler().pragma_update(None, "user_version", open::SCHEMA).unwrap();
+    assert_eq!(store.give(b"n", ann, 0), Reply::Given);
+}
+
+#[test]
+fn c13_what_somebody_has_put_into_a_file_is_named_with_what_removes_it() {
+    let ground = Ground::new();
+    let store = ground.store();
+    let take = || {
+        let (name, token) = (b"n", token());
+        let request = Request::Take { name, token, ttl: TTL, place: Place::Try, block: 1 };
+        store.ask(Lane::Caller, request, Deadline::after(PATIENCE))
+    };
+    ground
+        .meddler()
+        .execute_batch(
+            "CREATE TRIGGER theirs BEFORE INSERT ON lease BEGIN SELECT RAISE(ABORT, 'boom'); END",
+        )
+        .unwrap();
+    let error = take().unwrap_err().error;
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    let said = error.to_string();
+    assert!(said.contains("locks.db") && said.contains("DROP TRIGGER theirs;"), "{said}");
+    ground.meddler().execute_batch("DROP TRIGGER theirs").unwrap();
+    take().unwrap();
+    // A table that is not strict takes anything.
+    ground
+        .meddler()
+        .execute_batch(
+            "CREATE TABLE loose AS SELECT * FROM lease; DROP TABLE lease;
+             CREATE TABLE lease (name BLOB NOT NULL PRIMARY KEY, token, fence, expiry, boot, used);
+             INSERT INTO lease (name, token, fence, expiry, boot, used)
+                 SELECT name, NULL, 'junk', expiry, boot, used FROM loose; DROP TABLE loose",
+        )
+        .unwrap();
+    let error = take().unwrap_err().error;
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    let said = error.to_string();
+    assert!(said.contains("fence = 'junk'") && said.contains("name = x'6E'"), "{said}");
+    ground.meddler().execute_batch("DELETE FROM lease WHERE name = x'6E'").unwrap();
+    take().unwrap();
+}
+
+#[test]
 fn a_later_schema_is_refused() {
     let ground = Ground::new();
     drop(ground.store());

@@ -51,7 +51,11 @@ fn c2_a_fence_at_the_end_of_its_range_is_refused_and_nothing_is_written() {
         let take =
             Request::Take { name: b"name", token: ann, ttl: TTL, place: Place::Try, block: 1 };
         let failure = store.ask(Lane::Caller, take, Deadline::after(PATIENCE)).unwrap_err();
-        assert_eq!(failure.error.kind(), ErrorKind::Protocol);
+        assert_eq!(failure.error.kind(), ErrorKind::WrongType);
+        let said = failure.error.to_string();
+        let mend = "DELETE FROM lease WHERE name = x'6e616d65';";
+        assert!(said.contains("locks.db") && said.ends_with(mend), "{said}");
+        assert!(said.contains(&format!("fence = {stored}")), "{said}");
         assert!(failure.sent.is_none());
         let kept: (Option<String>, i64) = meddler
             .query_row("SELECT token, fence FROM lease", [], |row| Ok((row.get(0)?, row.get(1)?)))

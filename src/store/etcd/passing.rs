@@ -234,3 +234,59 @@ fn silent_of(
     let lives = lives_of(wire, &leases, deadline)?;
     Ok(lives.iter().zip(run).map(|(lives, (_, who))| is_silent(lives, who)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::drift;
+    use crate::token::Token;
+
+    fn who(ttl: Duration) -> Said {
+        said(&keys::value(Token::random().unwrap(), ttl, 64, None), 7).unwrap()
+    }
+
+    proptest::proptest! {
+        /// A leader's clock that is a hundredth too fast, and one of ours beside a holder's that is a
+        /// hundredth too slow.
+        #[test]
+        fn c1_nothing_is_over_that_its_client_may_rely_on(
+            millis in 1u64..100_000,
+            whole in 1i64..200,
+            unrenewed in 0u64..200_000,
+        ) {
+            let span = Duration::from_millis(millis);
+            let valid_for = span - drift(span);
+            let who = who(span);
+            // What the leader counts in that time.
+            let counted = unrenewed + unrenewed / 100;
+            let left = whole * 1000 - i64::try_from(counted).unwrap();
+            let lives = Lives { whole, seconds: left / 1000, ..Lives::default() };
+            if is_silent(&lives, &who) {
+                proptest::prop_assert!(Duration::from_millis(unrenewed + 1) > valid_for);
+            }
+            let counted = slowly(span);
+            proptest::prop_assert!(counted - counted / 100 > span);
+        }
+    }
+
+    #[test]
+    fn c1_a_key_that_its_client_has_written_was_seen_since_then_only() {
+        let (seen, name) = (Seen::default(), Name::new(b"", b"n"));
+        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
+        let see = |modified, asked, millis| {
+            let key = Key { created: 5, modified, ..Key::default() };
+            let mut who = who(Duration::from_secs(2));
+            who.asked = asked;
+            let Sight { since, asked, .. } = seen.see(&name, &[(key, who)], 1, at(millis))[0];
+            (since, asked)
+        };
+        assert_eq!(see(6, None, 10), (at(10), None));
+        assert_eq!(see(6, None, 20), (at(10), None));
+        // A question is no word of its client's, ...
+        assert_eq!(see(8, Some(6), 30), (at(10), Some(at(30))));
+        assert_eq!(see(8, Some(6), 40), (at(10), Some(at(30))));
+        // ... and its answer is.
+        assert_eq!(see(9, None, 50), (at(50), None));
+        assert_eq!(see(12, Some(9), 60), (at(50), Some(at(60))));
+    }
+}

@@ -212,9 +212,9 @@ macro_rules! deaths {
 }
 
 deaths! {
-    on_postgres, "postgres", own_postgres, 25, 25;
-    on_zookeeper, "zookeeper", own_zookeeper, 25, 25;
-    on_etcd, "etcd", own_etcd, 25, 25;
+    on_postgres, "postgres", own_postgres, 40, 30;
+    on_zookeeper, "zookeeper", own_zookeeper, 40, 30;
+    on_etcd, "etcd", own_etcd, 40, 30;
 }
 
 /// Each election begins the lives of all leases anew.

@@ -94,6 +94,9 @@ fn c1_a_dead_holder_is_passed_over_after_its_ttl_and_one_that_renews_is_not() {
     assert_eq!(keys::said(&value.value, value.created).unwrap().asked, None, "it may be there");
     etcd.kill(0);
     etcd.start_again(0);
+    // It listens on another connection.
+    let soon = || Moment::now().plus(Duration::from_millis(20));
+    eventually(LIMIT, || store.listener.hear(soon()).is_err());
     eventually(LIMIT, || store.listener.open(b"n", by()).is_ok());
     eventually(LIMIT, || take(&store, waiter, Place::Join(ticket)).is_ok());
     assert_eq!(store.listener.waits_for(b"n"), Some(waiter));

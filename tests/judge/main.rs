@@ -8,6 +8,7 @@
 
 mod chaos;
 mod control;
+mod deaths;
 mod journal;
 mod on_bad_days;
 mod sentry;
@@ -32,7 +33,7 @@ const RUN: Run = Run { troubles: &[], workers: 4, ttl: ms(400), idle: ms(300) };
 #[test]
 #[ignore = "the entry of child processes"]
 fn child_entry() {
-    child::play(&[&[("worker", worker::play)], on_bad_days::ROLES]);
+    child::play(&[&[("worker", worker::play)], on_bad_days::ROLES, deaths::ROLES]);
 }
 
 #[test]

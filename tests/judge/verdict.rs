@@ -72,7 +72,7 @@ impl Verdict {
         verdict
     }
 
-    fn judge_leases(&mut self, entries: impl Iterator<Item = Entry>) -> Vec<Hold> {
+    pub fn judge_leases(&mut self, entries: impl Iterator<Item = Entry>) -> Vec<Hold> {
         let mut grants = BTreeMap::<_, Vec<Entry>>::new();
         for entry in entries.filter(|entry| entry.fence > 0) {
             self.leases += usize::from(!entry.from.is_zero());
@@ -155,7 +155,7 @@ fn fences(wrong: &Wrong) -> [u64; 2] {
 }
 
 /// These spans in their order, those that touch as one.
-fn union(mut spans: Vec<Span>) -> Vec<Span> {
+pub fn union(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort();
     let mut union: Vec<Span> = Vec::new();
     for (from, until) in spans {
@@ -174,12 +174,12 @@ fn common(span: Span, others: &[Span]) -> impl Iterator<Item = Span> {
 }
 
 /// How much of a span is in some that are apart.
-fn within(span: Span, others: &[Span]) -> Duration {
+pub fn within(span: Span, others: &[Span]) -> Duration {
     common(span, others).map(|(from, until)| until - from).sum()
 }
 
 /// When nobody had the lock, after the first one that had it.
-fn gaps(holds: &[Hold], over: Duration) -> Vec<Span> {
+pub fn gaps(holds: &[Hold], over: Duration) -> Vec<Span> {
     let held = union(holds.iter().map(|hold| (hold.from, hold.until)).collect());
     let ends = held.iter().map(|span| span.0).skip(1).chain([over]);
     held.iter().map(|span| span.1).zip(ends).collect()

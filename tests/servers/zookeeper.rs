@@ -176,6 +176,61 @@ fn c10_a_waiter_that_was_killed_costs_no_more_than_a_claim_window() {
     });
 }
 
+/// The node of the name `n`, and what stands in it.
+fn inside(store: &Store) -> (String, Vec<String>) {
+    let said = of(store).server().shell(&format!("ls -R {}/leasehold", of(store).path));
+    let all: Vec<_> = said.lines().filter_map(|line| line.split_once("/n/")).collect();
+    let nodes = all.iter().map(|(_, child)| (*child).to_owned()).collect();
+    (format!("{}/n", all[0].0), nodes)
+}
+
+#[test]
+fn c10_dead_waiters_in_a_row_cost_the_claim_window_of_the_first() {
+    let store = Store::zookeeper();
+    let client = store.client();
+    let held = client.lock("n").acquire().unwrap();
+    let (node, _) = inside(&store);
+    // Their nodes stay, and each but the first would have the lock for longer than this test takes.
+    let dead = |at: u32| {
+        let span = if at == 0 { 400 } else { 60_000 };
+        format!("create -s {node}/w-{at:032x}-{span}- \"\"")
+    };
+    of(&store).server().shell(&(0..5).map(dead).collect::<Vec<_>>().join("\n"));
+    assert_eq!(client.lock("n").inspect().unwrap().waiters.len(), 5);
+    thread::scope(|scope| {
+        let other = store.client();
+        let next = scope.spawn(move || other.lock("n").acquire_within(LIMIT).unwrap());
+        eventually(LIMIT, || client.lock("n").inspect().unwrap().waiters.len() == 6);
+        let fence = held.fence();
+        held.release().unwrap();
+        let lease = next.join().unwrap();
+        assert!(lease.fence() > fence);
+        assert_eq!(client.lock("n").inspect().unwrap().waiters.len(), 0);
+        lease.release().unwrap();
+    });
+    eventually_free(&client, "n");
+}
+
+#[test]
+fn c10_a_living_waiter_whose_place_was_passed_over_has_it_again_where_it_was() {
+    let store = Store::zookeeper();
+    let (client, other) = (store.client(), store.client());
+    let held = client.lock("n").acquire().unwrap();
+    thread::scope(|scope| {
+        let next = scope.spawn(move || other.lock("n").acquire_within(LIMIT * 2).unwrap());
+        let waiting = || client.lock("n").inspect().unwrap().waiters.len();
+        eventually(LIMIT, || waiting() == 1);
+        let (node, before) = inside(&store);
+        let place = before.iter().find(|child| child.starts_with("w-")).unwrap();
+        of(&store).server().shell(&format!("delete {node}/{place}"));
+        eventually(LIMIT, || waiting() == 1);
+        let (_, after) = inside(&store);
+        assert!(after.contains(place), "{after:?}, and not {place}");
+        held.release().unwrap();
+        next.join().unwrap().release().unwrap();
+    });
+}
+
 #[test]
 fn c7_a_take_whose_answer_was_lost_is_undone() {
     let store = Store::zookeeper();

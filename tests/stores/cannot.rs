@@ -90,7 +90,7 @@ pub const CANNOT: &[Cannot] = &[
         on: &["file", "mysql", "zookeeper"],
         why: CannotBe(
             "A file, a MySQL and a ZooKeeper do not see at once that a waiter was killed: it is passed over when \
-             its place, its turn or its session has run out.",
+             its place or its turn has run out.",
         ),
     },
     Cannot {

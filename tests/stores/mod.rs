@@ -266,7 +266,7 @@ impl Store {
     pub fn notices_deaths_within(&self) -> Duration {
         #[cfg(feature = "etcd")]
         if matches!(self, Store::Etcd(_)) {
-            // A lease of at least a second, what its server takes to end it, and a look.
+            // Its lease was not renewed for a second, as others see when they look, or has ended.
             return secs(3);
         }
         Duration::ZERO

@@ -129,11 +129,33 @@ pub(super) fn created(fence: u64) -> u64 {
     fence / FENCES
 }
 
+/// In what a waiter's key says: for how many milliseconds it is handed the lock. Gone once it has claimed it.
+const WAITS: char = '~';
+/// In what a key says whose token was asked whether it lives: the revision that had written it.
+const ASKED: char = '?';
+
 /// What a key holds: a token, its ttl, when it was written by the clock of its client's machine, how
-/// many fences its grant has, and the first of them once the key was written again.
+/// many fences its grant has, and the first of them once the key was written again. Marks stand behind.
 pub(super) fn value(token: Token, ttl: Duration, block: u32, first: Option<u64>) -> Vec<u8> {
     let first = first.map_or(String::new(), |first| format!(" {first}"));
     format!("{token} {} {} {block}{first}", millis(ttl), wall_micros() / 1000).into_bytes()
+}
+
+/// The same without marks.
+pub(super) fn unmarked(value: &[u8]) -> Vec<u8> {
+    let is_mark = |two: &[u8]| two[0] == b' ' && [WAITS as u8, ASKED as u8].contains(&two[1]);
+    let end = value.windows(2).position(is_mark).unwrap_or(value.len());
+    value[..end].to_vec()
+}
+
+/// The same of a key that waits.
+pub(super) fn waiting(value: &[u8], span: Duration) -> Vec<u8> {
+    [value, format!(" {WAITS}{}", millis(span)).as_bytes()].concat()
+}
+
+/// The same of a key, as it was written last, whose token is asked whether it lives.
+pub(super) fn asked(key: &Key) -> Vec<u8> {
+    [&*key.value, format!(" {ASKED}{}", key.modified).as_bytes()].concat()
 }
 
 /// What a key says.
@@ -144,6 +166,10 @@ pub(super) struct Said {
     pub(super) first: u64,
     pub(super) block: u32,
     since: u64,
+    /// For so long it is handed the lock; `None` once it has claimed it.
+    pub(super) waits: Option<Duration>,
+    /// Since this revision its client has not written it, and it was asked to.
+    pub(super) asked: Option<u64>,
 }
 
 impl Said {
@@ -166,13 +192,21 @@ pub(super) fn said(value: &[u8], created: u64) -> Option<Said> {
     let mut words = std::str::from_utf8(value).ok()?.split(' ');
     let (token, ttl) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let (since, block) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let first: u64 = words.next().and_then(|first| first.parse().ok()).or(first_fence(created))?;
+    let (mut first, mut waits, mut asked) = (None, None, None);
+    for word in words {
+        match (word.strip_prefix(WAITS), word.strip_prefix(ASKED)) {
+            (Some(span), _) => waits = span.parse().ok().map(Duration::from_millis),
+            (_, Some(written)) => asked = written.parse().ok(),
+            _ => first = first.or(word.parse().ok()),
+        }
+    }
+    let first: u64 = first.or(first_fence(created))?;
     // Others can write here, too.
     let last = first.checked_add(u64::from(block))?.checked_sub(1)?;
     if block == 0 || last > MAX_FENCE {
         return None;
     }
-    Some(Said { token, ttl: Duration::from_millis(ttl), first, block, since })
+    Some(Said { token, ttl: Duration::from_millis(ttl), first, block, since, waits, asked })
 }
 
 #[cfg(test)]
@@ -188,6 +222,26 @@ mod tests {
             [(0, 5), (0, 0), (2, MAX_FENCE), (2, u64::MAX)].map(|it| read(it.0, it.1))
                 == [const { None }; 4]
         );
+    }
+
+    #[test]
+    fn marks_change_nothing_else_that_a_key_says() {
+        let (token, ttl, span) =
+            (Token::random().unwrap(), Duration::from_secs(3), Duration::from_secs(1));
+        for first in [None, Some(7000)] {
+            let value = value(token, ttl, 64, first);
+            let plain = said(&value, 7).unwrap();
+            assert_eq!((plain.waits, plain.asked), (None, None));
+            let waits = waiting(&value, span);
+            let key = Key { value: waits.clone(), modified: 9, ..Key::default() };
+            let both = asked(&key);
+            assert_eq!(said(&waits, 7), Some(Said { waits: Some(span), ..plain }));
+            assert_eq!(said(&both, 7), Some(Said { waits: Some(span), asked: Some(9), ..plain }));
+            assert_eq!(
+                [&value, &waits, &both].map(|it| unmarked(it)),
+                [(); 3].map(|()| value.clone())
+            );
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::dial::Dialer;
 use super::leases::{Lease, Leases};
-use super::messages::{self, Done, Lives, Op, Told, Txn};
+use super::messages::{self, Done, Lives, Op, Told, Txn, most_of};
 use super::places::Places;
 use super::waits::{Heard, Question, Wait, Waits};
 use super::wire::Wire;
@@ -25,6 +25,11 @@ use crate::token::Token;
 
 /// What the server does not take in this time goes out later: others wait meanwhile.
 const SOON: Duration = Duration::from_millis(10);
+/// An ear lives for so much longer than a claim window: a lease is told of in whole seconds, and by what is
+/// left of it others see that nobody has renewed it for a claim window.
+const MORE: Duration = Duration::from_secs(1);
+/// So many places are looked at as the ear is renewed.
+const MOST_LOOKED: usize = 64;
 /// After a connection could not be made.
 const LEAST_REST: Duration = Duration::from_millis(100);
 
@@ -61,6 +66,10 @@ struct Open {
     watching: u32,
     renewing: u32,
     renewal: Renewal,
+    /// How often.
+    every: Duration,
+    /// Whose places are looked at as it is confirmed.
+    looked: Vec<Token>,
     waits: Waits,
     /// Each on its stream.
     questions: Vec<(u32, Question)>,
@@ -111,6 +120,7 @@ impl Listener {
             return false;
         }
         let is_full = !open.wire.is_all_sent();
+        let wait = Wait { since: wait.since.min(open.ear.since), ..wait };
         for message in open.waits.follow(token, wait, revision) {
             open.wire.write(open.watching, &message, false);
         }
@@ -156,15 +166,28 @@ impl Listener {
         let mut wire = self.dialer.dial(deadline, &keep_handle)?;
         let socket = handle.lock().take().ok_or_else(|| Error::bare(ErrorKind::Refused))?;
         // Never the same again: what was meant for an earlier connection does not reach this one.
-        let ear = Leases::exactly(&mut wire, self.claim_window * 2, deadline);
+        let ear = Leases::exactly(&mut wire, self.claim_window + MORE, deadline);
         let ear = ear.map_err(|failure| failure.error);
         let ear = ear.inspect_err(|error| _ = self.dialer.is_forgotten(&wire, error))?;
         let (watching, renewing) = (wire.begin(messages::WATCH), wire.begin(messages::KEEP_ALIVE));
         wire.send(deadline).map_err(|(_, error)| error)?;
         let (opened, waits, questions) = (Moment::now(), Waits::default(), Vec::new());
-        let renewal = Renewal::Due(opened.plus(ear.span / 4));
+        let every = (ear.span / 4).min(self.claim_window / 3).max(SOON);
+        let (renewal, looked) = (Renewal::Due(opened.plus(every)), Vec::new());
         let socket = Arc::new(socket);
-        Ok(Open { wire, opened, socket, ear, watching, renewing, renewal, waits, questions })
+        Ok(Open {
+            wire,
+            opened,
+            socket,
+            ear,
+            watching,
+            renewing,
+            renewal,
+            every,
+            looked,
+            waits,
+            questions,
+        })
     }
 }
 
@@ -179,7 +202,9 @@ impl Open {
         self.wire.glance()?;
         let (mut notices, ear) = (Vec::new(), self.ear);
         // Our own clock stands in for a server's, of which etcd shows none.
-        let validity = |span: Duration| (micros(ear.counts_from(span, Moment::now())), span);
+        let validity = |since: Moment, span: Duration| {
+            (micros(ear.counts_from(span, Moment::now()).min(since)), span)
+        };
         while let Some(next) = self.wire.next(self.watching)? {
             let told = next.map_err(|end| fault::ended(&end, Moment::ZERO).error)?;
             let told = Told::read(&told).ok_or_else(fault::foreign)?;
@@ -208,16 +233,16 @@ impl Open {
         }
         for notice in &notices {
             // Who does not claim it loses it then, though the ear lives on.
-            if let Notice::Granted { token, span, .. } = notice {
-                let since = self.ear.counts_from(*span, Moment::now());
+            if let Notice::Granted { token, server, span, .. } = notice {
+                let since = Moment::from_nanos(server.saturating_mul(1000));
                 places.promise(*token, since.plus(*span));
             }
         }
-        self.renew(any)?;
+        self.renew(any, &mut notices)?;
         Ok(notices)
     }
 
-    fn renew(&mut self, any: &[u8]) -> Result<(), Error> {
+    fn renew(&mut self, any: &[u8], notices: &mut Vec<Notice>) -> Result<(), Error> {
         loop {
             match self.renewal {
                 Renewal::Due(at) if Moment::now() < at => break,
@@ -236,7 +261,12 @@ impl Open {
                     }
                     self.ear.renewed(sent, lives.term);
                     let stream = self.wire.begin(messages::TXN);
-                    let look = Txn::default().then(Op::get(any));
+                    let (looked, keys): (Vec<_>, Vec<_>) =
+                        self.waits.oldest(MOST_LOOKED).into_iter().unzip();
+                    let keys = &keys[..keys.len().min(most_of(keys.iter().map(|key| &**key)))];
+                    let any = Txn::default().then(Op::get(any));
+                    let look = keys.iter().map(|key| Op::get(key)).fold(any, Txn::then);
+                    self.looked = looked;
                     self.wire.write(stream, &look.0, true);
                     self.renewal = Renewal::Confirming(stream, sent);
                 }
@@ -247,7 +277,14 @@ impl Open {
                     let done = Done::read(&next).ok_or_else(fault::foreign)?;
                     // Else the leader has changed, and it is asked again at once.
                     let again = match self.ear.confirm(done.term) {
-                        true => sent.plus(self.ear.span / 4),
+                        true => {
+                            let parts = done.parts.iter().skip(1);
+                            for (token, part) in self.looked.drain(..).zip(parts) {
+                                let place = (part.keys.first(), done.revision);
+                                notices.extend(self.waits.looked(token, place, sent));
+                            }
+                            sent.plus(self.every)
+                        }
                         false => Moment::now(),
                     };
                     self.renewal = Renewal::Due(again);

@@ -61,6 +61,12 @@ impl Op {
         Op(Message::default().message(2, &put))
     }
 
+    /// Under the lease that the key has.
+    pub(super) fn put_in_place(key: &[u8], value: &[u8]) -> Op {
+        let put = Message::default().bytes(1, key).bytes(2, value).number(6, 1);
+        Op(Message::default().message(2, &put))
+    }
+
     pub(super) fn delete(key: &[u8]) -> Op {
         Op(Message::default().message(3, &Message::default().bytes(1, key)))
     }

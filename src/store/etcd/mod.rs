@@ -13,6 +13,7 @@ mod leases;
 mod listener;
 mod listing;
 mod messages;
+mod passing;
 mod places;
 mod proto;
 mod takes;
@@ -64,6 +65,8 @@ pub(crate) struct EtcdStore {
     prefix: Vec<u8>,
     leases: Leases,
     places: Arc<Places>,
+    /// What waiters have seen of those before them.
+    seen: passing::Seen,
     me: ServerId,
     /// The lease of what this client says of itself.
     record: Mutex<Option<i64>>,
@@ -78,8 +81,8 @@ impl EtcdStore {
         let both = (Arc::clone(&dialer), Arc::clone(&places));
         let listener = listener::Listener::new(both, spans, keys::any(prefix), me);
         let (pool, prefix) = (Pools::new(config.pool).make()?, prefix.clone());
-        let record = Mutex::default();
-        Ok(EtcdStore { dialer, pool, listener, prefix, leases, places, me, record })
+        let (record, seen) = Default::default();
+        Ok(EtcdStore { dialer, pool, listener, prefix, leases, places, seen, me, record })
     }
 
     fn name(&self, name: &[u8]) -> Name {
@@ -229,13 +232,7 @@ impl Store for EtcdStore {
     }
 
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
-        let seen = self.look(name, deadline)?;
-        let Some(holder) = seen.holder else { return Ok(Duration::ZERO) };
-        let Some(ours) = self.listener.waits_for(name).map(Token::shown) else { return Ok(UNTOLD) };
-        // The lock is ours, or our place is gone: that is for a take to find out.
-        let is_there = seen.waiters.iter().any(|waiter| waiter.token_prefix == ours);
-        let waits = holder.token_prefix != ours && (is_there || seen.more_waiters > 0);
-        Ok(if waits { UNTOLD } else { Duration::ZERO })
+        self.look_ahead(name, deadline).map_err(|failure| failure.error)
     }
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {

@@ -94,13 +94,18 @@ impl EtcdStore {
     ) -> Result<Option<Answer>, Failure> {
         let (all, key, token) = (&take.name.all, &held.key, take.token);
         let is_new = held.created == 0;
-        let is_own = said(&held.value, held.created).is_some_and(|who| who.token == token);
-        let value = |block| match is_own {
-            true => held.value.clone(),
-            false => keys::value(token, take.ttl, block, None),
+        let own = said(&held.value, held.created).filter(|who| who.token == token);
+        let value = |block| match own {
+            // What it says bounds what is promised.
+            Some(who) if who.ttl < take.ttl => {
+                keys::value(token, take.ttl, who.block, Some(who.first))
+            }
+            Some(_) => keys::unmarked(&held.value),
+            None => keys::value(token, take.ttl, block, None),
         };
         // Whoever is handed the lock has many fences.
         let (takes, waits) = (value(take.block), value(BLOCK));
+        let waits = keys::waiting(&waits, self.listener.span(take.ttl));
         let stays = match take.ear {
             Some(ear) => Op::put(key, &waits, ear),
             None => Op::get(key),
@@ -203,7 +208,7 @@ impl EtcdStore {
         let ahead = part.keys.get(1);
         let is_held = ahead.map(|ahead| &ahead.key) == holder.as_ref().map(|holder| &holder.key);
         let rank = if is_held { 0 } else { held.rank.min(others) };
-        let (created, ear) = (held.created, held.ear);
+        let Held { key, created, modified, ear, .. } = held.clone();
         let held = Held { is_doubtful: false, rank, ends: Moment::NEVER, ..held };
         self.places.set(take.token, &held);
         if take.ear.is_none() {
@@ -211,7 +216,18 @@ impl EtcdStore {
         }
         let (name, span) = (take.raw.to_vec(), self.listener.span(take.ttl));
         let ahead = Some(ahead?.key.clone());
-        let wait = Wait { name, created, span, ahead, is_next: is_held, watch: 0, from: 0 };
+        let wait = Wait {
+            name,
+            key,
+            created,
+            modified,
+            span,
+            since: sent,
+            ahead,
+            is_next: is_held,
+            watch: 0,
+            from: 0,
+        };
         let reply = Reply::Busy { free_in: UNTOLD, ticket: created, rank, ours: true };
         let follows = self.listener.follow(ear, take.token, wait, revision);
         follows.then(|| self.answer(reply, sent))

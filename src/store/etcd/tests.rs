@@ -3,6 +3,7 @@
 mod again;
 mod bounds;
 mod foreign;
+mod passing;
 
 use std::time::Duration;
 
@@ -19,7 +20,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn open(url: &str) -> EtcdStore {
     // Places outlast a machine that is busy for a while.
-    let config = Config::from_url(url).unwrap().claim_window(LIMIT);
+    opened(url, LIMIT)
+}
+
+fn opened(url: &str, claim_window: Duration) -> EtcdStore {
+    let config = Config::from_url(url).unwrap().claim_window(claim_window);
     let StoreConfig::Etcd(etcd) = &config.store else { panic!("{url}") };
     EtcdStore::new(etcd, &config).unwrap()
 }
@@ -66,6 +71,22 @@ fn give(store: &EtcdStore, token: Token, fence: u64) -> Reply {
 fn listens(store: &EtcdStore) -> i64 {
     store.listener.open(b"n", by()).unwrap();
     store.listener.ear().unwrap()
+}
+
+/// A place right behind the holder.
+fn wait(name: Vec<u8>, ahead: Option<Vec<u8>>) -> Wait {
+    Wait {
+        name,
+        key: b"own".to_vec(),
+        created: 7,
+        modified: 7,
+        span: TTL,
+        since: Moment::ZERO,
+        ahead,
+        is_next: true,
+        watch: 0,
+        from: 0,
+    }
 }
 
 fn holder(store: &EtcdStore) -> Option<crate::store::Holder> {
@@ -159,7 +180,7 @@ fn c1_no_window_is_promised_for_a_place_under_an_ear_that_may_end() {
     assert!(held.until != Moment::NEVER, "it is forgotten some time");
     let follows = |ear| {
         let (name, ahead) = (b"n".to_vec(), Some(b"ahead".to_vec()));
-        let wait = Wait { name, created: 7, span: TTL, ahead, is_next: true, watch: 0, from: 0 };
+        let wait = wait(name, ahead);
         store.listener.follow(ear, waiter, wait, held.modified)
     };
     assert!(!follows(first) && follows(second));

@@ -12,14 +12,15 @@ use super::wire::Wire;
 use super::{EtcdStore, fault};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Lane, Outcome, Place, Reach, Reply, Request};
+use crate::store::{Answer, Failure, Lane, Outcome, Place, Reach, Reply, Request, millis};
 use crate::token::Token;
 
 /// A request starts anew so often at most, since its key was another than known.
 pub(super) const MOST_TRIES: u32 = 4;
 
 /// A lock that is kept by its lease alone, which is long enough as it is.
-pub(super) struct Renewal {
+pub(super) struct Renewal<'a> {
+    request: Request<'a>,
     token: Token,
     ttl: Duration,
     held: Held,
@@ -28,27 +29,30 @@ pub(super) struct Renewal {
 
 impl EtcdStore {
     /// Those in front of these requests that are renewals, which go out together.
-    pub(super) fn renewals(&self, requests: &[Request<'_>]) -> Vec<Renewal> {
+    pub(super) fn renewals<'a>(&self, requests: &[Request<'a>]) -> Vec<Renewal<'a>> {
         let some = requests.iter().take(MOST_OPS).map_while(|one| self.renewal(one));
         let mut renewals: Vec<_> = some.collect();
         renewals.truncate(most_of(renewals.iter().map(|one| &*one.held.key)));
         renewals
     }
 
-    fn renewal(&self, request: &Request<'_>) -> Option<Renewal> {
+    fn renewal<'a>(&self, request: &Request<'a>) -> Option<Renewal<'a>> {
         let Request::Extend { token, fence, ttl, reach: Reach::Grow | Reach::Claim, .. } = *request
         else {
             return None;
         };
         let held = self.places.get(token).filter(|held| held.created == created(fence))?;
         let lease = held.lease.filter(|lease| !held.is_doubtful && lease.span >= ttl)?;
-        Some(Renewal { token, ttl, held, lease })
+        // Others see by the key for how long it may be relied on.
+        let lasts = said(&held.value, held.created)?.ttl;
+        let is_said = millis(lasts) >= millis(ttl);
+        is_said.then(|| Renewal { request: *request, token, ttl, held, lease })
     }
 
     pub(super) fn renew_all(
         &self,
         lane: Lane,
-        renewals: &[Renewal],
+        renewals: &[Renewal<'_>],
         deadline: Deadline,
     ) -> Vec<Outcome> {
         let done =
@@ -61,7 +65,7 @@ impl EtcdStore {
     fn renew(
         &self,
         wire: &mut Wire,
-        renewals: &[Renewal],
+        renewals: &[Renewal<'_>],
         deadline: Deadline,
     ) -> Result<Vec<Outcome>, Failure> {
         let mut leases: Vec<_> = renewals.iter().map(|one| one.lease).collect();
@@ -77,10 +81,17 @@ impl EtcdStore {
             let seen = (one.token, &one.held);
             match parts.next().and_then(|mut part| part.first()) {
                 Some(key) if key.modified == one.held.modified => {}
-                // A request of which nothing was heard has changed it.
+                // A request of which nothing was heard has changed it, or others have asked whether it is
+                // still relied on. Whoever asked counts no renewal but one that writes it.
                 Some(key) if key.created == one.held.created => {
                     self.places.change(seen, |held| held.is_doubtful = true);
-                    return Err(unknown(changed()));
+                    let is_asked = said(&key.value, key.created).is_some_and(|who| {
+                        who.token == one.token && who.asked == Some(one.held.modified)
+                    });
+                    return match is_asked {
+                        true => self.extend(wire, &one.request, deadline),
+                        false => Err(unknown(changed())),
+                    };
                 }
                 // Or the client whose key it was has used it again.
                 _ => return Ok(self.gone(one.token, sent)),

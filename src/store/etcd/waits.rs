@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::keys::{BLOCK, Name, first_fence, is_ours};
-use super::messages::{self, Done, Op, Told, Txn};
+use super::keys::{BLOCK, Name, first_fence, is_ours, said};
+use super::messages::{self, Done, Key, Op, Told, Txn};
 use super::proto::Message;
+use crate::clock::Moment;
 use crate::store::Notice;
 use crate::token::Token;
 
@@ -20,10 +21,15 @@ pub(super) struct Waits {
 /// A place in a queue.
 pub(super) struct Wait {
     pub(super) name: Vec<u8>,
-    /// The revision that created it.
+    pub(super) key: Vec<u8>,
+    /// The revisions that created it, and last wrote it.
     pub(super) created: u64,
-    /// For so long it is handed the lock.
+    pub(super) modified: u64,
+    /// For so long it is handed the lock, ...
     pub(super) span: Duration,
+    /// ... from this moment on at the earliest: its ear was renewed later, and after that the key was as it
+    /// is. Whoever passes over it has waited since then, or asked it since then.
+    pub(super) since: Moment,
     /// The key that it waits for; `None` once that is gone.
     pub(super) ahead: Option<Vec<u8>>,
     /// Whoever that is has the lock, and this is the next.
@@ -58,7 +64,8 @@ impl Waits {
         if let Some(known) = self.waits.get_mut(&token)
             && (known.created, &known.ahead) == (wait.created, &wait.ahead)
         {
-            known.is_next = wait.is_next;
+            (known.is_next, known.modified, known.since) =
+                (wait.is_next, wait.modified, wait.since);
             return Vec::new();
         }
         self.forget(token);
@@ -84,6 +91,36 @@ impl Waits {
         true
     }
 
+    /// Places that are to be looked at as the ear is renewed: those that were not for longest.
+    pub(super) fn oldest(&self, most: usize) -> Vec<(Token, Vec<u8>)> {
+        let waits = self.waits.iter().filter(|(_, wait)| wait.ahead.is_some());
+        let mut oldest: Vec<_> =
+            waits.map(|(token, wait)| (wait.since, *token, &wait.key)).collect();
+        oldest.sort_unstable_by_key(|(since, ..)| *since);
+        oldest.into_iter().take(most).map(|(_, token, key)| (token, key.clone())).collect()
+    }
+
+    /// How the place of a token stands in a look at this revision, begun after the ear was renewed at
+    /// `since`. Tells what its waiter has to know: it is asked whether it lives, or its place is gone.
+    pub(super) fn looked(
+        &mut self,
+        token: Token,
+        (key, revision): (Option<&Key>, u64),
+        since: Moment,
+    ) -> Option<Notice> {
+        let wait = self.waits.get_mut(&token).filter(|wait| wait.modified <= revision)?;
+        let place = key.filter(|key| key.created == wait.created);
+        if place.is_some_and(|key| key.modified == wait.modified) {
+            wait.since = wait.since.max(since);
+            return None;
+        }
+        // One that it has written itself is known in a moment.
+        let is_asked =
+            |key: &Key| said(&key.value, key.created).is_some_and(|it| it.asked.is_some());
+        let has_to_know = place.is_none_or(is_asked);
+        has_to_know.then(|| Notice::Free { name: wait.name.clone(), token })
+    }
+
     pub(super) fn of(&self, name: &[u8]) -> Option<Token> {
         self.waits.iter().find(|(_, wait)| wait.name == name).map(|(token, _)| *token)
     }
@@ -92,7 +129,7 @@ impl Waits {
     pub(super) fn hear(
         &mut self,
         told: &Told,
-        validity: impl Fn(Duration) -> (u64, Duration),
+        validity: impl Fn(Moment, Duration) -> (u64, Duration),
     ) -> Result<Option<Heard>, String> {
         // Refused before it had a number. One that is over for another reason began too long ago.
         let has_reason = !told.why.is_empty() && !told.why.contains("compacted");
@@ -127,7 +164,7 @@ impl Waits {
         &mut self,
         question: &Question,
         done: Option<Done>,
-        validity: impl Fn(Duration) -> (u64, Duration),
+        validity: impl Fn(Moment, Duration) -> (u64, Duration),
     ) -> (Option<Notice>, Vec<Message>) {
         let (token, is_early) = (question.token, question.is_early);
         // The watch may have told meanwhile.
@@ -146,7 +183,8 @@ impl Waits {
         if let Some(ahead) = ours.get(1).filter(|_| is_here && is_lock) {
             let is_next = holder.is_some_and(|holder| holder.key == ahead.key);
             let ahead = Some(ahead.key.clone());
-            let wait = Wait { name: wait.name.clone(), ahead, is_next, ..*wait };
+            let (name, key) = (wait.name.clone(), wait.key.clone());
+            let wait = Wait { name, key, ahead, is_next, ..*wait };
             return (None, self.follow(token, wait, done.revision));
         }
         wait.ahead = None;
@@ -159,12 +197,12 @@ impl Wait {
         &self,
         token: Token,
         is_first: bool,
-        validity: impl Fn(Duration) -> (u64, Duration),
+        validity: impl Fn(Moment, Duration) -> (u64, Duration),
     ) -> Notice {
         let name = self.name.clone();
         match first_fence(self.created).filter(|_| is_first) {
             Some(fence) => {
-                let (server, span) = validity(self.span);
+                let (server, span) = validity(self.since, self.span);
                 Notice::Granted { name, token, fence, block: BLOCK, server, span }
             }
             None => Notice::Free { name, token },
@@ -175,7 +213,7 @@ impl Wait {
 #[cfg(test)]
 mod tests {
     use super::super::keys;
-    use super::super::messages::{Key, Part};
+    use super::super::messages::Part;
     use super::*;
 
     const SPAN: Duration = Duration::from_secs(1);
@@ -183,8 +221,19 @@ mod tests {
     /// A place behind a holder, and what it sends.
     fn follow(waits: &mut Waits, token: Token) -> usize {
         let (name, ahead) = (b"n".to_vec(), Some(b"ahead".to_vec()));
-        let (watch, from) = (0, 0);
-        let wait = Wait { name, created: 7, span: SPAN, ahead, is_next: true, watch, from };
+        let (key, since, watch, from) = (b"own".to_vec(), Moment::ZERO, 0, 0);
+        let wait = Wait {
+            name,
+            key,
+            created: 7,
+            modified: 9,
+            span: SPAN,
+            since,
+            ahead,
+            is_next: true,
+            watch,
+            from,
+        };
         waits.follow(token, wait, 9).len()
     }
 
@@ -195,7 +244,7 @@ mod tests {
     #[test]
     fn c10_a_watch_that_is_over_is_made_anew_by_those_who_waited_for_it() {
         let (mut waits, token) = (Waits::default(), Token::random().unwrap());
-        let validity = |span| (0, span);
+        let validity = |_, span| (0, span);
         assert_eq!(follow(&mut waits, token), 1);
         assert_eq!(follow(&mut waits, token), 0, "it is watched");
         for why in ["", "etcdserver: mvcc: required revision has been compacted"] {
@@ -224,7 +273,7 @@ mod tests {
 
     #[test]
     fn c10_a_watch_that_begins_late_is_not_waited_for() {
-        let validity = |span| (0, span);
+        let validity = |_, span| (0, span);
         let begun = |watch, done| Told { watch, begun: Some(done), ..Told::default() };
         for done in [9, 10, 12] {
             let (mut waits, token) = (Waits::default(), Token::random().unwrap());
@@ -256,7 +305,7 @@ mod tests {
         follow(&mut waits, token);
         for number in [-1, 1] {
             let refused = over(number, "etcdserver: permission denied");
-            let why = waits.hear(&refused, |span| (0, span)).unwrap_err();
+            let why = waits.hear(&refused, |_, span| (0, span)).unwrap_err();
             assert!(why.contains("permission denied"));
         }
     }

@@ -90,16 +90,36 @@ impl Step<'_> {
         let node = self.store.node(name);
         // All that waits is listed only where the holder is another one.
         let last = self.store.crowded.lock().get(&hash(name)).copied().flatten();
-        let held = last.map(|token| self.held(&names::holder(&node.path, token))).transpose()?;
-        if let Some(held) = held.flatten() {
-            return self.left(&held);
+        let place = self.store.place_in(name);
+        if let Some(token) = last {
+            let own = names::holder(&node.path, token);
+            let there = place.iter().map(|path| Ask::Exists { path, watch: false });
+            let asks: Vec<_> = [Ask::Get(&own)].into_iter().chain(there).collect();
+            let (_, replies) = self.call(&asks)?;
+            if replies.get(1).is_some_and(|said| said.code == code::NO_NODE) {
+                // Others have passed over it, or it has become the lock.
+                return Ok(Duration::ZERO);
+            }
+            if let Some(held) = self.read_held(replies.first())? {
+                return self.free_after(name, token, &held);
+            }
         }
         let holding = self.holding(&node.path, &[Ask::Children(&node.path)])?;
-        let Some((_, token, held)) = holding else { return Ok(Duration::ZERO) };
+        let Some((inside, token, held)) = holding else { return Ok(Duration::ZERO) };
         if let Some(last) = self.store.crowded.lock().get_mut(&hash(name)) {
             *last = Some(token);
         }
-        self.left(&held)
+        let is_there =
+            |place: &String| inside.waiters.iter().any(|it| it.path(&node.path) == *place);
+        if !place.as_ref().is_none_or(is_there) {
+            return Ok(Duration::ZERO);
+        }
+        self.free_after(name, token, &held)
+    }
+
+    fn free_after(&mut self, name: &[u8], holder: Token, held: &Held) -> Result<Duration, Failure> {
+        let left = self.left_seen((name, holder), held, Duration::ZERO)?;
+        Ok(left.unwrap_or(Duration::from_millis(held.ttl)))
     }
 
     /// A holder, if its time is not over.

@@ -37,7 +37,7 @@ impl ZookeeperStore {
         let own = |path: &String| {
             let (node, child) = path.rsplit_once('/')?;
             let token = child.strip_prefix("l-")?.parse::<Token>().ok()?;
-            let name = self.waiting.lock().get(&token).cloned()?;
+            let name = self.waiting.lock().get(&token)?.name.clone();
             Some((name, token, [path.clone(), node.to_owned()]))
         };
         let own: Vec<_> = paths.iter().filter_map(own).collect();
@@ -58,7 +58,7 @@ impl ZookeeperStore {
                     self.note(&name, true);
                     self.waiting.lock().remove(&token);
                     self.remember(token, held.known(Some(&inside), token));
-                    let Held { ttl, fence, stat } = held;
+                    let Held { ttl, fence, stat, .. } = held;
                     let server = u64::try_from(stat.at.saturating_mul(1000)).unwrap_or(0);
                     let span = Duration::from_millis(ttl);
                     Notice::Granted { name, token, fence, block: 1, server, span }

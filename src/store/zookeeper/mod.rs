@@ -29,13 +29,13 @@ use self::dial::Dialer;
 use self::jute::{Ask, Kind, Op, code};
 use self::names::{Queued, ROOT};
 use self::session::Session;
-use self::step::{Node, Step};
+use self::step::{Held, Node, Step};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breaches, Held};
+use crate::store::breaking::{Breaches, Held as Grant};
 use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::{
     Abilities, Failure, Lane, Listener, Look, Outcome, Record, Request, Store, unforced,
@@ -60,10 +60,29 @@ pub(crate) struct ZookeeperStore {
     /// holder that a waiter saw last.
     crowded: Mutex<HashMap<u64, Option<Token>>>,
     /// For which name a token waits.
-    waiting: Mutex<HashMap<Token, Vec<u8>>>,
+    waiting: Mutex<HashMap<Token, Waiting>>,
+    /// The holders of names that this client waits for, as it last saw them.
+    sights: Mutex<HashMap<u64, Sight>>,
     ears: Mutex<listener::Ears>,
     /// Counts gives, from anywhere: many programs give only once.
     gives: AtomicU32,
+}
+
+/// A token that waits.
+struct Waiting {
+    name: Vec<u8>,
+    /// The node that is its place, once there is one.
+    place: Option<String>,
+}
+
+/// A holder's node as its client has last changed it.
+#[derive(Clone, Copy)]
+struct Sight {
+    holder: Token,
+    made: i64,
+    version: i32,
+    /// Since when this client has seen it so.
+    since: Moment,
 }
 
 /// A grant of this client, as it last saw it.
@@ -87,7 +106,7 @@ struct Known {
 impl ZookeeperStore {
     pub(crate) fn new(config: &ZookeeperConfig, all: &Config) -> Result<ZookeeperStore, Error> {
         let session = Session::new(Dialer::new(config, true)?, all.io_timeout)?;
-        let (known, crowded, waiting, ears) = Default::default();
+        let (known, crowded, waiting, sights, ears) = Default::default();
         Ok(ZookeeperStore {
             session,
             prefix: all.prefix.clone(),
@@ -96,6 +115,7 @@ impl ZookeeperStore {
             known,
             crowded,
             waiting,
+            sights,
             ears,
             gives: AtomicU32::new(Token::random()?.seed() as u32),
         })
@@ -112,6 +132,26 @@ impl ZookeeperStore {
 
     fn step(&self, connect_by: Deadline, deadline: Deadline) -> Step<'_> {
         Step { store: self, when: (connect_by, deadline), wrote: None, shown: None, is_sure: false }
+    }
+
+    /// For how long this client has seen that a holder's node was changed by nobody but those who dated it.
+    fn seen_for(&self, name: &[u8], holder: Token, held: &Held) -> Duration {
+        let (now, mut sights) = (Moment::now(), self.sights.lock());
+        if sights.len() >= MOST_KNOWN {
+            sights.clear();
+        }
+        let new = Sight { holder, made: held.stat.made, version: held.version, since: now };
+        let sight = sights.entry(hash(name)).or_insert(new);
+        if (sight.holder, sight.made, sight.version) != (new.holder, new.made, new.version) {
+            *sight = new;
+        }
+        now.since(sight.since)
+    }
+
+    /// The node that is a waiter's place in the queue of a name.
+    fn place_in(&self, name: &[u8]) -> Option<String> {
+        let waiting = self.waiting.lock();
+        waiting.values().find(|one| one.name == name).and_then(|one| one.place.clone())
     }
 
     fn is_crowded(&self, name: &[u8]) -> bool {
@@ -200,12 +240,12 @@ impl Store for ZookeeperStore {
         self.list_page(wanted, from, deadline).map_err(|failure| failure.error)
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Grant>, Error> {
         let mut step = self.step(deadline, deadline);
         step.whose(name).map_err(|failure| failure.error)
     }
 
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(&self, held: &Grant, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
         self.step(deadline, deadline).break_held(held, by)
     }
 

@@ -130,7 +130,7 @@ impl Step<'_> {
             ];
             let (sent, changed) = self.change(&ops)?;
             if let Some(stat) = self.unless(changed, &[code::NO_NODE, code::BAD_VERSION])? {
-                return Ok(Some((sent, Held { ttl: longest, fence, stat })));
+                return Ok(Some((sent, Held { ttl: longest, fence, version: stat.version, stat })));
             }
         }
         self.outrun()

@@ -43,6 +43,8 @@ pub(super) struct Held {
     /// In milliseconds, from the last change on.
     pub(super) ttl: u64,
     pub(super) fence: u64,
+    /// That its client left: what dates it for another leader says it again.
+    pub(super) version: i32,
     pub(super) stat: Stat,
 }
 
@@ -50,7 +52,8 @@ impl Held {
     fn read(said: &Said) -> Result<Held, Error> {
         let (data, stat) = said.data()?;
         let text = std::str::from_utf8(data).unwrap_or_default();
-        let mut numbers = text.split(' ').map(str::parse::<u64>);
+        let words: Vec<_> = text.split(' ').collect();
+        let mut numbers = words.iter().map(|word| word.parse::<u64>());
         let foreign = || {
             let what = format!(
                 "a holder's node says '{}', which no program of Leasehold writes: once nobody relies on \
@@ -67,7 +70,13 @@ impl Held {
                 fence.ok_or_else(foreign)?
             }
         };
-        Ok(Held { ttl, fence, stat })
+        let version = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(stat.version);
+        Ok(Held { ttl, fence, version, stat })
+    }
+
+    /// The same as it was left, dated anew.
+    pub(super) fn dated(&self) -> String {
+        format!("{} {} {}", self.ttl, self.fence, self.version)
     }
 
     /// The same with another ttl. A fence that is not the node's own number stays with it.
@@ -80,7 +89,7 @@ impl Held {
     }
 
     pub(super) fn known(&self, inside: Option<&Inside>, token: Token) -> Known {
-        let Held { fence, ttl, stat } = *self;
+        let Held { fence, ttl, stat, .. } = *self;
         let heir = inside.and_then(|inside| inside.heir(token)).cloned().map(Box::new);
         let is_passed = !self.is_own();
         Known { fence, ttl, is_passed, version: stat.version, heir, looks_from: Moment::ZERO }
@@ -110,6 +119,11 @@ impl ZookeeperStore {
         }
         Ok(None)
     }
+}
+
+/// By a clock of which it is known only that it is a hundredth off, as the holder's may be.
+fn slowly(span: Duration) -> Duration {
+    span + span / 50 + Duration::from_millis(5)
 }
 
 impl Step<'_> {
@@ -279,7 +293,26 @@ impl Step<'_> {
     }
 
     pub(super) fn left_if_dated(&mut self, held: &Held) -> Result<Option<Duration>, Failure> {
-        let ttl = Duration::from_millis(held.ttl);
+        self.left_of(held, Duration::from_millis(held.ttl))
+    }
+
+    /// The same until so long after its ttl, for one who waits for it: if its client has not changed it for
+    /// that long, as this client has seen itself, it is over, however often other leaders have dated it.
+    pub(super) fn left_seen(
+        &mut self,
+        (name, holder): (&[u8], Token),
+        held: &Held,
+        more: Duration,
+    ) -> Result<Option<Duration>, Failure> {
+        let lasts = Duration::from_millis(held.ttl) + more;
+        let seen = slowly(lasts).saturating_sub(self.store.seen_for(name, holder, held));
+        if seen.is_zero() {
+            return Ok(Some(seen));
+        }
+        Ok(self.left_of(held, lasts)?.map(|left| left.min(seen)))
+    }
+
+    fn left_of(&mut self, held: &Held, ttl: Duration) -> Result<Option<Duration>, Failure> {
         for _ in 0..TRIES {
             let left = self.store.clock.lock().left(&held.stat, ttl, Moment::now());
             match left {

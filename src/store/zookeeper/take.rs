@@ -7,14 +7,19 @@
 
 use std::time::Duration;
 
-use super::Known;
 use super::jute::{ANY, Ask, Kind, Op, Stat, code};
 use super::names::{self, Inside, Queued};
 use super::step::{Held, Node, Step, TRIES, fence_of};
+use super::{Known, Waiting};
 use crate::clock::Moment;
 use crate::store::{Failure, Outcome, Place, Reply, millis};
 use crate::token::Token;
 
+/// Who stands behind others gives each of them so much time to come first.
+const STEP: Duration = Duration::from_millis(20);
+const MOST_STEPS: u32 = 50;
+/// So many are passed over in one change.
+const MOST_PASSED: usize = 64;
 /// What a waiter that comes behind others is told of the holder's ttl.
 const UNSEEN: Duration = Duration::from_secs(30);
 
@@ -46,7 +51,8 @@ impl Step<'_> {
             _ => None,
         };
         if ticket_before.is_some() {
-            store.waiting.lock().insert(token, name.to_vec());
+            let new = || Waiting { name: name.to_vec(), place: None };
+            store.waiting.lock().entry(token).or_insert_with(new);
         }
         let mut begins = !store.is_crowded(name) && ticket_before.unwrap_or(0) == 0;
         // Where to stand: not now, at the end, or at this place.
@@ -131,14 +137,25 @@ impl Step<'_> {
                 UNSEEN
             } else {
                 let Some(held) = self.held(&names::holder(&node.path, holder))? else { continue };
-                let Some(left) = self.left_if_dated(&held)? else {
+                // Those before it know as well that the holder's time is over, and come first.
+                let grace = match rank {
+                    _ if inside.waiters.is_empty() => Duration::ZERO,
+                    Some(0) => Duration::ZERO,
+                    Some(rank) => {
+                        let steps = u32::try_from(rank).map_or(MOST_STEPS, |it| it.min(MOST_STEPS));
+                        store.claim_window / 4 + STEP * steps
+                    }
+                    None => store.claim_window,
+                };
+                let Some(left) = self.left_seen((name, holder), &held, grace)? else {
                     self.date(&node.path, holder, &held)?;
                     continue;
                 };
                 if left.is_zero() {
                     let (path, version) = (&names::holder(&node.path, holder), held.stat.version);
                     let ended = Op::Delete { path, version };
-                    match self.succeed(&node, ended, &inside, (token, ttl))? {
+                    let before = rank.unwrap_or(inside.waiters.len());
+                    match self.pass_over(&node, ended, inside, before, (token, ttl))? {
                         Some(granted) => return granted,
                         None => continue,
                     }
@@ -161,6 +178,9 @@ impl Step<'_> {
             if mine.is_some() && !store.clock.lock().is_fresh(Moment::now()) {
                 // Else a message that the lock is ours could not be dated.
                 self.ask_clock()?;
+            }
+            if let (Some(mine), Some(waiting)) = (mine, store.waiting.lock().get_mut(&token)) {
+                waiting.place = Some(mine.path(&node.path));
             }
             let reply = Reply::Busy {
                 free_in: left + Moment::now().since(began),
@@ -219,7 +239,7 @@ impl Step<'_> {
 
     /// A holder's node that was made just now.
     fn fresh(&self, stat: Stat, ttl: u64) -> Result<Held, Failure> {
-        let held = fence_of(&stat).map(|fence| Held { ttl, fence, stat });
+        let held = fence_of(&stat).map(|fence| Held { ttl, fence, version: stat.version, stat });
         held.or_else(|error| self.fail(error))
     }
 
@@ -239,10 +259,39 @@ impl Step<'_> {
             let set = Op::Set { path: own, data: data.as_bytes(), version };
             let (sent, changed) = self.change(&[set])?;
             if let Some(stat) = self.unless(changed, &[code::BAD_VERSION, code::NO_NODE])? {
-                return Ok(Some((sent, Held { ttl: longest, stat, ..held })));
+                let held = Held { ttl: longest, version: stat.version, stat, ..held };
+                return Ok(Some((sent, held)));
             }
         }
         self.outrun()
+    }
+
+    /// The token has a lock whose holder's time is over. Those who stand before it have not come: their
+    /// places go, so that nobody waits for them again. One that lives takes its own anew where it was.
+    fn pass_over(
+        &mut self,
+        node: &Node,
+        ended: Op<'_>,
+        mut inside: Inside,
+        before: usize,
+        (token, ttl): (Token, u64),
+    ) -> Result<Option<Outcome>, Failure> {
+        let (new, text) = (names::holder(&node.path, token), ttl.to_string());
+        let behind = inside.waiters.split_off(before.min(inside.waiters.len()));
+        let (own, behind): (Vec<_>, Vec<_>) = behind.into_iter().partition(|it| it.token == token);
+        let gone = inside.waiters.iter().take(MOST_PASSED).chain(&own);
+        let gone: Vec<_> = gone.map(|queued| queued.path(&node.path)).collect();
+        let mut ops = vec![ended];
+        ops.extend(gone.iter().map(|path| Op::Delete { path, version: ANY }));
+        ops.push(Op::Create { path: &new, data: b"", kind: Kind::Lasting });
+        ops.push(Op::Set { path: &new, data: text.as_bytes(), version: 0 });
+        let (sent, changed) = self.change(&ops)?;
+        let stat = self.unless(changed, &[code::NO_NODE, code::BAD_VERSION, code::EXISTS])?;
+        let Some(stat) = stat else { return Ok(None) };
+        let held = self.fresh(stat, ttl)?;
+        let left = inside.waiters.into_iter().skip(MOST_PASSED).chain(behind).collect();
+        let inside = Inside { holder: Some(token), waiters: left, ..inside };
+        Ok(Some(self.granted(token, &held, Some(&inside), sent)))
     }
 
     /// A lock that nobody holds any more, which a change bears out, goes to the first waiter, or to the
@@ -275,7 +324,7 @@ impl Step<'_> {
 
     /// A holder's node that another leader dated is dated by this one: it lasts for its ttl from now on.
     pub(super) fn date(&mut self, node: &str, holder: Token, held: &Held) -> Result<(), Failure> {
-        let (path, data) = (names::holder(node, holder), held.data(held.ttl));
+        let (path, data) = (names::holder(node, holder), held.dated());
         let set = Op::Set { path: &path, data: data.as_bytes(), version: held.stat.version };
         let changed = self.change(&[set])?.1;
         self.unless(changed, &[code::NO_NODE, code::BAD_VERSION]).map(drop)

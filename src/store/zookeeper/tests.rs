@@ -307,6 +307,55 @@ fn who_looks_again_lists_the_waiters_only_where_the_holder_is_another_one() {
     assert_eq!(listed.try_iter().count(), 1);
 }
 
+/// Of a node that stands since long ago: this change was its last one.
+fn stat_since(changed: i64, at: i64, version: i32) -> Vec<u8> {
+    let longs = [5, changed, 1, at].map(i64::to_be_bytes).concat();
+    [longs, version.to_be_bytes().to_vec(), vec![0; 32]].concat()
+}
+
+#[test]
+fn c10_a_dead_holder_is_over_after_its_ttl_however_many_leaders_date_it_anew() {
+    let own = format!("l-{}", Token::random().unwrap());
+    let mut term = 1;
+    let store = store(move |heard| match heard.kind {
+        0 => Says::Welcome(10_000),
+        CHILDREN => done(children(&[&own])),
+        // Since the last look there was an election, and somebody came.
+        GET => {
+            term += 1;
+            let dated = stat_since(term << 32 | 5, term * 1_000_000, term as i32);
+            done([bytes(b"300 5 1"), dated].concat())
+        }
+        _ => done(set(term << 32 | 6, term * 1_000_000)),
+    });
+    store.note(NAME, true);
+    let free_in = || Store::free_in(&store, NAME, Deadline::after(LIMIT)).unwrap();
+    kit::eventually(LIMIT, || free_in().is_zero());
+}
+
+#[test]
+fn c1_a_holder_that_extends_its_lease_is_not_over_however_long_it_holds_it() {
+    let own = format!("l-{}", Token::random().unwrap());
+    let mut version = 1;
+    let store = store(move |heard| match heard.kind {
+        0 => Says::Welcome(10_000),
+        CHILDREN => done(children(&[&own])),
+        GET => {
+            version += 1;
+            let text = if version % 2 == 0 { "100".into() } else { format!("100 5 {version}") };
+            let at = i64::from(version) * 1_000_000;
+            done([bytes(text.as_bytes()), stat_since(2 << 32 | 5, at, version)].concat())
+        }
+        _ => done(set(2 << 32 | 6, i64::from(version) * 1_000_000)),
+    });
+    store.note(NAME, true);
+    let (began, mut looks) = (Moment::now(), 0);
+    while Moment::now().since(began) < Duration::from_millis(400) || looks < 20 {
+        assert!(!Store::free_in(&store, NAME, Deadline::after(LIMIT)).unwrap().is_zero());
+        looks += 1;
+    }
+}
+
 #[test]
 fn a_sweep_reaches_every_name() {
     const COUNT: usize = 100;

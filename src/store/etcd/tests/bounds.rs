@@ -70,10 +70,13 @@ fn long_names_are_renewed_and_read_together() {
 fn long_names_are_listed_and_looked_at() {
     let etcd = Etcd::start();
     let (store, names) = (open(&etcd.url()), (0..80).map(long));
-    for name in names.clone() {
-        taken_of(&store, &name);
-    }
+    let held: Vec<_> = names.clone().map(|name| taken_of(&store, &name)).collect();
     assert_eq!(listed(&store), names.map(|name| (name, true)).collect::<Vec<_>>());
+    // Until all stand in line.
+    let ((holder, fence), ttl) = (held[0], Duration::from_secs(600));
+    let name = &long(0);
+    let extend = Request::Extend { name, token: holder, fence, ttl, reach: Reach::Grow };
+    assert_eq!(store.ask(Lane::Caller, extend, by()).unwrap().reply, Reply::Extended);
     listens(&store);
     for _ in 0..80 {
         let (name, token) = (long(0), token());

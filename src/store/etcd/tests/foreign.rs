@@ -121,7 +121,7 @@ fn c10_who_listens_gets_another_token_when_the_server_has_forgotten_the_first() 
     // So does who is refused to be told of a key, for the same reason.
     std::thread::sleep(Duration::from_secs(3));
     let (name, ahead) = (b"n".to_vec(), Some(b"leasehold/lock/n/x".to_vec()));
-    let wait = Wait { name, created: 7, span: TTL, ahead, is_next: true, watch: 0, from: 0 };
+    let wait = super::wait(name, ahead);
     assert!(store.listener.follow(store.listener.ear().unwrap(), token(), wait, 0));
     let error = store.listener.hear(Moment::now().plus(LIMIT)).map(drop).unwrap_err();
     assert!(error.is_retriable(), "{error}");
@@ -141,7 +141,7 @@ fn c7_nobody_waits_while_a_server_that_stands_still_is_asked_to_tell() {
     let start = Moment::now();
     let follow = |token, ahead, revision| {
         let (name, ahead) = (b"n".to_vec(), Some(ahead));
-        let wait = Wait { name, created: 7, span: TTL, ahead, is_next: true, watch: 0, from: 0 };
+        let wait = super::wait(name, ahead);
         assert!(store.listener.follow(ear, token, wait, revision));
     };
     // More than its window takes, and more than the socket does.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::login::Logins;
+use super::login::{self, Asking, Logins};
 use super::messages::{self, Done, Txn};
 use super::proto::Message;
 use super::wire::Wire;
@@ -20,7 +20,7 @@ use crate::sync::Mutex;
 use crate::token::Token;
 
 pub(super) struct Dialer {
-    pub(super) config: EtcdConfig,
+    config: EtcdConfig,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     connector: Connector,
@@ -29,7 +29,7 @@ pub(super) struct Dialer {
     /// When each member last did not answer: connections from before may lead to one that is cut off
     /// from the others.
     doubted: Mutex<Vec<Moment>>,
-    pub(super) logins: Logins,
+    logins: Logins,
 }
 
 impl Dialer {
@@ -90,6 +90,35 @@ impl Dialer {
         is_forgotten
     }
 
+    /// The token of our user; `None` where the URL has none. A login that no member has answered by the
+    /// deadline goes on.
+    fn token(&self, deadline: Deadline, show: &Show<'_>) -> Result<Option<String>, Error> {
+        let (access, called) = (&self.config.access, Moment::now());
+        let (Some(user), Some(password)) = (&access.user, &access.password) else {
+            return Ok(None);
+        };
+        if let Some(token) = self.logins.token() {
+            return Ok(Some(token));
+        }
+        let mut asking = self.logins.asking.enter(deadline).ok_or_else(login::unanswered)?;
+        if let Some(token) = self.logins.token() {
+            return Ok(Some(token));
+        }
+        if let Some(error) = asking.refused(called) {
+            return Err(error);
+        }
+        let ask = messages::authenticate(user, &password.0);
+        let answered = self.on_members(deadline, |member, until| {
+            let connect = || self.connect(member, until, show);
+            let answered = asking.log_in(member, (&connect, &ask), until, show);
+            answered.map_err(|error| error.at(&self.config.hosts[member]))
+        });
+        let (token, wire) = answered.inspect_err(|error| asking.failed(error))?;
+        *asking = Asking::default();
+        self.logins.found(&token, wire);
+        Ok(Some(token))
+    }
+
     /// A connection to any member. It shows each socket before it connects.
     pub(super) fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         let token = self.token(deadline, show)?;
@@ -130,7 +159,7 @@ impl Dialer {
     }
 
     /// Does something with a member, or with the next where that fails.
-    pub(super) fn on_members<T>(
+    fn on_members<T>(
         &self,
         deadline: Deadline,
         mut act: impl FnMut(usize, Deadline) -> Result<T, Error>,
@@ -156,12 +185,7 @@ impl Dialer {
     }
 
     /// To this member, which does not know us yet.
-    pub(super) fn connect(
-        &self,
-        member: usize,
-        deadline: Deadline,
-        show: &Show<'_>,
-    ) -> Result<Wire, Error> {
+    fn connect(&self, member: usize, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         let address = &self.config.hosts[member];
         #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut stream = Stream::new(self.connector.connect(address, deadline, show)?);

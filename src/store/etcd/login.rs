@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::dial::Dialer;
+use super::proto::Message;
 use super::wire::Wire;
 use super::{fault, messages};
 use crate::clock::{Deadline, Moment};
@@ -20,25 +20,24 @@ pub(super) struct Logins {
     /// By which the servers know our user, for some minutes.
     token: Mutex<Option<String>>,
     /// One thread at a time asks, or waits for an answer.
-    asking: Turnstile<Asking>,
+    pub(super) asking: Turnstile<Asking>,
     /// On which the last login was answered, for who needs a connection next.
     spare: Mutex<Option<Wire>>,
 }
 
 #[derive(Default)]
-struct Asking {
+pub(super) struct Asking {
     /// No more than one of a member.
     under_way: Vec<Login>,
     /// So many in a row were given up, or refused.
     failures: u32,
     refused: Option<Refused>,
+    /// None is begun before.
     rests_until: Moment,
 }
 
 struct Refused {
     at: Moment,
-    /// None is begun before.
-    until: Moment,
     error: Error,
 }
 
@@ -57,6 +56,15 @@ const SILENCE: Duration = Duration::from_secs(4);
 const REST: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
 
 impl Logins {
+    pub(super) fn token(&self) -> Option<String> {
+        self.token.lock().clone()
+    }
+
+    pub(super) fn found(&self, token: &str, wire: Wire) {
+        *self.token.lock() = Some(token.to_owned());
+        *self.spare.lock() = Some(wire);
+    }
+
     /// A server does not know it any more. It may be another one by now.
     pub(super) fn forget(&self, token: Option<&String>) {
         self.token.lock().take_if(|known| Some(&*known) == token);
@@ -67,70 +75,35 @@ impl Logins {
     }
 }
 
-impl Dialer {
-    /// The token of our user; `None` where the URL has none. What no member has answered by the deadline
-    /// goes on.
-    pub(super) fn token(
-        &self,
-        deadline: Deadline,
-        show: &Show<'_>,
-    ) -> Result<Option<String>, Error> {
-        let access = &self.config.access;
-        let (Some(user), Some(password)) = (&access.user, &access.password) else {
-            return Ok(None);
-        };
-        let Logins { token, asking, spare } = &self.logins;
-        let (known, called) = (|| token.lock().clone(), Moment::now());
-        if let Some(token) = known() {
-            return Ok(Some(token));
-        }
-        let mut asking = asking.enter(deadline).ok_or_else(unanswered)?;
-        if let Some(token) = known() {
-            return Ok(Some(token));
-        }
-        if let Some(refused) = &asking.refused
-            && (called <= refused.at || Moment::now() < refused.until)
-        {
-            // What another thread has just found holds for this one.
-            return Err(refused.error.clone());
-        }
-        let answered = self.on_members(deadline, |member, until| {
-            let begin = || {
-                let mut wire = self.connect(member, until, show)?;
-                let stream = wire.begin(messages::AUTHENTICATE);
-                wire.write(stream, &messages::authenticate(user, &password.0), true);
-                Ok(Login { wire, stream, probed: Moment::now() })
-            };
-            let answered = asking.log_in(member, begin, until, show);
-            answered.map_err(|error| error.at(&self.config.hosts[member]))
-        });
-        match answered {
-            Ok((found, wire)) => {
-                *asking = Asking::default();
-                *token.lock() = Some(found.clone());
-                *spare.lock() = Some(wire);
-                Ok(Some(found))
-            }
-            Err(error) => {
-                let (at, until) = (Moment::now(), asking.rests_until);
-                if error.kind() != ErrorKind::NoAnswer {
-                    asking.refused = Some(Refused { at, until, error: error.clone() });
-                }
-                Err(error)
-            }
+impl Asking {
+    /// What another thread has found since then, or what holds for a moment: it holds for this one, too.
+    pub(super) fn refused(&self, called: Moment) -> Option<Error> {
+        let refused = self.refused.as_ref()?;
+        let holds = called <= refused.at || Moment::now() < self.rests_until;
+        holds.then(|| refused.error.clone())
+    }
+
+    /// None was answered as it should be. A thread that closes its client speaks for itself only.
+    pub(super) fn failed(&mut self, error: &Error) {
+        if !matches!(error.kind(), ErrorKind::NoAnswer | ErrorKind::Closed) {
+            self.refused = Some(Refused { at: Moment::now(), error: error.clone() });
         }
     }
-}
 
-impl Asking {
-    /// Goes on with the login that is under way on a member, or begins one.
-    fn log_in(
+    /// Goes on with the login that is under way on a member, or begins one on a new connection.
+    pub(super) fn log_in(
         &mut self,
         member: usize,
-        begin: impl Fn() -> Result<Login, Error>,
+        (connect, ask): (&dyn Fn() -> Result<Wire, Error>, &Message),
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<(String, Wire), Error> {
+        let begin = || {
+            let mut wire = connect()?;
+            let stream = wire.begin(messages::AUTHENTICATE);
+            wire.write(stream, ask, true);
+            Ok::<_, Error>(Login { wire, stream, probed: Moment::now() })
+        };
         let mut left = self.under_way.iter().position(|login| login.wire.member == member);
         loop {
             let kept = left.take().map(|at| self.under_way.swap_remove(at));
@@ -204,6 +177,6 @@ impl Login {
     }
 }
 
-fn unanswered() -> Error {
+pub(super) fn unanswered() -> Error {
     Error::new(ErrorKind::NoAnswer, "the server has not checked the password yet")
 }

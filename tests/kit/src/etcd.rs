@@ -154,6 +154,8 @@ impl Etcd {
     pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").env("ETCDCTL_COMMAND_TIMEOUT", "60s");
+        // A login is a part of it.
+        command.env("ETCDCTL_DIAL_TIMEOUT", "60s");
         command.stdin(Stdio::null()).args(arguments);
         if !arguments.iter().any(|one| one.starts_with("--endpoints")) {
             command.env("ETCDCTL_ENDPOINTS", self.hosts());

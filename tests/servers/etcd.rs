@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::thread;
 
-use kit::{Etcd, eventually};
+use kit::{End, Etcd, Mode, Proxy, eventually, eventually_some};
 use leasehold::{Break, Client, Config, ErrorKind};
 
 use crate::stores::{LIMIT, Store, holder, ms, open, secs};
@@ -137,6 +137,104 @@ fn the_rights_for_a_prefix_are_enough_for_its_names_and_for_no_others() {
         as_root(&etcd, &format!("role grant-permission {grant}"));
     }
     uses_all(&url);
+}
+
+/// With a user, whose password is as costly to check as these settings say.
+fn with_password(settings: &[&str]) -> (Etcd, String) {
+    let etcd = Etcd::start_with(1, settings);
+    etcd.ctl(&["user", "add", "root:root"]);
+    etcd.ctl(&["user", "grant-role", "root", "root"]);
+    etcd.ctl(&["auth", "enable"]);
+    let url = format!("etcd://root:root@{}", etcd.hosts());
+    (etcd, url)
+}
+
+const LOGIN: &str = "Authenticate";
+
+#[test]
+fn c7_a_login_that_takes_longer_than_a_call_goes_on_and_serves_the_next_one() {
+    let (etcd, url) = with_password(&["--bcrypt-cost=4"]);
+    let mut proxy = Proxy::start(etcd.port(0));
+    let url = url.replace(&etcd.hosts(), &format!("127.0.0.1:{}", proxy.port()));
+    let config = Config::from_url(&url).unwrap().io_timeout(ms(300));
+    let (client, before) = (Client::with_config(config).unwrap(), etcd.calls(0, LOGIN));
+    let lock = client.lock("n");
+    // It is as if the server had not come to it yet.
+    proxy.set_only(LOGIN.as_bytes(), Mode::HoldRequests);
+    for _ in 0..2 {
+        assert_eq!(lock.try_acquire().map(drop).unwrap_err().kind(), ErrorKind::NoAnswer);
+        assert!(proxy.held() > 0);
+        assert_eq!(proxy.accepted(), 1);
+    }
+    proxy.deliver();
+    eventually(LIMIT, || lock.try_acquire().is_ok_and(|lease| lease.is_some()));
+    assert_eq!(etcd.calls(0, LOGIN) - before, 1);
+}
+
+#[test]
+fn all_threads_of_a_client_log_in_once_and_again_once_when_the_server_has_forgotten_them() {
+    let (mut etcd, url) = with_password(&[]);
+    let (client, before) = (open(&url), etcd.calls(0, LOGIN));
+    let all = || {
+        thread::scope(|scope| {
+            for at in 0..8 {
+                let lock = client.lock(format!("n{at}"));
+                scope.spawn(move || {
+                    let lease = eventually_some(LIMIT, || lock.try_acquire().ok().flatten());
+                    drop(lease);
+                });
+            }
+        });
+    };
+    all();
+    let (holder, waiter) = (client.lock("held"), client.lock("waited for"));
+    let _held = holder.ttl(secs(10)).acquire().unwrap();
+    assert_eq!(etcd.calls(0, LOGIN) - before, 1);
+    // A server knows its tokens for as long as it runs, and those of which it reads in its log.
+    as_root(&etcd, "defrag");
+    etcd.kill(0);
+    etcd.start_again(0);
+    let before = client.counters().renewed;
+    all();
+    waiter.acquire_within(LIMIT).unwrap().release().unwrap();
+    eventually(LIMIT, || client.counters().renewed > before);
+    assert_eq!(etcd.calls(0, LOGIN), 1);
+}
+
+#[test]
+fn a_token_is_used_again_on_the_next_connection() {
+    let (etcd, url) = with_password(&["--bcrypt-cost=4"]);
+    let proxy = Proxy::start(etcd.port(0));
+    let url = url.replace(&etcd.hosts(), &format!("127.0.0.1:{}", proxy.port()));
+    let (client, before) = (open(&url), etcd.calls(0, LOGIN));
+    let takes = || {
+        let lock = client.lock("n");
+        eventually_some(LIMIT, || lock.try_acquire().ok().flatten()).release().unwrap();
+    };
+    takes();
+    for end in [End::Reset, End::Fin] {
+        let accepted = proxy.accepted();
+        proxy.close_all(end);
+        eventually(LIMIT, || proxy.open() == 0);
+        takes();
+        assert!(proxy.accepted() > accepted);
+    }
+    assert_eq!(etcd.calls(0, LOGIN) - before, 1);
+}
+
+#[test]
+fn a_login_that_is_lost_on_its_way_is_made_again() {
+    let (etcd, url) = with_password(&["--bcrypt-cost=4"]);
+    let mut proxy = Proxy::start(etcd.port(0));
+    let url = url.replace(&etcd.hosts(), &format!("127.0.0.1:{}", proxy.port()));
+    let config = Config::from_url(&url).unwrap().io_timeout(ms(100));
+    let client = Client::with_config(config).unwrap();
+    let lock = client.lock("n");
+    // Nothing comes back on this connection any more, not even that the server is there.
+    proxy.set(Mode::Silent);
+    assert!(lock.try_acquire().map(drop).unwrap_err().is_retriable());
+    proxy.set(Mode::Pass);
+    eventually(LIMIT, || lock.try_acquire().is_ok_and(|lease| lease.is_some()));
 }
 
 #[cfg(feature = "tls")]

@@ -40,8 +40,29 @@ mod sentinel;
 mod sql;
 #[path = "../stores/mod.rs"]
 mod stores;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "tls",
+    feature = "zookeeper"
+))]
+mod storm;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod tables;
 mod who;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
+
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "tls",
+    feature = "zookeeper"
+))]
+#[test]
+#[ignore = "the entry of child processes"]
+fn child_entry() {
+    kit::child::play(&[storm::ROLES]);
+}

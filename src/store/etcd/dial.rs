@@ -1,8 +1,9 @@
-//! Making a connection to one of the members: resolve, connect, TLS, and a token for the user; all by
-//! one deadline.
+//! Making a connection to one of the members: a token for the user, resolve, connect, TLS; all by one
+//! deadline.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::login::{self, Asking, Logins};
 use super::messages::{self, Done, Txn};
 use super::proto::Message;
 use super::wire::Wire;
@@ -28,8 +29,7 @@ pub(super) struct Dialer {
     /// When each member last did not answer: connections from before may lead to one that is cut off
     /// from the others.
     doubted: Mutex<Vec<Moment>>,
-    /// By which the servers know our user, for some minutes.
-    token: Mutex<Option<String>>,
+    logins: Logins,
 }
 
 impl Dialer {
@@ -55,7 +55,7 @@ impl Dialer {
             tls,
             connector: Connector::default(),
             next: AtomicUsize::new(first),
-            token: Mutex::default(),
+            logins: Logins::default(),
         })
     }
 
@@ -85,22 +85,94 @@ impl Dialer {
     pub(super) fn is_forgotten(&self, wire: &Wire, error: &Error) -> bool {
         let is_forgotten = fault::is_lost_token(error.detail());
         if is_forgotten {
-            self.token.lock().take_if(|token| wire.token.as_ref() == Some(token));
+            self.logins.forget(wire.token.as_ref());
         }
         is_forgotten
     }
 
+    /// The token of our user; `None` where the URL has none. A login that no member has answered by the
+    /// deadline goes on.
+    fn token(&self, deadline: Deadline, show: &Show<'_>) -> Result<Option<String>, Error> {
+        let (access, called) = (&self.config.access, Moment::now());
+        let (Some(user), Some(password)) = (&access.user, &access.password) else {
+            return Ok(None);
+        };
+        if let Some(token) = self.logins.token() {
+            return Ok(Some(token));
+        }
+        let mut asking = self.logins.asking.enter(deadline).ok_or_else(login::unanswered)?;
+        if let Some(token) = self.logins.token() {
+            return Ok(Some(token));
+        }
+        if let Some(error) = asking.refused(called) {
+            return Err(error);
+        }
+        let ask = messages::authenticate(user, &password.0);
+        let answered = self.on_members(deadline, |member, until| {
+            let connect = || self.connect(member, until, show);
+            let answered = asking.log_in(member, (&connect, &ask), until, show);
+            answered.map_err(|error| error.at(&self.config.hosts[member]))
+        });
+        let (token, wire) = answered.inspect_err(|error| asking.failed(error))?;
+        *asking = Asking::default();
+        self.logins.found(&token, wire);
+        Ok(Some(token))
+    }
+
     /// A connection to any member. It shows each socket before it connects.
     pub(super) fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
+        let token = self.token(deadline, show)?;
+        self.on_members(deadline, |member, until| {
+            let mut wire = self.connect(member, until, show)?;
+            wire.token.clone_from(&token);
+            Ok(wire)
+        })
+    }
+
+    /// One whose server was not heard to have forgotten us: this, or the one on which we have just logged
+    /// in, or a new one. A token is used for as long as it is good: other members may know one that one
+    /// of them has forgotten.
+    pub(super) fn known(
+        &self,
+        mut kept: Option<Box<Wire>>,
+        deadline: Deadline,
+    ) -> Result<Box<Wire>, Error> {
+        if let Some(wire) = kept.take_if(|wire| wire.token.is_some()) {
+            return Ok(wire);
+        }
+        let no_show: &Show<'_> = &|_| Ok(());
+        let token = self.token(deadline, no_show)?;
+        if token.is_some()
+            && let Some(mut wire) = self.logins.take_spare()
+            && !self.is_doubted(&wire)
+            && !wire.is_stale(Moment::now())
+        {
+            return Ok(Box::new(wire));
+        }
+        match kept {
+            Some(mut wire) => {
+                wire.token = token;
+                Ok(wire)
+            }
+            None => self.dial(deadline, no_show).map(Box::new),
+        }
+    }
+
+    /// Does something with a member, or with the next where that fails.
+    fn on_members<T>(
+        &self,
+        deadline: Deadline,
+        mut act: impl FnMut(usize, Deadline) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (count, first) = (self.members(), self.next.load(Ordering::Relaxed));
         let mut failed: Option<Error> = None;
         for tried in 0..count {
             let member = (first + tried) % count;
             // One that swallows everything must leave time for the others.
-            match self.dial_one(member, deadline.share(count - tried), show) {
-                Ok(wire) => {
+            match act(member, deadline.share(count - tried)) {
+                Ok(done) => {
                     self.next.store(member, Ordering::Relaxed);
-                    return Ok(wire);
+                    return Ok(done);
                 }
                 // One that can be mended tells more than one that is down.
                 Err(error) if failed.as_ref().is_none_or(Error::is_retriable) => {
@@ -112,7 +184,8 @@ impl Dialer {
         Err(failed.unwrap_or_else(|| Error::bare(ErrorKind::Refused)))
     }
 
-    fn dial_one(&self, member: usize, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
+    /// To this member, which does not know us yet.
+    fn connect(&self, member: usize, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         let address = &self.config.hosts[member];
         #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut stream = Stream::new(self.connector.connect(address, deadline, show)?);
@@ -124,25 +197,7 @@ impl Dialer {
         hpack::write(&mut head, ":method", "POST");
         hpack::write(&mut head, ":scheme", if stream.is_tls() { "https" } else { "http" });
         hpack::write(&mut head, ":authority", &authority(address));
-        let mut wire = Wire::new(stream, member, head);
-        let known = self.authenticate(&mut wire, deadline).map_err(|error| error.at(address))?;
-        wire.token = known;
-        Ok(wire)
-    }
-
-    fn authenticate(&self, wire: &mut Wire, deadline: Deadline) -> Result<Option<String>, Error> {
-        let access = &self.config.access;
-        let (Some(user), Some(password)) = (&access.user, &access.password) else {
-            return Ok(None);
-        };
-        if let Some(token) = &*self.token.lock() {
-            return Ok(Some(token.clone()));
-        }
-        let asked = messages::authenticate(user, &password.0);
-        let answer = call(wire, messages::AUTHENTICATE, &asked, messages::authenticated, deadline);
-        let (token, _) = answer.map_err(|failure| failure.error)?;
-        *self.token.lock() = Some(token.clone());
-        Ok(Some(token))
+        Ok(Wire::new(stream, member, head))
     }
 }
 

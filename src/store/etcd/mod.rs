@@ -12,6 +12,7 @@ mod keys;
 mod leases;
 mod listener;
 mod listing;
+mod login;
 mod messages;
 mod passing;
 mod places;
@@ -111,13 +112,7 @@ impl EtcdStore {
                     is_usable.then_some(wire)
                 });
                 let is_new = kept.is_none();
-                let mut wire = match kept {
-                    Some(wire) => wire,
-                    None => {
-                        let dialed = self.dialer.dial(connect_by, &|_| Ok(()));
-                        Box::new(dialed.map_err(Failure::not_done)?)
-                    }
-                };
+                let mut wire = self.dialer.known(kept, connect_by).map_err(Failure::not_done)?;
                 let mut failure = match act(&mut wire, deadline) {
                     Ok(done) => {
                         lent.wire = Some(wire).filter(|wire| !wire.is_broken);
@@ -137,9 +132,10 @@ impl EtcdStore {
                 if is_silent && !is_forgotten {
                     self.dialer.doubt(&wire);
                 }
-                if !wire.is_broken && !is_forgotten {
-                    lent.wire = Some(wire);
+                if is_forgotten {
+                    wire.token = None;
                 }
+                lent.wire = Some(wire).filter(|wire| !wire.is_broken);
                 let may_help = is_forgotten || !is_new || tries < self.dialer.members();
                 let is_over = failure.sent.is_some() || !failure.error.is_retriable();
                 if is_over || !may_help || tries > 2 + self.dialer.members() {

@@ -14,6 +14,7 @@ use super::{fault, hpack};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
+use crate::store::net::dial::Show;
 use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
 
@@ -22,6 +23,8 @@ pub(super) struct Wire {
     /// Which of the hosts it leads to.
     pub(super) member: usize,
     pub(super) made: Moment,
+    /// When something last came.
+    pub(super) heard: Moment,
     /// What each request begins with: where it goes.
     head: Vec<u8>,
     /// By which the server knows our user.
@@ -84,6 +87,7 @@ impl Wire {
             stream,
             member,
             made: Moment::now(),
+            heard: Moment::ZERO,
             head,
             token: None,
             inbox: Vec::new(),
@@ -142,6 +146,16 @@ impl Wire {
         let length = (message.0.len() as u32).to_be_bytes();
         call.outbox = [&call.outbox[..], &[0], &length, &message.0].concat();
         call.is_last = is_last;
+    }
+
+    /// Has the server say something at once, whatever else it is busy with: a change of no settings is
+    /// acknowledged. A ping is, too, but an etcd hangs up after a few of them.
+    pub(super) fn probe(&mut self) {
+        self.frame(SETTINGS, 0, 0, b"");
+    }
+
+    pub(super) fn show(&self, show: &Show<'_>) -> Result<(), Error> {
+        self.stream.show(show)
     }
 
     /// Passes on what the server has room for.
@@ -293,6 +307,7 @@ impl Wire {
         self.is_broken |= count.is_err();
         let count = count.map_err(|error| self.stream.doubt(Kind::Etcd, error))?;
         self.inbox.extend_from_slice(&room[..count]);
+        self.heard = Moment::now();
         let inbox = std::mem::take(&mut self.inbox);
         let mut rest = &inbox[..];
         while let Some(frame) = rest.first_chunk::<FRAME>() {

@@ -163,6 +163,12 @@ impl Stream {
         self.socket.inner.recv_with_flags(&mut byte, flags)
     }
 
+    /// Shows its socket to another thread than the one that has made it.
+    #[cfg(feature = "etcd")]
+    pub(in crate::store) fn show(&self, show: &super::dial::Show<'_>) -> Result<(), Error> {
+        show(&self.socket.inner)
+    }
+
     pub(in crate::store) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.inner.as_fd()
     }

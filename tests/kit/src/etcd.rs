@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -164,6 +165,17 @@ impl Etcd {
         let output = command.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// How many calls of a method a member has had since it was started.
+    pub fn calls(&self, index: usize, method: &str) -> u64 {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port(index))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        let begin = format!("grpc_server_started_total{{grpc_method=\"{method}\",");
+        let line = said.lines().find(|line| line.starts_with(&begin));
+        line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
     }
 
     /// All keys that begin so and were ever there.

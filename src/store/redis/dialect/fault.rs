@@ -40,6 +40,10 @@ fn mend(kind: ErrorKind, said: &str) -> Option<String> {
              in the URL the user is 'default', and another stands in front, as in \
              redis://user:password@host"
             .to_owned(),
+        ErrorKind::DiskFull => "it cannot write its append-only file".to_owned(),
+        ErrorKind::Unavailable if said.contains("MISCONF") => {
+            "it could not save its data, mostly because its disk is full: its log says why".to_owned()
+        }
         ErrorKind::ReadOnly => "it is a replica; connect to the master".to_owned(),
         ErrorKind::Permission if said.contains("channel") => {
             "a channel is missing: ACL SETUSER USER &leasehold:wake:*".to_owned()
@@ -80,7 +84,7 @@ fn server_kind(code: &str, details: &str) -> ErrorKind {
 }
 
 /// The codes of servers, and what they say without a code of its own.
-const SAID: [(ErrorKind, &[&str]); 13] = [
+const SAID: [(ErrorKind, &[&str]); 14] = [
     (ErrorKind::Auth, &["NOAUTH", "WRONGPASS", "invalid password"]),
     (ErrorKind::Auth, &["without any password configured"]),
     (ErrorKind::Permission, &["NOPERM", "can't run this command", "can't access"]),
@@ -88,6 +92,7 @@ const SAID: [(ErrorKind, &[&str]); 13] = [
     (ErrorKind::WrongType, &["WRONGTYPE"]),
     (ErrorKind::ReadOnly, &["READONLY"]),
     (ErrorKind::OutOfMemory, &["OOM"]),
+    (ErrorKind::DiskFull, &["No space left on device", "Disk quota exceeded"]),
     (ErrorKind::Unavailable, &["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"]),
     (ErrorKind::Unavailable, &["MISCONF", "NOREPLICAS", "max number of clients"]),
     (ErrorKind::Unavailable, &["attempted to access a non local key"]),
@@ -135,6 +140,12 @@ mod tests {
                 "this client's clock is more than an hour ahead of this server's",
                 ErrorKind::Unavailable,
             ),
+            (
+                "MISCONF",
+                "Errors writing to the AOF file: No space left on device",
+                ErrorKind::DiskFull,
+            ),
+            ("MISCONF", "Redis is configured to save RDB snapshots", ErrorKind::Unavailable),
             ("ERR", "invalid password", ErrorKind::Auth),
             ("ERR", "DB index is out of range", ErrorKind::BadArgument),
             ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),

@@ -265,7 +265,7 @@ impl<'a, 'c> Call<'a, 'c> {
     pub(super) fn failed(&mut self, failure: Failure, since: Moment, by: Deadline) -> Error {
         let Failure { mut error, sent } = failure;
         self.state.stuck.failed(&error, false, since);
-        if error.kind().is_not_now() || error.kind() == ErrorKind::NotReplicated {
+        if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotReplicated) {
             // A server that says "not now" is there.
             self.core.answered.store(true, Ordering::Relaxed);
         }

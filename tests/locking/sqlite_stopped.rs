@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(600);
 
 pub(crate) const ROLES: kit::child::Roles =
-    &[("cycles", cycles), ("in_transaction", in_transaction)];
+    &[("cycles", cycles), ("in_transaction", in_transaction), ("tries", tries)];
 
 /// Acquires and releases, until the parent ends this process.
 fn cycles(args: &[String]) {
@@ -38,6 +38,12 @@ fn in_transaction(args: &[String]) {
     file.execute_batch("ROLLBACK").unwrap();
     say("free");
     hear();
+}
+
+/// Says why it cannot have the lock.
+fn tries(args: &[String]) {
+    let client = Client::open(&args[0]).unwrap();
+    say(&client.lock("c").ttl(TTL).try_acquire().map(drop).unwrap_err().to_string());
 }
 
 fn ground() -> (TempDir, String) {
@@ -111,6 +117,16 @@ fn a_process_that_is_stopped_in_a_transaction_is_named_with_what_to_do() {
         assert!(locked.what.contains(&who) && locked.what.contains(&mend), "{locked:?}");
         let failed = found.findings.iter().find(|it| it.id == "lock-failed").unwrap();
         assert!(failed.what.contains(&mend), "{failed:?}");
+    }
+    // One that sees other processes only, as in a container.
+    let apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let can = Command::new(apart[0]).args(&apart[1..]).arg("true").output();
+    if can.is_ok_and(|output| output.status.success()) {
+        let url = format!("sqlite:{path}?io_timeout=100ms");
+        let said = Child::start_behind(&apart, "tries", &[&url], None).line(LIMIT);
+        assert!(said.contains("none of them is seen now (those of other containers"), "{said}");
+    } else {
+        println!("skipped in part: a pid namespace is not permitted");
     }
     child.cont();
     child.tell("go on");

@@ -100,9 +100,10 @@ impl Connection {
     /// Does `work` in a transaction that has the file's write lock, and tells it when that began.
     /// Once the deadline has passed, one attempt is made.
     ///
-    /// A process that is stopped in between keeps all others out. So as little as can be is done in
-    /// there: the disk, which takes longer than all the rest, is synced behind it. Others see the change before
-    /// that, and lose nothing by it: whoever tells of what builds on it has synced the same log.
+    /// A process that is stopped in between keeps all others out. So as little as can be is done
+    /// there: the disk, which takes longer than all the rest, is synced behind it. Others see the
+    /// change before that, and lose nothing by it: whoever tells of what builds on it has synced the
+    /// same log.
     pub(super) fn change<T>(
         &self,
         deadline: Deadline,
@@ -234,10 +235,9 @@ pub(super) fn late(path: &Path) -> Error {
     let kept = "other callers kept it locked until the deadline";
     let why = match Owner::of(path) {
         Ok(Some(owner)) => owner.to_string(),
-        Ok(None) => format!(
-            "{kept}; no process has it now that is seen from here: one in another container may be \
-             stopped"
-        ),
+        Ok(None) => {
+            format!("{kept}; none of them is seen now (those of other containers never are)")
+        }
         Err(_) => kept.to_owned(),
     };
     about(path, ErrorKind::Unavailable, why)

@@ -1,4 +1,4 @@
-//! Which other process has the file locked, as the kernel tells. A process that is stopped in a
+//! Which process has the file locked, as the kernel tells. A process that is stopped in a
 //! transaction keeps all others out, for as long as it stands still; nobody else can end that.
 
 use std::fmt;
@@ -55,7 +55,10 @@ impl Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Owner { pid, program, state } = self;
-        let what = format!("process {pid} ({program})");
+        let what = match *pid == std::process::id() {
+            true => "a thread of this process".to_owned(),
+            false => format!("process {pid} ({program})"),
+        };
         match state {
             State::Goes => write!(f, "other callers kept it locked until the deadline, now {what}"),
             State::Stopped => write!(
@@ -87,14 +90,14 @@ fn keys(path: &Path) -> Vec<String> {
     [Some(own), mount].into_iter().flatten().map(name).collect()
 }
 
-/// The locks of other processes that exclude all others, on the file of one of these names: process,
+/// The locks of processes that exclude all others, on the file of one of these names: process,
 /// first byte, last byte. `/proc/locks` has lines such as
 /// `7: POSIX  ADVISORY  WRITE 4711 fe:00:131073 120 120`.
 fn writers(locks: &str, names: &[String]) -> Vec<(u32, u64, u64)> {
     let lock = |line: &str| {
         let [_, _, _, kind, pid, file, first, last] =
             <[&str; 8]>::try_from(line.split_whitespace().collect::<Vec<_>>()).ok()?;
-        let pid = pid.parse().ok().filter(|pid| *pid != 0 && *pid != std::process::id())?;
+        let pid = pid.parse().ok().filter(|pid| *pid != 0)?;
         let last = if last == "EOF" { u64::MAX } else { last.parse().ok()? };
         let is_it = kind == "WRITE" && names.iter().any(|name| name == file);
         is_it.then_some((pid, first.parse().ok()?, last))
@@ -154,22 +157,18 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_who_has_a_lock_that_excludes_others() {
-        let own = std::process::id();
-        let locks = format!(
-            "1: POSIX  ADVISORY  READ 11 fe:00:7 123 123\n\
+        let locks = "1: POSIX  ADVISORY  READ 11 fe:00:7 123 123\n\
              2: POSIX  ADVISORY  WRITE 12 fe:00:7 120 120\n\
              2: -> POSIX  ADVISORY  WRITE 13 fe:00:7 120 120\n\
              3: POSIX  ADVISORY  WRITE 14 fe:00:8 120 120\n\
              4: OFDLCK ADVISORY  WRITE -1 fe:00:7 120 120\n\
-             5: POSIX  ADVISORY  WRITE {own} fe:00:7 121 121\n\
              6: POSIX  ADVISORY  WRITE 0 fe:00:7 122 122\n\
-             7: FLOCK  ADVISORY  WRITE 15 00:2b:7 0 EOF\n"
-        );
+             7: FLOCK  ADVISORY  WRITE 15 00:2b:7 0 EOF\n";
         let names =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(writers(&locks, &names(&["fe:00:7"])), [(12, 120, 120)]);
-        assert_eq!(writers(&locks, &names(&["00:2b:7", "fe:00:8"])).len(), 2);
-        assert_eq!(writers(&locks, &[]), []);
+        assert_eq!(writers(locks, &names(&["fe:00:7"])), [(12, 120, 120)]);
+        assert_eq!(writers(locks, &names(&["00:2b:7", "fe:00:8"])).len(), 2);
+        assert_eq!(writers(locks, &[]), []);
     }
 
     #[test]
@@ -180,5 +179,7 @@ mod tests {
         assert!(said(State::Traced(9)).contains("a debugger, process 9"));
         assert!(said(State::Frozen).contains("docker unpause"));
         assert!(said(State::Goes).ends_with("until the deadline, now process 7 (x)"));
+        let here = Owner { pid: std::process::id(), program: String::new(), state: State::Goes };
+        assert!(here.to_string().ends_with("now a thread of this process"), "{here}");
     }
 }

@@ -47,6 +47,7 @@ impl Owner {
         Ok(found.map(|(pid, ..)| Owner { pid, program: program(pid), state: state(pid) }))
     }
 
+    #[cfg(feature = "examine")]
     pub(super) fn stands_still(&self) -> bool {
         self.state != State::Goes
     }

@@ -69,7 +69,7 @@ impl Drop for Stranger {
 #[test]
 fn a_process_that_is_stopped_while_it_waits_for_the_disk_keeps_nobody_out() {
     let (_folder, path) = ground();
-    let url = format!("sqlite:{path}");
+    let url = format!("sqlite:{path}?io_timeout=20s");
     let client = Client::open(&url).unwrap();
     let held = client.lock("b").ttl(TTL).acquire().unwrap();
     // When it syncs the log for the 40th time, it is stopped.
@@ -93,9 +93,13 @@ fn a_process_that_is_stopped_while_it_waits_for_the_disk_keeps_nobody_out() {
 
 #[test]
 fn a_process_that_is_stopped_in_a_transaction_is_named_with_what_to_do() {
-    let (_folder, path) = ground();
-    let client = Client::open(&format!("sqlite:{path}?io_timeout=100ms")).unwrap();
-    client.lock("a").ttl(TTL).acquire().unwrap().release().unwrap();
+    let (folder, path) = ground();
+    let first = Client::open(&format!("sqlite:{path}?io_timeout=20s")).unwrap();
+    first.lock("a").ttl(TTL).acquire().unwrap().release().unwrap();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let client = Client::open(&format!("sqlite:{}?io_timeout=100ms", link.display())).unwrap();
+    client.ping().unwrap();
     let mut child = Child::start("in_transaction", &[&path]);
     assert_eq!(child.line(LIMIT), "locked");
     let pid = child.pid();
@@ -131,5 +135,5 @@ fn a_process_that_is_stopped_in_a_transaction_is_named_with_what_to_do() {
     child.cont();
     child.tell("go on");
     assert_eq!(child.line(LIMIT), "free");
-    client.lock("c").ttl(TTL).try_acquire().unwrap().unwrap().release().unwrap();
+    first.lock("c").ttl(TTL).try_acquire().unwrap().unwrap().release().unwrap();
 }

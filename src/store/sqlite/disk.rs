@@ -41,7 +41,8 @@ pub(super) fn full(path: &Path) -> Error {
 /// What keeps the files beside this one from being written to, as far as it is the disk: another file
 /// is written to there, which has no name.
 pub(super) fn trouble(path: &Path) -> Option<Error> {
-    let folder = path.parent()?;
+    let file = path.canonicalize();
+    let folder = file.as_deref().unwrap_or(path).parent()?;
     let disk = statvfs(folder).ok()?;
     let is_read_only = disk.flags().contains(FsFlags::ST_RDONLY);
     let mut trial = OpenOptions::new();
@@ -49,10 +50,12 @@ pub(super) fn trouble(path: &Path) -> Option<Error> {
         _ if is_read_only => Err(io::Error::from_raw_os_error(libc::EROFS)),
         Ok(mut file) => file.write_all(&[1; TRIAL]),
         // Not every file system has such files.
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => match has_room(&disk) {
-            true => Ok(()),
-            false => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
-        },
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
+            match has_room(&disk) {
+                true => Ok(()),
+                false => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            }
+        }
         Err(error) => Err(error),
     };
     known(path, &written.err()?, || Some(disk))

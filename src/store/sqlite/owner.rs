@@ -37,6 +37,8 @@ impl Owner {
     /// `Ok(None)` if no process has it that can be seen from here, `Err` if nothing can be seen.
     pub(super) fn of(path: &Path) -> std::io::Result<Option<Owner>> {
         let locks = fs::read_to_string("/proc/locks")?;
+        // What is beside a symbolic link is not what is beside the file.
+        let path = &*path.canonicalize()?;
         let shm = beside(path, "-shm");
         let written = writers(&locks, &keys(&shm));
         let is_at = |(_, first, last): &&(u32, u64, u64), byte| (*first..=*last).contains(&byte);

@@ -243,6 +243,8 @@ typedef int32_t leasehold_status;
 #define LEASEHOLD_ERR_NOT_REPLICATED (-20)
 /** Too few servers of the quorum answered; nothing is held. */
 #define LEASEHOLD_ERR_NO_QUORUM (-21)
+/** The disk that the store writes to is full, or a quota there is used up. */
+#define LEASEHOLD_ERR_DISK_FULL (-22)
 
 /**
  * The short, stable name of a status, such as "busy", also of a number that is none. Any thread.

@@ -98,6 +98,9 @@ kinds! {
     /// The server has no memory left for a new lock.
     OutOfMemory c"out_of_memory" retry c"the store is out of memory"
         c"raise maxmemory; leases that are held can still be extended and released";
+    /// The disk that the store writes to is full, or a quota there is used up.
+    DiskFull c"disk_full" retry c"the store has no room left to write to"
+        c"make room there, and the same call succeeds";
     /// The server is up and cannot serve now: loading, busy with a script, failing over.
     Unavailable c"unavailable" retry c"the store cannot serve at the moment"
         c"try again shortly";
@@ -170,6 +173,11 @@ impl ErrorKind {
         self.texts()[2]
     }
 
+    /// The store is there, and says that it cannot do it now.
+    pub(crate) fn is_not_now(self) -> bool {
+        matches!(self, ErrorKind::Unavailable | ErrorKind::DiskFull)
+    }
+
     fn texts(self) -> [&'static str; 3] {
         self.c_texts().map(|text| text.to_str().unwrap_or_default())
     }
@@ -193,7 +201,10 @@ impl Error {
     /// The same with the name of the lock, where the failure is that lock's.
     pub(crate) fn about(mut self, name: &[u8]) -> Error {
         use ErrorKind::*;
-        if !matches!(self.kind, BadArgument | Auth | Tls | Closed | Forked | Storage | Exhausted) {
+        if !matches!(
+            self.kind,
+            BadArgument | Auth | Tls | Closed | Forked | Storage | Exhausted | DiskFull
+        ) {
             self.detail = joined(&format!("'{}'", plain(name)), &self.detail);
         }
         self

@@ -65,6 +65,8 @@ pub const LEASEHOLD_ERR_PROTOCOL: leasehold_status = -19;
 pub const LEASEHOLD_ERR_NOT_REPLICATED: leasehold_status = -20;
 /// Too few servers of the quorum answered; nothing is held.
 pub const LEASEHOLD_ERR_NO_QUORUM: leasehold_status = -21;
+/// The disk that the store writes to is full, or a quota there is used up.
+pub const LEASEHOLD_ERR_DISK_FULL: leasehold_status = -22;
 
 /// The status that tells C of an error of this kind.
 fn of(kind: ErrorKind) -> leasehold_status {
@@ -85,6 +87,7 @@ fn of(kind: ErrorKind) -> leasehold_status {
         ErrorKind::WrongType => LEASEHOLD_ERR_WRONG_TYPE,
         ErrorKind::ReadOnly => LEASEHOLD_ERR_READ_ONLY,
         ErrorKind::OutOfMemory => LEASEHOLD_ERR_OUT_OF_MEMORY,
+        ErrorKind::DiskFull => LEASEHOLD_ERR_DISK_FULL,
         ErrorKind::Unavailable => LEASEHOLD_ERR_UNAVAILABLE,
         ErrorKind::NotReplicated => LEASEHOLD_ERR_NOT_REPLICATED,
         ErrorKind::NoQuorum => LEASEHOLD_ERR_NO_QUORUM,

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::{Failure, Identity, Outcome, Owed, Reply, Request, ServerId};
 use crate::clock::{Deadline, Moment};
-use crate::error::ErrorKind;
 use crate::sync::{AtomicUsize, Mutex};
 use crate::token::Token;
 
@@ -351,7 +350,7 @@ impl List {
         let is_given = matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
         // What went out behind this copy found the lock taken, whatever another copy does.
         entry.is_undone = matches!(outcome, Err(Failure { sent: None, error })
-            if error.is_retriable() && (on.is_some() || error.kind() == ErrorKind::Unavailable));
+            if error.is_retriable() && (on.is_some() || error.kind().is_not_now()));
         if !is_given && entry.copies > 0 {
             // Another copy may have done it.
             entry.is_answered |= outcome.is_ok();

@@ -39,6 +39,7 @@ static const struct {
     {LEASEHOLD_ERR_PROTOCOL, "protocol", false},
     {LEASEHOLD_ERR_NOT_REPLICATED, "not_replicated", true},
     {LEASEHOLD_ERR_NO_QUORUM, "no_quorum", true},
+    {LEASEHOLD_ERR_DISK_FULL, "disk_full", true},
 };
 
 #define STATUSES (int)(sizeof statuses / sizeof *statuses)
@@ -69,7 +70,7 @@ static void c13_the_numbers_of_statuses_are_part_of_the_interface(void)
 
 static void a_number_that_is_no_status_is_called_unlisted(void)
 {
-    const leasehold_status none[] = {6, -22, 1000, -1000, INT32_MAX, INT32_MIN};
+    const leasehold_status none[] = {6, -23, 1000, -1000, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         CHECK_TEXT("unlisted", leasehold_status_name(none[i]));
         CHECK(strlen(leasehold_status_message(none[i])) > 0);

@@ -5,6 +5,7 @@
 mod deadline;
 mod far;
 mod floods;
+mod full;
 mod keeper;
 mod left_out;
 mod process;
@@ -19,5 +20,5 @@ mod ways;
 #[test]
 #[ignore = "the entry of child processes"]
 fn child_entry() {
-    kit::child::play(&[process::ROLES]);
+    kit::child::play(&[full::ROLES, process::ROLES]);
 }

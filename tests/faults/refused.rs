@@ -311,7 +311,8 @@ fn c13_without_space_an_etcd_grants_nothing_and_leases_can_still_be_extended_and
     let full = |key: u32| etcd.try_ctl(&["put", &key.to_string(), &large]).is_err();
     assert!((0..100).any(full));
     let error = client.lock("lock").io_timeout(ms(300)).try_acquire().map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+    assert!(error.to_string().contains("etcdctl alarm disarm"), "{error}");
     assert!(client.lock("lock").inspect().unwrap().holder.is_none());
     kept.extend().unwrap();
     given.release().unwrap();

@@ -21,7 +21,9 @@ mod names;
 mod on_lost;
 mod panicking_logger;
 mod secrets;
+mod sqlite_disk;
 mod sqlite_names;
+mod sqlite_stopped;
 mod sqlite_users;
 #[path = "../stores/mod.rs"]
 mod stores;
@@ -39,7 +41,11 @@ fn child_entry() {
         lease::ROLES,
         letting_go::ROLES,
         #[cfg(feature = "sqlite")]
+        sqlite_disk::ROLES,
+        #[cfg(feature = "sqlite")]
         sqlite_names::ROLES,
+        #[cfg(feature = "sqlite")]
+        sqlite_stopped::ROLES,
         who::ROLES,
     ]);
 }

@@ -62,8 +62,9 @@ pub(super) fn server(code: u32, said: &str) -> Error {
         }
         _ if is("permission denied") => (ErrorKind::Permission, RIGHTS),
         _ if is("database space exceeded") => (
-            ErrorKind::OutOfMemory,
-            "its space is used up (--quota-backend-bytes): compact, defragment, etcdctl alarm disarm",
+            ErrorKind::DiskFull,
+            "its space is used up (--quota-backend-bytes), while leases can still be extended and \
+             released: compact, defragment, etcdctl alarm disarm",
         ),
         _ if is("too large") || is("larger than max") => {
             (ErrorKind::BadArgument, "the name is too long for this etcd (--max-request-bytes)")
@@ -141,7 +142,7 @@ mod tests {
             (3, "etcdserver: user name is empty", ErrorKind::Auth),
             (9, "etcdserver: authentication is not enabled", ErrorKind::Auth),
             (7, "etcdserver: permission denied", ErrorKind::Permission),
-            (8, "etcdserver: mvcc: database space exceeded", ErrorKind::OutOfMemory),
+            (8, "etcdserver: mvcc: database space exceeded", ErrorKind::DiskFull),
             (14, "etcdserver: request timed out", ErrorKind::Unavailable),
             (2, "HTTP status 404", ErrorKind::Protocol),
         ] {

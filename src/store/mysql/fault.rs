@@ -30,11 +30,11 @@ pub(super) fn server(code: u16, message: &str) -> Error {
         1040 | 1203 | 1226 => {
             (ErrorKind::Exhausted, "the server has no room for one more connection")
         }
-        // No memory, a full disk, a node that has lost its cluster.
-        1021 | 1026 | 1030 | 1037 | 1038 | 1041 | 1047 | 1053 | 1105 | 1114 | 1129 | 1180
-        | 1181 | 1598 | 1927 | 3100 | 3169 | 4031 => {
-            (ErrorKind::Unavailable, "the server cannot serve now")
-        }
+        1021 | 1114 => (ErrorKind::DiskFull, FULL),
+        _ if is_full(message) => (ErrorKind::DiskFull, FULL),
+        // No memory, a node that has lost its cluster.
+        1026 | 1030 | 1037 | 1038 | 1041 | 1047 | 1053 | 1105 | 1129 | 1180 | 1181 | 1598
+        | 1927 | 3100 | 3169 | 4031 => (ErrorKind::Unavailable, "the server cannot serve now"),
         1665 => {
             (ErrorKind::Storage, "the server needs binlog_format=ROW or MIXED for these tables")
         }
@@ -46,6 +46,15 @@ pub(super) fn server(code: u16, message: &str) -> Error {
         _ => (ErrorKind::Protocol, "the server refused"),
     };
     Error::new(kind, format!("{mend} ({code} {message})"))
+}
+
+const FULL: &str = "its disk is full, or a limit of its tablespace is reached";
+
+/// What the system says of a full disk or a quota stands in the message of other errors.
+fn is_full(message: &str) -> bool {
+    ["errno: 28", "Errcode: 28", "No space left", "errno: 122", "Disk quota"]
+        .iter()
+        .any(|said| message.contains(said))
 }
 
 const NO_TABLES: &str = "the database has no tables for locks that this user can see, or not all of \

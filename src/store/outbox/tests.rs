@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Place};
 
 const ONE: ConnectionId = ConnectionId(ServerId(0), 1);

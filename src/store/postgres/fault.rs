@@ -32,8 +32,11 @@ pub(super) fn server(code: &str, message: &str) -> Error {
         "40001" | "40P01" => (ErrorKind::Unavailable, "others were faster"),
         "55P03" => (ErrorKind::Unavailable, "another session kept the row: pg_locks says which"),
         "53300" => (ErrorKind::Exhausted, FULL),
+        "53100" => (ErrorKind::DiskFull, "its disk is full: df on its machine says which"),
+        // So where the disk has another reason to refuse, which the server has no code for.
+        "58030" if is_full(message) => (ErrorKind::DiskFull, "its disk is full"),
         _ => match code.get(..2) {
-            // No memory, a full disk.
+            // No memory.
             Some("08" | "53" | "57") => (ErrorKind::Unavailable, "the server cannot serve now"),
             _ => (ErrorKind::Protocol, "the server refused"),
         },
@@ -45,6 +48,10 @@ pub(super) fn server(code: &str, message: &str) -> Error {
 pub(super) fn half_committed(code: &str, message: &str) -> Error {
     let said = "the server has committed it, and stopped waiting for a standby to confirm";
     Error::new(ErrorKind::Unavailable, format!("{said} ({code} {message})"))
+}
+
+fn is_full(message: &str) -> bool {
+    message.contains("No space left") || message.contains("Disk quota exceeded")
 }
 
 const FULL: &str = "the server, or this user or database, has all connections that it may have: \

@@ -4,13 +4,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rusqlite::ErrorCode;
 use rusqlite::config::DbConfig;
 
-use super::files::{Files, SCHEMA, about};
+use super::disk::{self, about, failed};
+use super::files::{Files, SCHEMA};
+use super::owner::Owner;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
@@ -18,7 +21,7 @@ use crate::fork::SQLITE;
 use crate::store::Failure;
 use crate::sync::{Turnstile, TurnstileGuard};
 
-/// A durable transaction takes about this long on a common disk.
+/// Longer than a transaction, and no longer than the sync behind one on a common disk.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) enum Cause {
@@ -47,11 +50,17 @@ impl Cause {
             Cause::Refused(error) => return error,
             Cause::Sqlite(error) => error,
         };
-        let kind = match error.sqlite_error_code() {
+        let code = error.sqlite_error_code();
+        let is_disk = matches!(code, Some(DiskFull | SystemIoFailure | CannotOpen | ReadOnly));
+        // What is wrong with the disk is no fault of the file: the same call succeeds once it is mended.
+        if let Some(trouble) = is_disk.then(|| disk::trouble(path)).flatten() {
+            return trouble;
+        }
+        let kind = match code {
             _ if is_busy(&error) => ErrorKind::Unavailable,
             Some(ReadOnly) => ErrorKind::ReadOnly,
-            // A full disk is no fault of the file: the same call succeeds once there is room.
-            Some(DiskFull | OutOfMemory) => ErrorKind::Exhausted,
+            Some(DiskFull) => return disk::full(path),
+            Some(OutOfMemory) => ErrorKind::Exhausted,
             _ => ErrorKind::Storage,
         };
         about(path, kind, error)
@@ -61,11 +70,22 @@ impl Cause {
 pub(super) struct Connection {
     inner: Turnstile<rusqlite::Connection>,
     files: Arc<Files>,
+    /// Whether a change is on the disk before it counts.
+    syncs: bool,
+    /// What it says most, to be compiled before it has the lock.
+    everyday: &'static [&'static str],
+    is_prepared: AtomicBool,
 }
 
 impl Connection {
-    pub(super) fn new(inner: rusqlite::Connection, files: &Arc<Files>) -> Connection {
-        Connection { inner: Turnstile::new(inner), files: Arc::clone(files) }
+    pub(super) fn new(
+        inner: rusqlite::Connection,
+        files: &Arc<Files>,
+        syncs: bool,
+        everyday: &'static [&'static str],
+    ) -> Connection {
+        let (inner, files) = (Turnstile::new(inner), Arc::clone(files));
+        Connection { inner, files, syncs, everyday, is_prepared: AtomicBool::new(false) }
     }
 
     /// Reads without the file's write lock. What it brings is worth nothing before the files were
@@ -85,17 +105,44 @@ impl Connection {
 
     /// Does `work` in a transaction that has the file's write lock, and tells it when that began.
     /// Once the deadline has passed, one attempt is made.
+    ///
+    /// A process that is stopped in between keeps all others out. So as little as can be is done
+    /// there: the disk, which takes longer than all the rest, is synced behind it. Others see the
+    /// change before that, and lose nothing by it: whoever tells of what builds on it has synced the
+    /// same log.
     pub(super) fn change<T>(
         &self,
         deadline: Deadline,
         work: impl FnOnce(&rusqlite::Connection, Moment) -> Result<T, Cause>,
     ) -> Result<T, Failure> {
+        let (value, sent) = self.commit(deadline, work)?;
+        if self.syncs {
+            let path = &self.files.path;
+            let synced = self.files.sync_log();
+            synced.map_err(|error| Failure::unknown(failed(path, &error), sent))?;
+        }
+        // Nothing counts if the keeper may have seen meanwhile that the file was lost: it does not
+        // look a second time.
+        self.files.check_noted().map(|()| value).map_err(Failure::not_done)
+    }
+
+    fn commit<T>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce(&rusqlite::Connection, Moment) -> Result<T, Cause>,
+    ) -> Result<(T, Moment), Failure> {
         let begun = self.insist(deadline, |connection| {
             self.files.check()?;
-            let sent = Moment::now();
             if !connection.is_autocommit() {
                 connection.execute_batch("ROLLBACK")?;
             }
+            if !self.is_prepared.load(Ordering::Relaxed) {
+                for sql in self.everyday.iter().chain(&["COMMIT"]) {
+                    connection.prepare_cached(sql)?;
+                }
+                self.is_prepared.store(true, Ordering::Relaxed);
+            }
+            let sent = Moment::now();
             step(&connection, "BEGIN IMMEDIATE")?;
             Ok((connection, sent))
         });
@@ -110,14 +157,14 @@ impl Connection {
                 Err(Failure::not_done(error.unwrap_or_else(|| cause.explain(path))))
             }
             Ok(value) => match step(&connection, "COMMIT") {
-                // Nothing counts if the keeper may have seen meanwhile that the file was lost: it
-                // does not look a second time.
-                Ok(()) => self.files.check_noted().map(|()| value).map_err(Failure::not_done),
-                // Busy means that no byte was written. After any other failure the commit record
-                // may already be in the log with only the sync missing: the recovery of the log
-                // may bring it back when all processes have died.
+                Ok(()) => Ok((value, sent)),
+                // Busy means that no byte was written, and a full disk that the last one was not.
+                // After any other failure the commit record may already be in the log, and only the
+                // memory beside it not know: the recovery of the log may bring it back when all
+                // processes have died.
                 Err(error) => {
-                    let is_undone = is_busy(&error) && !connection.is_autocommit();
+                    let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+                    let is_undone = is_full || is_busy(&error) && !connection.is_autocommit();
                     let error = Cause::Sqlite(error).explain(path);
                     Err(Failure { error, sent: (!is_undone).then_some(sent) })
                 }
@@ -255,6 +302,15 @@ pub(super) fn pause(deadline: Deadline, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Nobody could be let in until the deadline.
 pub(super) fn late(path: &Path) -> Error {
-    about(path, ErrorKind::Unavailable, "other callers kept it locked until the deadline")
+    let kept = "other callers kept it locked until the deadline";
+    let why = match Owner::of(path) {
+        Ok(Some(owner)) => owner.to_string(),
+        Ok(None) => {
+            format!("{kept}; none of them is seen now (those of other containers never are)")
+        }
+        Err(_) => kept.to_owned(),
+    };
+    about(path, ErrorKind::Unavailable, why)
 }

@@ -8,7 +8,9 @@ use std::path::Path;
 use nix::sys::statvfs::statvfs;
 
 use super::SqliteStore;
+use super::disk::{lacks_inodes, trouble};
 use super::open::is_gone;
+use super::owner::Owner;
 use crate::clock::{Deadline, Moment};
 use crate::config::Sharing;
 use crate::error::Error;
@@ -19,9 +21,12 @@ kinds! { KINDS:
     MISSING Note "sqlite-missing" "there is no file yet"
         "the first lock makes it: a path that was mistyped is another, empty store"
         "compare the path with that of your other programs";
-    FULL Warning "sqlite-disk-full" "its disk is nearly full"
+    FULL Warning "sqlite-disk-full" "its disk is full, or nearly so"
         "on a full disk no lock can be taken, renewed or given back"
-        "make room there: df says how much is used";
+        "make room there: df says how much is used, df -i how many files there are, and quota what a user may";
+    LOCKED Warning "sqlite-locked" "a process that stands still has it locked"
+        "until that process goes on, no lock of the file can be taken, renewed or given back"
+        "continue it, or end it";
     OPEN Note "sqlite-open" "others may write to it"
         "any of them can end every lease"
         "chmod o-w the file and its folder, or say in the URL that it is meant: ?mode=0666";
@@ -57,6 +62,20 @@ impl SqliteStore {
             let free = disk.blocks_available().saturating_mul(disk.fragment_size());
             found.measured(&at, "disk_free_bytes", Value::Count(free));
             check_room(&at, free, found);
+            if lacks_inodes(&disk) {
+                found.found(&at, &FULL, "it has no inode left for another file");
+            }
+        }
+        // A quota shows in nothing else.
+        let tried = subject.checkup.tries.then(|| trouble(path)).flatten();
+        let is_told = found.findings.iter().any(|finding| finding.id == FULL.id);
+        if let Some(error) = tried.filter(|_| !is_told) {
+            found.found(&at, &FULL, error);
+        }
+        if let Ok(Some(owner)) = Owner::of(path)
+            && owner.stands_still()
+        {
+            found.found(&at, &LOCKED, owner);
         }
         if self.file.sharing != Some(Sharing::All) {
             check_modes(&at, path, found);

@@ -4,18 +4,18 @@
 //! Other processes find all three by their names, so a process that goes on with one that has lost
 //! its name, or with a file that has a second name and so a second log, shares its locks with nobody.
 //!
-//! Files are only looked at here, never opened: to close any descriptor of a file drops all locks
-//! that this process has on it.
+//! Files are only looked at here, and not opened: to close any descriptor of a file drops all locks
+//! that this process has on it. The log is no such file, since SQLite locks the two others only.
 
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::disk::about;
 use crate::error::{Error, ErrorKind};
 use crate::fork::{self, OneProcess};
 use crate::sync::Mutex;
@@ -52,6 +52,8 @@ pub(super) struct Files {
     shm: PathBuf,
     seen: Seen,
     lost: AtomicBool,
+    /// The log again, to sync it.
+    synced: File,
 }
 
 /// Device and inode.
@@ -62,17 +64,33 @@ type Seen = ([Identity; 3], u64);
 
 impl Files {
     /// Of a file that was read, so that all three are there. `None` if it is not as it was before.
-    pub(super) fn note(name: &Path, path: &Path, before: &Metadata) -> Option<Arc<Files>> {
+    pub(super) fn note(
+        name: &Path,
+        path: &Path,
+        before: &Metadata,
+    ) -> io::Result<Option<Arc<Files>>> {
         let [log, shm] = ["-wal", "-shm"].map(|ending| beside(path, ending));
-        let seen = see(name, &log, &shm).ok()?;
-        let ([file, ..], links) = seen;
-        if (file, links) != (identity(before), before.nlink()) {
-            return None;
+        let Ok(seen) = see(name, &log, &shm) else { return Ok(None) };
+        let ([file, log_seen, shm_seen], links) = seen;
+        let is_as_before = (file, links) == (identity(before), before.nlink());
+        if !is_as_before || log_seen == file || log_seen == shm_seen {
+            return Ok(None);
+        }
+        let synced = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&log)?;
+        if identity(&synced.metadata()?) != log_seen {
+            return Ok(None);
         }
         let [name, path] = [name, path].map(Path::to_owned);
-        let files = Arc::new(Files { name, path, log, shm, seen, lost: AtomicBool::new(false) });
+        let lost = AtomicBool::new(false);
+        let files = Arc::new(Files { name, path, log, shm, seen, lost, synced });
         OPENED.lock().push(Arc::downgrade(&files));
-        Some(files)
+        Ok(Some(files))
+    }
+
+    /// Whatever has been committed by now, by this process or another, is on the disk afterwards:
+    /// what is no longer in the log has been synced with the file.
+    pub(super) fn sync_log(&self) -> io::Result<()> {
+        self.synced.sync_data()
     }
 
     /// Whether a client of this process has connections to what was at this path before.
@@ -142,9 +160,4 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 
 fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
-}
-
-/// An error about what is at a path.
-pub(super) fn about(path: &Path, kind: ErrorKind, what: impl Display) -> Error {
-    Error::new(kind, format!("{}: {what}", path.display()))
 }

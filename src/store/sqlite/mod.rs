@@ -3,12 +3,14 @@
 
 mod clients;
 mod connection;
+mod disk;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
 mod files;
 mod listing;
 mod mount;
 mod open;
+mod owner;
 mod requests;
 mod rights;
 #[cfg(test)]
@@ -85,7 +87,7 @@ impl SqliteStore {
         }
         let boot = open::boot()?;
         let path = std::path::absolute(&file.path);
-        let path = path.map_err(|error| open::failed(&file.path, &error))?;
+        let path = path.map_err(|error| disk::failed(&file.path, &error))?;
         let file = SqliteConfig { path, sharing: file.sharing };
         // A look at a lock leaves nothing behind, so the first take makes the file.
         let opened = if open::is_gone(&file.path) {

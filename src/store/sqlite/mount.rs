@@ -40,6 +40,21 @@ pub(super) fn shared_type(mount: &str) -> io::Result<Option<String>> {
     Ok(kind.filter(|kind| is_shared(kind)))
 }
 
+/// The device of a mount's file system, which for some is not that of stat(2).
+pub(super) fn device_of(mount: &str) -> io::Result<Option<(u32, u32)>> {
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    Ok(device(mount, &String::from_utf8_lossy(&mounts)))
+}
+
+fn device(mount: &str, mountinfo: &str) -> Option<(u32, u32)> {
+    mountinfo.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let is_it = words.next() == Some(mount);
+        let (major, minor) = words.nth(1)?.split_once(':').filter(|_| is_it)?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    })
+}
+
 /// `mountinfo` has lines such as
 /// `36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/root rw`.
 fn kind<'m>(mount: &str, mountinfo: &'m str) -> Option<&'m str> {
@@ -93,6 +108,12 @@ not a mount at all
             assert_eq!(found, kind, "{id}");
             assert_eq!(found.is_some_and(is_shared), is_network, "{id}");
         }
+    }
+
+    #[test]
+    fn a_mount_has_a_device() {
+        assert_eq!(device("61", MOUNTS), Some((259, 1)));
+        assert_eq!(device("6", MOUNTS), None);
     }
 
     #[test]

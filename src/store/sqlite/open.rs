@@ -16,10 +16,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::{ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::connection::{Cause, Connection, is_busy, pause};
+use super::disk::{about, failed, trouble};
+use super::files::Files;
 pub(super) use super::files::SCHEMA;
-use super::files::{Files, about};
 use super::mount::{mount_of, shared_type};
+use super::requests::{CLEAR, EXTEND, GIVE, GRANT, LEASE, UNUSED};
 use super::rights;
+use super::waiters::{AHEAD, LEAVE, PLACE};
 use crate::clock::Deadline;
 use crate::config::{Sharing, SqliteConfig};
 use crate::error::{Error, ErrorKind};
@@ -27,6 +30,9 @@ use crate::fork::{SQLITE, Steady};
 
 /// "lhld"
 pub(super) const APPLICATION_ID: i32 = 0x6c68_6c64;
+
+/// What requests say that take, extend or give.
+const EVERYDAY: &[&str] = &[PLACE, LEASE, AHEAD, GRANT, CLEAR, UNUSED, EXTEND, LEAVE, GIVE];
 
 /// Two connections to one file.
 pub(super) struct Opened {
@@ -147,12 +153,16 @@ fn attempt(file: &SqliteConfig) -> Result<Option<Arc<Opened>>, Cause> {
     if found.len() > 0 {
         recognise(path)?;
     }
+    // What makes a new file is synced by SQLite.
     let durable = connect(path, "FULL")?;
     settle(&durable, path)?;
+    durable.pragma_update(None, "synchronous", "NORMAL")?;
     let quick = connect(path, "NORMAL")?;
     probe(&quick)?;
-    let Some(files) = Files::note(name, path, &found) else { return Ok(None) };
-    let [durable, quick] = [durable, quick].map(|connection| Connection::new(connection, &files));
+    let files = Files::note(name, path, &found).map_err(|error| failed(path, &error))?;
+    let Some(files) = files else { return Ok(None) };
+    let durable = Connection::new(durable, &files, true, EVERYDAY);
+    let quick = Connection::new(quick, &files, false, &[]);
     let opened = Opened { durable, quick, files, section: None };
     Ok((!Files::any_lost(path, &found)).then(|| Arc::new(opened)))
 }
@@ -262,7 +272,8 @@ fn connect(path: &Path, synchronous: &str) -> Result<rusqlite::Connection, Cause
     let connection = rusqlite::Connection::open_with_flags(path, flags)?;
     // SQLite opens for reading what it may not write to.
     if connection.is_readonly("main")? {
-        return Err(about(path, ErrorKind::ReadOnly, "this process may not write to it").into());
+        let forbidden = || about(path, ErrorKind::ReadOnly, "this process may not write to it");
+        return Err(trouble(path).unwrap_or_else(forbidden).into());
     }
     connection.busy_timeout(Duration::ZERO)?;
     // More than there are different statements, of which none is to be compiled anew.
@@ -337,14 +348,4 @@ pub(super) fn is_shifted(offsets: &str) -> bool {
 
 fn unusable(path: &Path, why: &str) -> Error {
     about(path, ErrorKind::Storage, why)
-}
-
-pub(super) fn failed(path: &Path, error: &io::Error) -> Error {
-    use io::ErrorKind::*;
-    let kind = match error.kind() {
-        PermissionDenied | ReadOnlyFilesystem => ErrorKind::ReadOnly,
-        StorageFull | QuotaExceeded => ErrorKind::Exhausted,
-        _ => ErrorKind::Storage,
-    };
-    about(path, kind, error)
 }

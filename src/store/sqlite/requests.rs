@@ -16,6 +16,25 @@ use crate::token::Token;
 /// A released row stays for this long after its last grant or extension, for the sake of its fence.
 const UNUSED_HOURS: i64 = 25;
 
+pub(super) const GRANT: &str = "INSERT INTO lease (name, token, fence, expiry, boot, used)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    ON CONFLICT (name)
+    DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5";
+pub(super) const EXTEND: &str =
+    "UPDATE lease SET token = ifnull(?5, token), expiry = max(?6, iif(?7, expiry, 0))
+    WHERE name = ?1 AND (token = ?2 OR token = ?5) AND boot = ?3 AND expiry > ?4
+    AND (?5 IS NULL OR fence = ?8)
+    RETURNING used";
+pub(super) const GIVE: &str = "UPDATE lease SET token = NULL WHERE name = ?1 AND token = ?2
+    RETURNING boot = ?3 AND expiry > ?4 AND ?5 IN (0, fence)";
+pub(super) const LEASE: &str =
+    "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3
+    FROM lease WHERE name = ?1";
+pub(super) const UNUSED: &str =
+    "SELECT name FROM (SELECT * FROM lease WHERE used < ?1 ORDER BY used LIMIT 4)
+    WHERE token IS NULL OR boot <> ?2 OR expiry <= ?3";
+pub(super) const CLEAR: &str = "DELETE FROM waiter WHERE name = ?1 AND ticket <= ?2";
+
 /// The tables as one request sees them. The connection is in a transaction, or only reads.
 pub(super) struct Tables<'a> {
     pub(super) connection: &'a Connection,
@@ -87,10 +106,7 @@ impl Tables<'_> {
                 let (last, used) = lease.map_or((0, hour), |lease| (lease.fence, lease.used));
                 let fence = next_fence(last, wall_micros()).ok_or_else(|| self.no_fence(last))?;
                 self.execute(
-                    "INSERT INTO lease (name, token, fence, expiry, boot, used)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                     ON CONFLICT (name)
-                         DO UPDATE SET token = ?2, fence = ?3, expiry = ?4, boot = ?5",
+                    GRANT,
                     params![self.name, self.token, fence as i64, self.after(ttl), self.boot, hour],
                 )?;
                 self.touch(used, hour)?;
@@ -114,10 +130,7 @@ impl Tables<'_> {
         let (now, expiry) = (self.after(Duration::ZERO), self.after(ttl));
         let grows = reach != Reach::Set;
         let used = self.find(
-            "UPDATE lease SET token = ifnull(?5, token), expiry = max(?6, iif(?7, expiry, 0))
-             WHERE name = ?1 AND (token = ?2 OR token = ?5) AND boot = ?3 AND expiry > ?4
-                 AND (?5 IS NULL OR fence = ?8)
-             RETURNING used",
+            EXTEND,
             params![self.name, self.token, self.boot, now, to, expiry, grows, fence],
             |row| row.get(0),
         )?;
@@ -131,8 +144,7 @@ impl Tables<'_> {
         let fence = i64::try_from(fence).unwrap_or(i64::MAX);
         // A lease that had ended was no longer the token's, though nobody has taken it over yet.
         let freed = self.find(
-            "UPDATE lease SET token = NULL WHERE name = ?1 AND token = ?2
-             RETURNING boot = ?3 AND expiry > ?4 AND ?5 IN (0, fence)",
+            GIVE,
             params![self.name, self.token, self.boot, self.after(Duration::ZERO), fence],
             |row| row.get(0),
         )?;
@@ -165,15 +177,10 @@ impl Tables<'_> {
     }
 
     pub(super) fn lease(&self) -> rusqlite::Result<Option<Lease>> {
-        self.find(
-            "SELECT fence, used, iif(boot = ?2 AND expiry > ?3, token, NULL), expiry - ?3
-             FROM lease WHERE name = ?1",
-            params![self.name, self.boot, self.after(Duration::ZERO)],
-            |row| {
-                let left = Duration::from_nanos(row.get::<_, i64>(3)?.unsigned_abs());
-                Ok(Lease { fence: row.get(0)?, used: row.get(1)?, holder: row.get(2)?, left })
-            },
-        )
+        self.find(LEASE, params![self.name, self.boot, self.after(Duration::ZERO)], |row| {
+            let left = Duration::from_nanos(row.get::<_, i64>(3)?.unsigned_abs());
+            Ok(Lease { fence: row.get(0)?, used: row.get(1)?, holder: row.get(2)?, left })
+        })
     }
 
     /// Apart from the rest, because it rewrites an index, and is needed once an hour.
@@ -186,10 +193,7 @@ impl Tables<'_> {
 
     /// The wall clock only picks the candidates.
     fn sweep(&self, hour: i64) -> rusqlite::Result<()> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT name FROM (SELECT * FROM lease WHERE used < ?1 ORDER BY used LIMIT 4)
-             WHERE token IS NULL OR boot <> ?2 OR expiry <= ?3",
-        )?;
+        let mut statement = self.connection.prepare_cached(UNUSED)?;
         let values = params![hour - UNUSED_HOURS, self.boot, self.after(Duration::ZERO)];
         let unused = statement.query_map(values, |row| row.get(0))?;
         for name in unused.collect::<rusqlite::Result<Vec<Vec<u8>>>>()? {
@@ -202,7 +206,7 @@ impl Tables<'_> {
 
     /// Removes the waiters of a name up to a ticket.
     fn clear(&self, name: &[u8], ticket: i64) -> rusqlite::Result<()> {
-        self.execute("DELETE FROM waiter WHERE name = ?1 AND ticket <= ?2", params![name, ticket])
+        self.execute(CLEAR, params![name, ticket])
     }
 
     pub(super) fn execute(&self, sql: &str, values: impl Params) -> rusqlite::Result<()> {

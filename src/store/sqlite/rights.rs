@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::{AccessFlags, eaccess, geteuid};
 
-use super::files::{about, beside};
+use super::disk::about;
+use super::files::beside;
 use crate::config::Sharing;
 use crate::error::{Error, ErrorKind};
 

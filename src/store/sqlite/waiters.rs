@@ -21,6 +21,13 @@ const FRESH_FOR: Duration = Duration::from_millis(240);
 /// together when it comes back.
 pub(super) const PLACE_KEPT: Duration = Duration::from_millis(200);
 
+pub(super) const PLACE: &str = "SELECT ticket, token = ?4 AND stamp >= ?5 FROM waiter
+    WHERE name = ?1 AND ticket BETWEEN ?2 AND ?3 AND (?2 = ?3 OR token = ?4)";
+pub(super) const AHEAD: &str = "SELECT stamp - ?5 FROM waiter
+    WHERE name = ?1 AND ticket < ?2 AND token <> ?3 AND boot = ?4 AND stamp >= ?5
+    ORDER BY ticket LIMIT 1";
+pub(super) const LEAVE: &str = "DELETE FROM waiter WHERE name = ?1 AND token = ?2";
+
 impl Tables<'_> {
     /// The request's own place among the waiters, if it has one.
     pub(super) fn waiter(&self, place: Place) -> rusqlite::Result<Option<Waiter>> {
@@ -30,8 +37,7 @@ impl Tables<'_> {
         };
         let (first, last) = known.map_or((0, i64::MAX), |ticket| (ticket, ticket));
         let found = self.find(
-            "SELECT ticket, token = ?4 AND stamp >= ?5 FROM waiter
-             WHERE name = ?1 AND ticket BETWEEN ?2 AND ?3 AND (?2 = ?3 OR token = ?4)",
+            PLACE,
             params![self.name, first, last, self.token, self.before(FRESH_FOR)],
             |row| Ok(Waiter { ticket: row.get(0)?, is_fresh: row.get(1)? }),
         )?;
@@ -44,9 +50,7 @@ impl Tables<'_> {
     pub(super) fn ahead(&self, waiter: Option<&Waiter>) -> rusqlite::Result<Option<Duration>> {
         let ticket = waiter.map_or(i64::MAX, |waiter| waiter.ticket);
         self.find(
-            "SELECT stamp - ?5 FROM waiter
-             WHERE name = ?1 AND ticket < ?2 AND token <> ?3 AND boot = ?4 AND stamp >= ?5
-             ORDER BY ticket LIMIT 1",
+            AHEAD,
             params![self.name, ticket, self.token, self.boot, self.before(DEAD_AFTER)],
             |row| Ok(Duration::from_nanos(row.get::<_, i64>(0)?.unsigned_abs())),
         )
@@ -80,7 +84,7 @@ impl Tables<'_> {
 
     pub(super) fn leave(&self) -> rusqlite::Result<()> {
         let values = params![self.name, self.token];
-        self.execute("DELETE FROM waiter WHERE name = ?1 AND token = ?2", values)
+        self.execute(LEAVE, values)
     }
 
     /// Those that live, the first of them and how many more there are.

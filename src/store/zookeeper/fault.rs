@@ -13,7 +13,7 @@ pub(super) fn server(code: i32) -> Error {
         -114 => (ErrorKind::Permission, "the server knows no digest authentication"),
         -115 => (ErrorKind::Auth, "the server refused the user or the password"),
         -119 => (ErrorKind::ReadOnly, "this server is cut off from the majority of its ensemble"),
-        -125 => (ErrorKind::OutOfMemory, "a quota of ZooKeeper's is used up (setquota, listquota)"),
+        -125 => (ErrorKind::DiskFull, "a quota of ZooKeeper's is used up (setquota, listquota)"),
         // Connections and sessions that come and go, an overloaded server.
         -4 | -7 | -112 | -118 | -127 => {
             (ErrorKind::Unavailable, "the server cannot serve this now")

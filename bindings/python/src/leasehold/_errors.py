@@ -230,6 +230,13 @@ class NoQuorum(Error, ConnectionError):
     status = -21
 
 
+@_of_status
+class DiskFull(Error):
+    """The disk that the store writes to is full, or a quota there is used up."""
+
+    status = -22
+
+
 def failure(status: int, cell: Optional[c_void_p] = None, lock: str = "") -> Error:
     """The exception for a status. `cell` is where the call wrote the particulars, or nothing;
     they are freed. `lock` is the name of the lock, which they have where there are any."""

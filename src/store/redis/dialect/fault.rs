@@ -73,6 +73,10 @@ fn mend(kind: ErrorKind, said: &str) -> Option<String> {
              relies on that lock, DEL leasehold:{NAME}"
                 .to_owned()
         }
+        ErrorKind::DiskFull => "it cannot write its append-only file".to_owned(),
+        ErrorKind::Unavailable if said.contains("MISCONF") => {
+            "it could not save its data, mostly because its disk is full: its log says why".to_owned()
+        }
         ErrorKind::ReadOnly => "it is a replica; connect to the master".to_owned(),
         ErrorKind::Permission if said.contains("channel") => {
             "a channel is missing: ACL SETUSER USER &leasehold:wake:*".to_owned()
@@ -123,6 +127,7 @@ const SAID: [(ErrorKind, &[&str]); 14] = [
     (ErrorKind::WrongType, &["the side key of this name", "the fence of this name"]),
     (ErrorKind::ReadOnly, &["READONLY"]),
     (ErrorKind::OutOfMemory, &["OOM"]),
+    (ErrorKind::DiskFull, &["No space left on device", "Disk quota exceeded"]),
     (ErrorKind::Unavailable, &["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"]),
     (ErrorKind::Unavailable, &["MISCONF", "NOREPLICAS", "max number of clients"]),
     (ErrorKind::Unavailable, &["attempted to access a non local key"]),
@@ -170,6 +175,12 @@ mod tests {
                 "this client's clock is more than an hour ahead of this server's",
                 ErrorKind::Unavailable,
             ),
+            (
+                "MISCONF",
+                "Errors writing to the AOF file: No space left on device",
+                ErrorKind::DiskFull,
+            ),
+            ("MISCONF", "Redis is configured to save RDB snapshots", ErrorKind::Unavailable),
             ("ERR", "invalid password", ErrorKind::Auth),
             ("ERR", "DB index is out of range", ErrorKind::BadArgument),
             ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),

@@ -64,6 +64,7 @@ _THEIRS: Dict[Type[_errors.Error], Type[RedisError]] = {
     _errors.WrongType: ResponseError,
     _errors.ReadOnly: ResponseError,
     _errors.OutOfMemory: ResponseError,
+    _errors.DiskFull: ResponseError,
     _errors.Unavailable: ResponseError,
     _errors.NotReplicated: ResponseError,
     _errors.Protocol: ResponseError,

@@ -60,6 +60,8 @@ public enum Status {
     NOT_REPLICATED(-20),
     /** Too few servers of the quorum answered; nothing is held. */
     NO_QUORUM(-21),
+    /** The disk that the store writes to is full, or a quota there is used up. */
+    DISK_FULL(-22),
     /** An error that this version of the Java classes has no word for. */
     OTHER(Integer.MIN_VALUE);
 

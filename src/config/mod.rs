@@ -78,6 +78,7 @@ pub struct Config {
     max_ttl: Option<Duration>,
     pub(crate) guard_data_loss: bool,
     pub(crate) registers: bool,
+    pub(crate) advises: bool,
     pub(crate) introduction: Introduction,
     pub(crate) metrics_groups: Vec<String>,
 }
@@ -170,6 +171,7 @@ impl Config {
             fence_life: None,
             max_ttl: None,
             registers: true,
+            advises: true,
             introduction: Introduction::default(),
             metrics_groups: Vec::new(),
         }

@@ -35,6 +35,7 @@ mod sql;
 mod stores;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod tables;
+mod unguarded;
 mod who;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

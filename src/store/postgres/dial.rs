@@ -34,6 +34,8 @@ pub(super) struct Dialer {
     hosts: Hosts,
     /// A pooler was seen, and the log has been told.
     pub(super) is_pooled: AtomicBool,
+    /// A session commits without waiting for the disk.
+    pub(super) is_unsynced: AtomicBool,
 }
 
 /// What a connection is for.
@@ -73,6 +75,7 @@ impl Dialer {
             connector: Connector::default(),
             hosts: Hosts::new(&config.hosts),
             is_pooled: AtomicBool::new(false),
+            is_unsynced: AtomicBool::new(false),
         })
     }
 
@@ -183,6 +186,7 @@ impl Dialer {
             };
         }
         wire.is_synced = commit.map_or(wire.is_synced, |word| word != "off");
+        self.is_unsynced.store(!wire.is_synced, Ordering::Relaxed);
         let commit = commit.map_or(String::new(), |on| format!("SET synchronous_commit = {on};"));
         // A table without statistics would be read as a whole. What waits for longer than its client
         // does is of no use to anybody.

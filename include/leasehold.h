@@ -422,6 +422,14 @@ leasehold_status leasehold_config_set_label(leasehold_config *config,
 leasehold_status leasehold_config_set_register(leasehold_config *config, bool on);
 
 /**
+ * Sets whether the log has a line, `unguarded`, where the store could lose grants when a server restarts
+ * or fails over, and nothing guards against that: on by default. The client finds out once, soon after
+ * the first lease or wait and beside all calls. Any thread.
+ */
+leasehold_status leasehold_config_set_advise(leasehold_config *config,
+                                             bool on);
+
+/**
  * Sets what the program is called, as others see it: by default as the file of its command. Text.
  * Any thread.
  */

@@ -218,6 +218,8 @@ public:
     config &label(std::string_view text) &;
     /** Whether the client says in the store who it is: on by default. */
     config &registers(bool on) &;
+    /** Whether the log says where the store could lose grants and nothing guards it: on by default. */
+    config &advise(bool on) &;
     /** Counts names apart in client::metrics_text(): a name, or how names begin and a `*`. 32 at most. */
     config &metrics_group(std::string_view pattern) &;
 
@@ -230,6 +232,7 @@ public:
     config guard_data_loss(bool on) && { return std::move(guard_data_loss(on)); }
     config label(std::string_view text) && { return std::move(label(text)); }
     config registers(bool on) && { return std::move(registers(on)); }
+    config advise(bool on) && { return std::move(advise(on)); }
     config metrics_group(std::string_view pattern) && { return std::move(metrics_group(pattern)); }
 
     /** The store as people may see it, without user and password. */
@@ -923,6 +926,10 @@ inline config &config::label(std::string_view text) & {
 
 inline config &config::registers(bool on) & {
     return set("register", leasehold_config_set_register(handle(), on));
+}
+
+inline config &config::advise(bool on) & {
+    return set("advise", leasehold_config_set_advise(handle(), on));
 }
 
 inline config &config::metrics_group(std::string_view pattern) & {

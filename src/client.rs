@@ -290,7 +290,7 @@ fn open_keeper(config: &Config) -> Result<Keeper, Error> {
 fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, Error> {
     match &config.store {
         StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
-        StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config)?)),
+        StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config, outbox)?)),
         #[cfg(feature = "etcd")]
         StoreConfig::Etcd(etcd) => Ok(Box::new(EtcdStore::new(etcd, config)?)),
         #[cfg(feature = "mysql")]

@@ -108,7 +108,7 @@ kinds! {
     NotReplicated c"not_replicated" retry c"too few replicas acknowledged the grant"
         c"the lock was given back; check the replicas, or lower replicas=";
     /// A quorum's majority did not answer, or did not grant in time.
-    NoQuorum c"no_quorum" retry c"too few servers of the quorum answered"
+    NoQuorum c"no_quorum" retry c"too few servers of the quorum agreed"
         c"nothing is held; bring servers back, or check the network";
     /// Something that this process needs has run out: connections, descriptors, memory.
     Exhausted c"exhausted" retry c"something this process needs has run out"

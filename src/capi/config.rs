@@ -232,6 +232,17 @@ pub unsafe extern "C" fn leasehold_config_set_register(
     set(config, "register", |_, config| Ok(config.register(on)))
 }
 
+/// Sets whether the log has a line, `unguarded`, where the store could lose grants when a server restarts
+/// or fails over, and nothing guards against that: on by default. The client finds out once, soon after
+/// the first lease or wait and beside all calls. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_config_set_advise(
+    config: *mut leasehold_config,
+    on: bool,
+) -> leasehold_status {
+    set(config, "advise", |_, config| Ok(config.advise(on)))
+}
+
 /// Sets what the program is called, as others see it: by default as the file of its command. Text.
 /// Any thread.
 #[unsafe(no_mangle)]

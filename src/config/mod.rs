@@ -80,6 +80,7 @@ pub struct Config {
     max_ttl: Option<Duration>,
     pub(crate) guard_data_loss: bool,
     pub(crate) registers: bool,
+    pub(crate) advises: bool,
     pub(crate) introduction: Introduction,
     pub(crate) metrics_groups: Vec<String>,
 }
@@ -172,6 +173,7 @@ impl Config {
             fence_life: None,
             max_ttl: None,
             registers: true,
+            advises: true,
             introduction: Introduction::default(),
             metrics_groups: Vec::new(),
         }

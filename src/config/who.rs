@@ -16,6 +16,14 @@ impl Config {
         self
     }
 
+    /// Whether the log has a line, `unguarded`, where the store could lose grants when a server restarts
+    /// or fails over, and nothing guards against that. On by default. The keeper finds out beside all
+    /// calls, once soon after the first lease or wait; `leasehold doctor` says more.
+    pub fn advise(mut self, on: bool) -> Config {
+        self.advises = on;
+        self
+    }
+
     /// A word of the program's own, which others see beside its name: the tenant, the queue, the
     /// release. 100 bytes at most.
     ///

@@ -61,7 +61,7 @@ impl Core {
         // Beside those that ask the store: one that listens, and one that watches the clock.
         let crew = Crew::new(config.pool as usize + 2);
         Ok(Core {
-            register: Register::new(config.registers),
+            register: Register::new(config.registers, config.advises),
             metrics: Metrics::new(config.metrics_groups.len()),
             config,
             store,

@@ -1,5 +1,6 @@
 //! When the store is told who this client is: soon after its first lease or wait, and then once in a
-//! while as long as there are any. A call that takes a lock reads one flag for it, and no more.
+//! while as long as there are any; and when it is asked, the first time, whether it could lose grants.
+//! A call that takes a lock reads one flag for it, and no more.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -20,6 +21,9 @@ pub(super) const REFUSED: Duration = Duration::from_secs(3600);
 const FIRST: Duration = Duration::from_millis(50);
 
 pub(super) struct Register {
+    tells: bool,
+    /// The store is still to be asked.
+    asks: AtomicBool,
     /// Since the last request: also true where nothing is to be told.
     is_used: AtomicBool,
     /// When the next one is due, in nanoseconds.
@@ -35,9 +39,11 @@ pub(super) struct Register {
 }
 
 impl Register {
-    pub(super) fn new(registers: bool) -> Register {
+    pub(super) fn new(tells: bool, asks: bool) -> Register {
         Register {
-            is_used: AtomicBool::new(!registers),
+            tells,
+            asks: AtomicBool::new(asks),
+            is_used: AtomicBool::new(!tells && !asks),
             due: AtomicU64::new(Moment::NEVER.as_nanos()),
             not_before: AtomicU64::new(0),
             is_known: AtomicBool::new(false),
@@ -88,6 +94,20 @@ impl Register {
         self.is_known.load(Relaxed) && self.run.lock().is_none()
     }
 
+    /// Whether the store is to be asked now, for the first and the last time.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.swap(false, Relaxed)
+    }
+
+    /// Whether it is to be told. A client that does not want to be known has nothing more to do here.
+    pub(super) fn tells(&self) -> bool {
+        if !self.tells {
+            self.is_used.store(true, SeqCst);
+            self.due.store(Moment::NEVER.as_nanos(), SeqCst);
+        }
+        self.tells
+    }
+
     pub(super) fn rests(&self, until: Moment) {
         self.not_before.store(until.as_nanos(), SeqCst);
         self.due.store(until.as_nanos(), SeqCst);
@@ -108,7 +128,8 @@ mod tests {
     fn a_thousand_clients_that_start_together_send_less_than_twenty_requests_a_second() {
         const CLIENTS: usize = 1000;
         const SPAN: usize = 1800;
-        let clients: Vec<_> = (0..CLIENTS as u64).map(|seed| (Register::new(true), seed)).collect();
+        let clients: Vec<_> =
+            (0..CLIENTS as u64).map(|seed| (Register::new(true, true), seed)).collect();
         let mut sent = vec![0; SPAN];
         for (register, seed) in clients {
             let (mut jitter, mut second) = (Jitter::seeded(seed), 0);
@@ -133,7 +154,7 @@ mod tests {
 
     #[test]
     fn it_is_told_soon_after_the_first_use_and_again_while_anything_goes_on() {
-        let register = Register::new(true);
+        let register = Register::new(true, false);
         assert_eq!(register.due(), Moment::NEVER);
         assert_eq!(register.note(|| at(0.0)), Some(at(0.05)));
         assert_eq!(register.note(|| at(0.01)), None, "that is no news");
@@ -154,8 +175,14 @@ mod tests {
 
     #[test]
     fn who_does_not_want_to_be_known_is_never_told_of() {
-        let register = Register::new(false);
+        let register = Register::new(false, false);
         assert_eq!(register.note(|| at(0.0)), None);
         assert!(!register.begins(at(9999.0), at(99999.0), || true));
+        // The store is asked all the same, once.
+        let register = Register::new(false, true);
+        assert_eq!(register.note(|| at(0.0)), Some(at(0.05)));
+        assert!(register.begins(at(0.05), at(60.0), || true));
+        assert!(register.asks() && !register.asks() && !register.tells());
+        assert_eq!((register.due(), register.note(|| at(1.0))), (Moment::NEVER, None));
     }
 }

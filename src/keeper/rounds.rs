@@ -255,7 +255,8 @@ fn pay(core: &Core, deadline: Deadline) -> bool {
     !due.is_empty()
 }
 
-/// Tells the store who this client is, if it is time. That it cannot be told is nobody's failure.
+/// Tells the store who this client is, if it is time, and asks it the first time whether it could lose
+/// grants. That it cannot be told or asked is nobody's failure.
 fn register(core: &Core, jitter: &mut Jitter) {
     let now = Moment::now();
     let next = core.register.next(now, jitter);
@@ -265,6 +266,20 @@ fn register(core: &Core, jitter: &mut Jitter) {
     }
     // Renewals wait meanwhile, and may go to another server.
     let by = deadline(core).min(Deadline::after(core.config.io_timeout / 4));
+    if core.register.asks() {
+        match core.store.weakness(by) {
+            Ok(None) => {}
+            Ok(Some(why)) => {
+                // Not a warning: nothing has happened, and it is so for as long as the store stands.
+                let store = core.config.display_store();
+                say!(Info, "unguarded", store = &*store, why = &*why);
+            }
+            Err(error) => say!(Debug, "guard-unknown", error = error),
+        }
+    }
+    if !core.register.tells() {
+        return;
+    }
     if let Err(error) = core.tell_who(by, |_| ()) {
         say!(Debug, "record-untold", error = error);
         if matches!(error.kind(), ErrorKind::Permission | ErrorKind::WrongType) {

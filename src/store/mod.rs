@@ -100,6 +100,12 @@ pub(crate) trait Store: Send + Sync {
         Ok(vec![None; clients.len()])
     }
 
+    /// How it could lose grants that it has given, while nothing guards against that: a sentence, and
+    /// what to do. Costs a request at most, and is asked once.
+    fn weakness(&self, _deadline: Deadline) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
     /// Whether it is certain that the lock is this grant's and that nobody is in the queue for it:
     /// found out in one command that writes nothing, or not at all.
     fn is_unawaited(&self, _grant: &Identity, _lane: Lane, _deadline: Deadline) -> bool {

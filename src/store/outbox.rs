@@ -43,6 +43,7 @@ struct List {
     owing: Vec<(ConnectionId, Oldest)>,
     late: Vec<Late>,
     lacking: Vec<Token>,
+    votes: Vec<PartVote>,
     read_at: Moment,
     /// When gives are sent again after none of the last ones was answered.
     resume_at: Moment,
@@ -58,7 +59,12 @@ pub(crate) enum Concern {
     Doubt,
     /// A copy on one of several servers: any answer will do.
     Copy,
+    /// One server's part in a release that nobody waits for: its answer is [a vote](Outbox::take_votes).
+    Part,
 }
+
+/// What one server said to its part in a release; nothing, if that is not known.
+pub(crate) type PartVote = (Token, Option<Reply>);
 
 struct Entry {
     id: u64,
@@ -220,7 +226,8 @@ impl Outbox {
             return Moment::ZERO;
         }
         let gives = list.gives.iter().map(|entry| entry.due).min();
-        let sent = if list.lacking.is_empty() { list.oldest_unread() } else { Some(Moment::ZERO) };
+        let is_told = list.lacking.is_empty() && list.votes.is_empty();
+        let sent = if is_told { list.oldest_unread() } else { Some(Moment::ZERO) };
         let read = sent.map_or(Moment::NEVER, |sent| sent.max(list.read_at).plus(READ_AFTER));
         gives.map_or(Moment::NEVER, |due| due.max(list.resume_at)).min(read)
     }
@@ -248,6 +255,13 @@ impl Outbox {
 
     pub(crate) fn take_lacking(&self) -> Vec<Token> {
         self.change(|list| std::mem::take(&mut list.lacking))
+    }
+
+    pub(crate) fn take_votes(&self) -> Vec<PartVote> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        self.change(|list| std::mem::take(&mut list.votes))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -299,8 +313,9 @@ impl Outbox {
     fn change<T>(&self, with: impl FnOnce(&mut List) -> T) -> T {
         let mut list = self.list.lock();
         let changed = with(&mut list);
-        let List { gives, unread, owing, late, lacking, .. } = &*list;
-        let count = gives.len() + unread.len() + owing.len() + late.len() + lacking.len();
+        let List { gives, unread, owing, late, lacking, votes, .. } = &*list;
+        let sent = gives.len() + unread.len() + owing.len();
+        let count = sent + late.len() + lacking.len() + votes.len();
         self.count.store(count, Ordering::SeqCst);
         changed
     }
@@ -377,6 +392,11 @@ impl List {
         };
         let is_over = is_done || now >= entry.owed.until;
         let told = told.or((is_over && !is_given).then_some(false));
+        if entry.concern == Concern::Part && (is_given || told.is_some()) {
+            let reply = outcome.as_ref().ok().map(|answer| answer.reply);
+            self.votes.push((entry.owed.identity.token, reply));
+            entry.concern = Concern::Copy;
+        }
         if let Some(is_unknown) = told.filter(|_| entry.concern == Concern::Release) {
             self.late.push(Late { identity: entry.owed.identity.clone(), is_unknown });
             entry.concern = Concern::Doubt;

@@ -181,6 +181,7 @@ static void a_holder_is_shown_with_what_it_says_of_itself(struct store *store)
     CHECK_INT(LEASEHOLD_OK, leasehold_config_set_program(config, "worker", LEASEHOLD_NUL));
     CHECK_INT(LEASEHOLD_OK, leasehold_config_set_language(config, "lua", 3));
     CHECK_INT(LEASEHOLD_OK, leasehold_config_set_register(config, true));
+    CHECK_INT(LEASEHOLD_OK, leasehold_config_set_advise(config, false));
     EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
     lease = take_name(client, "n");
     do {

@@ -256,7 +256,7 @@ fn a_command_runs_while_most_servers_of_a_quorum_are_there() {
     servers[2].kill();
     let refused = leasehold(&url, ["run", "--try", "n", "--", "echo", "ran"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("1 of 3 nodes"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("1 of 3 servers"), "{refused:?}");
 }
 
 #[test]

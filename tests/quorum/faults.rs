@@ -123,7 +123,7 @@ fn c7_with_three_of_five_down_a_try_is_over_in_time_and_leaves_nothing() {
                 watch.assert_at_most(ms(400), ms(50));
                 assert_eq!(error.kind(), ErrorKind::NoQuorum, "{fault:?}: {error}");
                 assert!(error.is_retriable());
-                assert!(error.detail().contains("of 5 nodes"), "{error}");
+                assert!(error.detail().contains("of 5 servers gave a vote"), "{error}");
             }
             let watch = Stopwatch::start();
             assert_eq!(kind(client.lock("n").acquire_within(ms(700))), ErrorKind::NoQuorum);

@@ -4,6 +4,7 @@
 
 mod data_loss;
 mod debts;
+mod dropping;
 mod faults;
 mod good_days;
 mod links;

@@ -1,11 +1,11 @@
 //! Leases that were won by a bare majority, as in a crowd, or that a node has lost: they are soon on
 //! every node that is there, so that one node more may fail.
 
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::stores::{LIMIT, Quorum, STALL, ms, secs};
-use kit::{Offset, Server, eventually, unless_starved};
+use kit::{Mode, Offset, Server, eventually, unless_starved};
 use leasehold::{Client, Lease};
 use redis::Value;
 
@@ -24,35 +24,37 @@ fn standing(quorum: &Quorum, lease: &Lease) -> Vec<usize> {
     nodes.filter(|(_, node)| node.is_running() && has(node, lease)).map(|(at, _)| at).collect()
 }
 
+/// Those who wait for one node no longer than this.
 fn crowd(quorum: &Quorum) -> Vec<Client> {
-    let clients: Vec<_> = (0..4).map(|_| quorum.client()).collect();
+    let client = || Client::with_config(quorum.config().io_timeout(secs(3))).unwrap();
+    let clients: Vec<_> = (0..2).map(|_| client()).collect();
     clients.iter().for_each(|client| quorum.warm_up(client));
     clients
 }
 
-/// All of them ask at once until one has it on two nodes of three; which.
+/// Another has the lock on this node, and nowhere else, for a minute.
+fn rival(node: &Server) {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let token = format!("{:032x}", LAST.fetch_add(1, Ordering::Relaxed));
+    node.cmd(&["SET", NAME, &token, "PX", "60000"]);
+}
+
+/// Has it on two nodes of three, since a rival has kept the third for longer than a call waits for him,
+/// and is gone only now; and on which two.
 fn won_barely(
     quorum: &Quorum,
     clients: &[Client],
     ttl: Duration,
     renew: bool,
 ) -> (Lease, Vec<usize>) {
+    static TURN: AtomicU64 = AtomicU64::new(0);
     let start = Instant::now();
     while start.elapsed() < LIMIT {
-        let barrier = Barrier::new(clients.len());
-        let winner = std::thread::scope(|scope| {
-            let ask = |client: &'_ Client| {
-                let lock = client.lock(NAME).ttl(ttl).renew(renew);
-                barrier.wait();
-                lock.try_acquire().unwrap()
-            };
-            let all: Vec<_> =
-                clients.iter().map(|client| scope.spawn(move || ask(client))).collect();
-            all.into_iter().filter_map(|one| one.join().unwrap()).next()
-        });
-        let Some(lease) = winner else { continue };
-        // Longer than a loser keeps what it was granted, and shorter than what is mended takes.
-        std::thread::sleep(ms(8));
+        let third = TURN.fetch_add(1, Ordering::Relaxed) as usize % 3;
+        rival(&quorum.nodes[third]);
+        let won = clients[0].lock(NAME).ttl(ttl).renew(renew).try_acquire();
+        quorum.nodes[third].cmd(&["DEL", NAME]);
+        let Ok(Some(lease)) = won else { continue };
         let on = standing(quorum, &lease);
         if on.len() == 2 && lease.is_valid() {
             return (lease, on);
@@ -61,6 +63,69 @@ fn won_barely(
         quorum.eventually_free(NAME);
     }
     panic!("nobody wins barely");
+}
+
+/// What a call returns that has won on two nodes of three while a rival had the third, who leaves only
+/// when the call is known to wait for that node.
+fn won_against(quorum: &mut Quorum, client: &Client, third: usize) -> Lease {
+    let (rivals, others) = (&quorum.nodes[third], [(third + 1) % 3, (third + 2) % 3]);
+    rival(rivals);
+    let asked = rivals.calls("evalsha");
+    // The others answer later: whether it is waited for does not hang on who is faster today.
+    others.iter().for_each(|at| quorum.proxies[*at].set(Mode::HoldRequests));
+    let lease = std::thread::scope(|scope| {
+        let call = scope.spawn(|| client.lock(NAME).ttl(secs(60)).try_acquire().unwrap());
+        let rivals_was_asked = |times| rivals.calls("evalsha") >= asked + times;
+        eventually(LIMIT, || rivals_was_asked(1));
+        for at in others {
+            quorum.proxies[at].set(Mode::Pass);
+            quorum.proxies[at].deliver();
+        }
+        // It was told to store the lock.
+        eventually(LIMIT, || rivals_was_asked(2) || call.is_finished());
+        assert!(!call.is_finished(), "it does not wait for node {third}");
+        rivals.cmd(&["DEL", NAME]);
+        call.join().unwrap().expect("it had the others")
+    });
+    assert_eq!(standing(quorum, &lease), [0, 1, 2]);
+    lease
+}
+
+/// For as long as a test may take, whatever the machine does.
+fn patient(quorum: &Quorum) -> Client {
+    let client = Client::with_config(quorum.config().io_timeout(secs(200))).unwrap();
+    quorum.warm_up(&client);
+    client
+}
+
+#[test]
+fn c1_a_clock_that_jumps_just_after_a_contended_win_makes_no_second_holder() {
+    let servers = Server::builder().clocked();
+    let mut quorum = Quorum::builder(3).servers(servers).with_proxies().start();
+    let (client, other) = (patient(&quorum), patient(&quorum));
+    for round in 0..6 {
+        let (third, jumps) = (round % 3, (round + 1 + round / 3) % 3);
+        let lease = won_against(&mut quorum, &client, third);
+        quorum.nodes[jumps].shift_clock(Offset::Ahead(secs(3600)));
+        let second = other.lock(NAME).try_acquire().unwrap();
+        assert!(second.is_none() && lease.is_valid(), "round {round}: two hold the lock");
+        quorum.nodes[jumps].shift_clock(Offset::Ahead(Duration::ZERO));
+        lease.release().unwrap();
+        quorum.eventually_free(NAME);
+    }
+}
+
+#[test]
+fn a_node_that_dies_just_after_a_contended_win_does_not_take_the_lease_with_it() {
+    for third in 0..3 {
+        let mut quorum = Quorum::builder(3).with_proxies().start();
+        let client = patient(&quorum);
+        let lease = won_against(&mut quorum, &client, third);
+        quorum.nodes[(third + 1) % 3].kill();
+        lease.extend().unwrap();
+        assert!(lease.is_valid());
+        lease.release().unwrap();
+    }
 }
 
 fn is_soon_everywhere(quorum: &Quorum, lease: &Lease) {

@@ -50,6 +50,7 @@ mod stores;
 mod storm;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod tables;
+mod unguarded;
 mod who;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

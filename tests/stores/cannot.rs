@@ -178,7 +178,9 @@ pub const CANNOT: &[Cannot] = &[
             "c14_dropping_a_lease_waits_shortly_for_connecting",
         ],
         on: ALL_BUT_REDIS,
-        why: CannotBe("Only on a Redis is a dropped lease released without waiting for the reply."),
+        why: CannotBe(
+            "Only on a Redis and on a quorum is a dropped lease released without waiting for the reply.",
+        ),
     },
     Cannot {
         tests: &[

@@ -81,7 +81,7 @@ struct Parts<'a> {
 type Setting = (&'static str, fn(Config, Vec<u8>) -> Result<Config, Error>);
 
 /// What concerns a client as a whole. In a quorum, the last URL has it.
-const SETTINGS: [Setting; 10] = [
+const SETTINGS: [Setting; 11] = [
     ("io_timeout", |config, value| Ok(config.io_timeout(span(value)?))),
     ("pool", |config, value| Ok(config.pool(count(value)?))),
     ("close_timeout", |config, value| Ok(config.close_timeout(span(value)?))),
@@ -92,6 +92,7 @@ const SETTINGS: [Setting; 10] = [
     ("guard_data_loss", |config, value| Ok(config.guard_data_loss(switch(value)?))),
     ("label", |config, value| Ok(config.label(text(value)?))),
     ("register", |config, value| Ok(config.register(switch(value)?))),
+    ("advise", |config, value| Ok(config.advise(switch(value)?))),
 ];
 
 impl<'a> Parts<'a> {

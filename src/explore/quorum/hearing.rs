@@ -43,7 +43,7 @@ pub(super) struct Decision {
 
 pub(super) enum End {
     Raise { round: Round, fence: u8, nodes: Vec<usize> },
-    Success { fence: u8 },
+    Success { round: Round, fence: u8 },
     Refusal,
 }
 
@@ -138,7 +138,7 @@ impl Found {
             }
             Step::Granted { fence } => {
                 let fence = fence as u8;
-                (End::Success { fence }, fence)
+                (End::Success { round, fence }, fence)
             }
             Step::Refused { give, .. } => {
                 assert_eq!(give.len(), NODES, "a node that was asked is not given");
@@ -170,6 +170,7 @@ impl Found {
                 *grant = Grant::Counts(fence, true);
                 Some(Ok(Said::Raised))
             }
+            Some(Answer::Filled) => Some(Ok(Said::Filled)),
         };
         heard(round, n, vote, self.flaw)
     }
@@ -193,6 +194,32 @@ fn heard(round: &mut Round, n: usize, vote: Vote, flaw: Option<Flaw>) -> Step {
     }
 }
 
+/// What a round that has succeeded learns from all that has come since: of each node whether it was
+/// asked and `is_busy`, and its answers.
+pub(super) fn informed(round: &Round, is_busy: [bool; NODES], answers: &Answers) -> Round {
+    let mut round = round.clone();
+    let mut heard = |n, said| {
+        let _: Step = round.heard(n, Some(Ok(said)), Moment::ZERO);
+    };
+    for n in 0..NODES {
+        if is_busy[n] {
+            let free_in = Duration::ZERO;
+            heard(n, Said::Busy { free_in, rank: 0, ticket: 0, holder: 0, ours: true });
+        }
+        for answer in &answers[n] {
+            heard(
+                n,
+                match answer {
+                    Answer::Granted(fence) => Said::Granted { fence: (*fence).into() },
+                    Answer::Raised(_) => Said::Raised,
+                    Answer::Filled => Said::Filled,
+                },
+            );
+        }
+    }
+    round
+}
+
 /// Fresh rounds of an attempt that nobody has answered yet.
 pub(super) fn round() -> Round {
     Round::new(NODES, Moment::ZERO, Duration::from_secs(1))
@@ -202,7 +229,7 @@ impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = match &self.end {
             End::Raise { fence, nodes, .. } => format!("raise {nodes:?} to {fence}"),
-            End::Success { fence } => format!("success with {fence}"),
+            End::Success { fence, .. } => format!("success with {fence}"),
             End::Refusal => "refusal".to_owned(),
         };
         write!(f, "{:?}: {end}", self.heard)

@@ -24,6 +24,8 @@ pub(super) enum Answer {
     Granted(u8),
     /// With the fence that it had before.
     Raised(u8),
+    /// It stored the key when it was told to, or had it.
+    Filled,
 }
 
 impl Node {
@@ -88,7 +90,7 @@ impl Node {
     pub(super) fn fill(&mut self, by: Attempt, fence: u8, flaw: Option<Flaw>) -> Option<Answer> {
         let is_taken = self.held.is_some() && flaw != Some(Flaw::FillsOverOthers);
         if self.quarantined || is_taken {
-            return None;
+            return (!self.quarantined && self.is_held_by(by)).then_some(Answer::Filled);
         }
         self.held = Some((by, fence));
         self.last = match flaw {
@@ -96,7 +98,8 @@ impl Node {
             Some(Flaw::FillsWithASmallerFence) => fence,
             _ => self.last.max(fence),
         };
-        (flaw == Some(Flaw::CountsFills)).then_some(Answer::Granted(fence))
+        let counts = flaw == Some(Flaw::CountsFills);
+        Some(if counts { Answer::Granted(fence) } else { Answer::Filled })
     }
 
     pub(super) fn give(&mut self, by: Attempt, flaw: Option<Flaw>) {

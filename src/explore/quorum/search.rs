@@ -19,6 +19,8 @@ pub(super) struct Seen {
     pub(super) refused: usize,
     /// Keys that all nodes came to have because the last one was told.
     pub(super) whole: usize,
+    /// Calls that returned knowing that all nodes have the key.
+    pub(super) returned: usize,
     /// Of every state.
     pub(super) exhausted: bool,
 }
@@ -32,6 +34,7 @@ impl Seen {
         self.later += other.later;
         self.refused += other.refused;
         self.whole += other.whole;
+        self.returned += other.returned;
     }
 
     fn note(&mut self, event: Event) {
@@ -39,6 +42,7 @@ impl Seen {
             Event::Nothing => {}
             Event::Refusal => self.refused += 1,
             Event::Whole => self.whole += 1,
+            Event::Returned => self.returned += 1,
             Event::Success { before, raised } => {
                 *(if raised { &mut self.raised } else { &mut self.at_once }) += 1;
                 self.later += usize::from(before > 0);
@@ -49,12 +53,14 @@ impl Seen {
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Seen { states, steps, at_once, raised, later, refused, whole, exhausted } = self;
+        let Seen { states, steps, at_once, raised, later, refused, whole, returned, exhausted } =
+            self;
         let all = if *exhausted { " (all there are)" } else { "" };
         write!(
             f,
             "{states} states{all}, {steps} steps, {at_once} successes at once and {raised} after \
-             a raise, {later} after another's, {refused} refusals, {whole} keys stored on all nodes"
+             a raise, {later} after another's, {refused} refusals, {whole} keys stored on all nodes, \
+             {returned} calls that waited for that"
         )
     }
 }

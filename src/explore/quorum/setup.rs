@@ -18,7 +18,8 @@ pub(super) struct Setup {
     pub(super) repeats: u8,
     /// How often a holder tells a node that lacks its key to store it.
     pub(super) fills: u8,
-    /// How often the clock of a node jumps ahead, so that its key expires, where no other does.
+    /// How often the clock of a node jumps ahead, so that its key expires, where no other does. Only
+    /// here a call that has won does not return at once.
     pub(super) jumps: u8,
     /// How often a node is restarted, empty, while the others have a holder's key and its fence.
     pub(super) restarts: u8,
@@ -51,6 +52,10 @@ pub(super) enum Flaw {
     FillsWithoutTheFence,
     /// The fence is stored over a larger one.
     FillsWithASmallerFence,
+    /// A call returns a lock that another had on a node, without waiting until that node has it, too.
+    ReturnsBare,
+    /// It waits until the node was told, and not for its answer.
+    CountsSentFills,
     /// A holder need not have been on all nodes for a clock to be allowed to jump.
     NeverFills,
 }

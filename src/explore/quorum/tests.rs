@@ -107,6 +107,7 @@ fn c2_fences_of_a_quorum_are_in_order_whatever_the_network_and_the_clocks_do() {
     let successes = [seen.at_once, seen.raised, seen.later, seen.refused];
     assert!(successes.into_iter().all(|count| count >= 50_000), "{seen}");
     assert!(seen.whole >= 1000, "{seen}");
+    assert!(seen.returned >= 1000, "{seen}");
     if std::env::var_os("KIT_LONG").is_some() {
         println!("larger ones: {}", explore(larger_worlds(), 2_000_000));
     }
@@ -178,6 +179,17 @@ fn caught_a_key_that_is_stored_without_its_fence() {
 #[test]
 fn caught_a_fence_that_is_stored_over_a_larger_one() {
     is_caught(Flaw::FillsWithASmallerFence, again().fills(1));
+}
+
+/// A competitor had the third node.
+#[test]
+fn caught_a_call_that_does_not_wait_for_the_node_that_another_had() {
+    is_caught(Flaw::ReturnsBare, two().exclusive().jumps(1));
+}
+
+#[test]
+fn caught_a_call_that_tells_the_node_and_does_not_wait_for_its_answer() {
+    is_caught(Flaw::CountsSentFills, two().exclusive().fills(1).jumps(1));
 }
 
 /// What happens to a lease that stays on two nodes of three.

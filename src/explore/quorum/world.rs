@@ -5,7 +5,7 @@ mod steps;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use super::hearing::{Answers, Decision, End, Grant, round};
+use super::hearing::{Answers, Decision, End, Grant, informed, round};
 use super::node::{Answer, Attempt, Node};
 use super::post::{Kind, Letter, Post};
 use super::setup::{Flaw, NODES, Setup};
@@ -29,6 +29,10 @@ pub(super) enum Step {
     },
     /// Answers come back.
     Decide(u8, Rc<Decision>),
+    /// A call that has won returns: all nodes have said that they have the key.
+    Return(u8),
+    /// It returns although that is not so, since it has waited for long enough.
+    ReturnLate(u8),
     Release(u8),
     Forget(u8),
     /// A holder tells a node to store its key.
@@ -52,6 +56,8 @@ pub(super) enum Event {
     Refusal,
     /// The last node that lacked a key was told to store it.
     Whole,
+    /// A call returned that had waited until all nodes have the key.
+    Returned,
 }
 
 #[derive(Clone)]
@@ -85,6 +91,8 @@ struct Client {
 enum Task {
     Idle,
     Trying(Round),
+    /// Its attempt has succeeded, and its call has not returned.
+    Won(Round),
     Holding,
 }
 
@@ -123,8 +131,9 @@ impl World {
     }
 
     fn holders(&self) -> impl Iterator<Item = usize> {
+        let has_won = |client: &Client| matches!(client.task, Task::Won(_) | Task::Holding);
         let all = self.clients.iter().enumerate();
-        all.filter(|(_, client)| matches!(client.task, Task::Holding)).map(|(c, _)| c)
+        all.filter(move |(_, client)| has_won(client)).map(|(c, _)| c)
     }
 
     /// What came of it, or what it broke; `None` if the step changes nothing.
@@ -148,6 +157,15 @@ impl World {
             Step::Decide(c, ref decision) => {
                 return self.decide(usize::from(c), decision, setup).map(Some);
             }
+            Step::Return(c) => {
+                let c = usize::from(c);
+                (self.clients[c].task, self.clients[c].is_whole) = (Task::Holding, true);
+                if self.holders().any(|other| other != c) {
+                    return Err("two hold the lock, and one of them waited".to_owned());
+                }
+                return Ok(Some(Event::Returned));
+            }
+            Step::ReturnLate(c) => self.clients[usize::from(c)].task = Task::Holding,
             Step::Release(c) => self.end(usize::from(c), setup),
             Step::Forget(n) => {
                 self.forgets -= 1;
@@ -213,8 +231,14 @@ impl World {
             }
         };
         // Nobody reads the answers to an attempt that is decided.
+        let hears = match &client.task {
+            Task::Trying(_) => answer != Some(Answer::Filled),
+            Task::Won(_) => true,
+            Task::Idle | Task::Holding => false,
+        };
         if is_current
-            && let (Task::Trying(_), Some(answer)) = (&client.task, answer)
+            && hears
+            && let Some(answer) = answer
             && let Err(place) = client.answers[n].binary_search(&answer)
         {
             client.answers[n].insert(place, answer);
@@ -235,7 +259,7 @@ impl World {
                 }
                 Ok(Event::Nothing)
             }
-            End::Success { fence } => self.succeed(c, *fence, setup),
+            End::Success { round, fence } => self.succeed(c, (round, *fence), setup),
             End::Refusal => {
                 self.end(c, setup);
                 Ok(Event::Refusal)
@@ -243,7 +267,12 @@ impl World {
         }
     }
 
-    fn succeed(&mut self, c: usize, fence: u8, setup: &Setup) -> Result<Event, Broken> {
+    fn succeed(
+        &mut self,
+        c: usize,
+        (round, fence): (&Round, u8),
+        setup: &Setup,
+    ) -> Result<Event, Broken> {
         let client = &mut self.clients[c];
         let granted = client.grants.map(|grant| match grant {
             Grant::Counts(granted, raised) if raised || granted == fence => Some(granted),
@@ -278,12 +307,38 @@ impl World {
             return Err("two hold the lock".to_owned());
         }
         let client = &mut self.clients[c];
-        client.task = Task::Holding;
-        client.forget();
+        if setup.jumps > 0 && setup.flaw != Some(Flaw::ReturnsBare) {
+            client.task = Task::Won(round.clone());
+        } else {
+            client.task = Task::Holding;
+            client.forget();
+        }
+        client.is_whole = setup.flaw == Some(Flaw::ReturnsBare);
         self.note_whole(setup);
         let before = self.successes.len();
         self.successes.push(Success { fence, granted });
         Ok(Event::Success { before, raised })
+    }
+
+    /// What a client's attempt, which has succeeded, can know by now of where its key is.
+    fn informed(&self, c: usize, flaw: Option<Flaw>) -> Option<Round> {
+        let client = &self.clients[c];
+        let (Task::Won(round), Some(post)) = (&client.task, client.post.last()) else {
+            return None;
+        };
+        let by = self.current(c)?;
+        let is_told = |n: usize| post.fills[n] != Letter::Unsent;
+        // Its take changes nothing where another has the key, so it is answered without being carried.
+        let is_busy = std::array::from_fn(|n| {
+            let has_granted = client.answers[n].iter().any(|answer| *answer != Answer::Filled);
+            let node = &self.nodes[n];
+            !has_granted && (is_told(n) || node.is_held() && !node.is_held_by(by))
+        });
+        let mut answers = client.answers.clone();
+        if flaw == Some(Flaw::CountsSentFills) {
+            (0..NODES).filter(|n| is_told(*n)).for_each(|n| answers[n].push(Answer::Filled));
+        }
+        Some(informed(round, is_busy, &answers))
     }
 
     /// The client gives its current attempt up.
@@ -312,6 +367,7 @@ impl World {
                 // What it knows is in the answers, the grants and the fence to raise to.
                 Task::Trying(_) => 1,
                 Task::Holding => 2,
+                Task::Won(_) => 3,
             };
             let is_whole = u8::from(client.is_whole);
             let rest = [client.floor, client.post.len() as u8, task, is_whole];
@@ -337,7 +393,7 @@ impl World {
 
 impl Client {
     fn is_over(&self, hints: &[u8]) -> bool {
-        !matches!(self.task, Task::Trying(_)) && self.post.len() == hints.len()
+        !matches!(self.task, Task::Trying(_) | Task::Won(_)) && self.post.len() == hints.len()
     }
 
     fn forget(&mut self) {
@@ -348,7 +404,7 @@ impl Client {
     fn granted(&self) -> u8 {
         let granted = |answer: &Answer| match answer {
             Answer::Granted(fence) => Some(*fence),
-            Answer::Raised(_) => None,
+            Answer::Raised(_) | Answer::Filled => None,
         };
         self.answers.iter().flatten().filter_map(granted).max().unwrap_or(0)
     }

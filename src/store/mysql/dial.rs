@@ -1,6 +1,7 @@
 //! Making a connection: resolve, connect, TLS, password, whether it takes writes, what the session is
 //! to know; all by one deadline.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::explain::explain;
@@ -28,6 +29,8 @@ pub(super) struct Dialer {
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     connector: Connector,
     hosts: Hosts,
+    /// The server commits without waiting for the disk, and is no node of Galera's.
+    pub(super) is_unsynced: AtomicBool,
 }
 
 /// What a connection is for.
@@ -68,7 +71,7 @@ impl Dialer {
              innodb_lock_wait_timeout = 1 \
              /*M! , max_statement_time = {}, idle_transaction_timeout = {} */; \
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-             SELECT @@global.read_only; SHOW VARIABLES LIKE 'wsrep_on'",
+             SELECT @@global.read_only, @@global.innodb_flush_log_at_trx_commit; SHOW VARIABLES LIKE 'wsrep_on'",
             io_timeout.as_secs_f64(),
             io_timeout.as_secs() + 2,
         );
@@ -80,6 +83,7 @@ impl Dialer {
             tls,
             connector: Connector::default(),
             hosts: Hosts::new(&config.hosts),
+            is_unsynced: AtomicBool::new(false),
         })
     }
 
@@ -151,6 +155,9 @@ impl Dialer {
         let clustered =
             said.get(3).and_then(|said| said.rows.first()).and_then(|row| row.column(1));
         if !clustered.is_some_and(|on| on.eq_ignore_ascii_case(b"on")) {
+            let row = said.get(2).and_then(|said| said.rows.first());
+            let flushed = row.and_then(|row| row.column(1));
+            self.is_unsynced.store(flushed.is_some_and(|on| on != b"1"), Ordering::Relaxed);
             return Ok(());
         }
         // A node of Galera's applies what the others have agreed to a moment later: each statement is to

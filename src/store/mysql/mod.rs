@@ -344,6 +344,13 @@ impl Store for MysqlStore {
         Some(SCHEMA)
     }
 
+    fn weakness(&self, _deadline: Deadline) -> Result<Option<String>, Error> {
+        const UNSYNCED: &str = "a crash of the server may lose locks that are held \
+             (innodb_flush_log_at_trx_commit is not 1 there); advise=no leaves this line out";
+        let is_unsynced = self.dialer.is_unsynced.load(Ordering::Relaxed);
+        Ok(is_unsynced.then(|| UNSYNCED.to_owned()))
+    }
+
     fn abilities(&self) -> Abilities {
         Abilities {
             place_kept: Some(self.life.place_kept),

@@ -40,6 +40,8 @@ pub(super) struct Dialer {
     pub(super) is_pooled: AtomicBool,
     /// Grants wait for standbys, as far as was heard last.
     pub(super) has_standbys: AtomicBool,
+    /// A session commits without waiting for the disk.
+    pub(super) is_unsynced: AtomicBool,
 }
 
 /// What a connection is for.
@@ -89,6 +91,7 @@ impl Dialer {
             hosts: Hosts::new(&config.hosts),
             is_pooled: AtomicBool::new(false),
             has_standbys: AtomicBool::new(false),
+            is_unsynced: AtomicBool::new(false),
         })
     }
 
@@ -207,6 +210,7 @@ impl Dialer {
             return Ok(());
         }
         wire.is_synced = commit.map_or(wire.is_synced, |word| word != "off");
+        self.is_unsynced.store(!wire.is_synced, Ordering::Relaxed);
         let commit = commit.map_or(String::new(), |on| format!("SET synchronous_commit = {on};"));
         // A table without statistics would be read as a whole. What waits for longer than its client
         // does is of no use to anybody. Without warnings, a commit that stopped waiting for its standbys

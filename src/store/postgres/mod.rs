@@ -393,6 +393,13 @@ impl Store for PostgresStore {
         }
     }
 
+    fn weakness(&self, _deadline: Deadline) -> Result<Option<String>, Error> {
+        const UNSYNCED: &str = "a crash of the server may lose locks that are held \
+             (synchronous_commit is off for this session); advise=no leaves this line out";
+        let is_unsynced = self.dialer.is_unsynced.load(Ordering::Relaxed);
+        Ok(is_unsynced.then(|| UNSYNCED.to_owned()))
+    }
+
     fn listener(&self) -> Option<&dyn Listener> {
         Some(&self.listener)
     }

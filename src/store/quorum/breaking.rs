@@ -12,6 +12,7 @@ use super::tally::{Tally, Verdict};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::breaking::{Breach, Breaches, Held};
+use crate::store::outbox::Concern;
 use crate::store::{Failure, Lane, Request};
 
 /// How often it is looked whether an attempt is over, and the pause between.
@@ -67,7 +68,7 @@ impl QuorumStore {
         if matches!(verdict, Some(Verdict::Done)) {
             let (name, token, ttl) = (&*held.name, held.token, held.left);
             let give = Request::Give { name, token, fence: 0, ttl };
-            missed.iter().for_each(|node| node.owe(&[give]));
+            missed.iter().for_each(|node| node.owe(&[give], Concern::Copy));
         }
         match verdict {
             Some(Verdict::Done) => Ok(true),

@@ -19,6 +19,7 @@ use super::QuorumStore;
 use super::question::Question;
 use super::scatter::Scatter;
 use crate::clock::{Deadline, Moment};
+use crate::store::outbox::Concern;
 use crate::store::{Identity, Kept, Lane, Reach, Request};
 use crate::sync::Mutex;
 use crate::token::Token;
@@ -26,7 +27,7 @@ use crate::token::Token;
 /// Before the first try, and twice as long before each further one. Losers are gone in a moment; a
 /// node where somebody else stays would be asked in vain.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a lease is tried. After that, the next extension notices it again.
+/// How long a lease is tried, and at least four times. After that, the next extension notices it again.
 const SPAN: Duration = Duration::from_secs(1);
 /// At once.
 const MOST: usize = 32;
@@ -41,31 +42,57 @@ struct Mend {
     /// When it is forgotten.
     until: Moment,
     is_tried: bool,
+    /// A call has won it, or a lease of it was extended: it is one, though the keeper may not know yet.
+    is_won: bool,
     /// It was given up while it was tried.
     is_given: bool,
     /// The nodes that were told to store it.
     told: Vec<usize>,
 }
 
+impl Mend {
+    /// It is tried again, however late.
+    fn has_tries_left(&self) -> bool {
+        self.next < Moment::NEVER && self.pause < PAUSE * 16
+    }
+
+    fn due(&self) -> Moment {
+        if self.has_tries_left() { self.next } else { self.next.min(self.until) }
+    }
+}
+
 impl Mends {
-    /// A node lacks a lease, or a token that may be one.
+    /// A node lacks a token that may be a lease.
     pub(super) fn note(&self, token: Token) {
-        self.0.lock().entry(token).or_insert_with(|| {
-            let (now, (is_tried, is_given, told)) = (Moment::now(), Default::default());
-            let (next, pause, until) = (now.plus(PAUSE), PAUSE, now.plus(SPAN));
-            Mend { next, pause, until, is_tried, is_given, told }
+        self.change(token, |_| {});
+    }
+
+    /// A node lacks a lease; these nodes were told to store it, and may do so yet.
+    pub(super) fn note_won(&self, token: Token, told: Vec<usize>) {
+        self.change(token, |mend| {
+            mend.is_won = true;
+            mend.told.extend(told);
         });
+    }
+
+    fn change(&self, token: Token, with: impl FnOnce(&mut Mend)) {
+        let mut mends = self.0.lock();
+        with(mends.entry(token).or_insert_with(|| {
+            let (now, (is_tried, is_won, is_given, told)) = (Moment::now(), Default::default());
+            let (next, pause, until) = (now.plus(PAUSE), PAUSE, now.plus(SPAN));
+            Mend { next, pause, until, is_tried, is_won, is_given, told }
+        }));
     }
 
     /// When one is to be tried, or forgotten.
     pub(super) fn due(&self) -> Option<Moment> {
-        self.0.lock().values().map(|mend| mend.next.min(mend.until)).min()
+        self.0.lock().values().map(Mend::due).min()
     }
 
     /// Those that are to be tried now.
     fn begin(&self, now: Moment) -> Vec<Token> {
         let mut mends = self.0.lock();
-        mends.retain(|_, mend| mend.until > now);
+        mends.retain(|_, mend| mend.until > now || mend.has_tries_left());
         let due = mends.iter_mut().filter(|(_, mend)| mend.next <= now).take(MOST);
         due.map(|(token, mend)| {
             (mend.next, mend.is_tried) = (Moment::NEVER, true);
@@ -100,12 +127,18 @@ impl Mends {
         Vec::new()
     }
 
+    /// It is relied on by nobody; or not yet, where it was only just won.
+    fn not_held(&self, token: Token) {
+        let is_won = self.0.lock().get(&token).is_some_and(|mend| mend.is_won);
+        self.tried(token, !is_won);
+    }
+
     fn is_tried(&self, token: Token) -> bool {
         self.0.lock().get(&token).is_some_and(|mend| mend.is_tried)
     }
 
     /// A token was given up. Returns where that has to be done again.
-    fn given(&self, token: Token) -> Vec<usize> {
+    pub(super) fn given(&self, token: Token) -> Vec<usize> {
         let mut mends = self.0.lock();
         if let Some(mend) = mends.get_mut(&token).filter(|mend| mend.is_tried) {
             // The thread that tries it gives it up once more after that.
@@ -138,16 +171,20 @@ impl QuorumStore {
     /// Remembers leases that nodes lack, and gives up the copies that nodes were told to store
     /// while the lease was released or passed on.
     pub(super) fn remember(&self, questions: &[Question<'_>]) {
-        questions.iter().filter_map(Question::lacking).for_each(|token| self.mends.note(token));
+        for question in questions {
+            if let Some(token) = question.lacking() {
+                self.mends.note_won(token, question.may_store());
+            }
+        }
         for (name, token, ttl) in questions.iter().filter_map(Question::given) {
             self.give_again(&self.mends.given(token), (name, token, ttl));
         }
     }
 
-    fn give_again(&self, nodes: &[usize], (name, token, ttl): (&[u8], Token, Duration)) {
+    pub(super) fn give_again(&self, nodes: &[usize], (name, token, ttl): (&[u8], Token, Duration)) {
         for index in nodes {
             if let Some(node) = self.nodes().get(*index) {
-                node.owe(&[Request::Give { name, token, fence: 0, ttl }]);
+                node.owe(&[Request::Give { name, token, fence: 0, ttl }], Concern::Copy);
             }
         }
     }
@@ -161,7 +198,7 @@ impl QuorumStore {
         let leases = held(&tokens);
         let is_held = |token| leases.iter().any(|lease| lease.identity.token == token);
         for token in tokens.into_iter().filter(|token| !is_held(*token)) {
-            self.mends.tried(token, true);
+            self.mends.not_held(token);
         }
         let (sent, nodes) = (Moment::now(), self.nodes());
         let question = |lease| Question::new(extension(lease), 0, nodes.len(), sent);
@@ -232,6 +269,37 @@ mod tests {
         assert_eq!(mends.due(), None);
         let mends = begun();
         assert!(mends.tried(token(), true).is_empty());
+        assert_eq!(mends.due(), None);
+    }
+
+    /// The keeper may come before the call that has won it has returned.
+    #[test]
+    fn a_lease_that_nobody_relies_on_yet_is_tried_again() {
+        let mends = begun();
+        mends.not_held(token());
+        assert_eq!(mends.due(), None, "an attempt that may have failed");
+        let mends = Mends::default();
+        mends.note(token());
+        mends.note_won(token(), vec![2]);
+        let soon = Moment::now().plus(SPAN / 2);
+        assert_eq!(mends.begin(soon), [token()]);
+        mends.not_held(token());
+        assert_eq!(mends.begin(soon), [token()]);
+        assert_eq!(mends.given(token()), [2]);
+        assert!(mends.tried(token(), false) == [2] && mends.due().is_none());
+    }
+
+    #[test]
+    fn a_keeper_that_comes_late_tries_it_four_times_all_the_same() {
+        let mends = Mends::default();
+        mends.note_won(token(), Vec::new());
+        for _ in 0..4 {
+            let late = Moment::now().plus(SPAN * 3);
+            assert!(mends.due().is_some_and(|due| due < late));
+            assert_eq!(mends.begin(late), [token()]);
+            assert!(mends.tried(token(), false).is_empty());
+        }
+        assert_eq!(mends.begin(Moment::now().plus(SPAN * 3)), []);
         assert_eq!(mends.due(), None);
     }
 

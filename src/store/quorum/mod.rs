@@ -6,6 +6,7 @@
 //! nodes. [`mends`] stores leases on nodes that lack them.
 
 mod breaking;
+mod dropping;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
 mod listing;
@@ -14,22 +15,27 @@ mod question;
 pub(crate) mod round;
 mod scatter;
 mod tally;
+mod winning;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use self::dropping::Drops;
 use self::mends::Mends;
 use self::question::Question;
 use self::round::{majority, too_few};
 use self::scatter::Scatter;
+use self::winning::Rivals;
 use super::breaking::{Breaches, Held};
 use super::listing::{Bookmark, Page, Wanted};
+use super::outbox::{Concern, Outbox};
 use super::redis::LONGEST_PAUSE;
 use super::redis::node::{Members, Mention, Node};
 use super::{
-    Abilities, Failure, Holder, Kept, Lane, Listener, Look, MOST_WAITERS, Outcome, Request, Store,
-    Waiter,
+    Abilities, Failure, Holder, Kept, Lane, Listener, Look, MOST_WAITERS, Outcome, Owed, Request,
+    Store, Waiter,
 };
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::config::{Config, RedisConfig};
@@ -65,14 +71,30 @@ pub(crate) struct QuorumStore {
     /// A node had trouble, and it is time to see whether that is over.
     tries: AtomicBool,
     mends: Mends,
+    rivals: Rivals,
+    drops: Drops,
 }
 
 impl QuorumStore {
-    pub(crate) fn new(members: &[RedisConfig], config: &Config) -> Result<QuorumStore, Error> {
+    pub(crate) fn new(
+        members: &[RedisConfig],
+        config: &Config,
+        outbox: &Arc<Outbox>,
+    ) -> Result<QuorumStore, Error> {
         let members = Members::new(members, config)?;
         let (node_timeout, entrance) = (config.node_timeout(), Permits::new(config.pool));
-        let (last_attempt, scatters, tries, mends) = Default::default();
-        Ok(QuorumStore { members, node_timeout, entrance, last_attempt, scatters, tries, mends })
+        let (last_attempt, scatters, tries, (mends, rivals)) = Default::default();
+        Ok(QuorumStore {
+            members,
+            node_timeout,
+            entrance,
+            last_attempt,
+            scatters,
+            tries,
+            mends,
+            rivals,
+            drops: Drops::new(outbox),
+        })
     }
 
     fn nodes(&self) -> &[Node] {
@@ -108,15 +130,15 @@ impl QuorumStore {
                 let sheet = node.pack(gives);
                 // What takes longer is owed: the caller does not wait for it.
                 let said = match node.tell(lane, &sheet, self.by(deadline)) {
-                    Ok(told) => told.leave(false),
+                    Ok(told) => told.leave(false, Concern::Copy),
                     Err(failure) => vec![Err(failure); sheet.requests().len()],
                 };
                 let said = sheet.requests().into_iter().zip(said).filter(|(_, said)| said.is_err());
-                node.owe(&said.map(|(request, _)| request).collect::<Vec<_>>());
+                node.owe(&said.map(|(request, _)| request).collect::<Vec<_>>(), Concern::Copy);
             }
             let untold: Vec<_> = questions.iter().filter_map(|one| one.untold(at, lane)).collect();
             if !untold.is_empty() && node.kept_until(true) > Moment::now() {
-                node.owe(&untold);
+                node.owe(&untold, Concern::Copy);
             }
         }
     }
@@ -198,7 +220,9 @@ impl Store for QuorumStore {
             self.scatter(lane, deadline).run(&mut questions, Question::raise);
         }
         self.clean_up(lane, &questions, deadline);
+        self.complete(lane, &mut questions, deadline);
         self.remember(&questions);
+        self.count_votes();
         if self.nodes().iter().any(Node::is_to_be_tried) {
             self.tries.store(true, Ordering::SeqCst);
         }
@@ -301,6 +325,12 @@ impl Store for QuorumStore {
         }
     }
 
+    /// The gives go out to all nodes at once. What they say is counted when it is read.
+    fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
+        self.drop_on_all(owed, lane, deadline);
+        None
+    }
+
     fn tend(&self, before: Moment, held: &dyn Fn(&[Token]) -> Vec<Kept>, deadline: Deadline) {
         let is_closing = before == Moment::NEVER;
         let tries = self.tries.swap(false, Ordering::SeqCst) && !is_closing;
@@ -317,6 +347,8 @@ impl Store for QuorumStore {
         if is_closing {
             self.mends.forget();
         }
+        self.count_votes();
+        self.drops.expire(Moment::now());
         self.mend_due(held, deadline);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::round::{Round, Step, Vote, Why, majority};
 use super::tally::{Tally, Verdict};
 use crate::clock::Moment;
-use crate::store::redis::node::{Asks, Ballot, Said};
+use crate::store::redis::node::{Asks, Ballot, LONGEST_BLOCK, Said};
 use crate::store::{
     Answer, Failure, Lane, Outcome, Place, Reach, Reply, Request, ServerId, no_reply,
 };
@@ -15,6 +15,8 @@ pub(super) struct Question<'r> {
     request: Request<'r>,
     attempt: u64,
     state: State,
+    /// An attempt that has succeeded, for what comes after that.
+    won: Option<Round>,
     nodes: usize,
     sent: Moment,
     /// All that came, from which node, in this order.
@@ -38,8 +40,8 @@ impl<'r> Question<'r> {
             Request::Take { ttl, .. } => State::Attempt(Round::new(nodes, sent, ttl)),
             Request::Extend { .. } | Request::Give { .. } => State::Tally(Tally::new(nodes, sent)),
         };
-        let (votes, (raise, leftover)) = (Vec::with_capacity(nodes), Default::default());
-        Question { request, attempt, state, nodes, sent, votes, raise, leftover }
+        let (votes, (won, raise, leftover)) = (Vec::with_capacity(nodes), Default::default());
+        Question { request, attempt, state, won, nodes, sent, votes, raise, leftover }
     }
 
     /// No answer that may still come changes anything, or is to be waited for now.
@@ -84,6 +86,10 @@ impl<'r> Question<'r> {
 
     pub(super) fn heard(&mut self, node: usize, vote: Vote) {
         self.votes.push((node, vote.clone()));
+        if let Some(round) = &mut self.won {
+            let _: Step = round.heard(node, vote, Moment::now());
+            return;
+        }
         let outcome = match &mut self.state {
             State::Attempt(round) => match round.heard(node, vote, Moment::now()) {
                 Step::Wait => return,
@@ -93,6 +99,7 @@ impl<'r> Question<'r> {
                 }
                 Step::Granted { fence } => {
                     let Request::Take { block, .. } = self.request else { return };
+                    self.won = Some(round.clone());
                     Ok(Reply::Granted { fence, block })
                 }
                 Step::Refused { why, give } => {
@@ -173,24 +180,68 @@ impl<'r> Question<'r> {
 
     /// The token of a lease that a majority has, if some of the nodes that were heard lack it.
     pub(super) fn lacking(&self) -> Option<Token> {
-        let (token, is_held) = match (self.request, &self.state) {
-            (Request::Take { token, .. }, State::Settled(Ok(answer))) => {
-                (token, matches!(answer.reply, Reply::Granted { .. }))
+        let token = match (self.request, &self.state) {
+            (Request::Take { token, .. }, _) => {
+                return self.bare_on().next().map(|_| token);
             }
             (Request::Extend { token, reach, .. }, State::Settled(Ok(answer))) => {
-                (reach.holder(token), answer.reply == Reply::Extended)
+                Some(reach.holder(token)).filter(|_| answer.reply == Reply::Extended)
+            }
+            _ => None,
+        };
+        token.filter(|_| self.votes.iter().any(|(_, vote)| lacks(vote)))
+    }
+
+    /// A take that was granted.
+    pub(super) fn has_won(&self) -> bool {
+        self.won.is_some()
+    }
+
+    /// The nodes on which another had the lock that was won, and still has as far as is known.
+    pub(super) fn bare_on(&self) -> impl Iterator<Item = usize> {
+        self.won.iter().flat_map(Round::lacking)
+    }
+
+    /// Who has it on a node, and for how long at most.
+    pub(super) fn rival_on(&self, node: usize) -> Option<(u64, Duration)> {
+        match self.first_of(node) {
+            Some(Some(Ok(Said::Busy { holder, free_in, .. }))) => Some((*holder, *free_in)),
+            _ => None,
+        }
+    }
+
+    /// The nodes that were told to store a lease that was won, and may do so yet.
+    pub(super) fn may_store(&self) -> Vec<usize> {
+        let is_told = |node: &usize| {
+            let last = self.votes.iter().rev().find(|(at, _)| at == node).map(|(_, vote)| vote);
+            matches!(last, Some(None | Some(Err(Failure { sent: Some(_), .. }))))
+        };
+        self.bare_on().filter(is_told).collect()
+    }
+
+    /// Tells a node to store a lease that a majority has and it lacks.
+    pub(super) fn fill(&self, node: usize) -> Option<Ballot<'r>> {
+        let (name, fence, ttl, block, is_lacking) = match (self.request, &self.state) {
+            (Request::Extend { name, fence, ttl, .. }, _) => {
+                let is_lacking = self.votes.iter().any(|(at, vote)| *at == node && lacks(vote));
+                (name, fence, ttl, LONGEST_BLOCK, is_lacking)
+            }
+            (Request::Take { name, ttl, .. }, State::Settled(Ok(answer))) => {
+                let Reply::Granted { fence, block } = answer.reply else { return None };
+                (name, fence, ttl, block, self.bare_on().any(|at| at == node))
             }
             _ => return None,
         };
-        (is_held && self.votes.iter().any(|(_, vote)| lacks(vote))).then_some(token)
+        let (token, asks) = (self.lacking()?, Asks::Fill { fence, ttl, block });
+        is_lacking.then_some(Ballot { name, token, asks })
     }
 
-    /// Tells a node that lacks an extended lease to store it.
-    pub(super) fn fill(&self, node: usize) -> Option<Ballot<'r>> {
-        let Request::Extend { name, fence, ttl, .. } = self.request else { return None };
-        let token = self.lacking()?;
-        let is_lacking = self.votes.iter().any(|(at, vote)| *at == node && lacks(vote));
-        is_lacking.then_some(Ballot { name, token, asks: Asks::Fill { fence, ttl } })
+    /// When the first part of the validity is over that it has if it was won now.
+    pub(super) fn early(&self) -> Moment {
+        match self.request {
+            Request::Take { ttl, .. } => self.sent.plus(ttl / 4),
+            Request::Extend { .. } | Request::Give { .. } => Moment::NEVER,
+        }
     }
 
     /// A token that was given up or passed on.

@@ -17,6 +17,8 @@ pub(crate) struct Round {
     nodes: Vec<NodeState>,
     /// Once the others are told to raise: to which fence.
     raised_to: Option<u64>,
+    /// It has succeeded, and only notes from then on where the lock stands.
+    has_won: bool,
     /// The end of the validity that it would have.
     until: Moment,
     troubles: Vec<Error>,
@@ -64,14 +66,15 @@ pub(crate) enum NodeState {
 }
 
 use NodeState::{Asked, Heard, Out, Raising};
-use Said::{Busy, Granted, NotMine, Quarantined, Raised};
+use Said::{Busy, Filled, Granted, NotMine, Quarantined, Raised};
 
 impl Round {
     /// An attempt for a lock with this ttl on `nodes` nodes, each of which either is asked, not
     /// before `sent`, or is said to have failed.
     pub(crate) fn new(nodes: usize, sent: Moment, ttl: Duration) -> Round {
         let until = sent.plus(ttl).minus(drift(ttl));
-        Round { nodes: vec![Asked; nodes], raised_to: None, until, troubles: Vec::new() }
+        let (raised_to, has_won, troubles) = Default::default();
+        Round { nodes: vec![Asked; nodes], raised_to, has_won, until, troubles }
     }
 
     pub(crate) fn heard(&mut self, node: usize, vote: Vote, now: Moment) -> Step {
@@ -86,10 +89,13 @@ impl Round {
                 self.troubles.push(failure.error);
                 Out { asked: state == Raising || failure.sent.is_some() }
             }
+            // One that lacked a lock that was won, and was told to store it.
+            (Heard(Busy { .. } | NotMine), Some(Ok(said @ Filled))) if self.has_won => Heard(said),
             // Said before, or too late: what came after the largest grant was chosen may be larger.
             _ => return Step::Wait,
         };
         match self.raised_to {
+            _ if self.has_won => Step::Wait,
             None => self.gather(now),
             Some(fence) => self.confirm(fence, now),
         }
@@ -134,7 +140,7 @@ impl Round {
         Step::Raise { fence, nodes }
     }
 
-    fn confirm(&self, fence: u64, now: Moment) -> Step {
+    fn confirm(&mut self, fence: u64, now: Moment) -> Step {
         let confirmed = self.count(|state| matches!(state, Heard(Granted { .. } | Raised)));
         if confirmed >= self.majority() {
             self.succeed(fence, now)
@@ -145,8 +151,18 @@ impl Round {
         }
     }
 
-    fn succeed(&self, fence: u64, now: Moment) -> Step {
-        if now >= self.until { self.too_late() } else { Step::Granted { fence } }
+    fn succeed(&mut self, fence: u64, now: Moment) -> Step {
+        self.has_won = now < self.until;
+        if self.has_won { Step::Granted { fence } } else { self.too_late() }
+    }
+
+    /// Once it has succeeded: the nodes where another had the lock, mostly for a moment, and still has,
+    /// as far as is known. They are to be told to store it: without them, the loss of one node more
+    /// is the loss of the lock. A node that says nothing, or has no vote, is none of them.
+    pub(crate) fn lacking(&self) -> impl Iterator<Item = usize> {
+        let lacks = |state: &NodeState| matches!(state, Heard(Busy { .. } | NotMine));
+        let nodes = self.nodes.iter().enumerate().filter(|_| self.has_won);
+        nodes.filter(move |(_, state)| lacks(state)).map(|(node, _)| node)
     }
 
     fn too_late(&self) -> Step {
@@ -214,7 +230,7 @@ impl Round {
             }
             troubles.push(error);
         }
-        too_few(voted, self.nodes.len(), &troubles)
+        too_few_votes(voted, self.nodes.len(), &troubles)
     }
 
     fn majority(&self) -> usize {
@@ -263,16 +279,33 @@ pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
+/// The error of nodes with which there will never be a majority.
+pub(super) fn lasting(nodes: usize, troubles: &[Error]) -> Option<Error> {
+    let mut lasting = troubles.iter().filter(|error| !error.is_retriable());
+    let is_majority_left = nodes - lasting.clone().count() >= majority(nodes);
+    lasting.next().filter(|_| !is_majority_left).cloned()
+}
+
+/// Why too few nodes have voted, of those that answered too.
+pub(super) fn too_few_votes(voted: usize, nodes: usize, troubles: &[Error]) -> Error {
+    few(format!("{voted} of {nodes} servers gave a vote"), nodes, troubles)
+}
+
 /// Why too few nodes answered.
-pub(super) fn too_few(voted: usize, nodes: usize, troubles: &[Error]) -> Error {
-    let lasting = || troubles.iter().filter(|error| !error.is_retriable());
-    if nodes - lasting().count() < majority(nodes)
-        && let Some(error) = lasting().next()
-    {
-        // With these there will never be a majority.
-        return error.clone();
+pub(super) fn too_few(answered: usize, nodes: usize, troubles: &[Error]) -> Error {
+    few(format!("{answered} of {nodes} servers answered"), nodes, troubles)
+}
+
+fn few(how_many: String, nodes: usize, troubles: &[Error]) -> Error {
+    if let Some(error) = lasting(nodes, troubles) {
+        return error;
     }
-    let mut detail = format!("{voted} of {nodes} nodes answered, {} must", majority(nodes));
+    let detail = format!("{how_many}, {} must", majority(nodes));
+    too_few_because(detail, troubles)
+}
+
+/// The same in other words, behind which stands what each server said.
+pub(super) fn too_few_because(mut detail: String, troubles: &[Error]) -> Error {
     for (before, error) in troubles.iter().enumerate() {
         let said = |other: &Error| other.detail() == error.detail() && other.kind() == error.kind();
         if !troubles.iter().take(before).any(said) {

@@ -11,11 +11,17 @@ use std::time::Duration;
 use super::question::Question;
 use crate::clock::{Deadline, Moment};
 use crate::store::Lane;
+use crate::store::outbox::Concern;
 use crate::store::redis::node::{Asked, Ballot, Node, Sheet, wait_for};
 
 /// How long one node is waited for before the others are looked at as well: longer than a server
 /// takes that is not far away, and short enough for one that has just died to cost next to nothing.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
+
+/// Whoever has won listens to the others for so long at least.
+const LEAST_LINGER: Duration = Duration::from_micros(50);
+/// How often also to those that were mostly slower.
+const LINGERS_EVERY: u64 = 16;
 
 const AT_ONCE: Deadline = Deadline::at(Moment::ZERO);
 
@@ -57,6 +63,23 @@ struct Hearing<'s> {
     turn: Turn,
     pace: u64,
     asked: Option<Asked<'s>>,
+}
+
+impl Hearing<'_> {
+    /// Tells the questions what it says by then. False if that is nothing, or it was heard before.
+    fn answer(&mut self, questions: &mut [Question<'_>], until: Deadline) -> bool {
+        let asked = self.asked.take_if(|asked| asked.is_answered(until));
+        let is_answered = asked.is_some();
+        let mut places = self.letter.places.iter();
+        if let Some(asked) = asked {
+            asked.finish(|said| {
+                if let Some(place) = places.next() {
+                    questions[*place].heard(self.at, Some(said));
+                }
+            });
+        }
+        is_answered
+    }
 }
 
 impl Scatter<'_> {
@@ -108,6 +131,9 @@ impl Scatter<'_> {
             }
         }
         took = self.learn((begun, self.deadline), questions, &mut hearings).or(took);
+        if questions.iter().any(Question::has_won) {
+            self.linger(begun, questions, &mut hearings);
+        }
         let is_late = self.deadline.has_passed();
         for Hearing { at, letter, asked, .. } in hearings {
             // What was said decides nothing any more, but a give that failed is still to be made.
@@ -115,7 +141,7 @@ impl Scatter<'_> {
                 // Longer than those that were heard, and so after them in the next look.
                 let longer = took.map(|took| took + Duration::from_micros(1));
                 longer.into_iter().for_each(|took| self.nodes[at].note_pace(took));
-                let mut said = asked.leave(is_late).into_iter();
+                let mut said = asked.leave(is_late, Concern::Copy).into_iter();
                 letter.places.iter().for_each(|place| questions[*place].heard(at, said.next()));
             }
         }
@@ -153,6 +179,24 @@ impl Scatter<'_> {
             _ = self.hear((AT_ONCE, took), questions, &mut *hearings);
         }
         took
+    }
+
+    /// Hears those too that nothing hangs on any more, for half as long again at most: whoever has won
+    /// learns from them whether somebody else has the lock there, and that has to be mended.
+    fn linger(&self, begun: Moment, questions: &mut [Question<'_>], hearings: &mut [Hearing<'_>]) {
+        let now = Moment::now();
+        let span = (now.since(begun) / 2).max(LEAST_LINGER);
+        let until = self.deadline.min(Deadline::at(now.plus(span)));
+        let is_time = self.scatters.load(Ordering::Relaxed).is_multiple_of(LINGERS_EVERY);
+        for one in hearings.iter_mut().filter(|one| one.asked.is_some()) {
+            let node = &self.nodes[one.at];
+            // One that is always slower is tried now and then; what has come of it is heard in any case.
+            let is_awaited = one.turn == Turn::Usual && (is_time || !node.is_slower());
+            let is_heard = one.answer(questions, if is_awaited { until } else { AT_ONCE });
+            if is_awaited {
+                node.note_slower(!is_heard);
+            }
+        }
     }
 
     /// What is to be told, and to which nodes. It is packed once for nodes that are told the same.
@@ -194,19 +238,13 @@ impl Scatter<'_> {
         hearings: impl IntoIterator<Item = &'h mut Hearing<'s>>,
     ) -> u64 {
         let mut usual = 0;
-        for Hearing { at, letter, pace, asked, .. } in hearings {
+        for one in hearings {
             if self.is_over(questions) {
                 break;
             }
-            if let Some(asked) = asked.take_if(|asked| asked.is_answered(until)) {
-                usual = usual.max(*pace);
-                took.into_iter().for_each(|took| self.nodes[*at].note_pace(took));
-                let mut places = letter.places.iter();
-                asked.finish(|said| {
-                    if let Some(place) = places.next() {
-                        questions[*place].heard(*at, Some(said));
-                    }
-                });
+            if one.answer(questions, until) {
+                usual = usual.max(one.pace);
+                took.into_iter().for_each(|took| self.nodes[one.at].note_pace(took));
             }
         }
         usual

@@ -1,7 +1,7 @@
 //! One extension or one give of a lease on several nodes, counted. Pure, like [`round`](super::round).
 
 use super::round::NodeState::{self, Asked, Heard, Out};
-use super::round::{Said, Vote, majority, too_few};
+use super::round::{Said, Vote, lasting, majority, too_few_because, too_few_votes};
 use crate::clock::Moment;
 use crate::config::spoken_left;
 use crate::error::{Error, ErrorKind};
@@ -66,7 +66,19 @@ impl Tally {
         if done + pending >= majority || nodes - not_mine - pending < majority {
             return None;
         }
-        let error = too_few(voted, nodes, &self.troubles);
+        let error = match lasting(nodes, &self.troubles) {
+            Some(error) => error,
+            // Most have voted, and not alike.
+            None if voted >= majority => {
+                let detail = format!(
+                    "{done} of {nodes} servers had the lease, {not_mine} had not, and {} gave no \
+                     vote; {majority} must have it",
+                    nodes - voted
+                );
+                too_few_because(detail, &self.troubles)
+            }
+            None => too_few_votes(voted, nodes, &self.troubles),
+        };
         // Some may have done it: then the same request is answered in another way next time.
         let may_have = |state| is_done(&state) || matches!(state, Asked | Out { asked: true });
         let sent = self.nodes.iter().any(may_have).then_some(self.sent);

@@ -108,6 +108,20 @@ impl<D: Dialect> Deployment<D> {
         }
     }
 
+    /// What one of the servers that have locks says of itself, on a connection that is there if any is
+    /// idle.
+    pub(super) fn info(&self, deadline: Deadline) -> Result<Vec<u8>, Error> {
+        let (batch, lane) = (Batch::default().command(&["INFO"]), Lane::Give(deadline));
+        let parcel = Parcel { lane, batch: &batch, deadline };
+        let none = || Error::bare(ErrorKind::Protocol);
+        let (_, carried) = self.route.ask_master(0, &parcel).ok_or_else(none)?;
+        match carried.map_err(|failure| failure.error)?.value {
+            Value::BulkString(info) => Ok(info),
+            Value::ServerError(error) => Err(fault::server(&error)),
+            _ => Err(none()),
+        }
+    }
+
     /// Says something of which no answer is waited for.
     pub(super) fn tell(&self, batch: &Batch<'_>, deadline: Deadline) -> Result<(), Failure> {
         self.route.tell(Parcel { lane: Lane::Give(deadline), batch, deadline })

@@ -17,6 +17,7 @@ mod sentinel;
 mod target;
 mod unread;
 mod way;
+mod weakness;
 mod wire;
 
 use std::sync::Arc;
@@ -164,6 +165,15 @@ impl Store for RedisStore {
         deadline: Deadline,
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
         self.deployment.records(clients, deadline)
+    }
+
+    fn weakness(&self, deadline: Deadline) -> Result<Option<String>, Error> {
+        let format = self.deployment.codec.dialect.format();
+        if format.guard.is_some() {
+            return Ok(None);
+        }
+        let info = self.deployment.info(deadline)?;
+        Ok(weakness::found(&info, format.copies.is_some()))
     }
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {

@@ -4,14 +4,14 @@ mod members;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(in crate::store) use self::members::Members;
 use super::codec::Deployment;
 use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
-pub(in crate::store) use super::dialect::quorum::{Asks, Ballot};
+pub(in crate::store) use super::dialect::quorum::{Asks, Ballot, LONGEST_BLOCK};
 pub(in crate::store) use super::dialect::survey::Survey;
 use super::dialect::{Batch, Dialect, look};
 use super::listing::Names;
@@ -40,6 +40,8 @@ pub(in crate::store) struct Node {
     /// How long it took to answer when that was looked at last, in microseconds, or 0 where it never
     /// was: fast nodes are heard first.
     pace: AtomicU64,
+    /// How often in a row it was slower than a majority and half as long again.
+    slower: AtomicU32,
     /// Until when it may keep a lock that it was asked for, in nanoseconds.
     locked_until: AtomicU64,
     /// Until when tokens may stand in queues there.
@@ -61,6 +63,9 @@ struct Rest {
 /// place lasts while others wait there, and is told while its client listens: with two of them at the
 /// head of a queue, no other waiter is told. Few nodes are cut off from one client for an hour.
 const PLACES_KEPT: Duration = Duration::from_secs(3600);
+
+/// A node that was slower so often in a row will be so again.
+const OFTEN: u32 = 3;
 
 const MOST_AT_ONCE: usize = 32;
 /// More are left to the ttl.
@@ -121,6 +126,16 @@ impl Node {
     pub(in crate::store) fn note_pace(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.pace.store(took.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether it mostly answers later than those that suffice.
+    pub(in crate::store) fn is_slower(&self) -> bool {
+        self.slower.load(Ordering::Relaxed) >= OFTEN
+    }
+
+    pub(in crate::store) fn note_slower(&self, slower: bool) {
+        let times = self.slower.load(Ordering::Relaxed).saturating_add(1);
+        self.slower.store(if slower { times } else { 0 }, Ordering::Relaxed);
     }
 
     pub(in crate::store) fn pack<'a>(&self, ballots: Vec<Ballot<'a>>) -> Sheet<'a> {
@@ -230,13 +245,13 @@ impl Node {
         rest.times = rest.times.max(1);
     }
 
-    pub(in crate::store) fn owe(&self, gives: &[Request<'_>]) {
+    pub(in crate::store) fn owe(&self, gives: &[Request<'_>], concern: Concern) {
         for give in gives {
             if let Request::Give { name, token, fence, ttl } = *give
                 && self.outbox.owed() < MOST_OWED
             {
                 let identity = Identity { name: name.into(), token, fence, ttl };
-                let (now, concern) = (Moment::now(), Concern::Copy);
+                let now = Moment::now();
                 self.outbox.owe(Owed { identity, until: now.plus(ttl) }, concern, now.plus(SOON));
             }
         }
@@ -383,13 +398,14 @@ impl Asked<'_> {
         });
     }
 
-    /// Does not wait any longer, which took too long if `late`. Returns what is known already.
-    pub(in crate::store) fn leave(self, late: bool) -> Vec<Result<Said, Failure>> {
+    /// Does not wait any longer, which took too long if `late`. Returns what is known already; the rest
+    /// is left to the outbox, gives as of this concern.
+    pub(in crate::store) fn leave(self, late: bool, gives: Concern) -> Vec<Result<Said, Failure>> {
         let Asked { node, sheet, pending } = self;
         if late {
             node.note_pace(Duration::MAX);
         }
-        let both = sheet.ballots.iter().zip(pending.leave());
+        let both = sheet.ballots.iter().zip(pending.leave(gives));
         both.map(|(ballot, carried)| said(node, ballot, carried)).collect()
     }
 }

@@ -35,6 +35,7 @@
     FUNCTION(STATUS, config_set_guard_data_loss, CONFIG, NONE, NO, (HANDLE, COUNT))                \
     FUNCTION(STATUS, config_set_label, CONFIG, NONE, NAME, (HANDLE, BYTES))                        \
     FUNCTION(STATUS, config_set_register, CONFIG, NONE, NO, (HANDLE, COUNT))                       \
+    FUNCTION(STATUS, config_set_advise, CONFIG, NONE, NO, (HANDLE, COUNT))                         \
     FUNCTION(STATUS, config_set_program, CONFIG, NONE, NAME, (HANDLE, BYTES))                      \
     FUNCTION(STATUS, config_set_language, CONFIG, NONE, NAME, (HANDLE, BYTES))                     \
     FUNCTION(STATUS, config_add_metrics_group, CONFIG, NONE, NAME, (HANDLE, BYTES))                \

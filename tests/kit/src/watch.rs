@@ -29,14 +29,15 @@ impl<'a> Watch<'a> {
 
     /// The commands of clients since the last call, each as one line: the name in upper case,
     /// then the arguments quoted as MONITOR does. A script is one command whatever it calls. Not
-    /// among them is what a client says of itself, once a minute: [`everything`](Watch::everything).
+    /// among them is what a client says of itself, once a minute, and what it asks of the server, once:
+    /// [`everything`](Watch::everything).
     pub fn client_commands(&mut self) -> Vec<String> {
         let mut seen = self.everything();
-        seen.retain(|words| !words.starts_with("SET \"leasehold:client:"));
+        seen.retain(|words| !words.starts_with("SET \"leasehold:client:") && words != "INFO");
         seen
     }
 
-    /// The same with what clients say of themselves.
+    /// The same with what clients say of themselves, and ask of the server.
     pub fn everything(&mut self) -> Vec<String> {
         self.marks += 1;
         let mark = format!("leasehold-watch-{}-{}", std::process::id(), self.marks);

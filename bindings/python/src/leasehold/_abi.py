@@ -63,6 +63,7 @@ config_set_max_ttl_ms = _function(c_int32, "config_set_max_ttl_ms", c_void_p, c_
 config_set_guard_data_loss = _function(c_int32, "config_set_guard_data_loss", c_void_p, c_bool)
 config_set_label = _function(c_int32, "config_set_label", c_void_p, c_char_p, c_size_t)
 config_set_register = _function(c_int32, "config_set_register", c_void_p, c_bool)
+config_set_advise = _function(c_int32, "config_set_advise", c_void_p, c_bool)
 config_set_program = _function(c_int32, "config_set_program", c_void_p, c_char_p, c_size_t)
 config_set_language = _function(c_int32, "config_set_language", c_void_p, c_char_p, c_size_t)
 config_add_metrics_group = _function(

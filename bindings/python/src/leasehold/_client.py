@@ -289,6 +289,7 @@ def connect(
     guard_data_loss: Optional[bool] = None,
     label: Optional[str] = None,
     register: Optional[bool] = None,
+    advise: Optional[bool] = None,
     metrics_groups: Sequence[str] = (),
 ) -> Client:
     """Opens the store that a URL names, or the quorum of several; without one, that of the environment variable
@@ -320,6 +321,8 @@ def connect(
     - `label`: a word of the program's own, which others see beside its name when they look who has
       a lock.
     - `register`: whether the client says in the store who it is; True by default.
+    - `advise`: whether the log has a line where the store could lose grants and nothing guards against
+      that; True by default.
     - `metrics_groups`: names that `Client.metrics_text()` counts apart, 32 at most: each is a name, or
       how names begin and a ``*``, as in ``["stock:*", "nightly"]``.
 
@@ -365,6 +368,8 @@ def connect(
         _set(_abi.config_set_label, config, text, len(text))
     if register is not None:
         _set(_abi.config_set_register, config, _switch("register", register))
+    if advise is not None:
+        _set(_abi.config_set_advise, config, _switch("advise", advise))
     _set(_abi.config_set_language, config, b"python", len(b"python"))
     program = _program().encode("utf-8", "replace")
     _set(_abi.config_set_program, config, program, len(program))

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::{Attempt, End, Flaw, Kind, Letter, NODES, Post, Setup, Step, Task, World};
 use crate::explore::quorum::hearing::Decisions;
+use crate::store::quorum::round::Round;
 
 impl World {
     /// Carrying something out may turn out to change nothing.
@@ -31,6 +32,13 @@ impl World {
                         |end: &End| !(matches!(end, End::Refusal) && is_last && setup.expiry);
                     let some = all.iter().filter(|decision| matters(&decision.end));
                     steps.extend(some.map(|decision| Step::Decide(c as u8, Rc::clone(decision))));
+                }
+                Task::Won(_) => {
+                    let is_whole = |round: Round| round.is_whole();
+                    if self.informed(c, setup.flaw).is_some_and(is_whole) {
+                        steps.push(Step::Return(c as u8));
+                    }
+                    steps.push(Step::ReturnLate(c as u8));
                 }
                 Task::Holding if is_last && setup.expiry => {}
                 Task::Holding => steps.push(Step::Release(c as u8)),
@@ -78,14 +86,18 @@ impl World {
             return;
         }
         for (c, client) in self.clients.iter().enumerate() {
-            let may = match client.task {
+            // One that waits tells those that are known to lack it.
+            let missing: Option<Vec<_>> =
+                self.informed(c, setup.flaw).map(|round| round.lacking().collect());
+            let may = |n: &usize| match client.task {
+                Task::Won(_) => missing.as_ref().is_some_and(|missing| missing.contains(n)),
                 Task::Holding => true,
                 Task::Trying(_) => setup.flaw == Some(Flaw::CountsFills) && client.granted() > 0,
                 Task::Idle => false,
             };
             let (Some(by), Some(post)) = (self.current(c), client.post.last()) else { continue };
             let lacks = |n: &usize| !self.nodes[*n].is_held_by(by);
-            let unsent = (0..NODES).filter(|n| may && post.fills[*n] == Letter::Unsent);
+            let unsent = (0..NODES).filter(|n| may(n) && post.fills[*n] == Letter::Unsent);
             steps.extend(unsent.filter(lacks).map(|n| Step::Fill(c as u8, n as u8)));
         }
     }

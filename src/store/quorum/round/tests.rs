@@ -194,11 +194,11 @@ fn every_node_that_was_asked_is_given_also_those_that_never_answered() {
 fn too_few_nodes_are_an_error_that_says_how_many_and_why() {
     let error = error_of(attempt(3, &[(0, LATE), (1, no(ErrorKind::Refused))]));
     assert_eq!(error.kind(), ErrorKind::NoQuorum);
-    assert!(error.detail().contains("0 of 3 nodes answered, 2 must"), "{error}");
+    assert!(error.detail().contains("0 of 3 servers gave a vote, 2 must"), "{error}");
     assert!(error.detail().contains("refused: here is why"), "{error}");
 
     let error = error_of(attempt(3, &[(0, LATE), (1, LATE)]));
-    assert_eq!(error.detail(), "0 of 3 nodes answered, 2 must");
+    assert_eq!(error.detail(), "0 of 3 servers gave a vote, 2 must");
 
     // What two nodes say is said once.
     let votes = [(2, no(ErrorKind::Unavailable)), (1, no(ErrorKind::Unavailable))];
@@ -257,12 +257,57 @@ fn c4_validity_counts_from_the_first_send_and_must_not_be_over() {
     error_of(two_at(&[(0, granted(7)), (2, LATE)], (1, granted(8)), end));
 }
 
+#[test]
+fn once_it_has_won_it_notes_where_another_has_the_lock_until_that_node_stores_it() {
+    let filled = Some(Ok(Said::Filled));
+    let lacking = |round: &Round| round.lacking().collect::<Vec<_>>();
+    // Whether it is heard before that or after.
+    for votes in [
+        [(2, busy(9, 1)), (0, granted(7)), (1, granted(7))],
+        [(0, granted(7)), (1, granted(7)), (2, busy(9, 1))],
+    ] {
+        let mut round = Round::new(3, SENT, TTL);
+        let won = votes.iter().filter(|(node, vote)| {
+            matches!(round.heard(*node, vote.clone(), SENT), Step::Granted { fence: 7 })
+        });
+        assert_eq!(won.count(), 1);
+        assert_eq!((lacking(&round), round.is_whole()), (vec![2], false));
+        // Another has it still.
+        let not_mine = (2, Some(Ok(Said::NotMine)));
+        let round = waits(heard(round, &[not_mine, (2, LATE), (2, no(ErrorKind::OutOfMemory))]));
+        assert_eq!(lacking(&round), [2]);
+        let round = waits(heard(round, &[(2, filled.clone()), (2, filled.clone())]));
+        assert_eq!((lacking(&round), round.is_whole()), (vec![], true));
+    }
+    // Of one that says nothing, or has no vote, nothing is known that could be mended.
+    let lost = Some(Ok(Said::Quarantined { left: TTL }));
+    for vote in [LATE, cut(), lost, granted(9)] {
+        let (round, _) = attempt(3, &[(0, granted(7)), (1, granted(7))]);
+        let round = waits(heard(round, &[(2, vote)]));
+        assert!(lacking(&round).is_empty());
+    }
+    // An attempt that has not won has nothing to mend.
+    let round = waits(attempt(3, &[(0, granted(7)), (2, busy(9, 1))]));
+    assert!(lacking(&round).is_empty());
+    let votes = [(0, granted(5)), (1, granted(7)), (2, busy(9, 1))];
+    let (round, ..) = raises(attempt(3, &votes));
+    let (round, step) = heard(round, &[(0, RAISED)]);
+    assert!(matches!(step, Step::Granted { fence: 7 }));
+    assert_eq!(lacking(&round), [2]);
+}
+
 /// For the exploration, which shows that it finds what is wrong.
 #[cfg(not(shuttle))]
 impl Round {
     /// The round no longer waits for what this node says.
     pub(crate) fn is_late(&self, node: usize) -> bool {
         matches!(self.nodes[node], Out { .. })
+    }
+
+    /// It has succeeded, and every node has said that it has the lock.
+    pub(crate) fn is_whole(&self) -> bool {
+        let has = |state: &NodeState| matches!(state, Heard(Granted { .. } | Raised | Filled));
+        self.has_won && self.nodes.iter().all(has)
     }
 
     /// It waits for the node as if it had told it to raise.

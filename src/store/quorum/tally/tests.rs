@@ -53,10 +53,17 @@ fn a_lease_is_lost_when_no_majority_can_have_it() {
 fn what_hangs_on_a_node_that_does_not_answer_is_unknown() {
     let failure = unknown(&[DONE, NOT_MINE, LATE]);
     assert_eq!((failure.error.kind(), failure.sent), (ErrorKind::NoQuorum, Some(SENT)));
+    // Two of three have answered, so that is not what is too few.
+    let why = "1 of 3 servers had the lease, 1 had not, and 1 gave no vote; 2 must have it";
+    assert_eq!(failure.error.detail(), why);
     let failure = unknown(&[DONE, no(ErrorKind::Refused), no(ErrorKind::Refused)]);
     // Done somewhere: the next give finds nothing there, by its own doing.
     assert_eq!((failure.error.kind(), failure.sent), (ErrorKind::NoQuorum, Some(SENT)));
-    assert!(failure.error.detail().contains("1 of 3 nodes answered, 2 must"), "{}", failure.error);
+    assert!(
+        failure.error.detail().contains("1 of 3 servers gave a vote, 2 must"),
+        "{}",
+        failure.error
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Members {
             let listener = Arc::clone(&listener);
             let codec = Codec { dialect, listener, member: Some(member) };
             let outbox = Arc::<Outbox>::default();
-            let (rest, pace, locked_until, queued_until) = Default::default();
+            let (rest, pace, slower, locked_until, queued_until) = Default::default();
             let (shown, is_blocking) = (redis.display(), clustered);
             Ok(Node {
                 shown,
@@ -55,6 +55,7 @@ impl Members {
                 outbox,
                 rest,
                 pace,
+                slower,
                 locked_until,
                 queued_until,
                 is_blocking,

@@ -169,7 +169,7 @@ impl Route for Single {
     }
 
     fn tell(&self, parcel: Parcel<'_>) -> Result<(), Failure> {
-        self.start(parcel)?.leave();
+        self.start(parcel)?.leave(Concern::Copy);
         Ok(())
     }
 
@@ -250,9 +250,9 @@ impl Pending<'_> {
         }
     }
 
-    /// Leaves them to the next user of the connection: the outbox hears of them. All of them are
-    /// returned instead if they have come already.
-    pub(in crate::store::redis) fn leave(self) -> Vec<Carried> {
+    /// Leaves them to the next user of the connection: the outbox hears of them, and of gives as of
+    /// this concern. All of them are returned instead if they have come already.
+    pub(in crate::store::redis) fn leave(self, gives: Concern) -> Vec<Carried> {
         let (single, mut lent, Parcel { batch, deadline, .. }, sent) = match self {
             Pending::Answered(carried) => return carried,
             Pending::Sent { single, lent, parcel, sent } => (single, lent, parcel, sent),
@@ -268,7 +268,7 @@ impl Pending<'_> {
                 Some(Request::Give { name, token, fence, ttl }) => {
                     let identity = Identity { name: Arc::from(name), token, fence, ttl };
                     let owed = Owed { identity: identity.clone(), until: sent.plus(ttl) };
-                    Subject::Give(outbox.written(owed, Concern::Copy, on), identity)
+                    Subject::Give(outbox.written(owed, gives, on), identity)
                 }
                 Some(Request::Take { token, .. }) => vote(token),
                 Some(Request::Extend { token, reach, .. }) => vote(reach.holder(token)),

@@ -146,6 +146,7 @@ static void set_config(JNIEnv *env, jclass native, jlong handle, jint option, jl
     case 4: status = leasehold_config_set_max_ttl_ms(config, value); break;
     case 5: status = leasehold_config_set_guard_data_loss(config, value != 0); break;
     case 6: status = leasehold_config_set_register(config, value != 0); break;
+    case 7: status = leasehold_config_set_advise(config, value != 0); break;
     }
     if (status != LEASEHOLD_OK)
         raise_config(env, native, config, status);

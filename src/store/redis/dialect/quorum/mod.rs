@@ -44,6 +44,9 @@ static FILL: Script = ballot!("fill.lua");
 static BREAK: Script = script!("../break.lua", "give.lua");
 static GIVE: Script = script!("quick_give.lua", "line.lua", "../lock.lua", "give.lua");
 
+/// No block has more fences.
+pub(in crate::store) const LONGEST_BLOCK: u32 = 1024;
+
 pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
 
 /// One thing asked of a node about a token, as docs/protocol.md says.
@@ -63,8 +66,9 @@ pub(in crate::store) enum Asks {
     Raise { attempt: u64, fence: u64 },
     /// A lock that is the token's lasts longer, or becomes another token's.
     Extend { fence: u64, ttl: Duration, reach: Reach },
-    /// The lock of a token that has it on most nodes is stored, where it is free.
-    Fill { fence: u64, ttl: Duration },
+    /// The lock of a token that has it on most nodes is stored, where it is free. `block`: how many
+    /// fences from this one on may be its own.
+    Fill { fence: u64, ttl: Duration, block: u32 },
     /// By this attempt or an earlier one; without an attempt, by any. `leaves`: its place in the queue
     /// too. `tells`: waiters are told if that made the lock free. `ttl` is what its takes asked for.
     Give { ttl: Duration, attempt: Option<u64>, leaves: bool, tells: bool },
@@ -93,7 +97,7 @@ impl<'a> Ballot<'a> {
             Asks::Extend { fence, ttl, reach } => {
                 Request::Extend { name, token, fence, ttl, reach }
             }
-            Asks::Fill { fence, ttl } => {
+            Asks::Fill { fence, ttl, .. } => {
                 Request::Extend { name, token, fence, ttl, reach: Reach::Grow }
             }
             Asks::Give { ttl, attempt, leaves, .. } => {
@@ -183,8 +187,9 @@ impl Dialect for Quorum {
                     let args = [text, ttl, mode, number(fence), Arg::Text(to)];
                     packer.call(script, 2, &args[..if to.is_empty() { 4 } else { 5 }]);
                 }
-                Asks::Fill { fence, ttl } => {
-                    packer.call(script, 2, &[text, number(millis(ttl)), number(fence)]);
+                Asks::Fill { fence, ttl, block } => {
+                    let [ttl, block] = [millis(ttl), block.into()].map(number);
+                    packer.call(script, 2, &[text, ttl, number(fence), block]);
                 }
                 Asks::Give { attempt, leaves, tells, .. } => {
                     let Wakeup { channel, .. } = wakeup(name);

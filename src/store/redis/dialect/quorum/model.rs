@@ -114,7 +114,7 @@ impl ModelNode {
             }
             Asks::Raise { attempt, fence } => Some(self.raise(token, attempt, fence)),
             Asks::Extend { fence, ttl, reach } => Some(self.extend(now, token, fence, ttl, reach)),
-            Asks::Fill { fence, ttl } => Some(self.fill(now, token, fence, ttl)),
+            Asks::Fill { fence, ttl, block } => Some(self.fill(now, token, (fence, block), ttl)),
             Asks::Give { attempt, leaves, tells, .. } => {
                 let mine = self.is_held_by(token)
                     && !self.side.as_ref().and_then(|side| side.grant).is_some_and(
@@ -263,7 +263,7 @@ impl ModelNode {
         Said::Extended
     }
 
-    fn fill(&mut self, now: u64, token: Token, fence: u64, ttl: Duration) -> Said {
+    fn fill(&mut self, now: u64, token: Token, (fence, block): (u64, u32), ttl: Duration) -> Said {
         if self.lock.is_some() && !self.flaws.fills_over_others {
             return if self.is_held_by(token) { Said::Filled } else { Said::NotMine };
         }
@@ -272,7 +272,7 @@ impl ModelNode {
         let last = match self.flaws {
             Flaws { fills_without_the_fence: true, .. } => before,
             Flaws { fills_with_a_lower_fence: true, .. } => fence,
-            _ => before.max((fence + 1023).min(MAX_FENCE)),
+            _ => before.max((fence + u64::from(block) - 1).min(MAX_FENCE)),
         };
         self.side = Some(Side { queued, last, grant: Some((fence, token)) });
         self.lock = Some(Held { token: Some(token), until: now + micros(ttl) });

@@ -38,7 +38,7 @@ fn where_the_side_key_is_lost_somebody_may_stand_in_the_queue() {
     assert_eq!(node.side(), Some((true, 6023, 5000, 1)));
     node.give(1, Some(5000));
     node.cmd(&["SET", SIDE, "what is this", "PX", "90000"]);
-    let ballot = ballot(token(1), Asks::Fill { fence: 5000, ttl: TTL });
+    let ballot = ballot(token(1), Asks::Fill { fence: 5000, ttl: TTL, block: LONGEST_BLOCK });
     assert!(node.try_ask(ballot, open(&channel(1))).is_err());
     assert_eq!(node.text(&["GET", "n"]), None);
 }

@@ -15,7 +15,7 @@ impl Node {
             ballot(token(1), Asks::Raise { attempt: 5, fence: 9 }),
             ballot(token(1), Asks::Extend { fence: 5, ttl: TTL, reach: Reach::Grow }),
             ballot(token(1), Asks::Extend { fence: 5, ttl: TTL, reach: Reach::Claim }),
-            ballot(token(1), Asks::Fill { fence: 5, ttl: TTL }),
+            ballot(token(1), Asks::Fill { fence: 5, ttl: TTL, block: LONGEST_BLOCK }),
         ];
         let before = (self.holder(), self.side(), self.queue());
         for ballot in ballots.into_iter().chain(ballots) {

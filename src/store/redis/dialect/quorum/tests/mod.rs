@@ -97,7 +97,10 @@ impl Node {
 
     #[track_caller]
     fn fill(&self, client: u32, fence: u64) -> Said {
-        self.ask(ballot(token(client), Asks::Fill { fence, ttl: TTL }), client)
+        self.ask(
+            ballot(token(client), Asks::Fill { fence, ttl: TTL, block: LONGEST_BLOCK }),
+            client,
+        )
     }
 
     #[track_caller]

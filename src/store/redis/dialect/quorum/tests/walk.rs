@@ -191,7 +191,8 @@ impl Walk {
             // Mostly of a lease under the last fence, else under one that others have passed.
             8 | 9 => {
                 let fence = self.fence - if self.below(4) > 0 { 0 } else { self.fence.min(3000) };
-                ballot(token_known, Asks::Fill { fence, ttl })
+                let block = [1, 64, LONGEST_BLOCK][self.below(3) as usize];
+                ballot(token_known, Asks::Fill { fence, ttl, block })
             }
             _ => {
                 // 0 would stand for any attempt.

@@ -149,6 +149,16 @@ public final class ClientBuilder {
     }
 
     /**
+     * Sets whether the log has a line where the store could lose grants and nothing guards against that.
+     *
+     * @param on true by default
+     * @return this
+     */
+    public ClientBuilder advise(boolean on) {
+        return set(Native.ADVISE, on ? 1 : 0);
+    }
+
+    /**
      * Counts the locks of some names apart in {@link LeaseholdClient#metricsText()}.
      *
      * @param pattern a name, or how names begin and a {@code *}, as in {@code "stock:*"}; where several

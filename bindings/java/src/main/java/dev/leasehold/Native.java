@@ -33,6 +33,7 @@ final class Native {
     static final int MAX_TTL = 4;
     static final int GUARD_DATA_LOSS = 5;
     static final int REGISTER = 6;
+    static final int ADVISE = 7;
 
     /** What {@link #setText} sets, in the order of {@code set_text} there. */
     static final int LABEL = 0;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{Call, LAST_CHANCE, Policy, State, look_at};
+use super::stuck::{OWN_AFTER, said_of, tell_own};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -36,6 +37,7 @@ pub(super) fn acquire(
     let keeper = lock.keepers.here()?;
     let token = Token::of(keeper.client())?;
     let mut state = State::waits(lock, token, terms, wait);
+    state.own_at = state.start.plus(OWN_AFTER);
     state.may_deadlock = wait.is_none() && lock.wait_mode.backoff().attempts.is_none();
     Call::new(lock, keeper, &mut state, check)?.run()
 }
@@ -192,8 +194,8 @@ impl Call<'_, '_> {
 
     fn refuse_deadlock(&mut self) -> Result<(), Error> {
         let asks = std::mem::take(&mut self.state.may_deadlock);
-        if asks && self.core.is_held_by(std::thread::current().id(), &self.lock.name) {
-            return Err(Error::bare(ErrorKind::WouldDeadlock));
+        if asks && let Some(held) = self.own() {
+            return Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held)));
         }
         Ok(())
     }
@@ -201,6 +203,12 @@ impl Call<'_, '_> {
     /// An error if the wait ends here, by its limit or by the caller's check.
     fn look_up(&mut self, now: Moment) -> Result<(), Error> {
         self.state.stuck.tell(now, self.state.start, self.lock, self.core);
+        if now >= self.state.own_at {
+            self.state.own_at = Moment::NEVER;
+            if let Some(held) = self.own() {
+                tell_own(self.lock, &held, now);
+            }
+        }
         if let Some(check) = &mut self.check {
             if check.due() <= now && self.state.waiter.is_some() {
                 // The check may take any time.
@@ -220,7 +228,7 @@ impl Call<'_, '_> {
     /// A call that is parked does not sleep here: it is told how to.
     pub(super) fn sleep(&self, wake: Moment) -> Option<Rest> {
         let until = self.check.as_ref().map_or(wake, |check| wake.min(check.due()));
-        let until = until.min(self.state.limit).min(self.state.look_at);
+        let until = until.min(self.state.limit).min(self.state.look_at).min(self.state.own_at);
         let room = &self.core.room;
         let (until, is_unheard) = match &self.state.waiter {
             Some(waiter) => {

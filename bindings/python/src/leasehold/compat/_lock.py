@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Optional, Tuple, Type, Union
 
@@ -335,7 +336,9 @@ def _make(client: Client, name: bytes, timeout: Optional[Number], pause: Number)
     backoff = Backoff(spins=0, first=pause, longest=pause)
     if not timeout:
         return client.lock(name, max_hold=math.inf, wait_mode="spin", backoff=backoff)
-    return client.lock(name, ttl=_cut(timeout), renew=False, wait_mode="spin", backoff=backoff)
+    # As a `timedelta`, of whose unit nobody has to be warned: redis-py's programs know it.
+    ttl = timedelta(seconds=_cut(timeout))
+    return client.lock(name, ttl=ttl, renew=False, wait_mode="spin", backoff=backoff)
 
 
 def _cut(seconds: Number) -> float:

@@ -1032,8 +1032,8 @@ typedef void (*leasehold_lease_drop_fn)(void *user_data);
 
 /**
  * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
- * the resource with each write, and let the resource refuse a smaller one. It stays when the lease
- * is over. Asks nobody. Any thread.
+ * the resource with each write, and let the resource refuse a smaller one. It has at most 16 digits:
+ * an int64_t and a BIGINT hold it. It stays when the lease is over. Asks nobody. Any thread.
  */
 uint64_t leasehold_lease_fence(const leasehold_lease *lease);
 

@@ -57,8 +57,9 @@ class Lease:
 
     __slots__ = ("fence", "_client", "_lock_handle", "_handle", "_rooms", "_on_lost", "__weakref__")
 
-    #: Larger than that of every turn on the name before it. Give it to the resource with each
-    #: write, and let the resource refuse a smaller one.
+    #: Larger than that of every turn on the name before it, from 1 to 2**53 - 1: 16 digits, for which a
+    #: BIGINT is enough. Give it to the resource with each write, and let the resource refuse a smaller
+    #: one.
     fence: int
 
     # Kept open. The lock itself is not kept: it has the lease of a `with` statement, in a place of

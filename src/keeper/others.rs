@@ -33,18 +33,24 @@ pub(super) fn add(core: &Arc<Core>) {
 /// The lease that a thread took on a name and still has, by this client or by another one of the same
 /// store.
 pub(crate) fn held_by(core: &Core, thread: ThreadId, name: &[u8]) -> Option<Arc<Grant>> {
-    let key = || core.config.prefix.iter().chain(name);
-    let of = |other: &Core| {
-        let (now, prefix) = (Moment::now(), &other.config.prefix);
-        let book = other.book.lock();
-        let is_it = |grant: &&Arc<Grant>| {
-            grant.taker == thread
-                && prefix.iter().chain(&*grant.identity.name).eq(key())
-                && !grant.remaining(now).is_zero()
-        };
-        book.ends.values().find(is_it).cloned()
-    };
+    let key = [&*core.config.prefix, name].concat();
+    let of = |other: &Core| held_in(other, thread, &key);
     of(core).or_else(|| of_same_store(core).iter().find_map(|other| of(other)))
+}
+
+/// By this client alone.
+pub(crate) fn held_here(core: &Core, thread: ThreadId, name: &[u8]) -> Option<Arc<Grant>> {
+    held_in(core, thread, &[&*core.config.prefix, name].concat())
+}
+
+fn held_in(core: &Core, thread: ThreadId, key: &[u8]) -> Option<Arc<Grant>> {
+    let (now, prefix) = (Moment::now(), &core.config.prefix);
+    let name = key.strip_prefix(&**prefix)?;
+    let book = core.book.lock();
+    let is_it = |grant: &&Arc<Grant>| {
+        grant.taker == thread && *grant.identity.name == *name && !grant.remaining(now).is_zero()
+    };
+    book.ends.values().find(is_it).cloned()
 }
 
 /// The other clients of the store that a client has, as far as their URLs say.

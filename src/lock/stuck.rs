@@ -20,6 +20,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// A thread that waits for what it holds is told after that.
 pub(super) const OWN_AFTER: Duration = Duration::from_secs(3);
+/// Its wait ends after that, if nothing else can end it but the caller's check.
+pub(super) const OWN_REFUSED_AFTER: Duration = Duration::from_secs(5);
 
 /// Says that a thread waits for the lease that it has itself: nobody else can end the wait.
 pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{Call, LAST_CHANCE, Policy, State, look_at};
-use super::stuck::{OWN_AFTER, said_of, tell_own};
+use super::stuck::{OWN_AFTER, OWN_REFUSED_AFTER, said_of, tell_own};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Legacy, Terms};
 use crate::jitter::Jitter;
+use crate::keeper::held_here;
 use crate::lease::Lease;
 use crate::metrics::CallEnd;
 use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
@@ -193,9 +194,33 @@ impl Call<'_, '_> {
     }
 
     fn refuse_deadlock(&mut self) -> Result<(), Error> {
-        let asks = std::mem::take(&mut self.state.may_deadlock);
-        if asks && let Some(held) = self.own() {
-            return Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held)));
+        if !std::mem::take(&mut self.state.may_deadlock) {
+            return Ok(());
+        }
+        // A check may release what another client has, so such a wait is given a moment.
+        let held = match &self.check {
+            Some(_) => held_here(self.core, std::thread::current().id(), &self.lock.name),
+            None => self.own(),
+        };
+        held.map_or(Ok(()), |held| Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held))))
+    }
+
+    /// A thread that waits for itself: first the log is told, and then a wait without limit is refused.
+    fn look_own(&mut self, now: Moment) -> Result<(), Error> {
+        if now < self.state.own_at {
+            return Ok(());
+        }
+        let refused_at = self.state.start.plus(OWN_REFUSED_AFTER);
+        let is_refused = self.state.own_at >= refused_at;
+        let has_limit =
+            self.state.limit < Moment::NEVER || self.lock.wait_mode.backoff().attempts.is_some();
+        self.state.own_at = if is_refused || has_limit { Moment::NEVER } else { refused_at };
+        match self.own() {
+            Some(held) if is_refused => {
+                return Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held)));
+            }
+            Some(held) => tell_own(self.lock, &held, now),
+            None => {}
         }
         Ok(())
     }
@@ -203,12 +228,7 @@ impl Call<'_, '_> {
     /// An error if the wait ends here, by its limit or by the caller's check.
     fn look_up(&mut self, now: Moment) -> Result<(), Error> {
         self.state.stuck.tell(now, self.state.start, self.lock, self.core);
-        if now >= self.state.own_at {
-            self.state.own_at = Moment::NEVER;
-            if let Some(held) = self.own() {
-                tell_own(self.lock, &held, now);
-            }
-        }
+        self.look_own(now)?;
         if let Some(check) = &mut self.check {
             if check.due() <= now && self.state.waiter.is_some() {
                 // The check may take any time.

@@ -1,6 +1,7 @@
 """The library's log is that of `logging`, without a call of the user's."""
 
 import logging
+import math
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,15 @@ def test_a_thread_that_waits_for_itself_is_told(
         assert len(told()) == 1
     finally:
         logger.removeHandler(handler)
+
+
+def test_a_wait_without_limit_for_what_the_thread_holds_by_another_client_is_refused(
+    redis_client: leasehold.Client, server: Server, name: str
+) -> None:
+    """Not at once: what is asked for a Ctrl-C meanwhile could release it."""
+    with leasehold.connect(server.url) as other, redis_client.lock(name) as lease:
+        with pytest.raises(leasehold.WouldDeadlock, match=f"with fence {lease.fence}"):
+            other.lock(name).acquire_within(math.inf)
 
 
 def test_a_wait_that_runs_out_says_that_it_was_for_the_thread_itself(

@@ -90,6 +90,8 @@ class FencesTest {
             assertTrue(row.next());
             assertEquals(LARGEST, row.getLong(1));
         }
+        // The look has begun a transaction.
+        connection.rollback();
         for (long wrong : new long[] {LARGEST + 1, Long.MAX_VALUE}) {
             LeaseholdException refused =
                     assertThrows(LeaseholdException.class, () -> Fences.check(connection, "largest", wrong));

@@ -3,7 +3,8 @@
  *
  * Take it, know how long you may rely on it, prove to the resource that you are the latest holder
  * (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a
- * Cluster, or a quorum of several), or in an SQLite file.
+ * Cluster, or a quorum of several), on PostgreSQL, on MySQL or MariaDB, on ZooKeeper, on etcd, or in an
+ * SQLite file.
  *
  * Ten calls are what most programs need:
  *
@@ -822,10 +823,10 @@ leasehold_status leasehold_lock_try_acquire(leasehold_lock *lock,
  * Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
  * LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
  * the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
- * thread took the lock that is held; others as leasehold_lock_try_acquire(). The call ends by the
- * wait or by io_timeout (see leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the
- * network does. Once the store has answered this client, a wait outlasts an outage of it. Any
- * thread.
+ * thread took the lock that is held, by any client of the store; others as
+ * leasehold_lock_try_acquire(). The call ends by the wait or by io_timeout (see
+ * leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the network does. Once the store
+ * has answered this client, a wait outlasts an outage of it. Any thread.
  */
 leasehold_status leasehold_lock_acquire(leasehold_lock *lock,
                                         leasehold_lease **lease,
@@ -1041,8 +1042,8 @@ typedef void (*leasehold_lease_drop_fn)(void *user_data);
 
 /**
  * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
- * the resource with each write, and let the resource refuse a smaller one. It stays when the lease
- * is over. Asks nobody. Any thread.
+ * the resource with each write, and let the resource refuse a smaller one. It has at most 16 digits:
+ * an int64_t and a BIGINT hold it. It stays when the lease is over. Asks nobody. Any thread.
  */
 uint64_t leasehold_lease_fence(const leasehold_lease *lease);
 

@@ -467,7 +467,10 @@ class [[nodiscard]] lease : public detail::owner<leasehold_lease, leasehold_leas
 public:
     static lease adopt(leasehold_lease *handle) noexcept { return lease{handle}; }
 
-    /** Larger than that of every turn on the name before it. It stays when the lease is over. */
+    /**
+     * Larger than that of every turn on the name before it, from 1 to 2^53 - 1: a std::int64_t and a BIGINT
+     * hold its 16 digits. It stays when the lease is over.
+     */
     std::uint64_t fence() const noexcept { return leasehold_lease_fence(handle()); }
     /** What marks the grant in the store. Whoever has it can release the lock. */
     std::string token() const { return leasehold_lease_token(handle()); }

@@ -61,6 +61,9 @@ impl Lease {
 
     /// The fence of this turn: larger than that of every turn on the name before it. Give it to
     /// the resource with each write, and let the resource refuse a smaller one.
+    ///
+    /// It is at most [`MAX_FENCE`](crate::limits::MAX_FENCE), 2^53 - 1, which has 16 digits. A `BIGINT`
+    /// holds it, and `lease.fence() as i64` loses nothing, where a driver knows no `u64`.
     pub fn fence(&self) -> u64 {
         self.grant.identity.fence
     }

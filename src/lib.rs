@@ -28,8 +28,8 @@
 //!
 //! # The things
 //!
-//! - A [`Client`] is an open store: a Redis or Valkey, a quorum of several, or an SQLite file.
-//!   [`Config::from_url`] lists the URLs; [`Client::from_env`] does as the shell does. Open one for
+//! - A [`Client`] is an open store: a Redis or Valkey, a quorum of several, a PostgreSQL, a MySQL or
+//!   MariaDB, a ZooKeeper, an etcd, or an SQLite file. [`Config::from_url`] lists the URLs; [`Client::from_env`] does as the shell does. Open one for
 //!   a process and share it.
 //! - A [`Lock`] is a name and options. It holds nothing and costs nothing.
 //! - A [`Lease`] is one holder's turn, and the only proof of holding. It is renewed in the

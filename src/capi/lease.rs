@@ -116,8 +116,8 @@ impl leasehold_lease {
 }
 
 /// The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
-/// the resource with each write, and let the resource refuse a smaller one. It stays when the lease
-/// is over. Asks nobody. Any thread.
+/// the resource with each write, and let the resource refuse a smaller one. It has at most 16 digits:
+/// an int64_t and a BIGINT hold it. It stays when the lease is over. Asks nobody. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) -> u64 {
     boundary::get(lease, 0, |lease| lease.fence)

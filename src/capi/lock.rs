@@ -328,10 +328,10 @@ pub unsafe extern "C" fn leasehold_lock_try_acquire(
 /// Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
 /// LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
 /// the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
-/// thread took the lock that is held; others as leasehold_lock_try_acquire(). The call ends by the
-/// wait or by io_timeout (see leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the
-/// network does. Once the store has answered this client, a wait outlasts an outage of it. Any
-/// thread.
+/// thread took the lock that is held, by any client of the store; others as
+/// leasehold_lock_try_acquire(). The call ends by the wait or by io_timeout (see
+/// leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the network does. Once the store
+/// has answered this client, a wait outlasts an outage of it. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_acquire(
     lock: *mut leasehold_lock,

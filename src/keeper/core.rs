@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::book::Book;
@@ -325,16 +324,6 @@ impl Core {
         for (name, Owe { token, ttl, until }) in owing {
             self.leave(Owed { identity: Identity { name, token, fence: 0, ttl }, until });
         }
-    }
-
-    /// Whether this thread took the name and still has a lease on it.
-    pub(crate) fn is_held_by(&self, thread: ThreadId, name: &[u8]) -> bool {
-        let now = Moment::now();
-        self.book.lock().ends.values().any(|grant| {
-            grant.taker == thread
-                && *grant.identity.name == *name
-                && !grant.remaining(now).is_zero()
-        })
     }
 
     /// Raised first: the program's logger may panic.

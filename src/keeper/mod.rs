@@ -8,6 +8,7 @@ mod book;
 mod core;
 mod gauges;
 mod losing;
+mod others;
 mod register;
 mod rounds;
 
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
 pub(crate) use self::core::Core;
+pub(crate) use self::others::{held_by, held_here};
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
@@ -111,6 +113,7 @@ impl Keeper {
         config: Config,
     ) -> Result<Keeper, Error> {
         let core = Arc::new(Core::new(store, outbox, config)?);
+        others::add(&core);
         let thread = Thread::start(c"leasehold", {
             let core = Arc::clone(&core);
             move || rounds::run(&core)

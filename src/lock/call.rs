@@ -11,7 +11,7 @@ use crate::clock::{Deadline, Moment};
 use crate::config::spoken;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Legacy, Terms};
-use crate::keeper::{Core, Keeper, Owed};
+use crate::keeper::{Core, Keeper, Owed, held_by};
 use crate::lease::Lease;
 use crate::metrics::Series;
 use crate::store::{Answer, Failure, Holder, Identity, Lane, Place, Reach, Reply, Request};
@@ -48,6 +48,8 @@ pub(super) struct State {
     /// When the wait is over.
     pub(super) limit: Moment,
     pub(super) may_deadlock: bool,
+    /// When the log is told if the thread holds by itself what it waits for.
+    pub(super) own_at: Moment,
     /// Its number with the crew, if no thread waits with it.
     pub(super) parked: Option<u64>,
     pub(super) tries: u32,
@@ -102,6 +104,7 @@ impl State {
             // No wait is shorter: a try gets an answer.
             limit: start.plus(lock.patience()),
             may_deadlock: false,
+            own_at: Moment::NEVER,
             parked: None,
             tries: 0,
             pace: None,
@@ -360,6 +363,14 @@ impl<'a, 'c> Call<'a, 'c> {
         }
     }
 
+    /// The lease by which the thread holds what it waits for. Of a call that no thread waits with,
+    /// nobody knows whose it is.
+    pub(super) fn own(&self) -> Option<Arc<Grant>> {
+        let is_a_threads = self.state.parked.is_none() && self.state.policy != Policy::Return;
+        let thread = std::thread::current().id();
+        is_a_threads.then(|| held_by(self.core, thread, &self.lock.name)).flatten()
+    }
+
     /// Why a wait ends without a lease.
     pub(super) fn over(&mut self) -> Error {
         if let Some(trouble) = self.state.trouble.take() {
@@ -374,7 +385,14 @@ impl<'a, 'c> Call<'a, 'c> {
             _ => format!("{tries} attempts"),
         };
         let holder = self.state.holder.take();
-        let who = holder.map_or("somebody else".to_owned(), |holder| holder.to_string());
+        // Of a shorter wait nobody has to be told why it came to nothing.
+        let looks = self.state.limit.since(self.state.start) >= LEAST_WAIT;
+        let who = match (holder, looks && self.own().is_some()) {
+            (Some(holder), true) => format!("{holder}, this very thread"),
+            (Some(holder), false) => holder.to_string(),
+            (None, true) => "this very thread".to_owned(),
+            (None, false) => "somebody else".to_owned(),
+        };
         Error::new(ErrorKind::Timeout, format!("held by {who}, not free within {bound}"))
     }
 }

@@ -155,8 +155,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`] when the lock stayed taken; [`ErrorKind::WouldDeadlock`] when the
-    /// wait has no limit and this thread took the lock that is held; [`ErrorKind::Closed`] when the
-    /// client is closed meanwhile; others as for [`try_acquire`](Lock::try_acquire). Once the
+    /// wait has no limit and this thread took the lock that is held, by this client or another one of
+    /// the store; [`ErrorKind::Closed`] when the client is closed meanwhile; others as for [`try_acquire`](Lock::try_acquire). Once the
     /// store has answered this client, a wait outlasts an outage of it.
     pub fn acquire(&self) -> Result<Lease, Error> {
         self.take(self.wait, None)

@@ -1,12 +1,14 @@
-//! A wait that the store keeps from getting on: it looks like one that waits its turn, unless the log
-//! says what is wrong.
+//! A wait that the store keeps from getting on, or that waits for its own thread: it looks like one that
+//! waits its turn, unless the log says what is wrong.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Lock;
 use crate::clock::Moment;
+use crate::config::spoken;
 use crate::error::Error;
+use crate::grant::Grant;
 use crate::keeper::Core;
 use crate::said::say;
 use crate::store::millis;
@@ -15,6 +17,29 @@ use crate::store::millis;
 const FIRST: Duration = Duration::from_secs(5);
 /// Between two lines about the waits of a client.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// A thread that waits for what it holds is told after that.
+pub(super) const OWN_AFTER: Duration = Duration::from_secs(3);
+/// Its wait ends after that, if nothing else can end it but the caller's check.
+pub(super) const OWN_REFUSED_AFTER: Duration = Duration::from_secs(5);
+
+/// Says that a thread waits for the lease that it has itself: nobody else can end the wait.
+pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {
+    let since = millis(now.since(held.since));
+    say!(
+        Warn,
+        "waits-for-itself",
+        lock = lock.name(),
+        fence = held.identity.fence,
+        since_ms = since
+    );
+}
+
+/// The same in an error.
+pub(super) fn said_of(held: &Grant) -> String {
+    let since = spoken(Moment::now().since(held.since));
+    format!("held by this very thread since {since}, with fence {}", held.identity.fence)
+}
 
 /// What keeps a wait from getting on, if anything does.
 #[derive(Default)]

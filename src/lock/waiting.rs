@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{Call, LAST_CHANCE, Policy, State, look_at};
+use super::stuck::{OWN_AFTER, OWN_REFUSED_AFTER, said_of, tell_own};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Legacy, Terms};
 use crate::jitter::Jitter;
+use crate::keeper::held_here;
 use crate::lease::Lease;
 use crate::metrics::CallEnd;
 use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
@@ -36,6 +38,7 @@ pub(super) fn acquire(
     let keeper = lock.keepers.here()?;
     let token = Token::of(keeper.client())?;
     let mut state = State::waits(lock, token, terms, wait);
+    state.own_at = state.start.plus(OWN_AFTER);
     state.may_deadlock = wait.is_none() && lock.wait_mode.backoff().attempts.is_none();
     Call::new(lock, keeper, &mut state, check)?.run()
 }
@@ -191,9 +194,33 @@ impl Call<'_, '_> {
     }
 
     fn refuse_deadlock(&mut self) -> Result<(), Error> {
-        let asks = std::mem::take(&mut self.state.may_deadlock);
-        if asks && self.core.is_held_by(std::thread::current().id(), &self.lock.name) {
-            return Err(Error::bare(ErrorKind::WouldDeadlock));
+        if !std::mem::take(&mut self.state.may_deadlock) {
+            return Ok(());
+        }
+        // A check may release what another client has, so such a wait is given a moment.
+        let held = match &self.check {
+            Some(_) => held_here(self.core, std::thread::current().id(), &self.lock.name),
+            None => self.own(),
+        };
+        held.map_or(Ok(()), |held| Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held))))
+    }
+
+    /// A thread that waits for itself: first the log is told, and then a wait without limit is refused.
+    fn look_own(&mut self, now: Moment) -> Result<(), Error> {
+        if now < self.state.own_at {
+            return Ok(());
+        }
+        let refused_at = self.state.start.plus(OWN_REFUSED_AFTER);
+        let is_refused = self.state.own_at >= refused_at;
+        let has_limit =
+            self.state.limit < Moment::NEVER || self.lock.wait_mode.backoff().attempts.is_some();
+        self.state.own_at = if is_refused || has_limit { Moment::NEVER } else { refused_at };
+        match self.own() {
+            Some(held) if is_refused => {
+                return Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held)));
+            }
+            Some(held) => tell_own(self.lock, &held, now),
+            None => {}
         }
         Ok(())
     }
@@ -201,6 +228,7 @@ impl Call<'_, '_> {
     /// An error if the wait ends here, by its limit or by the caller's check.
     fn look_up(&mut self, now: Moment) -> Result<(), Error> {
         self.state.stuck.tell(now, self.state.start, self.lock, self.core);
+        self.look_own(now)?;
         if let Some(check) = &mut self.check {
             if check.due() <= now && self.state.waiter.is_some() {
                 // The check may take any time.
@@ -220,7 +248,7 @@ impl Call<'_, '_> {
     /// A call that is parked does not sleep here: it is told how to.
     pub(super) fn sleep(&self, wake: Moment) -> Option<Rest> {
         let until = self.check.as_ref().map_or(wake, |check| wake.min(check.due()));
-        let until = until.min(self.state.limit).min(self.state.look_at);
+        let until = until.min(self.state.limit).min(self.state.look_at).min(self.state.own_at);
         let room = &self.core.room;
         let (until, is_unheard) = match &self.state.waiter {
             Some(waiter) => {

@@ -185,6 +185,25 @@ fn a_thread_that_would_wait_for_itself_for_ever_is_refused(store: &Store) {
     assert_eq!(kind(forever.acquire()), ErrorKind::WouldDeadlock);
     watch.assert_at_most(Duration::ZERO, ms(500));
     assert!(held.is_valid());
+    assert_eq!(kind(forever.acquire_unless(|| false)), ErrorKind::WouldDeadlock);
+
+    // Another client of the same store is as much in its way, and another name is not.
+    let another = store.client();
+    let said = another.lock("n").wait_forever().acquire().unwrap_err();
+    assert_eq!(said.kind(), ErrorKind::WouldDeadlock);
+    let text = format!(", with fence {}", held.fence());
+    assert!(
+        said.to_string().contains("held by this very thread since ")
+            && said.to_string().contains(&text),
+        "{said}"
+    );
+    let elsewhere = Config::from_url(&store.url()).unwrap().prefix("elsewhere:");
+    let elsewhere = Client::with_config(elsewhere.io_timeout(secs(10))).unwrap();
+    std::thread::scope(|scope| {
+        let _theirs = scope.spawn(|| taken(&elsewhere)).join().unwrap();
+        let waits = elsewhere.lock("n").wait_forever();
+        assert_eq!(kind(waits.acquire_unless(|| true)), ErrorKind::Interrupted);
+    });
 
     // With a limit of any kind it is an ordinary wait.
     assert_eq!(kind(lock.acquire_within(ms(20))), ErrorKind::Timeout);
@@ -357,7 +376,7 @@ fn c13_an_error_names_the_lock_and_whose_bound_was_broken() {
         let server = Server::start();
         let client = open(&server.url());
         let lock = client.lock("stock:17").io_timeout(ms(200));
-        let _lease = client.lock("stock:17").acquire().unwrap();
+        let _lease = lock.acquire().unwrap();
         // Too short for a look at who has it.
         let said = lock.clone().wait(ms(40)).acquire().unwrap_err().to_string();
         let start = "the lock stayed taken for the whole wait: 'stock:17', held by somebody else, not \
@@ -365,7 +384,7 @@ fn c13_an_error_names_the_lock_and_whose_bound_was_broken() {
         assert!(said.starts_with(start), "{said}");
         let said = lock.clone().wait_mode(asking(2)).acquire().unwrap_err().to_string();
         assert!(
-            said.contains("'stock:17', held by somebody else, not free within 2 attempts"),
+            said.contains("'stock:17', held by this very thread, not free within 2 attempts"),
             "{said}"
         );
         // Else what it sends next would have to connect first.

@@ -9,6 +9,7 @@ import pytest
 import redis
 import redis.asyncio
 import redis.asyncio.cluster
+import redis.client
 import redis.exceptions
 import redis.lock
 import redis.sentinel
@@ -34,7 +35,7 @@ def test_every_argument_is_there() -> None:
         ours = parameters(getattr(leasehold.compat.Lock, method))
         assert ours == parameters(getattr(redis.lock.Lock, method)), method
     ours = parameters(leasehold.compat.Lock.__init__)
-    assert ours[2:] == parameters(redis.lock.Lock.__init__)[2:]
+    assert ours == parameters(redis.lock.Lock.__init__)
 
 
 def test_a_lock_without_a_timeout_is_renewed_and_has_a_ttl(
@@ -328,6 +329,23 @@ def test_a_method_that_would_not_be_called_is_refused() -> None:
     for method in ["do_acquire", "do_release", "do_extend", "do_reacquire", "register_scripts"]:
         with pytest.raises(TypeError, match=f"Mine.{method}"):
             type("Mine", (leasehold.compat.Lock,), {method: lambda self: None})
+
+
+def test_redis_pys_classes_are_found_where_ours_stands_in_their_place(
+    theirs: "redis.Redis", monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also where a program has replaced them before, and loads the package anew."""
+    monkeypatch.setattr(redis.lock, "Lock", leasehold.compat.Lock)
+    monkeypatch.setattr(redis.client, "Lock", leasehold.compat.Lock)
+    from leasehold.compat import _foreign
+
+    _foreign.class_of.cache_clear()
+    lock = theirs.lock(name, timeout=20)
+    assert type(lock) is leasehold.compat.Lock
+    assert lock.acquire(token="mine") and lock.owned() and lock.extend(5) and lock.reacquire()
+    lock.release()
+    assert _foreign.class_of("redis.lock").__mro__[1:] == (object,)
+    assert type(theirs.lock(name)) is leasehold.compat.Lock
 
 
 def test_a_script_of_ones_own_needs_redis_py(

@@ -224,6 +224,54 @@ def test_of_many_writers_none_is_later_than_its_fence(connect: Connect) -> None:
     assert fences == sorted(fences) and fences[-1] == 119
 
 
+#: 2**53 - 1, of 16 digits: no lease has a larger one.
+LARGEST = 9007199254740991
+
+
+def test_the_largest_fence_is_compared_as_any_other_in_a_database(connect: Connect) -> None:
+    """As a number of the driver's, both ways."""
+    with closing(connect()) as connection:
+        cursor = connection.cursor()
+        cursor.execute("INSERT INTO stock (sku, count, fence) VALUES (53, 0, 0)")
+        mark = "?" if isinstance(connection, sqlite3.Connection) else "%s"
+        raise_it = f"UPDATE stock SET fence = {mark} WHERE sku = 53"
+        for fence in (LARGEST - 1, LARGEST, LARGEST):
+            cursor.execute(raise_it, (fence,))
+            leasehold.check_fence(cursor, "largest", fence)
+            connection.commit()
+        cursor.execute("SELECT fence FROM stock WHERE sku = 53")
+        assert cursor.fetchone()[0] == LARGEST
+        with pytest.raises(Exception, match="late"):
+            cursor.execute(raise_it, (LARGEST - 1,))
+        connection.rollback()
+        with pytest.raises(leasehold.Lost, match=f"{LARGEST - 1} of 'largest' is late"):
+            leasehold.check_fence(cursor, "largest", LARGEST - 1)
+        connection.rollback()
+        for wrong in (LARGEST + 1, 2**63, 2**64):
+            with pytest.raises(leasehold.BadArgument, match=f"{wrong} is no fence"):
+                leasehold.check_fence(cursor, "largest", wrong)
+
+
+def test_the_largest_fence_is_compared_as_any_other_elsewhere(
+    server: Server, tmp_path: Path, s3: Any
+) -> None:
+    script, there, file = (FENCES / "redis.lua").read_text(), load("s3"), tmp_path / "report"
+
+    def passes(fence: int) -> List[bool]:
+        key = server.call("EVAL", script, "2", "{largest}", "{largest}:fence", str(fence), "16")
+        command = [str(FENCES / "file.sh"), str(file), str(fence)]
+        written = subprocess.run(command, input="16", capture_output=True, text=True)
+        try:
+            there.put(s3, "stock", "largest", b"16", fence)
+        except leasehold.Lost:
+            return [key.startswith(b"+OK"), written.returncode == 0, False]
+        return [key.startswith(b"+OK"), written.returncode == 0, True]
+
+    assert [passes(fence) for fence in (LARGEST - 1, LARGEST, LARGEST)] == [[True] * 3] * 3
+    assert passes(LARGEST - 1) == [False] * 3
+    assert server.get("{largest}:fence") == str(LARGEST).encode()
+
+
 def test_a_redis_key_refuses_a_smaller_fence(server: Server) -> None:
     script = (FENCES / "redis.lua").read_text()
 

@@ -1,7 +1,10 @@
 """The library's log is that of `logging`, without a call of the user's."""
 
 import logging
+import math
+import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, List
 
 import pytest
@@ -50,6 +53,59 @@ def test_records_reach_the_logger_of_the_package(
     (told,) = [one for one in handler.seen if f"lock={name} " in one.getMessage()]
     assert (told.levelno, told.name) == (logging.WARNING, "leasehold")
     assert told.getMessage() == f"lost lock={name} fence={lease.fence} reason=not_held"
+
+
+def test_a_thread_that_waits_for_itself_is_told(
+    client: leasehold.Client, other: leasehold.Client, name: str, until: Until
+) -> None:
+    """Also where it holds the lock by another client of the same store, here a file."""
+    holder = other if client.store.startswith("sqlite:") else client
+    handler, logger = Records(), logging.getLogger("leasehold")
+    logger.addHandler(handler)
+
+    def told() -> List[str]:
+        lines = [one.getMessage() for one in handler.seen]
+        return [line for line in lines if line.startswith(f"waits-for-itself lock={name} ")]
+
+    def release() -> None:
+        try:
+            until(told)
+        finally:
+            first.release()
+
+    try:
+        first = holder.lock(name).acquire()
+        with ThreadPoolExecutor() as threads:
+            releasing = threads.submit(release)
+            client.lock(name).acquire_within(600).release()
+            releasing.result()
+        fields = re.fullmatch(r"waits-for-itself lock=(\S+) fence=(\d+) since_ms=(\d+)", told()[0])
+        assert fields is not None and fields[2] == str(first.fence) and int(fields[3]) >= 3000
+        assert len(told()) == 1
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_a_wait_without_limit_for_what_the_thread_holds_by_another_client_is_refused(
+    redis_client: leasehold.Client, server: Server, name: str
+) -> None:
+    """Not at once: what is asked for a Ctrl-C meanwhile could release it."""
+    with leasehold.connect(server.url) as other, redis_client.lock(name) as lease:
+        with pytest.raises(leasehold.WouldDeadlock, match=f"with fence {lease.fence}"):
+            other.lock(name).acquire_within(math.inf)
+
+
+def test_a_wait_that_runs_out_says_that_it_was_for_the_thread_itself(
+    client: leasehold.Client, other: leasehold.Client, name: str
+) -> None:
+    with client.lock(name):
+        for one in [client, other]:
+            with pytest.raises(leasehold.Timeout, match="held by .*this very thread, not free within"):
+                one.lock(name).acquire_within(0.1)
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(lambda: other.lock(name).acquire_within(0.1))
+            error = waiting.exception()
+        assert isinstance(error, leasehold.Timeout) and "this very thread" not in str(error)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
  *
  * Take it, know how long you may rely on it, prove to the resource that you are the latest holder
  * (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a
- * Cluster, or a quorum of several), or in an SQLite file.
+ * Cluster, or a quorum of several), on PostgreSQL, on MySQL or MariaDB, on ZooKeeper, on etcd, or in an
+ * SQLite file.
  *
  * Ten calls are what most programs need:
  *

@@ -2,7 +2,8 @@
 
 Take it, know how long you may rely on it, prove to the resource that you are the latest holder
 (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a Cluster,
-or a quorum of several), or in an SQLite file.
+or a quorum of several), on PostgreSQL, on MySQL or MariaDB, on ZooKeeper, on etcd, or in an SQLite
+file.
 
 >>> import leasehold
 >>> client = leasehold.connect()            # or connect("redis://127.0.0.1")
@@ -47,6 +48,7 @@ from ._errors import (
 )
 from ._events import Event, EventKind, Events, LossReason
 from ._fences import check_fence
+from ._habits import UnitWarning
 from ._lease import Handover, Lease
 from ._lock import Backoff, ClientInfo, Lock, LockState, Run, Waiter, WaitMode
 
@@ -93,6 +95,7 @@ __all__ = [
     "WaitMode",
     "Waiter",
     "Unavailable",
+    "UnitWarning",
     "Unknown",
     "WouldDeadlock",
     "WrongType",

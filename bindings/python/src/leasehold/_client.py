@@ -5,11 +5,12 @@ import sys
 import weakref
 from ctypes import byref, c_size_t, c_uint64, c_void_p, string_at
 from types import TracebackType
-from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Type, Union
+from typing import Callable, Dict, NamedTuple, NoReturn, Optional, Sequence, Tuple, Type, Union
 
 from . import _abi, _interrupts, _log
 from ._errors import OK, bad_argument, failure
 from ._events import Events
+from ._habits import refuse, warn_of_long
 from ._handles import ConfigHandle, EventsHandle, LockHandle, MetricsHandle
 from ._lock import WAIT_MODES, Backoff, Lock, WaitMode
 from ._names import Name, decode_name, encode_name
@@ -17,6 +18,8 @@ from ._time import Seconds, milliseconds
 from ._watcher import Watcher
 
 _MOST_U32 = 2**32 - 1
+#: What `Client.lock()` takes by name.
+_LOCK_OPTIONS = ("ttl", "wait", "io_timeout", "attempts", "renew", "max_hold", "wait_mode", "backoff")
 #: How many handles of locks a client keeps for the next time.
 _MOST_LOCKS = 128
 
@@ -88,11 +91,12 @@ class Client:
         max_hold: Optional[Seconds] = None,
         wait_mode: Optional[WaitMode] = None,
         backoff: Optional[Backoff] = None,
+        **theirs: NoReturn,
     ) -> Lock:
         """A lock on a name: text, or any bytes, 65536 at most. It asks nobody.
 
         - `ttl`: how soon the lock is free after its holder died; 30 s by default. It does not end
-          a lease that is renewed.
+          a lease that is renewed. A number over 3600 is warned of, since it may be milliseconds.
         - `wait`: how long to wait for it; 60 s by default. 0 tries once, `math.inf` has no limit.
         - `io_timeout`: how long the store may take to answer when this lock is taken; by default
           the client's, 1 s. While the store is silent, so long take a try and a shorter wait: with
@@ -113,12 +117,16 @@ class Client:
         What an option can never be is refused here, and what does not go together when the lock is
         taken.
         """
+        if theirs:
+            refuse("lock", theirs, _LOCK_OPTIONS)
         options = (name, ttl, wait, io_timeout, attempts, renew, max_hold, wait_mode, backoff)
         try:
             return Lock(self, self._locks[options])
         except (KeyError, TypeError):  # Options that have no hash are refused below.
             pass
         handle = self._make_lock(*options)
+        if ttl is not None:
+            warn_of_long(ttl, 2)
         if len(self._locks) >= _MOST_LOCKS:
             self._locks.clear()
         self._locks[options] = handle
@@ -305,6 +313,12 @@ def connect(
         rediss://, rediss+sentinel://, rediss+cluster://   the same over TLS
         redis://a,redis://b,redis://c                      a quorum: an odd number of the above
         sqlite:///path/to/file                             an SQLite file
+        postgres://user[:password]@host[:port][,host2][/database]
+                                                           a table of a PostgreSQL
+        mysql://user[:password]@host[:port][,host2]/database   tables of a MySQL or a MariaDB
+        zookeeper://[user:password@]host[:port][,host2][/chroot]
+                                                           nodes of a ZooKeeper
+        etcd://[user:password@]host[:port][,host2], etcds://   an etcd, over TLS etcds
 
     A Redis store connects when it is first asked, so a client can be opened before its server.
 

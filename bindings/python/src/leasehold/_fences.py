@@ -5,6 +5,9 @@ from typing import Any
 
 from ._errors import BadArgument, Lost
 
+#: The largest fence that a lease has: a BIGINT holds it, and so does a float.
+LARGEST = 2**53 - 1
+
 _RAISE = "UPDATE leasehold_fences SET fence = ?, writes = writes + 1 WHERE name = ? AND fence <= ?"
 _BEGIN = (
     "INSERT INTO leasehold_fences (name, fence, writes) SELECT ?, ?, 0 FROM (SELECT 1 AS one) one"
@@ -31,7 +34,7 @@ def check_fence(cursor: Any, name: str, fence: int) -> None:
       ...
     leasehold._errors.Lost: the fence 41 of 'stock' is late: a later holder was here
     """
-    if fence < 1:
+    if not 1 <= fence <= LARGEST:
         raise BadArgument(f"{fence} is no fence")
     # Between the first two, another transaction may begin the row with a smaller fence.
     again = (_RAISE, (fence, name, fence))

@@ -3,11 +3,12 @@
 import logging
 from ctypes import byref, c_uint64, c_void_p
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, List, NamedTuple, NoReturn, Optional, Type, TypeVar
 
 from . import _abi, _errors
 from ._errors import OK, Error, Lost, failure
 from ._events import Events
+from ._habits import no_lease_attribute, warn_of_long
 from ._handles import LockHandle
 from ._rooms import Room
 from ._time import Seconds, milliseconds
@@ -56,8 +57,9 @@ class Lease:
 
     __slots__ = ("fence", "_client", "_lock_handle", "_handle", "_rooms", "_on_lost", "__weakref__")
 
-    #: Larger than that of every turn on the name before it. Give it to the resource with each
-    #: write, and let the resource refuse a smaller one.
+    #: Larger than that of every turn on the name before it, from 1 to 2**53 - 1: 16 digits, for which a
+    #: BIGINT is enough. Give it to the resource with each write, and let the resource refuse a smaller
+    #: one.
     fence: int
 
     # Kept open. The lock itself is not kept: it has the lease of a `with` statement, in a place of
@@ -112,6 +114,7 @@ class Lease:
             status = _abi.lease_extend(self._handle, byref(error))
         else:
             ttl_ms = milliseconds("ttl", ttl)
+            warn_of_long(ttl, 2)
             status = _abi.lease_extend_for_ms(self._handle, ttl_ms, byref(error))
         self._check(status, error)
 
@@ -252,6 +255,11 @@ class Lease:
         """The end of a block, if the block has not ended the lease itself."""
         if self._rooms:
             self._give(_abi.DO_NOT_WAIT, raised)
+
+    if not TYPE_CHECKING:  # Else every attribute would seem to be there.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_lease_attribute(name)
 
     def __enter__(self) -> "Lease":
         if not self._rooms:

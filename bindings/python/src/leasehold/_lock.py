@@ -4,10 +4,22 @@ import threading
 from ctypes import byref, c_uint64, c_void_p
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, List, Literal, NamedTuple, Optional, Tuple, Type, get_args
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    List,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Tuple,
+    Type,
+    get_args,
+)
 
 from . import _abi, _errors, _interrupts, _rooms
 from ._errors import BUSY, OK, BadArgument, Lost, WouldDeadlock, failure
+from ._habits import no_lock_attribute, refuse, refuse_positional
 from ._handles import LockHandle, LockStateHandle
 from ._interrupts import NOTHING
 from ._lease import Lease, begun, new
@@ -182,7 +194,9 @@ class Lock:
 
     __slots__ = ("_client", "_handle", "_held", "_tasks", "__weakref__")
 
-    def __init__(self, client: "Client", handle: LockHandle) -> None:
+    def __init__(self, client: "Client", handle: LockHandle, **theirs: NoReturn) -> None:
+        if theirs or type(handle) is not LockHandle:
+            raise TypeError("a lock comes from a client: client.lock(name, ttl=10)")
         self._client = client
         self._handle = handle
         # Nothing before it is needed, and one from then on. Appending is a single step for other
@@ -208,12 +222,16 @@ class Lock:
         """
         return self._ask(_abi.lock_try_acquire)
 
-    def acquire(self) -> Lease:
+    def acquire(self, *values: NoReturn, **theirs: NoReturn) -> Lease:
         """Takes the lock, waiting for it as long as its `wait` says.
 
         Raises `Timeout` when it stayed taken. Ctrl-C ends the wait. While the store is silent, also
         a wait of 0, or any below `io_timeout`, takes as long as that: see `try_acquire()`.
         """
+        if values:
+            refuse_positional("acquire", values)
+        if theirs:
+            refuse("acquire", theirs, ())
         return self._take()
 
     def acquire_within(self, wait: Seconds) -> Lease:
@@ -365,6 +383,11 @@ class Lock:
         if isinstance(problem, Lost):
             return None
         raise problem
+
+    if not TYPE_CHECKING:  # Else every attribute would seem to be there.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_lock_attribute(name)
 
     def __enter__(self) -> Lease:
         if not self._held:

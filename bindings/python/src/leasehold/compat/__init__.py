@@ -6,8 +6,8 @@
 True
 
 `client` is one of Leasehold, or what the code has already, whose servers and credentials are then
-used: a ``redis.Redis``, also of a Sentinel's ``master_for()``, or a ``RedisCluster``; a client for
-asyncio is refused. So this needs no other change at all::
+used: a ``redis.Redis``, also of a Sentinel's ``master_for()``, or a ``RedisCluster``. With a client for
+asyncio, it is `leasehold.compat.aio.Lock`. So this needs no other change at all::
 
     r.lock("orders:42", timeout=10, lock_class=leasehold.compat.Lock)
 

@@ -20,23 +20,34 @@ _AS_WE_DO = {"ssl_cert_reqs": ("required", 2), "ssl_check_hostname": (True,)}
 _OWN_WAYS = ("credential_provider", "redis_connect_func")
 
 
-def client_of(given: Any) -> Client:
-    """The client itself, or one of the servers that a client of redis-py is for."""
+def client_of(given: Any, in_loop: bool = False) -> Client:
+    """The client itself, or one of the servers that a client of redis-py is for; one for asyncio, if
+    the lock is."""
     if isinstance(given, Client):
         return given
     kind = type(given)
+    if hasattr(given, "command_stack"):
+        # Its SET would be sent when the program executes it, if ever, and "acquired" mean nothing.
+        raise TypeError("a pipeline only collects commands; give Lock the client that made it")
     # A Cluster's client has a pool for each server.
     source = given if hasattr(given, "nodes_manager") else getattr(given, "connection_pool", None)
     if source is None:
         raise TypeError(f"a client of Leasehold or a redis.Redis, not {kind.__name__}")
-    if hasattr(kind, "__aenter__"):
+    if hasattr(kind, "__aenter__") and not in_loop:
         raise TypeError(
             f"{kind.__module__}.{kind.__name__} is a client for asyncio, and this lock is not; "
-            f"there, use 'async with' and a lock of leasehold.connect()"
+            f"there, use leasehold.compat.aio.Lock"
         )
+    if in_loop and not hasattr(kind, "__aenter__"):
+        raise TypeError(
+            f"{kind.__module__}.{kind.__name__} is no client for asyncio, and this lock is for one; "
+            f"use leasehold.compat.Lock"
+        )
+    if in_loop and hasattr(given, "nodes_manager"):
+        raise _not_to_be_followed("this lock cannot follow a RedisCluster for asyncio")
     client = _by_source.get(source)
     if client is None:
-        client = _by_source[source] = connect(url_of(source))
+        client = _by_source[source] = connect(url_of(source, "redis.asyncio" if in_loop else "redis"))
     return client
 
 
@@ -46,17 +57,27 @@ def key_of(given: Any, name: Any) -> bytes:
         numeric = isinstance(name, (int, float)) and not isinstance(name, bool)
         name = repr(name) if numeric else name
         return bytes(name) if isinstance(name, (bytearray, memoryview)) else encode_name(name)
+    if isinstance(name, str) and _is_packed_by_hiredis(given):
+        return name.encode()
     return bytes(given.get_encoder().encode(name))
 
 
-def url_of(source: Any) -> str:
+def _is_packed_by_hiredis(given: Any) -> bool:
+    """Whether redis-py sends text as UTF-8, whatever encoding the client has."""
+    theirs: Any = importlib.import_module("redis.connection")
+    options = getattr(getattr(given, "connection_pool", None), "connection_kwargs", {})
+    is_there = getattr(theirs, "HIREDIS_AVAILABLE", False) and hasattr(theirs, "HiredisRespSerializer")
+    return is_there and not hasattr(given, "__aenter__") and not options.get("command_packer")
+
+
+def url_of(source: Any, package: str = "redis") -> str:
     """What a connection pool of redis-py, or a client of a Cluster, connects to."""
     # A program that has one of them has this.
-    theirs: Any = importlib.import_module("redis.connection")
+    theirs: Any = importlib.import_module(f"{package}.connection")
     if hasattr(source, "nodes_manager"):
         return _cluster(source, theirs)
     if hasattr(source, "sentinel_manager"):
-        return _sentinels(source, theirs)
+        return _sentinels(source, theirs, package)
     kind, options = source.connection_class, source.connection_kwargs
     # A subclass may connect to anything.
     if kind not in (theirs.Connection, theirs.SSLConnection, theirs.UnixDomainSocketConnection):
@@ -85,14 +106,14 @@ def _cluster(cluster: Any, theirs: Any) -> str:
     return _with(base, theirs, options, tls)
 
 
-def _sentinels(pool: Any, theirs: Any) -> str:
+def _sentinels(pool: Any, theirs: Any, package: str) -> str:
     manager, options = pool.sentinel_manager, pool.connection_kwargs
     if not pool.is_master:
         raise TypeError("a lock is kept on the master: give Lock what master_for() returns")
     for option in ("min_other_sentinels", "_force_master_ip"):
         if getattr(manager, option, None):
             raise _not_to_be_followed(f"this lock cannot do what {option.strip('_')} asks for")
-    known = importlib.import_module("redis.sentinel")
+    known = importlib.import_module(f"{package}.sentinel")
     if pool.connection_class not in (
         known.SentinelManagedConnection,
         known.SentinelManagedSSLConnection,
@@ -115,7 +136,7 @@ def _sentinels(pool: Any, theirs: Any) -> str:
         raise _not_to_be_followed("its Sentinels and its servers want different certificates")
     for one in pools:
         # Refuses what cannot be followed.
-        url_of(one)
+        url_of(one, package)
     places = ",".join(_place(one.connection_kwargs) for one in pools)
     user = _user(pools[0].connection_kwargs, "sentinel_user", "sentinel_password")
     base = f"redis+sentinel://{_credentials(options)}{places}"

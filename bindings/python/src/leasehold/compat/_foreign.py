@@ -5,14 +5,18 @@ A lock with another token is no grant of its, so redis-py takes and gives it bac
 runs the script that a program has put in place of one of its own.
 """
 
-import importlib
+import functools
+import importlib.util
 import re
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
 
 from .._client import Client
 
 if TYPE_CHECKING:
+    from . import aio
     from ._lock import Lock
+
+    AnyLock = Union[Lock, aio.Lock]
 
 _OURS = re.compile(rb"[0-9a-f]{32}")
 
@@ -22,24 +26,34 @@ def is_foreign(token: bytes) -> bool:
     return _OURS.fullmatch(token) is None
 
 
-def has_script(lock: "Lock", what: str) -> bool:
+def has_script(lock: "AnyLock", what: str) -> bool:
     """Whether a program has put a script in place of redis-py's."""
     return any(script is not None for script in _scripts(lock, what))
 
 
-def _scripts(lock: "Lock", what: str) -> Tuple[Any, Optional[str]]:
+def _scripts(lock: "AnyLock", what: str) -> Tuple[Any, Optional[str]]:
     """As it can be called, and its text."""
     return getattr(lock, f"lua_{what}"), getattr(lock, f"LUA_{what.upper()}_SCRIPT")
 
 
-def theirs_of(lock: "Lock", token: Optional[bytes] = None) -> Any:
+@functools.lru_cache(maxsize=None)
+def class_of(module: str) -> Any:
+    """redis-py's own class. It comes from a copy of the module that nobody else has: a program that
+    has put our class, or a wrapper of it, in the place of redis-py's would find itself there."""
+    # A program that has a client of redis-py has the module.
+    spec: Any = importlib.util.find_spec(module)
+    copy: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    return copy.Lock
+
+
+def theirs_of(lock: "AnyLock", token: Optional[bytes] = None) -> Any:
     """redis-py's lock of the same name, options and scripts, which owns what the token marks."""
     if isinstance(lock.redis, Client):
         raise TypeError(
             "a token or a script of one's own needs a redis.Redis as the client of the lock"
         )
-    # A program that has a redis.Redis has this.
-    theirs: Any = importlib.import_module("redis.lock").Lock(
+    theirs: Any = class_of(lock._theirs)(
         lock.redis,
         lock.name,
         lock.timeout,

@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Optional, Tuple, Type, Union
 
@@ -24,12 +25,12 @@ Key = Union[str, bytes, bytearray, memoryview, int, float]
 
 #: A wait that is as good as one without limit. One that has none would be refused where the thread
 #: holds the lock itself; redis-py's goes on until the lock expires, or another thread releases it.
-_LONG = 10 * 365 * 86400.0
+LONG = 10 * 365 * 86400.0
 #: The shortest pause between two tries.
-_SHORTEST_PAUSE = 0.001
+SHORTEST_PAUSE = 0.001
 
 
-class _Owned:
+class Owned:
     """What is known of the lock that is owned."""
 
     #: What marks it on the server. A program may hand it to another process and set it there.
@@ -40,7 +41,7 @@ class _Owned:
     lease: Optional[Lease] = None
 
 
-class _OwnedByThread(_Owned, threading.local):
+class OwnedByThread(Owned, threading.local):
     pass
 
 
@@ -62,6 +63,10 @@ class Lock:
     A script that is put in place of one of redis-py's is run instead of what we do, by redis-py.
     """
 
+    #: Whether it is given a client for asyncio.
+    _in_loop = False
+    #: Where redis-py has the class that this one takes the place of.
+    _theirs = "redis.lock"
     #: Scripts of a program's own, as redis-py registers them, and their texts.
     lua_release: Any = None
     lua_extend: Any = None
@@ -73,12 +78,12 @@ class Lock:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in ("do_acquire", "do_release", "do_extend", "do_reacquire", "register_scripts"):
-            if hasattr(cls, name):
+            if getattr(cls, name) is not getattr(Lock, name):
                 raise TypeError(f"{cls.__name__}.{name}() would never be called by this lock")
 
     def __init__(
         self,
-        client: Any,
+        redis: Any,
         name: Key,
         timeout: Optional[Number] = None,
         sleep: Number = 0.1,
@@ -87,7 +92,7 @@ class Lock:
         thread_local: bool = True,
         raise_on_release_error: bool = True,
     ) -> None:
-        self.redis = client
+        self.redis = redis
         self.name = name
         self.timeout = timeout
         self.sleep = sleep
@@ -95,9 +100,9 @@ class Lock:
         self.blocking_timeout = blocking_timeout
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
-        self.local: _Owned = _OwnedByThread() if self.thread_local else _Owned()
+        self.local: Owned = OwnedByThread() if self.thread_local else Owned()
         self._made: Optional[Tuple[Tuple[object, ...], OurLock]] = None
-        client_of(client)
+        client_of(redis, self._in_loop)
 
     def __enter__(self) -> "Lock":
         if self.acquire():
@@ -141,7 +146,7 @@ class Lock:
             if taken:
                 local.token, local.grant, local.lease = theirs.local.token, None, None
             return taken
-        pause = max(sleep, _SHORTEST_PAUSE)
+        pause = max(sleep, SHORTEST_PAUSE)
         try:
             lease = self._take(self._lock(pause), pause, blocking, blocking_timeout)
         except Error as error:
@@ -155,7 +160,7 @@ class Lock:
     def _take(
         self, lock: OurLock, pause: Number, blocking: bool, limit: Optional[Number]
     ) -> Optional[Lease]:
-        end = time.monotonic() + (_LONG if limit is None else max(limit, 0))
+        end = time.monotonic() + (LONG if limit is None else max(limit, 0))
         while True:
             try:
                 if not blocking:
@@ -171,11 +176,18 @@ class Lock:
 
     def _lock(self, pause: Number = 0.1) -> OurLock:
         """Leasehold's lock, by what the attributes say now."""
-        client, name = client_of(self.redis), key_of(self.redis, self.name)
+        client, name = client_of(self.redis, self._in_loop), key_of(self.redis, self.name)
         wanted = (client, name, self.timeout, pause)
         if self._made is None or self._made[0] != wanted:
             self._made = (wanted, _make(client, name, self.timeout, pause))
         return self._made[1]
+
+    def do_acquire(self, token: Union[str, bytes]) -> bool:
+        """One try with a token of the program's own, which `local` does not get."""
+        return bool(theirs_of(self).do_acquire(key_of(self.redis, token)))
+
+    def register_scripts(self) -> None:
+        """Nothing to do: our scripts need no registering."""
 
     def locked(self) -> bool:
         """Whether anybody has the lock."""
@@ -208,32 +220,41 @@ class Lock:
     def release(self) -> None:
         """Gives the lock back."""
         local = self.local
-        token, lease = self._token(), local.lease
-        if token is None:
+        if local.token is None:
             raise self._error(
                 LockError, "Cannot release a lock that's not owned or is already unlocked."
             )
         try:
+            self.do_release(local.token)
+        finally:
+            local.token = local.grant = local.lease = None
+
+    def do_release(self, expected_token: Any) -> None:
+        """Releases what a token marks, also one of another object or process."""
+        token: bytes = key_of(self.redis, expected_token)
+        try:
             if self._is_theirs(token, "release"):
                 theirs_of(self, token).release()
             else:
-                self._own(token, lease).release()
+                self._own(token, self.local.lease).release()
         except Lost:
             raise self._error(
                 LockNotOwnedError, "Cannot release a lock that's no longer owned"
             ) from None
         except Error as error:
             raise translated(error) from error
-        finally:
-            local.token = local.grant = local.lease = None
 
     def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
         """Adds to the time that is left of the lock, or replaces it."""
-        token = self._token()
-        if token is None:
+        if self.local.token is None:
             raise self._error(LockError, "Cannot extend an unlocked lock")
         if not self.timeout:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
+        return self.do_extend(additional_time, replace_ttl)
+
+    def do_extend(self, additional_time: Number, replace_ttl: bool) -> bool:
+        """`extend()` without its looking first."""
+        token = self._marked()
         if self._is_theirs(token, "extend"):
             self.local.lease = None
             return bool(theirs_of(self, token).extend(additional_time, replace_ttl))
@@ -245,21 +266,32 @@ class Lock:
 
     def reacquire(self) -> bool:
         """Sets the time that is left of the lock to its timeout."""
-        token = self._token()
-        if token is None:
+        if self.local.token is None:
             raise self._error(LockError, "Cannot reacquire an unlocked lock")
         if not self.timeout:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
+        return self.do_reacquire()
+
+    def do_reacquire(self) -> bool:
+        """`reacquire()` without its looking first."""
+        token = self._marked()
         if self._is_theirs(token, "reacquire"):
             self.local.lease = None
             return bool(theirs_of(self, token).reacquire())
-        ttl = _cut(self.timeout)
+        ttl = _cut(self.timeout or 0)
         return self._set_ttl(token, ttl, "Cannot reacquire a lock that's no longer owned")
 
     def _token(self) -> Optional[bytes]:
         """What marks the lock on the server, of whatever type a program has set it."""
         token: Any = self.local.token
         return None if token is None else key_of(self.redis, token)
+
+    def _marked(self) -> bytes:
+        """The token of a lock that is owned, as far as this object knows."""
+        token = self._token()
+        if token is None:
+            raise self._error(LockError, "this object does not own the lock: it has no token")
+        return token
 
     def _is_theirs(self, token: bytes, what: str) -> bool:
         """Whether redis-py does it."""
@@ -304,7 +336,9 @@ def _make(client: Client, name: bytes, timeout: Optional[Number], pause: Number)
     backoff = Backoff(spins=0, first=pause, longest=pause)
     if not timeout:
         return client.lock(name, max_hold=math.inf, wait_mode="spin", backoff=backoff)
-    return client.lock(name, ttl=_cut(timeout), renew=False, wait_mode="spin", backoff=backoff)
+    # As a `timedelta`, of whose unit nobody has to be warned: redis-py's programs know it.
+    ttl = timedelta(seconds=_cut(timeout))
+    return client.lock(name, ttl=ttl, renew=False, wait_mode="spin", backoff=backoff)
 
 
 def _cut(seconds: Number) -> float:

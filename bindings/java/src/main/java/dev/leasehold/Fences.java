@@ -12,6 +12,9 @@ public final class Fences {
             + " SELECT ?, ?, 0 FROM (SELECT 1 AS one) one"
             + " WHERE NOT EXISTS (SELECT 1 FROM leasehold_fences WHERE name = ?)";
 
+    /** 2^53 - 1: no lease has a larger one. */
+    private static final long LARGEST = (1L << 53) - 1;
+
     private Fences() {}
 
     /**
@@ -34,7 +37,7 @@ public final class Fences {
      * @throws SQLException from the database
      */
     public static void check(Connection connection, String name, long fence) throws SQLException {
-        if (fence < 1) {
+        if (fence < 1 || fence > LARGEST) {
             throw LeaseholdException.badArgument(fence + " is no fence");
         }
         if (connection.getAutoCommit()) {

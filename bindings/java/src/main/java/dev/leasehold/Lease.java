@@ -44,8 +44,9 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it
-     * to the resource with each write, and let the resource refuse a smaller one.
+     * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1, which is 16
+     * digits: a {@code BIGINT} holds it. Give it to the resource with each write, and let the resource
+     * refuse a smaller one.
      *
      * @return the same number also when the lease is over
      */

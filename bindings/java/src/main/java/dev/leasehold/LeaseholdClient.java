@@ -56,6 +56,12 @@ public final class LeaseholdClient implements AutoCloseable {
      * redis://a,redis://b,redis://c                      a quorum: an odd number of the above
      * sqlite:///path/to/file, sqlite:file                an SQLite file
      * sqlite:                                            the embedded store, one per user
+     * postgres://user[:password]@host[:port][,host2][/database]
+     *                                                    a table of a PostgreSQL
+     * mysql://user[:password]@host[:port][,host2]/database   tables of a MySQL or a MariaDB
+     * zookeeper://[user:password@]host[:port][,host2][/chroot]
+     *                                                    nodes of a ZooKeeper
+     * etcd://[user:password@]host[:port][,host2], etcds://   an etcd, over TLS etcds
      * </pre>
      *
      * <p>Any of them takes {@code ?prefix=}, {@code io_timeout=}, {@code pool=},

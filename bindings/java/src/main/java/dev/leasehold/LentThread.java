@@ -6,9 +6,6 @@ import java.lang.invoke.MethodType;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.SynchronousQueue;
-import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 
 /**
  * Lends a virtual thread a platform thread to wait on.
@@ -20,10 +17,6 @@ import java.util.concurrent.TimeUnit;
 final class LentThread<T> implements Runnable {
     /** {@code Thread.isVirtual()}, or null where the JDK has none. */
     private static final MethodHandle IS_VIRTUAL = isVirtual();
-
-    /** Lent threads are daemons and end soon after their last use. */
-    private static final ThreadPoolExecutor THREADS = new ThreadPoolExecutor(
-            0, Integer.MAX_VALUE, 1, TimeUnit.SECONDS, new SynchronousQueue<>(), LentThread::daemon);
 
     private final Callable<T> call;
     private final CompletableFuture<T> result = new CompletableFuture<>();
@@ -56,7 +49,9 @@ final class LentThread<T> implements Runnable {
     }
 
     private T await(boolean interruptible) throws InterruptedException {
-        THREADS.execute(this);
+        // One that is not lent again: the library would take it for the thread that holds what it took for
+        // another virtual one, and say that it waits for itself.
+        daemon(this).start();
         boolean flag = false;
         while (true) {
             try {

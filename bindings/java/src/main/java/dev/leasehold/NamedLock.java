@@ -24,6 +24,11 @@ import java.util.concurrent.Executor;
  * }
  * }</pre>
  *
+ * <p>It is not a {@link java.util.concurrent.locks.Lock}, because what is held is a {@link Lease}.
+ * Redisson's {@code lock()}, {@code tryLock(wait, lease, unit)} and {@code unlock()}, with reentrancy for
+ * each thread, are those of {@link #asLock()}; {@code isLocked()} is {@link #inspect()}, and
+ * {@code forceUnlock()} is {@link #breakHeld(String)}.
+ *
  * <p>What an option can never be is refused where it is set, and what does not go together when the
  * lock is taken: a {@link LeaseholdException} with {@link Status#BAD_ARGUMENT}.
  */

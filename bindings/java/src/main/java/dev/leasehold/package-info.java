@@ -10,7 +10,8 @@
  * }</pre>
  *
  * <p>A {@link dev.leasehold.LeaseholdClient} is an open store: Redis or Valkey (one server,
- * a Sentinel group, a Cluster, or a quorum of several), or an SQLite file. A {@link dev.leasehold.NamedLock} is a name and options. A
+ * a Sentinel group, a Cluster, or a quorum of several), PostgreSQL, MySQL or MariaDB, ZooKeeper, etcd,
+ * or an SQLite file. A {@link dev.leasehold.NamedLock} is a name and options. A
  * {@link dev.leasehold.Lease} is one turn of holding it, and the only proof of that. For code that
  * is written against {@link java.util.concurrent.locks.Lock}, there is
  * {@link dev.leasehold.LeaseholdLock}.

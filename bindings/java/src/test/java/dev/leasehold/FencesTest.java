@@ -23,6 +23,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 class FencesTest {
     private static final String FENCES = "../../examples/fences/";
     private static final long FENCE = 1_763_920_000_000_042L;
+    private static final long LARGEST = 9_007_199_254_740_991L;
 
     @ParameterizedTest
     @ValueSource(strings = {"postgres", "mysql"})
@@ -76,6 +77,28 @@ class FencesTest {
         }
     }
 
+    /** As a number of the driver's, both ways. */
+    private static void comparesTheLargest(Connection connection) throws SQLException {
+        for (long fence : new long[] {LARGEST - 1, LARGEST, LARGEST}) {
+            Fences.check(connection, "largest", fence);
+            connection.commit();
+        }
+        assertThrows(LeaseLostException.class, () -> Fences.check(connection, "largest", LARGEST - 1));
+        connection.rollback();
+        try (Statement statement = connection.createStatement();
+                var row = statement.executeQuery("SELECT fence FROM leasehold_fences WHERE name = 'largest'")) {
+            assertTrue(row.next());
+            assertEquals(LARGEST, row.getLong(1));
+        }
+        // The look has begun a transaction.
+        connection.rollback();
+        for (long wrong : new long[] {LARGEST + 1, Long.MAX_VALUE}) {
+            LeaseholdException refused =
+                    assertThrows(LeaseholdException.class, () -> Fences.check(connection, "largest", wrong));
+            assertEquals(Status.BAD_ARGUMENT, refused.status());
+        }
+    }
+
     private static String jdbc(String url) {
         String[] parts = url.split("://|@", 3);
         String kind = parts[0].equals("postgres") ? "postgresql" : "mariadb";
@@ -103,5 +126,6 @@ class FencesTest {
         assertEquals(Status.BAD_ARGUMENT, refused.status());
         Fences.check(connection, "another", 1);
         connection.rollback();
+        comparesTheLargest(connection);
     }
 }

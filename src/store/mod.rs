@@ -317,7 +317,10 @@ pub(crate) struct Record<'a> {
     /// For how long the store keeps it.
     pub(crate) ttl: Duration,
     /// It is kept for as long although the client has ended.
-    #[cfg_attr(not(feature = "zookeeper"), allow(dead_code, reason = "where nothing else ends it"))]
+    #[cfg_attr(
+        not(feature = "zookeeper"),
+        allow(dead_code, reason = "where nothing else ends it")
+    )]
     pub(crate) outlives: bool,
 }
 

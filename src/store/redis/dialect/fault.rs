@@ -117,7 +117,7 @@ fn server_kind(code: &str, details: &str) -> ErrorKind {
 }
 
 /// The codes of servers, and what they say without a code of its own.
-const SAID: [(ErrorKind, &[&str]); 14] = [
+const SAID: [(ErrorKind, &[&str]); 15] = [
     (ErrorKind::Auth, &["NOAUTH", "WRONGPASS", "invalid password"]),
     (ErrorKind::Auth, &["without any password configured"]),
     (ErrorKind::Permission, &["NOPERM", "can't run this command", "can't access"]),

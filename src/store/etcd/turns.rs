@@ -46,7 +46,7 @@ impl EtcdStore {
         // Others see by the key for how long it may be relied on.
         let lasts = said(&held.value, held.created)?.ttl;
         let is_said = millis(lasts) >= millis(ttl);
-        is_said.then(|| Renewal { request: *request, token, ttl, held, lease })
+        is_said.then_some(Renewal { request: *request, token, ttl, held, lease })
     }
 
     pub(super) fn renew_all(

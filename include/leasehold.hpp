@@ -1092,10 +1092,10 @@ inline lock_state lock::inspect() const {
                    : std::optional{std::chrono::milliseconds{number(place, LEASEHOLD_FACT_SINCE_MS)}};
     };
     const auto moment = [&](std::size_t place, leasehold_fact what) {
-        const std::chrono::milliseconds since{number(place, what)};
+        const std::chrono::milliseconds passed{number(place, what)};
         return fact(place, what).empty()
                    ? std::nullopt
-                   : std::optional{std::chrono::system_clock::time_point{since}};
+                   : std::optional{std::chrono::system_clock::time_point{passed}};
     };
     const auto run = [&](std::size_t place) -> std::optional<client_run> {
         const auto began = moment(place, LEASEHOLD_FACT_RUN_BEGAN_MS);

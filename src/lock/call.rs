@@ -89,6 +89,9 @@ const LEAST_WAIT: Duration = Duration::from_millis(50);
 /// A lease that is released sooner than this needs no claim. Where the claim window is short, a
 /// part of it.
 const CLAIM_AFTER: Duration = Duration::from_millis(50);
+/// A lock that is handed over for its whole ttl needs no claim either, unless more than this part of it had
+/// passed when its waiter heard of it: an etcd counts it from when the waiter last said that it lives.
+const FRESH: u32 = 8;
 
 impl State {
     /// Made in its place: it is large, and a cycle would pay for each copy.
@@ -180,7 +183,9 @@ impl<'a, 'c> Call<'a, 'c> {
             (Validity::Window { .. }, _) if core.store.abilities().claims_first => {
                 self.claimed(&identity)
             }
-            (Validity::Window { since, span }, _) if span < terms.first_ttl() => {
+            (Validity::Window { since, span }, _)
+                if span < terms.first_ttl() || since.plus(span / FRESH) < now =>
+            {
                 // A thread that is followed makes use of the whole of it.
                 let claim = if followed { now } else { now.plus(CLAIM_AFTER.min(span / 4)) };
                 let legacy = Legacy::handed(since, span, claim);

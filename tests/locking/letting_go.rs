@@ -71,7 +71,7 @@ fn the_reply_is_read_before_its_connection_is_used_again() {
     let server = Server::start();
     let mut proxy = Proxy::start(server.port());
     let url = server.url_through(proxy.port());
-    let client = open(&format!("{url}?pool=1&register=no"));
+    let client = open(&format!("{url}?pool=1&register=no&advise=no"));
     let lease = take(&client, "n");
     let (connections, fence) = (proxy.accepted(), lease.fence());
     proxy.set_only(&give(), Mode::DelayReplies(ms(20)));

@@ -130,15 +130,13 @@ impl Core {
         }
     }
 
-    /// Tells the store who this client is, and what it has run once `change` has noted that.
-    pub(super) fn tell_who(
-        &self,
-        by: Deadline,
-        change: impl FnOnce(&mut Option<(Run, Moment)>),
-    ) -> Result<(), Error> {
-        let mut noted = self.register.run.lock();
-        change(&mut noted);
-        let run = noted.as_ref();
+    /// Tells the store who this client is. Another thread that does so has the newest to tell, and is not
+    /// waited for: renewals come after this.
+    pub(super) fn tell_who(&self, by: Deadline) -> Result<(), Error> {
+        self.register.run.enter_now().map_or(Ok(()), |noted| self.introduce(noted.as_ref(), by))
+    }
+
+    fn introduce(&self, run: Option<&(Run, Moment)>, by: Deadline) -> Result<(), Error> {
         let left = run.map_or(Duration::ZERO, |(_, until)| until.since(Moment::now()));
         let text = self.config.introduction.record(self.register.started, run.map(|(run, _)| run));
         self.register.is_known.store(true, Ordering::Relaxed);
@@ -159,7 +157,9 @@ impl Core {
             return;
         }
         let (until, by) = (Moment::now().plus(span), Deadline::after(self.config.io_timeout));
-        if let Err(error) = self.tell_who(by, |noted| *noted = Some((run, until))) {
+        let Some(mut noted) = self.register.run.enter(by) else { return };
+        *noted = Some((run, until));
+        if let Err(error) = self.introduce(noted.as_ref(), by) {
             say!(Debug, "record-untold", error = error);
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::{Moment, wall_micros};
 use crate::jitter::Jitter;
-use crate::sync::Mutex;
+use crate::sync::Turnstile;
 use crate::who::Run;
 
 /// Between two requests. A thousand clients make 16 of them a second.
@@ -33,9 +33,9 @@ pub(super) struct Register {
     pub(super) is_known: AtomicBool,
     /// In milliseconds of the wall clock.
     pub(super) started: u64,
-    /// What it has run, and until when that is to be known, however it ends. Locked while the store is
+    /// What it has run, and until when that is to be known, however it ends. Entered while the store is
     /// told, so that what it is told last is the newest.
-    pub(super) run: Mutex<Option<(Run, Moment)>>,
+    pub(super) run: Turnstile<Option<(Run, Moment)>>,
 }
 
 impl Register {
@@ -48,7 +48,7 @@ impl Register {
             not_before: AtomicU64::new(0),
             is_known: AtomicBool::new(false),
             started: wall_micros() / 1000,
-            run: Mutex::new(None),
+            run: Turnstile::new(None),
         }
     }
 
@@ -89,9 +89,9 @@ impl Register {
         begins
     }
 
-    /// Whether the store is to forget this client when it closes.
+    /// Whether the store is to forget this client when it closes: not what it is told just now.
     pub(super) fn is_forgotten(&self) -> bool {
-        self.is_known.load(Relaxed) && self.run.lock().is_none()
+        self.is_known.load(Relaxed) && self.run.enter_now().is_some_and(|run| run.is_none())
     }
 
     /// Whether the store is to be asked now, for the first and the last time.

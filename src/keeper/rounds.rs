@@ -280,7 +280,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
     if !core.register.tells() {
         return;
     }
-    if let Err(error) = core.tell_who(by, |_| ()) {
+    if let Err(error) = core.tell_who(by) {
         say!(Debug, "record-untold", error = error);
         if matches!(error.kind(), ErrorKind::Permission | ErrorKind::WrongType) {
             core.register.rests(now.plus(REFUSED));

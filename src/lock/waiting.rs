@@ -197,11 +197,9 @@ impl Call<'_, '_> {
         if !std::mem::take(&mut self.state.may_deadlock) {
             return Ok(());
         }
-        // A check may release what another client has, so such a wait is given a moment.
-        let held = match &self.check {
-            Some(_) => held_here(self.core, std::thread::current().id(), &self.lock.name),
-            None => self.own(),
-        };
+        // What another client has, a check or a thread that it was handed to may release: such a wait is
+        // given a moment.
+        let held = held_here(self.core, std::thread::current().id(), &self.lock.name);
         held.map_or(Ok(()), |held| Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held))))
     }
 

@@ -24,6 +24,9 @@ use Why::{CannotBe, SeenOnly};
 
 const ALL_BUT_REDIS: &[&str] = &["file", "postgres", "mysql", "zookeeper", "etcd"];
 
+const FULL: &str = "Each server has words of its own for a full disk. A file's is tried in tests/locking, an etcd's \
+                    alarm in tests/faults/refused.rs, and a ZooKeeper whose disk is full ends by itself.";
+
 pub const CANNOT: &[Cannot] = &[
     Cannot {
         tests: &[
@@ -204,6 +207,21 @@ pub const CANNOT: &[Cannot] = &[
             "It takes a Redis far less time to be asked than a turn takes here. On all stores those are judged who \
              stand in line, by c10_who_waits_in_a_crowd_sees_one_turn_of_each_other_whatever_the_turns_take.",
         ),
+    },
+    Cannot {
+        tests: &["c13_a_redis_that_cannot_write_its_file_says_that_its_disk_is_full"],
+        on: ALL_BUT_REDIS,
+        why: SeenOnly(FULL),
+    },
+    Cannot {
+        tests: &["c13_a_postgresql_whose_disk_is_full_is_told_as_that"],
+        on: &["redis", "file", "mysql", "zookeeper", "etcd"],
+        why: SeenOnly(FULL),
+    },
+    Cannot {
+        tests: &["c13_a_mysql_whose_disk_is_full_is_told_as_that"],
+        on: &["redis", "file", "postgres", "zookeeper", "etcd"],
+        why: SeenOnly(FULL),
     },
     Cannot {
         tests: &["c10_a_process_far_from_its_mysql_sees_one_turn_of_a_near_one"],

@@ -7,16 +7,22 @@
 #include "support/support.h"
 
 static atomic_int slow_ms;
-static atomic_bool in_sync;
+static atomic_bool in_write;
 
-/* SQLite calls it. The linker puts it in the place of the C library's for all of this process. */
-int fsync(int file)
+/*
+ * SQLite calls one of them, while it has the file locked. (The sync comes behind that, and keeps no fork
+ * waiting.) The linker puts them in the place of the C library's for all of this process. The first write
+ * of a transaction is slow.
+ */
+ssize_t pwrite(int file, const void *bytes, size_t count, off_t at)
 {
-    if (slow_ms > 0) {
-        in_sync = true;
-        pause_ms(slow_ms);
-    }
-    return (int)syscall(SYS_fsync, file);
+    if (slow_ms > 0 && !atomic_exchange(&in_write, true)) pause_ms(slow_ms);
+    return syscall(SYS_pwrite64, file, bytes, count, at);
+}
+
+ssize_t pwrite64(int file, const void *bytes, size_t count, off64_t at)
+{
+    return pwrite(file, bytes, count, at);
 }
 
 struct both {
@@ -44,12 +50,12 @@ static void child_that_is_refused(void *with)
 }
 
 /* Says how long it took. */
-static int64_t fork_during_a_sync(struct both *both, int ms, void (*child)(void *))
+static int64_t fork_during_a_write(struct both *both, int ms, void (*child)(void *))
 {
     slow_ms = ms;
-    in_sync = false;
+    in_write = false;
     pthread_t taker = begin(take_slowly, both);
-    EVENTUALLY(in_sync);
+    EVENTUALLY(in_write);
     int64_t start = now_us();
     CHECK_INT(0, in_fork(child, both));
     int64_t took = (now_us() - start) / 1000;
@@ -64,8 +70,8 @@ static void c8_a_fork_waits_for_a_slow_disk_and_not_for_ever(struct store *store
     EXPECT(LEASEHOLD_OK, leasehold_client_reopen_after_fork(client, &problem));
     struct both both = {make_lock(client, "n"), make_lock(client, "m")};
     take_slowly(&both);
-    fork_during_a_sync(&both, 300, child_that_goes_on);
-    int64_t took = fork_during_a_sync(&both, 8000, child_that_is_refused);
+    fork_during_a_write(&both, 300, child_that_goes_on);
+    int64_t took = fork_during_a_write(&both, 8000, child_that_is_refused);
     CHECK(took >= 1900 && took < 7000);
     /* Another child is whole. */
     CHECK_INT(0, in_fork(child_that_goes_on, &both));

@@ -52,7 +52,7 @@ kinds! { KINDS:
         "a lock cannot be taken, renewed or given back; some of it shows only at the first renewal"
         "grant the user what docs/operating.md lists under Rights";
     LESSER_RIGHTS Note "redis-lesser-rights" "the user lacks rights that a lock can do without"
-        "without those of the queue, its waiters ask again and again, in no order; without setrange and zpopmin, each give costs more; without zcard and ~leasehold:client:*, nobody sees who holds and waits"
+        "without those of the queue, its waiters ask again and again, in no order; without setrange and zpopmin, each give costs more; without zcard and ~leasehold:client:*, nobody sees who holds and waits; without info, the log does not say that a restart may lose locks"
         "grant the user what docs/operating.md lists under Rights";
     HIDDEN Note "redis-hidden" "the user may not look at everything"
         "what it may not see is not examined"

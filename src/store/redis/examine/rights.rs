@@ -25,7 +25,8 @@ const NEEDED: [(&str, &str); 8] = [
 ];
 
 /// What a lock can do without.
-const USEFUL: [(&str, &str); 11] = [
+const USEFUL: [(&str, &str); 12] = [
+    ("+info", "INFO server"),
     ("+setrange", "SETRANGE KEY 0 "),
     ("+zadd", "ZADD KEY XX 0 none"),
     ("+zrem", "ZREM KEY none"),
@@ -88,7 +89,8 @@ pub(super) fn examine(
     let more = more(redis, subject);
     // A subscriber may say nothing else, so that comes last.
     let sharded = SHARDED.iter().filter(|_| is_sharded);
-    let all = more.iter().chain(&NEEDED).chain(&USEFUL).chain(sharded);
+    let useful = USEFUL.iter().filter(|right| !more.contains(right));
+    let all = more.iter().chain(&NEEDED).chain(useful).chain(sharded);
     let all: Vec<_> = all.copied().collect();
     let [mut keys, mut others] = [vec![], vec![]];
     with_keys(&subject.config.prefix, name, |[lock, side, queue, _]| {

@@ -23,7 +23,7 @@ class UnloadTest {
     Path scratch;
 
     private void run(String guest, String name) throws Exception {
-        String output = ChildJvm.of(Host.class, guest, redis.url(), name)
+        String output = ChildJvm.of(Host.class, guest, redis.url() + "?advise=no", name)
                 .option("-Djava.io.tmpdir=" + scratch)
                 .run()
                 .succeeded();

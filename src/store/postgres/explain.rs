@@ -129,9 +129,13 @@ const ADDED: &str = "SELECT coalesce(string_agg(said, ' '), '') FROM ( \
          FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace \
          WHERE nspname = 'leasehold' AND relrowsecurity) AS added";
 
-/// The error in better words, where the server tells more.
+/// The error in better words, where the server tells more. Where it does not answer in time, the wire
+/// [is owing](Wire::is_owing) that.
 pub(super) fn explain(wire: &mut Wire, error: Error, need: Need<'_>, deadline: Deadline) -> Error {
     let mut ask = |question: &str| -> Option<(String, String)> {
+        if wire.is_owing() {
+            return None;
+        }
         let (mut rows, refused) = wire.ask(question, 1, deadline).ok()?;
         let row = rows.pop().flatten().filter(|_| refused.is_none())?;
         let text = |at| row.column(at).map(|it| String::from_utf8_lossy(it).into_owned());

@@ -265,13 +265,15 @@ impl PostgresStore {
         deadline: Deadline,
     ) -> Result<Option<Row>, Error> {
         let wire = lent.wire.as_mut().ok_or_else(none)?;
+        let count = 1 + wire.settle()?;
         wire.call(statement, values)?;
         wire.sync();
         let sent = wire.send(deadline).map_err(|(_, error)| error);
-        let said =
-            sent.and_then(|()| self.answers(lent, 1, deadline)).and_then(|(mut rows, refused)| {
+        let said = sent.and_then(|()| self.answers(lent, count, deadline)).and_then(
+            |(mut rows, refused)| {
                 refused.map_or_else(|| Ok(rows.pop().flatten()), |refusal| Err(refusal.error))
-            });
+            },
+        );
         if said.is_err() {
             lent.wire = None;
         }

@@ -43,17 +43,25 @@ fn c13_a_row_or_a_trigger_that_is_not_ours_is_named_by_postgres_with_what_clears
     let sql = |text: &str| server.sql(&database, text);
     let client = client(&server.url(&database));
     goes_on(&client);
+    // What a waiter's token is, is its own.
+    let token = "5ec7e7aa-0000-0000-0000-000000000001";
+    let waiters = format!("ARRAY[ROW(NULL, '{token}', 1, 1)::leasehold.waiter]");
     let taken = "token = '00000000-0000-0000-0000-000000000001', expiry";
     for (change, what) in [
         ("last = 9223372036854775807", "last = 9223372036854775807"),
         // Its last fence, and the one that a take goes on to, which nobody is told of.
         ("last = 9007199254740991", "last = 900719925474099"),
         (&format!("{taken} = 'infinity'"), "expiry = infinity"),
+        (
+            &format!("last = 9223372036854775807, waiters = {waiters}"),
+            "waiters with a value that is",
+        ),
     ] {
         sql(&format!("UPDATE leasehold.lease SET {change} WHERE name = 'n'"));
         let errors = [refused(&client), client.lock("n").acquire().map(drop).unwrap_err()];
         for error in &errors {
             assert_told(error, ErrorKind::WrongType, &["'n'", "leasehold.lease", "'\\x6e'", what]);
+            assert!(!error.to_string().contains("5ec7e7"), "{error}");
         }
         sql(&statement(&errors[0], "DELETE FROM"));
         goes_on(&client);
@@ -100,10 +108,10 @@ fn c13_a_row_or_a_trigger_that_is_not_ours_is_named_by_mysql_with_what_clears_it
     goes_on(&client);
     sql("UPDATE leasehold_lease SET fence = -5, last_fence = -5 WHERE name = 'n'");
     goes_on(&client);
-    sql("CREATE TRIGGER refuses BEFORE UPDATE ON leasehold_lease FOR EACH ROW \
+    sql("CREATE TRIGGER `re``fuses` BEFORE UPDATE ON leasehold_lease FOR EACH ROW \
          SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'boom'");
     let error = refused(&client);
-    assert_told(&error, ErrorKind::Storage, &["boom", "DROP TRIGGER `refuses`;"]);
+    assert_told(&error, ErrorKind::Storage, &["boom", "DROP TRIGGER `re``fuses`;"]);
     sql(&statement(&error, "DROP TRIGGER"));
     goes_on(&client);
 }

@@ -173,6 +173,28 @@ fn refuse(database: &MysqlDatabase, change: &str, code: u16) {
 }
 
 #[test]
+fn a_mysql_is_asked_why_it_refused_once_no_row_is_kept_any_more() {
+    let store = Store::own_mysql();
+    let (client, database) = (store.client(), of(&store));
+    let lease = client.lock("n").acquire().unwrap();
+    refuse(database, "INSERT ON leasehold_broken", 1644);
+    database.sql("SET GLOBAL log_output = 'TABLE', general_log = 1");
+    let error = client.lock("n").break_held(None, "test").map(drop).unwrap_err();
+    database.sql("SET GLOBAL general_log = 0");
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+    assert!(error.detail().contains("DROP TRIGGER `refuses`;"), "{error}");
+    // The question is in one entry with what stands before it, or follows that.
+    let said = database.sql(
+        "SELECT argument FROM mysql.general_log
+            WHERE argument LIKE '%SELECT HEX(name)%' OR argument LIKE 'ROLLBACK%'
+            ORDER BY event_time",
+    );
+    assert!(said.starts_with("ROLLBACK") && said.contains("SELECT HEX(name)"), "{said}");
+    database.sql("DROP TRIGGER refuses");
+    lease.release().unwrap();
+}
+
+#[test]
 fn c6_a_place_that_a_failed_request_took_at_a_mysql_is_given_back() {
     let store = Store::mysql();
     let database = of(&store);

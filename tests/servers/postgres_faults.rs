@@ -8,7 +8,7 @@ use crate::postgres::{made, of};
 use crate::sql::{client, goes_past_a_silent_host};
 use crate::stores::{LIMIT, STALL, Store, eventually_free, ms, secs};
 use kit::{Babble, Mode, Postgres, Proxy, eventually, unless_starved};
-use leasehold::ErrorKind;
+use leasehold::{Client, ErrorKind};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 #[test]
@@ -69,6 +69,31 @@ fn c7_answers_to_more_or_less_than_was_asked_are_no_answers() {
         // The server has done it, so it is undone.
         eventually_free(&other, "n");
     }
+}
+
+#[test]
+fn c1_an_explanation_that_comes_too_late_is_nobodys_answer() {
+    let store = Store::postgres();
+    let mut proxy = Proxy::start(of(&store).server().port());
+    let own = format!("postgres://postgres@127.0.0.1:{}/{}", proxy.port(), of(&store).name);
+    let client = Client::open(&format!("{own}?io_timeout=2s&pool=1")).unwrap();
+    let lease = client.lock("m").ttl(secs(600)).acquire().unwrap();
+    client.lock("n").acquire().unwrap().release().unwrap();
+    of(&store).sql("UPDATE leasehold.lease SET last = 9007199254740991 WHERE name = 'n'");
+    proxy.set_only(b"AS found WHERE", Mode::HoldRequests);
+    let error = client.lock("n").try_acquire().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    let asked = proxy.held();
+    assert!(asked > 0, "{error}");
+    // It is another's by now.
+    of(&store).sql("UPDATE leasehold.lease SET token = gen_random_uuid() WHERE name = 'm'");
+    thread::scope(|scope| {
+        let extending = scope.spawn(|| lease.extend());
+        eventually(LIMIT, || extending.is_finished() || proxy.held() > asked);
+        proxy.deliver();
+        let error = extending.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::postgres::made;
 use crate::sql::{client, with};
 use crate::stores::{LIMIT, secs};
 use kit::{Postgres, eventually};
-use leasehold::Client;
+use leasehold::{Break, Client};
 
 /// A primary that waits for its standby, and a database there.
 struct Pair {
@@ -198,6 +198,20 @@ fn c1_what_others_have_set_in_a_poolers_session_makes_no_grant_count_early() {
         });
         extended.join().unwrap().unwrap();
     });
+    // Who breaks a lock hands it over as well.
+    let (direct, lease) = (pair.patient(""), client.lock("b").ttl(secs(600)).acquire().unwrap());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| direct.lock("b").acquire_within(LIMIT * 3).unwrap());
+        eventually(LIMIT, || direct.lock("b").inspect().unwrap().waiters.len() == 1);
+        let conninfo = pair.standby.cut_off();
+        let breaking = scope.spawn(|| client.lock("b").break_held(None, "test"));
+        eventually(LIMIT, || breaking.is_finished() || pair.waiting().contains(&"Sets".to_owned()));
+        assert!(!breaking.is_finished(), "the hand-over did not wait");
+        pair.standby.follow(&conninfo);
+        assert!(matches!(breaking.join().unwrap(), Ok(Break::Broken { .. })));
+        waiting.join().unwrap().release().unwrap();
+    });
+    let _ = lease.release();
 }
 
 /// What is given up where the user or the database has it so; doctor says it.

@@ -126,8 +126,13 @@ impl Dialer {
         #[cfg(not(feature = "tls"))]
         let secure = None;
         let MysqlConfig { access, database, .. } = &self.config;
-        let said = login::log_in(&mut wire, address, (access, database), secure, deadline);
-        said.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
+        // Whoever has greeted us is a MySQL, whatever goes wrong afterwards.
+        let greeting = login::greeting(&mut wire, deadline);
+        let greeting =
+            greeting.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
+        let access = (access, &**database);
+        login::log_in(&mut wire, greeting, address, access, secure, deadline)
+            .map_err(|error| error.at(address))?;
         Ok(wire)
     }
 
@@ -157,7 +162,7 @@ impl Dialer {
         if !clustered.is_some_and(|on| on.eq_ignore_ascii_case(b"on")) {
             let row = said.get(2).and_then(|said| said.rows.first());
             let flushed = row.and_then(|row| row.column(1));
-            self.is_unsynced.store(flushed.is_some_and(|on| on != b"1"), Ordering::Relaxed);
+            self.is_unsynced.store(flushed.is_some_and(|on| !is_flushed(on)), Ordering::Relaxed);
             return Ok(());
         }
         // A node of Galera's applies what the others have agreed to a moment later: each statement is to
@@ -167,6 +172,11 @@ impl Dialer {
             (_, Some(refusal)) => Err(refusal.error),
         }
     }
+}
+
+/// Whether commits wait for the disk, by `innodb_flush_log_at_trx_commit`: MariaDB's 3 does so as 1 does.
+pub(super) fn is_flushed(value: &[u8]) -> bool {
+    matches!(value, b"1" | b"3")
 }
 
 fn is_read_only(found: Option<Vec<u8>>) -> bool {
@@ -184,4 +194,49 @@ fn check_version(found: Option<Vec<u8>>) -> Result<(), Error> {
          version of Leasehold for all programs"
     );
     Err(Error::new(ErrorKind::Storage, which))
+}
+
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config::{Config, StoreConfig};
+
+    /// As a MySQL says who it is that has TLS.
+    fn greeting() -> Vec<u8> {
+        let mut said = b"\x0a8.0.36\0\x01\0\0\0saltsalt\0".to_vec();
+        said.extend_from_slice(b"\xff\xff\x2d\x02\0\xff\xdf\x15");
+        said.extend_from_slice(&[[0; 10].as_slice(), b"saltsaltsalt\0"].concat());
+        said.extend_from_slice(b"mysql_native_password\0");
+        let length = u8::try_from(said.len()).unwrap();
+        [&[length, 0, 0, 0], &*said].concat()
+    }
+
+    /// A server with TLS of its own liking sends an alert in place of an answer.
+    #[test]
+    fn a_mysql_that_refuses_our_tls_is_not_said_to_want_tls() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.write_all(&greeting()).unwrap();
+            // That we want TLS, and the head of the first record.
+            let mut heard = [0; 36 + 5];
+            socket.read_exact(&mut heard).unwrap();
+            let length = usize::from(heard[39]) << 8 | usize::from(heard[40]);
+            socket.read_exact(&mut vec![0; length]).unwrap();
+            socket.write_all(b"\x15\x03\x03\0\x02\x02\x28").unwrap();
+        });
+        let url = format!("mysql://u@127.0.0.1:{port}/d?ssl-mode=required");
+        let StoreConfig::Mysql(config) = Config::from_url(&url).unwrap().store else { panic!() };
+        let dialer = Dialer::new(&config, Duration::from_secs(20)).unwrap();
+        let by = Deadline::after(Duration::from_secs(20));
+        let Err(error) = dialer.dial(Purpose::Locks, by) else { panic!() };
+        server.join().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
+        assert!(!error.detail().contains("the server speaks TLS"), "{error}");
+    }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::MysqlStore;
-use super::dial::{Dialer, Purpose};
+use super::dial::{Dialer, Purpose, is_flushed};
+use super::explain::quoted;
 use super::statements::{Values, packet};
 use super::wire::{Row, Wire};
 use crate::clock::Deadline;
@@ -84,6 +85,8 @@ const QUESTION: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version',
      SELECT 'user', CURRENT_USER(); \
      SELECT CONCAT('engine of ', table_name), engine FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name LIKE 'leasehold\\_%' AND engine <> 'InnoDB'";
+
+const FLUSHED: &str = "innodb_flush_log_at_trx_commit";
 
 /// So many milliseconds an operator has to mend a replica at least.
 const LONG: u64 = 3_600_000;
@@ -186,7 +189,7 @@ fn lesser_settings(
 ) -> Vec<String> {
     // Of each setting the values, the weakest first; another one counts as the first.
     const SETTINGS: [(&str, &[&str]); 6] = [
-        ("innodb_flush_log_at_trx_commit", &["0", "2", "1"]),
+        (FLUSHED, &["0", "2", "1"]),
         ("innodb_doublewrite", &["OFF", "ON"]),
         ("log_bin", &["OFF", "ON"]),
         ("sync_binlog", &["0", "1"]),
@@ -196,9 +199,8 @@ fn lesser_settings(
     let mut lesser = Vec::new();
     for (name, order) in SETTINGS {
         let (Some(there), Some(here)) = (replica.get(name), primary.get(name)) else { continue };
-        // MariaDB's 3 syncs as 1 does.
         let strength = |value: &str| {
-            let value = if value == "3" { "1" } else { value };
+            let value = if name == FLUSHED && is_flushed(value.as_bytes()) { "1" } else { value };
             order.iter().position(|one| *one == value).unwrap_or(0)
         };
         if strength(there) < strength(here) {
@@ -242,11 +244,10 @@ fn judge(at: &str, facts: &BTreeMap<String, String>, found: &mut Examination) {
     let timeout = semi.iter().find(|name| !text(name).is_empty()).map_or("", String::as_str);
     let fallen = ["master", "source"].map(|role| format!("Rpl_semi_sync_{role}_status"));
     let fallen = fallen.iter().find(|name| text(name) == "OFF").map_or("", String::as_str);
-    let flush = "innodb_flush_log_at_trx_commit";
+    let flush = text(FLUSHED);
     let say = |name: &str| format!("{name} is {}", text(name));
     for (kind, is_so, said) in [
-        // MariaDB's 3 syncs as 1 does.
-        (&FLUSH, matches!(text(flush), "0" | "2"), say(flush)),
+        (&FLUSH, !flush.is_empty() && !is_flushed(flush.as_bytes()), say(FLUSHED)),
         (&BINLOG, is_on("log_bin") && text("sync_binlog") != "1", say("sync_binlog")),
         (&FORMAT, is_on("log_bin") && text("binlog_format") == "STATEMENT", say("binlog_format")),
         (&REPLICA, is_on("Slave_running"), "it replicates another server".to_owned()),
@@ -277,6 +278,7 @@ fn try_rights(
 ) -> Result<bool, Error> {
     let user = facts.get("user").and_then(|user| user.rsplit_once('@'));
     let (user, host) = user.unwrap_or_default();
+    let database = quoted(database);
     let (mut absent, mut grants, never) = (Vec::new(), Vec::new(), "WHERE 1 = 0");
     for (table, column, rights) in NEEDS {
         let mut lacking = Vec::new();
@@ -296,7 +298,7 @@ fn try_rights(
         }
         if !lacking.is_empty() {
             let lacking = lacking.join(", ");
-            grants.push(format!("GRANT {lacking} ON `{database}`.{table} TO '{user}'@'{host}';"));
+            grants.push(format!("GRANT {lacking} ON {database}.{table} TO '{user}'@'{host}';"));
         }
     }
     absent.dedup();

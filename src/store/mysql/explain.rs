@@ -7,11 +7,20 @@ use crate::clock::Deadline;
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 
-/// The error in better words, where the server tells more. `text` is what was refused.
+/// The error in better words, where the server tells more. `text` is what was refused. Where that was
+/// in a transaction, it is rolled back first: its rows are others' again while the server is asked. The
+/// connection is of no use any more.
 pub(super) fn explain(wire: &mut Wire, refusal: &Refusal, text: &str, deadline: Deadline) -> Error {
     let error = refusal.error.clone();
+    let mut is_silent = false;
     let mut ask = |question: &str| -> Option<Vec<String>> {
-        let (said, refused) = wire.ask(question, deadline).ok()?;
+        if is_silent {
+            // What comes late would be read as the answer to this.
+            return None;
+        }
+        let asked = wire.ask(&format!("ROLLBACK; {question}"), deadline);
+        is_silent = asked.is_err();
+        let (said, refused) = asked.ok()?;
         let row = said.last()?.rows.first().filter(|_| refused.is_none())?;
         let text = |at| row.column(at).map(|it| String::from_utf8_lossy(it).into_owned());
         Some((0..).map_while(text).filter(|it| !it.is_empty()).collect())
@@ -24,7 +33,8 @@ pub(super) fn explain(wire: &mut Wire, refusal: &Refusal, text: &str, deadline: 
             let [user, database] = &row[..] else { return error };
             let Some((user, host)) = user.rsplit_once('@') else { return error };
             let said = error.detail().strip_prefix(RIGHTS).unwrap_or_default();
-            let grant = format!("GRANT {right} ON `{database}`.{table} TO '{user}'@'{host}';");
+            let database = quoted(database);
+            let grant = format!("GRANT {right} ON {database}.{table} TO '{user}'@'{host}';");
             Error::mended(ErrorKind::Permission, format!("a right is missing: {grant}{said}"))
         }
         ErrorKind::Protocol | ErrorKind::Storage | ErrorKind::WrongType => {
@@ -55,8 +65,13 @@ pub(super) fn explain(wire: &mut Wire, refusal: &Refusal, text: &str, deadline: 
     }
 }
 
-const TRIGGERS: &str = "SELECT GROUP_CONCAT(CONCAT('DROP TRIGGER `', TRIGGER_NAME, '`;') SEPARATOR ' ') \
-     FROM information_schema.TRIGGERS \
+/// A name as a statement has it.
+pub(super) fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+const TRIGGERS: &str = "SELECT GROUP_CONCAT(CONCAT('DROP TRIGGER `', \
+     REPLACE(TRIGGER_NAME, '`', '``'), '`;') SEPARATOR ' ') FROM information_schema.TRIGGERS \
      WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE LIKE 'leasehold\\_%'";
 
 /// The first row that no program of ours has written, of a name that these statements have.

@@ -56,7 +56,8 @@ impl MysqlStore {
             }
         }
         add(&mut text, COMMIT, &Values::default());
-        Ok(match unless_full(self.exchange(lent, &text, when))? {
+        // Why they were refused is asked when one is, by itself.
+        Ok(match unless_full(self.exchange(lent, &text, when, false))? {
             Ok((sent, (said, None))) => {
                 for (said, at) in said.iter().skip(2).step_by(2).zip(some) {
                     outcomes[*at] = Some(Ok(extended(lent, Some(said), sent)));

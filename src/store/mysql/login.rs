@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::net::seat::Line;
 
 /// What the server says first.
-struct Greeting {
+pub(super) struct Greeting {
     scramble: Vec<u8>,
     plugin: Vec<u8>,
     has_tls: bool,
@@ -51,15 +51,20 @@ const IN_THE_CLEAR: &str = "the server wants the password itself, as caching_sha
 /// Makes TLS of a connection that both sides want it on.
 pub(super) type Secure<'a> = dyn Fn(&mut Wire) -> Result<(), Error> + 'a;
 
+/// The first packet. One who does not send it may be no MySQL.
+pub(super) fn greeting(wire: &mut Wire, deadline: Deadline) -> Result<Greeting, Error> {
+    Greeting::read(&wire.packet(deadline)?)
+}
+
 /// Up to the server's consent.
 pub(super) fn log_in(
     wire: &mut Wire,
+    greeting: Greeting,
     address: &Address,
     (access, database): (&Access, &str),
     secure: Option<&Secure<'_>>,
     deadline: Deadline,
 ) -> Result<(), Error> {
-    let greeting = Greeting::read(&wire.packet(deadline)?)?;
     let mut flags = OURS;
     let head = |flags: u32| {
         let mut head = [flags.to_le_bytes(), LONGEST_PACKET.to_le_bytes()].concat();

@@ -135,7 +135,7 @@ impl MysqlStore {
         text: &str,
         when: When,
     ) -> Result<(Moment, Vec<Said>), Trouble> {
-        let (sent, (said, refused)) = self.exchange(lent, text, when)?;
+        let (sent, (said, refused)) = self.exchange(lent, text, when, true)?;
         let Some(Refusal { code, error }) = refused else { return Ok((sent, said)) };
         let has_moved = error.kind() == ErrorKind::ReadOnly && self.dialer.may_move();
         let is_passing = fault::is_passing(code) || has_moved;
@@ -148,18 +148,21 @@ impl MysqlStore {
         Err(if is_passing { Trouble::Passing(failure) } else { Trouble::Failed(failure) })
     }
 
-    /// One round trip. Of statements that were refused nothing is left open.
+    /// One round trip, and those that explain why it was refused, where that is asked for. Of statements
+    /// that were refused nothing is left open.
     fn exchange(
         &self,
         lent: &mut Lent<'_>,
         text: &str,
         (connect_by, deadline): When,
+        explains: bool,
     ) -> Result<(Moment, Answers), Failure> {
         let dial = || self.dialer.dial(Purpose::Locks, connect_by);
         let sent = seat::send(lent, deadline, dial, |wire| wire.query(text))?;
         let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
         let mut answers = wire.answers(deadline);
         if let Ok((_, Some(refusal))) = &mut answers
+            && explains
             && !fault::is_passing(refusal.code)
             && !fault::is_unknown(refusal.code)
         {

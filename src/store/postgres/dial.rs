@@ -38,7 +38,8 @@ pub(super) struct Dialer {
     hosts: Hosts,
     /// A pooler was seen, and the log has been told.
     pub(super) is_pooled: AtomicBool,
-    /// Grants wait for standbys, as far as was heard last.
+    /// Grants wait for standbys, or did so once: from one server nobody learns what another one does that
+    /// hands a lock over.
     pub(super) has_standbys: AtomicBool,
     /// A session commits without waiting for the disk.
     pub(super) is_unsynced: AtomicBool,
@@ -98,6 +99,12 @@ impl Dialer {
     /// Whether another server may take this one's place.
     pub(super) fn may_move(&self) -> bool {
         self.hosts.may_move()
+    }
+
+    /// Whether grants were seen to wait for standbys. What was seen once stays: a waiter may be told of
+    /// its lock by a server that has them while another thread meets one that has none.
+    pub(super) fn note_standbys(&self, are_there: bool) {
+        self.has_standbys.fetch_or(are_there, Ordering::Relaxed);
     }
 
     /// This server has not answered since then: it may be a primary that the others have left.
@@ -197,7 +204,7 @@ impl Dialer {
             say!(Warn, "pooler", why = POOLED);
         }
         wire.is_synced = wire.is_pooled || row.column(7) != Some(b"off");
-        self.has_standbys.store(row.column(8) == Some(b"t"), Ordering::Relaxed);
+        self.note_standbys(row.column(8) == Some(b"t"));
         if needs_tables { check_version(rows.get(1).and_then(Option::as_ref)) } else { Ok(()) }
     }
 
@@ -261,5 +268,22 @@ fn ask_for_tls(stream: &mut Stream, deadline: Deadline) -> Result<(), Error> {
             }
             Err(Error::new(ErrorKind::Refused, "the server hung up when it was asked for TLS"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, StoreConfig};
+
+    #[test]
+    fn c1_a_server_without_standbys_does_not_speak_for_one_that_has_some() {
+        let config = Config::from_url("postgres://bob@h,other/db").unwrap();
+        let StoreConfig::Postgres(postgres) = config.store else { panic!() };
+        let dialer = Dialer::new(&postgres, Duration::from_secs(1)).unwrap();
+        for seen in [false, true, false] {
+            dialer.note_standbys(seen);
+        }
+        assert!(dialer.has_standbys.load(Ordering::Relaxed));
     }
 }

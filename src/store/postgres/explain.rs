@@ -93,7 +93,8 @@ fn strange(key: Option<&[u8]>) -> String {
                 THEN '{column} = ' || coalesce({column}::text, 'NULL') END"
         )
     };
-    // A waiter is handed a lock for 366 days at most.
+    // A waiter is handed a lock for 366 days at most. What is in it is not shown: its whole token is
+    // nobody else's business.
     format!(
         "SELECT name::text, said FROM (SELECT name, concat_ws(', ', {}, {}, \
             CASE WHEN isfinite(expiry) IS NOT true \
@@ -103,7 +104,7 @@ fn strange(key: Option<&[u8]>) -> String {
                 WHEN EXISTS (SELECT FROM unnest(waiters) AS w WHERE w.token IS NULL \
                     OR (w.ticket BETWEEN 1 AND {MAX_FENCE}) IS NOT true \
                     OR (w.span BETWEEN 0 AND 31622400000) IS NOT true) \
-                THEN 'waiters = ' || waiters::text END) AS said \
+                THEN 'waiters with a value that is missing or out of range' END) AS said \
          FROM leasehold.lease) AS found WHERE {name} said <> '' LIMIT 1",
         fence("first", MAX_FENCE),
         fence("last", MAX_FENCE - 64),
@@ -129,9 +130,13 @@ const ADDED: &str = "SELECT coalesce(string_agg(said, ' '), '') FROM ( \
          FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace \
          WHERE nspname = 'leasehold' AND relrowsecurity) AS added";
 
-/// The error in better words, where the server tells more.
+/// The error in better words, where the server tells more. Where it does not answer in time, the wire
+/// [is owing](Wire::is_owing) that.
 pub(super) fn explain(wire: &mut Wire, error: Error, need: Need<'_>, deadline: Deadline) -> Error {
     let mut ask = |question: &str| -> Option<(String, String)> {
+        if wire.is_owing() {
+            return None;
+        }
         let (mut rows, refused) = wire.ask(question, 1, deadline).ok()?;
         let row = rows.pop().flatten().filter(|_| refused.is_none())?;
         let text = |at| row.column(at).map(|it| String::from_utf8_lossy(it).into_owned());

@@ -6,7 +6,6 @@
 
 use std::net::Shutdown;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postgres_protocol::message::backend::Message;
@@ -125,8 +124,7 @@ impl Listener {
                         let text = body.message().unwrap_or_default();
                         if let Some(notice) = read(text, &self.prefix) {
                             // Newer than what was seen when a connection was made.
-                            let has_standbys = text.ends_with(STANDBYS);
-                            self.dialer.has_standbys.store(has_standbys, Ordering::Relaxed);
+                            self.dialer.note_standbys(text.ends_with(STANDBYS));
                             notices.push((by, notice));
                         }
                     }

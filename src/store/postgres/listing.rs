@@ -102,7 +102,7 @@ impl PostgresStore {
         })
     }
 
-    /// So many statements in one transaction, and what they are for.
+    /// So many statements in one transaction, and what they are for. Returns the last row of each.
     pub(super) fn tell(
         &self,
         lane: Lane,
@@ -113,12 +113,14 @@ impl PostgresStore {
         let mut code = String::new();
         let said = self.pool.on_connection(lane, deadline, |lent| {
             let sent = self.send(lent, (deadline, deadline), |wire| {
+                wire.settle()?;
                 write(wire)?;
                 wire.sync();
                 Ok(())
             })?;
-            match self.answers(lent, count, deadline) {
-                Ok((rows, None)) => Ok(rows),
+            let settled = lent.wire.as_ref().map_or(0, |wire| usize::from(wire.is_pooled));
+            match self.answers(lent, settled + count, deadline) {
+                Ok((rows, None)) => Ok(rows.into_iter().skip(settled).collect()),
                 Ok((_, Some(refusal))) => {
                     let sent = refusal.is_doubt.then_some(sent);
                     let error = explained(lent, refusal.error, need, deadline);

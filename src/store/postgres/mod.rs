@@ -187,15 +187,16 @@ impl PostgresStore {
                 }
             }
         }
+        for at in rest {
+            let outcome = self.give_rest(lent, &requests[at], when.1);
+            outcomes[at] = Some(outcome.map_err(|error| Failure::unknown(error, sent)));
+        }
+        // Last of what counts: a question that gets no answer costs the connection.
         for at in strange {
             if let Some(Err(failure)) = &mut outcomes[at] {
                 let need = Need::Lock(&self.key(requests[at].name()));
                 failure.error = explained(lent, failure.error.clone(), need, when.1);
             }
-        }
-        for at in rest {
-            let outcome = self.give_rest(lent, &requests[at], when.1);
-            outcomes[at] = Some(outcome.map_err(|error| Failure::unknown(error, sent)));
         }
         if is_spent {
             lent.wire = None;
@@ -264,13 +265,15 @@ impl PostgresStore {
         deadline: Deadline,
     ) -> Result<Option<Row>, Error> {
         let wire = lent.wire.as_mut().ok_or_else(none)?;
+        let count = 1 + wire.settle()?;
         wire.call(statement, values)?;
         wire.sync();
         let sent = wire.send(deadline).map_err(|(_, error)| error);
-        let said =
-            sent.and_then(|()| self.answers(lent, 1, deadline)).and_then(|(mut rows, refused)| {
+        let said = sent.and_then(|()| self.answers(lent, count, deadline)).and_then(
+            |(mut rows, refused)| {
                 refused.map_or_else(|| Ok(rows.pop().flatten()), |refusal| Err(refusal.error))
-            });
+            },
+        );
         if said.is_err() {
             lent.wire = None;
         }
@@ -406,13 +409,16 @@ impl Store for PostgresStore {
 }
 
 /// The error of a statement that was refused, or answered with what cannot be: with the right that is
-/// missing, or the row that nobody of ours wrote, where the server tells that in time.
+/// missing, or the row that nobody of ours wrote, where the server tells that in time. Where it does not,
+/// the connection ends: the next one who asks there would read that answer as the own.
 fn explained(lent: &mut Lent<'_>, error: Error, need: Need<'_>, deadline: Deadline) -> Error {
     let is_strange = matches!(error.kind(), ErrorKind::Permission | ErrorKind::Protocol);
-    match &mut lent.wire {
+    let error = match &mut lent.wire {
         Some(wire) if is_strange => explain::explain(wire, error, need, deadline),
-        _ => error,
-    }
+        _ => return error,
+    };
+    lent.wire.take_if(|wire| wire.is_owing());
+    error
 }
 
 /// Why requests are left without an outcome.

@@ -3,7 +3,7 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Statement {
-    /// In front of takes, extensions and gives behind a pooler.
+    /// In front of each transaction behind a pooler.
     Settle,
     /// In front of a take, where that is likely to be enough.
     QuickTake,

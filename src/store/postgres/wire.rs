@@ -39,6 +39,9 @@ pub(super) struct Wire {
     prepared: [bool; Statement::COUNT],
     /// So many answers come before that to what is sent next.
     unread: u32,
+    /// So many were asked for and not read to their end. Before that, nothing else can be asked: what
+    /// comes first would be read as the answer to it.
+    owed: u32,
 }
 
 /// No message that is meant for us is longer.
@@ -71,7 +74,7 @@ pub(super) struct Refusal {
 
 impl Line for Wire {
     fn is_stale(&mut self, now: Moment) -> bool {
-        self.stream.is_stale(now, false)
+        self.is_owing() || self.stream.is_stale(now, false)
     }
 
     fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
@@ -84,8 +87,14 @@ impl Line for Wire {
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
         let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
-        let (is_pooled, commit, prepared, unread) = Default::default();
-        Wire { stream, inbox, outbox, server, is_pooled, commit, is_synced: true, prepared, unread }
+        let (is_pooled, commit, prepared, unread, owed) = Default::default();
+        let is_synced = true;
+        Wire { stream, inbox, outbox, server, is_pooled, commit, is_synced, prepared, unread, owed }
+    }
+
+    /// Whether an answer was not read to its end: the connection is of no use any more.
+    pub(super) fn is_owing(&self) -> bool {
+        self.owed > 0
     }
 
     pub(super) fn end_point(&self) -> Option<Vec<u8>> {
@@ -147,6 +156,7 @@ impl Wire {
 
     /// Ends a transaction: what was written before it is one.
     pub(super) fn sync(&mut self) {
+        self.owed += 1;
         frontend::sync(&mut self.outbox);
     }
 
@@ -210,7 +220,10 @@ impl Wire {
                 Message::ReadyForQuery(_) if refused.is_none() && rows.len() < count => {
                     return Err(unexpected("less than it was asked"));
                 }
-                Message::ReadyForQuery(_) => return Ok((rows, refused)),
+                Message::ReadyForQuery(_) => {
+                    self.owed = self.owed.saturating_sub(1);
+                    return Ok((rows, refused));
+                }
                 _ => {}
             }
         }
@@ -224,6 +237,7 @@ impl Wire {
         deadline: Deadline,
     ) -> Result<Answers, Error> {
         self.write(|out| frontend::query(text, out))?;
+        self.owed += 1;
         self.send(deadline).map_err(|(_, error)| error)?;
         self.answers(count, deadline)
     }

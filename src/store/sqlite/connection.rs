@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rusqlite::ErrorCode;
 use rusqlite::config::DbConfig;
+use rusqlite::ffi::{self, SQLITE_BUSY};
 
 use super::disk::{self, about, failed};
 use super::files::{Files, SCHEMA};
@@ -117,13 +118,38 @@ impl Connection {
     ) -> Result<T, Failure> {
         let (value, sent) = self.commit(deadline, work)?;
         if self.syncs {
-            let path = &self.files.path;
-            let synced = self.files.sync_log();
-            synced.map_err(|error| Failure::unknown(failed(path, &error), sent))?;
+            self.sync(deadline).map_err(|error| Failure::unknown(error, sent))?;
         }
         // Nothing counts if the keeper may have seen meanwhile that the file was lost: it does not
         // look a second time.
         self.files.check_noted().map(|()| value).map_err(Failure::not_done)
+    }
+
+    /// Puts on the disk what was committed. After a sync that failed, the log may have a hole there that
+    /// no later sync tells of: so all of it is put into the file first, and it begins anew.
+    fn sync(&self, deadline: Deadline) -> Result<(), Error> {
+        let (path, syncs) = (&self.files.path, &self.files.syncs);
+        let doubt = syncs.sync().map_err(|error| failed(path, &error))?;
+        let Some(doubt) = doubt else { return Ok(()) };
+        let copied = self.insist(deadline, |connection| {
+            let copy = "PRAGMA wal_checkpoint(TRUNCATE)";
+            match connection.query_row(copy, [], |row| row.get(0))? {
+                false => Ok(()),
+                true => {
+                    Err(rusqlite::Error::SqliteFailure(ffi::Error::new(SQLITE_BUSY), None).into())
+                }
+            }
+        });
+        let begun = copied.and_then(|()| match syncs.begins_anew(doubt) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(about(path, ErrorKind::Storage, "another sync of it has failed")),
+            Err(error) => Err(failed(path, &error)),
+        });
+        begun.map_err(|error| {
+            let why = "a sync of its log has failed before, so nothing counts until all of that is in \
+                       the file";
+            Error::new(error.kind(), format!("{}; {why}", error.detail()))
+        })
     }
 
     fn commit<T>(

@@ -173,13 +173,16 @@ impl Connection {
             Ok((connection, sent))
         });
         let (connection, sent) = begun.map_err(Failure::not_done)?;
-        let _steady = SQLITE.steady();
-        let _undo = Undo(&connection);
+        let steady = SQLITE.steady();
+        let undo = Undo(&connection);
         let path = &self.files.path;
         let worked = check_schema(&connection, path).and_then(|()| work(&connection, sent));
         match worked {
             Err(cause) => {
+                // Others need not wait until the reason is found.
+                drop(undo);
                 let error = strange(&connection, &cause, path);
+                drop((connection, steady));
                 Err(Failure::not_done(error.unwrap_or_else(|| cause.explain(path))))
             }
             Ok(value) => match step(&connection, "COMMIT") {
@@ -191,6 +194,8 @@ impl Connection {
                 Err(error) => {
                     let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
                     let is_undone = is_full || is_busy(&error) && !connection.is_autocommit();
+                    drop(undo);
+                    drop((connection, steady));
                     let error = Cause::Sqlite(error).explain(path);
                     Err(Failure { error, sent: (!is_undone).then_some(sent) })
                 }
@@ -257,12 +262,12 @@ fn strange(connection: &rusqlite::Connection, cause: &Cause, path: &Path) -> Opt
     }
     // Fences, nanoseconds of a clock that begins with the machine, hours, and tokens.
     const ROW: &str = "SELECT hex(name), said FROM (SELECT name, concat_ws(', ',
-            iif(typeof(fence) = 'integer' AND fence BETWEEN 1 AND ?1, NULL, 'fence = ' || quote(fence)),
+            iif(typeof(fence) = 'integer' AND fence BETWEEN 1 AND ?1, NULL, 'fence = ' || substr(quote(fence), 1, 60)),
             iif(typeof(expiry) = 'integer' AND expiry BETWEEN 0 AND ?2, NULL,
-                'expiry = ' || quote(expiry)),
-            iif(typeof(used) = 'integer', NULL, 'used = ' || quote(used)),
-            iif(token IS NULL OR typeof(token) = 'text', NULL, 'token = ' || quote(token)),
-            iif(typeof(boot) = 'text', NULL, 'boot = ' || quote(boot))) AS said FROM lease)
+                'expiry = ' || substr(quote(expiry), 1, 60)),
+            iif(typeof(used) = 'integer', NULL, 'used = ' || substr(quote(used), 1, 60)),
+            iif(token IS NULL OR typeof(token) = 'text', NULL, 'token = ' || substr(quote(token), 1, 60)),
+            iif(typeof(boot) = 'text', NULL, 'boot = ' || substr(quote(boot), 1, 60))) AS said FROM lease)
         WHERE said <> '' LIMIT 1";
     const TRIGGERS: &str = "SELECT ifnull(group_concat('DROP TRIGGER ' || name || ';', ' '), '')
         FROM sqlite_schema WHERE type = 'trigger'";

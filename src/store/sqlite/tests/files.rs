@@ -10,6 +10,8 @@ use crate::error::ErrorKind;
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
 use crate::store::Identity;
+use crate::store::glob::Glob;
+use crate::store::listing::{Bookmark, Wanted};
 use crate::store::sqlite::files::{self, Files};
 use crate::store::sqlite::open;
 
@@ -87,14 +89,17 @@ fn c13_what_somebody_has_put_into_a_file_is_named_with_what_removes_it() {
     ground
         .meddler()
         .execute_batch(
-            "CREATE TRIGGER theirs BEFORE INSERT ON lease BEGIN SELECT RAISE(ABORT, 'boom'); END",
+            "CREATE TRIGGER \"their \"\"own\"\"\" BEFORE INSERT ON lease BEGIN SELECT RAISE(ABORT, 'boom'); END",
         )
         .unwrap();
     let error = take().unwrap_err().error;
     assert_eq!(error.kind(), ErrorKind::Storage);
     let said = error.to_string();
-    assert!(said.contains("locks.db") && said.contains("DROP TRIGGER theirs;"), "{said}");
-    ground.meddler().execute_batch("DROP TRIGGER theirs").unwrap();
+    assert!(
+        said.contains("locks.db") && said.contains("DROP TRIGGER \"their \"\"own\"\"\";"),
+        "{said}"
+    );
+    ground.meddler().execute_batch("DROP TRIGGER \"their \"\"own\"\"\";").unwrap();
     take().unwrap();
     // A table that is not strict takes anything.
     ground
@@ -103,7 +108,9 @@ fn c13_what_somebody_has_put_into_a_file_is_named_with_what_removes_it() {
             "CREATE TABLE loose AS SELECT * FROM lease; DROP TABLE lease;
              CREATE TABLE lease (name BLOB NOT NULL PRIMARY KEY, token, fence, expiry, boot, used);
              INSERT INTO lease (name, token, fence, expiry, boot, used)
-                 SELECT name, NULL, 'junk', expiry, boot, used FROM loose; DROP TABLE loose",
+                 SELECT name, NULL, 'junk', expiry, boot, used FROM loose;
+             INSERT INTO lease SELECT x'61', token, zeroblob(1000), expiry, boot, 'old' FROM lease;
+             DROP TABLE loose",
         )
         .unwrap();
     let error = take().unwrap_err().error;
@@ -111,6 +118,13 @@ fn c13_what_somebody_has_put_into_a_file_is_named_with_what_removes_it() {
     let said = error.to_string();
     assert!(said.contains("fence = 'junk'") && said.contains("name = x'6E'"), "{said}");
     ground.meddler().execute_batch("DELETE FROM lease WHERE name = x'6E'").unwrap();
+    // Another row is met where all are listed, and is no more than an instance.
+    let wanted = Wanted { glob: Glob::new(b"*"), is_all: true };
+    let error = store.list(&wanted, &Bookmark::default(), Deadline::after(PATIENCE)).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("for instance, the row") && said.contains("x'61'"), "{said}");
+    assert!(said.len() < 500, "{said}");
+    ground.meddler().execute_batch("DELETE FROM lease WHERE name = x'61'").unwrap();
     take().unwrap();
 }
 

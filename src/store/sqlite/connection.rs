@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::ErrorCode;
 use rusqlite::config::DbConfig;
+use rusqlite::ffi::{self, SQLITE_BUSY};
+use rusqlite::{ErrorCode, params};
 
 use super::disk::{self, about, failed};
 use super::files::{Files, SCHEMA};
@@ -29,6 +30,8 @@ pub(super) enum Cause {
     Refused(Error),
     /// SQLite failed, and the transaction with it.
     Sqlite(rusqlite::Error),
+    /// The same, at a request about the row of this name.
+    OfRow(rusqlite::Error, Vec<u8>),
 }
 
 impl From<Error> for Cause {
@@ -44,11 +47,18 @@ impl From<rusqlite::Error> for Cause {
 }
 
 impl Cause {
+    pub(super) fn of_row(self, name: &[u8]) -> Cause {
+        match self {
+            Cause::Sqlite(error) => Cause::OfRow(error, name.to_owned()),
+            cause => cause,
+        }
+    }
+
     pub(super) fn explain(self, path: &Path) -> Error {
         use ErrorCode::*;
         let error = match self {
             Cause::Refused(error) => return error,
-            Cause::Sqlite(error) => error,
+            Cause::Sqlite(error) | Cause::OfRow(error, _) => error,
         };
         let code = error.sqlite_error_code();
         let is_disk = matches!(code, Some(DiskFull | SystemIoFailure | CannotOpen | ReadOnly));
@@ -88,16 +98,23 @@ impl Connection {
         Connection { inner, files, syncs, everyday, is_prepared: AtomicBool::new(false) }
     }
 
-    /// Reads without the file's write lock. What it brings is worth nothing before the files were
-    /// checked.
+    /// Reads without the file's write lock, what concerns the row of a name or several. What it brings is
+    /// worth nothing before the files were checked.
     pub(super) fn read<T>(
         &self,
         deadline: Deadline,
+        name: Option<&[u8]>,
         look: impl Fn(&rusqlite::Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         self.insist(deadline, |connection| {
             look(&connection).map_err(|error| {
-                let cause = Cause::Sqlite(error);
+                if is_busy(&error) {
+                    return Cause::Sqlite(error);
+                }
+                let cause = match name {
+                    Some(name) => Cause::OfRow(error, name.to_owned()),
+                    None => Cause::Sqlite(error),
+                };
                 strange(&connection, &cause, &self.files.path).map_or(cause, Cause::Refused)
             })
         })
@@ -117,13 +134,38 @@ impl Connection {
     ) -> Result<T, Failure> {
         let (value, sent) = self.commit(deadline, work)?;
         if self.syncs {
-            let path = &self.files.path;
-            let synced = self.files.sync_log();
-            synced.map_err(|error| Failure::unknown(failed(path, &error), sent))?;
+            self.sync(deadline).map_err(|error| Failure::unknown(error, sent))?;
         }
         // Nothing counts if the keeper may have seen meanwhile that the file was lost: it does not
         // look a second time.
         self.files.check_noted().map(|()| value).map_err(Failure::not_done)
+    }
+
+    /// Puts on the disk what was committed. After a sync that failed, the log may have a hole there that
+    /// no later sync tells of: so all of it is put into the file first, and it begins anew.
+    fn sync(&self, deadline: Deadline) -> Result<(), Error> {
+        let (path, syncs) = (&self.files.path, &self.files.syncs);
+        let doubt = syncs.sync().map_err(|error| failed(path, &error))?;
+        let Some(doubt) = doubt else { return Ok(()) };
+        let copied = self.insist(deadline, |connection| {
+            let copy = "PRAGMA wal_checkpoint(TRUNCATE)";
+            match connection.query_row(copy, [], |row| row.get(0))? {
+                false => Ok(()),
+                true => {
+                    Err(rusqlite::Error::SqliteFailure(ffi::Error::new(SQLITE_BUSY), None).into())
+                }
+            }
+        });
+        let begun = copied.and_then(|()| match syncs.begins_anew(doubt) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(about(path, ErrorKind::Storage, "another sync of it has failed")),
+            Err(error) => Err(failed(path, &error)),
+        });
+        begun.map_err(|error| {
+            let why = "a sync of its log has failed before, so nothing counts until all of that is in \
+                       the file";
+            Error::new(error.kind(), format!("{}; {why}", error.detail()))
+        })
     }
 
     fn commit<T>(
@@ -147,13 +189,16 @@ impl Connection {
             Ok((connection, sent))
         });
         let (connection, sent) = begun.map_err(Failure::not_done)?;
-        let _steady = SQLITE.steady();
-        let _undo = Undo(&connection);
+        let steady = SQLITE.steady();
+        let undo = Undo(&connection);
         let path = &self.files.path;
         let worked = check_schema(&connection, path).and_then(|()| work(&connection, sent));
         match worked {
             Err(cause) => {
+                // Others need not wait until the reason is found.
+                drop(undo);
                 let error = strange(&connection, &cause, path);
+                drop((connection, steady));
                 Err(Failure::not_done(error.unwrap_or_else(|| cause.explain(path))))
             }
             Ok(value) => match step(&connection, "COMMIT") {
@@ -165,6 +210,8 @@ impl Connection {
                 Err(error) => {
                     let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
                     let is_undone = is_full || is_busy(&error) && !connection.is_autocommit();
+                    drop(undo);
+                    drop((connection, steady));
                     let error = Cause::Sqlite(error).explain(path);
                     Err(Failure { error, sent: (!is_undone).then_some(sent) })
                 }
@@ -220,45 +267,78 @@ impl Drop for Undo<'_> {
 /// What keeps a statement from being carried out that SQLite itself has nothing against: a row that no
 /// program of ours has written, or a trigger.
 fn strange(connection: &rusqlite::Connection, cause: &Cause, path: &Path) -> Option<Error> {
-    match cause {
-        Cause::Sqlite(rusqlite::Error::SqliteFailure(error, _))
-            if error.code != ErrorCode::ConstraintViolation =>
-        {
-            return None;
-        }
-        Cause::Sqlite(_) => {}
+    let (error, name) = match cause {
         Cause::Refused(_) => return None,
+        Cause::Sqlite(error) => (error, None),
+        Cause::OfRow(error, name) => (error, Some(name)),
+    };
+    let is_refused = match error {
+        rusqlite::Error::SqliteFailure(error, _) => {
+            if error.code != ErrorCode::ConstraintViolation {
+                return None;
+            }
+            true
+        }
+        _ => false,
+    };
+    let own = name.and_then(|name| strange_in(connection, Some(name)));
+    let own = own.map(|(name, what)| strange_row(path, "", &name, &what));
+    // A request meets other rows too: old ones, to remove them, and those of a list.
+    let other = || {
+        let (name, what) = strange_in(connection, None)?;
+        Some(strange_row(path, "for instance, ", &name, &what))
+    };
+    let trigger = || triggers(connection, error, path);
+    match is_refused {
+        true => own.or_else(trigger).or_else(other),
+        false => own.or_else(other).or_else(trigger),
     }
-    // Fences, nanoseconds of a clock that begins with the machine, hours, and tokens.
-    const ROW: &str = "SELECT hex(name), said FROM (SELECT name, concat_ws(', ',
-            iif(typeof(fence) = 'integer' AND fence BETWEEN 1 AND ?1, NULL, 'fence = ' || quote(fence)),
-            iif(typeof(expiry) = 'integer' AND expiry BETWEEN 0 AND ?2, NULL,
-                'expiry = ' || quote(expiry)),
-            iif(typeof(used) = 'integer', NULL, 'used = ' || quote(used)),
-            iif(token IS NULL OR typeof(token) = 'text', NULL, 'token = ' || quote(token)),
-            iif(typeof(boot) = 'text', NULL, 'boot = ' || quote(boot))) AS said FROM lease)
-        WHERE said <> '' LIMIT 1";
-    const TRIGGERS: &str = "SELECT ifnull(group_concat('DROP TRIGGER ' || name || ';', ' '), '')
+}
+
+fn triggers(
+    connection: &rusqlite::Connection,
+    error: &rusqlite::Error,
+    path: &Path,
+) -> Option<Error> {
+    const TRIGGERS: &str = "SELECT group_concat(format('DROP TRIGGER \"%w\";', name), ' ')
         FROM sqlite_schema WHERE type = 'trigger'";
-    const LATEST: i64 = 2_000_000_000_000_000_000;
-    let row = connection.query_row(ROW, [MAX_FENCE as i64, LATEST], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-    });
-    if let Ok((name, what)) = row {
-        return Some(strange_row(path, &name, &what));
-    }
-    let triggers: String = connection.query_row(TRIGGERS, [], |row| row.get(0)).ok()?;
-    let Cause::Sqlite(error) = cause else { return None };
+    let triggers: Option<String> = connection.query_row(TRIGGERS, [], |row| row.get(0)).ok()?;
     let what = "something that Leasehold did not make keeps it from writing to its tables";
-    let said = format!("{}: {what}: {triggers} ({error})", path.display());
-    (!triggers.is_empty()).then(|| Error::mended(ErrorKind::Storage, said))
+    let said = format!("{}: {what}: {} ({error})", path.display(), triggers?);
+    Some(Error::mended(ErrorKind::Storage, said))
+}
+
+/// The name, in hex, of a row that no program of ours has written, and what is wrong with it: of the row
+/// of this name, or of any.
+fn strange_in(
+    connection: &rusqlite::Connection,
+    name: Option<&Vec<u8>>,
+) -> Option<(String, String)> {
+    // Fences, nanoseconds of a clock that begins with the machine, hours, and tokens.
+    const SAID: &str = "concat_ws(', ',
+            iif(typeof(fence) = 'integer' AND fence BETWEEN 1 AND ?1, NULL,
+                'fence = ' || substr(quote(fence), 1, 60)),
+            iif(typeof(expiry) = 'integer' AND expiry BETWEEN 0 AND ?2, NULL,
+                'expiry = ' || substr(quote(expiry), 1, 60)),
+            iif(typeof(used) = 'integer', NULL, 'used = ' || substr(quote(used), 1, 60)),
+            iif(token IS NULL OR typeof(token) = 'text', NULL,
+                'token = ' || substr(quote(token), 1, 60)),
+            iif(typeof(boot) = 'text', NULL, 'boot = ' || substr(quote(boot), 1, 60)))";
+    const LATEST: i64 = 2_000_000_000_000_000_000;
+    let which = if name.is_some() { "name = ?3" } else { "?3 IS NULL" };
+    let sql = format!(
+        "SELECT hex(name), said FROM (SELECT name, {SAID} AS said FROM lease WHERE {which})
+         WHERE said <> '' LIMIT 1"
+    );
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    connection.query_row(&sql, params![MAX_FENCE as i64, LATEST, name], read).ok()
 }
 
 /// What is wrong with the row of a name, which is in hex here.
-pub(super) fn strange_row(path: &Path, name: &str, what: &str) -> Error {
+pub(super) fn strange_row(path: &Path, how: &str, name: &str, what: &str) -> Error {
     let said = format!(
-        "{}: the row of the table lease with name = x'{name}' has {what}, which no program of Leasehold \
-         writes: once nobody relies on that lock, DELETE FROM lease WHERE name = x'{name}';",
+        "{}: {how}the row of the table lease with name = x'{name}' has {what}, which no program of \
+         Leasehold writes: once nobody relies on that lock, DELETE FROM lease WHERE name = x'{name}';",
         path.display()
     );
     Error::mended(ErrorKind::WrongType, said)

@@ -13,7 +13,7 @@ use super::open::is_gone;
 use super::owner::Owner;
 use crate::clock::{Deadline, Moment};
 use crate::config::Sharing;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::examination::{Examination, Subject, Value, kinds};
 use crate::store::Store;
 
@@ -66,10 +66,10 @@ impl SqliteStore {
                 found.found(&at, &FULL, "it has no inode left for another file");
             }
         }
-        // A quota shows in nothing else.
+        // A quota shows in nothing else. What is no lack of room is no finding of this kind.
         let tried = subject.checkup.tries.then(|| trouble(path)).flatten();
         let is_told = found.findings.iter().any(|finding| finding.id == FULL.id);
-        if let Some(error) = tried.filter(|_| !is_told) {
+        if let Some(error) = tried.filter(|error| error.kind() == ErrorKind::DiskFull && !is_told) {
             found.found(&at, &FULL, error);
         }
         if let Ok(Some(owner)) = Owner::of(path)

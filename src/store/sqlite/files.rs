@@ -12,7 +12,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::disk::about;
@@ -53,7 +53,80 @@ pub(super) struct Files {
     seen: Seen,
     lost: AtomicBool,
     /// The log again, to sync it.
-    synced: File,
+    pub(super) syncs: Arc<Syncs>,
+}
+
+/// The syncs of one log: of all clients of this process, since the kernel tells of what it could not
+/// write once for each time that a file was opened, and all of them have to hear of it.
+pub(super) struct Syncs {
+    /// How many changes this process has committed to the log.
+    committed: AtomicU64,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    log: File,
+    /// As many of the changes are on the disk.
+    synced: u64,
+    /// How many syncs failed. What they were to write may never be on the disk, and the kernel say nothing
+    /// of it at the next sync; what comes behind it in the log is lost with it then.
+    failed: u64,
+    /// As many of those no longer matter, since the log began anew.
+    mended: u64,
+}
+
+/// Syncs have failed, so many of them.
+#[derive(Clone, Copy)]
+pub(super) struct Doubt(u64);
+
+impl Syncs {
+    fn new(log: File) -> Syncs {
+        let known = Mutex::new(Known { log, synced: 0, failed: 0, mended: 0 });
+        Syncs { committed: AtomicU64::new(0), known }
+    }
+
+    /// Whatever has been committed by now, by this process or another, is on the disk afterwards:
+    /// what is no longer in the log has been synced with the file. One sync is for all who wait for one.
+    /// With a doubt, nothing is done.
+    pub(super) fn sync(&self) -> io::Result<Option<Doubt>> {
+        let own = self.committed.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut known = self.known.lock();
+        if known.synced >= own {
+            return Ok(None);
+        }
+        if known.failed > known.mended {
+            return Ok(Some(Doubt(known.failed)));
+        }
+        let committed = self.committed.load(Ordering::Acquire);
+        known.sync()?;
+        known.synced = committed;
+        Ok(None)
+    }
+
+    /// The log was copied into the file, that synced, and the log cut to nothing. False if another sync has
+    /// failed since the doubt.
+    pub(super) fn begins_anew(&self, Doubt(failed): Doubt) -> io::Result<bool> {
+        let mut known = self.known.lock();
+        if known.failed > failed {
+            return Ok(false);
+        }
+        // After a crash, the log may else be as long as before.
+        known.sync()?;
+        known.mended = failed;
+        Ok(true)
+    }
+
+    /// Syncs another file in the place of the log.
+    #[cfg(test)]
+    pub(super) fn replace(&self, log: File) -> File {
+        std::mem::replace(&mut self.known.lock().log, log)
+    }
+}
+
+impl Known {
+    fn sync(&mut self) -> io::Result<()> {
+        self.log.sync_data().inspect_err(|_| self.failed += 1)
+    }
 }
 
 /// Device and inode.
@@ -76,21 +149,19 @@ impl Files {
         if !is_as_before || log_seen == file || log_seen == shm_seen {
             return Ok(None);
         }
-        let synced = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&log)?;
-        if identity(&synced.metadata()?) != log_seen {
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&log)?;
+        if identity(&opened.metadata()?) != log_seen {
             return Ok(None);
         }
+        let others = OPENED.lock().clone();
+        let of_other = others.iter().filter_map(Weak::upgrade).find(|files| files.seen == seen);
+        let syncs = of_other.map(|files| Arc::clone(&files.syncs));
+        let syncs = syncs.unwrap_or_else(|| Arc::new(Syncs::new(opened)));
         let [name, path] = [name, path].map(Path::to_owned);
         let lost = AtomicBool::new(false);
-        let files = Arc::new(Files { name, path, log, shm, seen, lost, synced });
+        let files = Arc::new(Files { name, path, log, shm, seen, lost, syncs });
         OPENED.lock().push(Arc::downgrade(&files));
         Ok(Some(files))
-    }
-
-    /// Whatever has been committed by now, by this process or another, is on the disk afterwards:
-    /// what is no longer in the log has been synced with the file.
-    pub(super) fn sync_log(&self) -> io::Result<()> {
-        self.synced.sync_data()
     }
 
     /// Whether a client of this process has connections to what was at this path before.

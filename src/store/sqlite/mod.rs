@@ -158,10 +158,11 @@ impl SqliteStore {
                 let (Request::Take { name, token, .. }
                 | Request::Extend { name, token, .. }
                 | Request::Give { name, token, .. }) = *request;
-                match self.tables(connection, name, Some(token)).answer(request) {
+                let tables = self.tables(connection, name, Some(token));
+                match tables.answer(request) {
                     Ok(reply) => Ok(Ok(answer(reply, sent))),
                     Err(Cause::Refused(error)) => Ok(Err(Failure::not_done(error))),
-                    Err(cause) => Err(cause),
+                    Err(cause) => Err(cause.of_row(&tables.name)),
                 }
             };
             requests.iter().map(outcome).collect()
@@ -176,9 +177,9 @@ impl SqliteStore {
         deadline: Deadline,
     ) -> Result<Option<Answer>, Failure> {
         let sent = Moment::now();
-        let found = opened
-            .quick
-            .read(deadline, |connection| self.tables(connection, name, Some(token)).found(place));
+        let found = opened.quick.read(deadline, Some(&self.key(name)), |connection| {
+            self.tables(connection, name, Some(token)).found(place)
+        });
         let Found::Busy(free_in, waiter) = found.map_err(Failure::not_done)? else {
             return Ok(None);
         };
@@ -186,11 +187,19 @@ impl SqliteStore {
             _ if place == Place::Try => 0,
             Some(Waiter { ticket, is_fresh: true }) => ticket.unsigned_abs(),
             _ => opened.quick.change(deadline, |connection, _| {
-                Ok(self.tables(connection, name, Some(token)).join(place)?)
+                let tables = self.tables(connection, name, Some(token));
+                tables.join(place).map_err(|error| Cause::from(error).of_row(&tables.name))
             })?,
         };
         opened.files.check().map_err(Failure::not_done)?;
         Ok(Some(answer(Reply::Busy { free_in, ticket, rank: 0, ours: false }, sent)))
+    }
+
+    fn key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        match &*self.prefix {
+            [] => Cow::Borrowed(name),
+            prefix => Cow::Owned([prefix, name].concat()),
+        }
     }
 
     fn tables<'a>(
@@ -199,10 +208,7 @@ impl SqliteStore {
         name: &'a [u8],
         token: Option<Token>,
     ) -> Tables<'a> {
-        let name = match &*self.prefix {
-            [] => Cow::Borrowed(name),
-            prefix => Cow::Owned([prefix, name].concat()),
-        };
+        let name = self.key(name);
         let token = token.map_or_else(String::new, |token| token.to_string());
         Tables { connection, boot: &self.boot, now: Moment::now(), name, token }
     }
@@ -240,7 +246,7 @@ impl Store for SqliteStore {
         }
         let opened = self.opened(false, deadline)?;
         let look = |connection: &_| self.tables(connection, name, None).look();
-        let seen = opened.quick.read(deadline, look)?;
+        let seen = opened.quick.read(deadline, Some(&self.key(name)), look)?;
         opened.files.check().map(|()| seen)
     }
 
@@ -250,7 +256,7 @@ impl Store for SqliteStore {
         }
         let opened = self.opened(false, deadline)?;
         let look = |connection: &_| self.tables(connection, name, None).free_in();
-        let free_in = opened.quick.read(deadline, look)?;
+        let free_in = opened.quick.read(deadline, Some(&self.key(name)), look)?;
         opened.files.check().map(|()| free_in)
     }
 
@@ -279,7 +285,7 @@ impl Store for SqliteStore {
         deadline: Deadline,
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let opened = self.opened(false, deadline)?;
-        opened.quick.read(deadline, |connection| {
+        opened.quick.read(deadline, None, |connection| {
             Clients { connection, boot: &self.boot, now: Moment::now() }.records(clients)
         })
     }
@@ -290,7 +296,7 @@ impl Store for SqliteStore {
         }
         let opened = self.opened(false, deadline)?;
         let list = |connection: &_| self.tables(connection, b"", None).list(wanted, from);
-        let page = opened.quick.read(deadline, list)?;
+        let page = opened.quick.read(deadline, None, list)?;
         opened.files.check().map(|()| page)
     }
 
@@ -300,14 +306,16 @@ impl Store for SqliteStore {
         }
         let opened = self.opened(false, deadline)?;
         let held = |connection: &_| self.tables(connection, name, None).held(name);
-        let held = opened.quick.read(deadline, held)?;
+        let held = opened.quick.read(deadline, Some(&self.key(name)), held)?;
         opened.files.check().map(|()| held)
     }
 
     fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
         let opened = self.opened(false, deadline).map_err(Failure::not_done)?;
         opened.durable.change(deadline, |connection, _| {
-            Ok(self.tables(connection, &held.name, Some(held.token)).break_grant(held, by)?)
+            let tables = self.tables(connection, &held.name, Some(held.token));
+            let broken = tables.break_grant(held, by);
+            broken.map_err(|error| Cause::from(error).of_row(&tables.name))
         })
     }
 
@@ -317,7 +325,7 @@ impl Store for SqliteStore {
                 return Ok(None);
             }
             let breach = |connection: &_| self.tables(connection, name, None).breach();
-            self.opened(false, deadline)?.quick.read(deadline, breach)
+            self.opened(false, deadline)?.quick.read(deadline, Some(&self.key(name)), breach)
         };
         of.iter().map(breach).collect()
     }
@@ -327,7 +335,7 @@ impl Store for SqliteStore {
             return open::check_place(&self.file);
         }
         let opened = self.opened(false, deadline)?;
-        opened.quick.read(deadline, open::probe)?;
+        opened.quick.read(deadline, None, open::probe)?;
         opened.files.check()
     }
 

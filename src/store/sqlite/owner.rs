@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -94,15 +95,16 @@ fn keys(path: &Path) -> Vec<String> {
 }
 
 /// The locks of processes that exclude all others, on the file of one of these names: process,
-/// first byte, last byte. `/proc/locks` has lines such as
+/// first byte, last byte. Those of flock(2) keep SQLite out of nothing. `/proc/locks` has lines such as
 /// `7: POSIX  ADVISORY  WRITE 4711 fe:00:131073 120 120`.
 fn writers(locks: &str, names: &[String]) -> Vec<(u32, u64, u64)> {
     let lock = |line: &str| {
-        let [_, _, _, kind, pid, file, first, last] =
+        let [_, class, _, kind, pid, file, first, last] =
             <[&str; 8]>::try_from(line.split_whitespace().collect::<Vec<_>>()).ok()?;
         let pid = pid.parse().ok().filter(|pid| *pid != 0)?;
         let last = if last == "EOF" { u64::MAX } else { last.parse().ok()? };
-        let is_it = kind == "WRITE" && names.iter().any(|name| name == file);
+        let excludes = matches!(class, "POSIX" | "OFDLCK") && kind == "WRITE";
+        let is_it = excludes && names.iter().any(|name| name == file);
         is_it.then_some((pid, first.parse().ok()?, last))
     };
     locks.lines().filter_map(lock).collect()
@@ -110,23 +112,32 @@ fn writers(locks: &str, names: &[String]) -> Vec<(u32, u64, u64)> {
 
 /// Without arguments, which may hold a password, but for the script that an interpreter runs.
 fn program(pid: u32) -> String {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let name = |word: &[u8]| {
-        let word = String::from_utf8_lossy(word);
-        let name = Path::new(&*word).file_name().unwrap_or_default();
-        name.to_string_lossy().chars().take(60).collect::<String>()
-    };
+    let read = |what| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let words = read("cmdline");
     let mut words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    let Some(first) = words.next() else {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        return comm.trim_end().to_owned();
-    };
     let endings = [".py", ".sh", ".rb", ".pl", ".js", ".jar"];
     let is_script = |word: &&[u8]| endings.iter().any(|end| word.ends_with(end.as_bytes()));
-    match words.next().filter(is_script) {
-        Some(script) => format!("{} {}", name(first), name(script)),
-        None => name(first),
+    if let Some(first) = words.next().and_then(plain) {
+        return match words.next().filter(is_script).and_then(plain) {
+            Some(script) => format!("{first} {script}"),
+            None => first,
+        };
     }
+    let exe = || fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let exe = || plain(exe()?.file_name()?.as_bytes());
+    plain(read("comm").trim_ascii_end()).or_else(exe).unwrap_or_else(|| "no name".to_owned())
+}
+
+/// The last part of a path. `None` if it may be more than a path: a program that gives itself a title has
+/// all of it as its first word, as in `worker -b redis://:password@host:6379 -c 4`, and the kernel's
+/// short name of it is often how that begins.
+fn plain(word: &[u8]) -> Option<String> {
+    let word = String::from_utf8_lossy(word);
+    if word.contains(|sign: char| sign.is_whitespace() || "@:=".contains(sign)) {
+        return None;
+    }
+    let name = Path::new(&*word).file_name()?;
+    Some(name.to_string_lossy().chars().take(60).collect())
 }
 
 fn state(pid: u32) -> State {
@@ -170,8 +181,40 @@ mod tests {
         let names =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(writers(locks, &names(&["fe:00:7"])), [(12, 120, 120)]);
-        assert_eq!(writers(locks, &names(&["00:2b:7", "fe:00:8"])).len(), 2);
+        assert_eq!(writers(locks, &names(&["00:2b:7", "fe:00:8"])), [(14, 120, 120)]);
         assert_eq!(writers(locks, &[]), []);
+    }
+
+    #[test]
+    fn c12_a_title_that_a_program_gives_itself_is_not_shown() {
+        use std::os::unix::process::CommandExt;
+        use std::process::Command;
+
+        let named = |title: &str| {
+            let mut child = Command::new("/bin/sleep").arg0(title).arg("60").spawn().unwrap();
+            // It has no words for a moment, while the system puts the program into its place.
+            let words = format!("/proc/{}/cmdline", child.id());
+            while !fs::read(&words).unwrap().starts_with(title.as_bytes()) {
+                std::thread::yield_now();
+            }
+            let named = program(child.id());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            named
+        };
+        assert_eq!(named("/usr/bin/worker"), "worker");
+        for title in [
+            "[celery] worker -b redis://:secret@broker:6379 -c 4)",
+            "redis://:secret@broker",
+            "secret@broker",
+            "password=secret",
+        ] {
+            let shown = named(title);
+            assert!(!shown.is_empty() && !shown.contains("secret"), "{shown}");
+        }
+        assert_eq!(plain(b"redis://:secret"), None);
+        assert_eq!(plain(b"/srv/user:secret@host.py"), None);
+        assert_eq!(plain(b"/usr/bin/python3").unwrap(), "python3");
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Tables<'_> {
     fn no_fence(&self, stored: i64) -> Cause {
         let path = self.connection.path().unwrap_or_default();
         let name: String = self.name.iter().map(|byte| format!("{byte:02x}")).collect();
-        Cause::Refused(strange_row(Path::new(path), &name, &format!("fence = {stored}")))
+        Cause::Refused(strange_row(Path::new(path), "", &name, &format!("fence = {stored}")))
     }
 
     /// For how long the lock stays taken.

@@ -10,7 +10,9 @@ use crate::error::ErrorKind;
 use crate::grant::{Grant, Terms};
 use crate::keeper::Keeper;
 use crate::store::Identity;
-use crate::store::sqlite::files::Files;
+use crate::store::glob::Glob;
+use crate::store::listing::{Bookmark, Wanted};
+use crate::store::sqlite::files::{self, Files};
 use crate::store::sqlite::open;
 
 /// Opening is refused with this kind and a detail that names the file and the reason, and the
@@ -87,14 +89,17 @@ fn c13_what_somebody_has_put_into_a_file_is_named_with_what_removes_it() {
     ground
         .meddler()
         .execute_batch(
-            "CREATE TRIGGER theirs BEFORE INSERT ON lease BEGIN SELECT RAISE(ABORT, 'boom'); END",
+            "CREATE TRIGGER \"their \"\"own\"\"\" BEFORE INSERT ON lease BEGIN SELECT RAISE(ABORT, 'boom'); END",
         )
         .unwrap();
     let error = take().unwrap_err().error;
     assert_eq!(error.kind(), ErrorKind::Storage);
     let said = error.to_string();
-    assert!(said.contains("locks.db") && said.contains("DROP TRIGGER theirs;"), "{said}");
-    ground.meddler().execute_batch("DROP TRIGGER theirs").unwrap();
+    assert!(
+        said.contains("locks.db") && said.contains("DROP TRIGGER \"their \"\"own\"\"\";"),
+        "{said}"
+    );
+    ground.meddler().execute_batch("DROP TRIGGER \"their \"\"own\"\"\";").unwrap();
     take().unwrap();
     // A table that is not strict takes anything.
     ground
@@ -103,7 +108,9 @@ fn c13_what_somebody_has_put_into_a_file_is_named_with_what_removes_it() {
             "CREATE TABLE loose AS SELECT * FROM lease; DROP TABLE lease;
              CREATE TABLE lease (name BLOB NOT NULL PRIMARY KEY, token, fence, expiry, boot, used);
              INSERT INTO lease (name, token, fence, expiry, boot, used)
-                 SELECT name, NULL, 'junk', expiry, boot, used FROM loose; DROP TABLE loose",
+                 SELECT name, NULL, 'junk', expiry, boot, used FROM loose;
+             INSERT INTO lease SELECT x'61', token, zeroblob(1000), expiry, boot, 'old' FROM lease;
+             DROP TABLE loose",
         )
         .unwrap();
     let error = take().unwrap_err().error;
@@ -111,6 +118,13 @@ fn c13_what_somebody_has_put_into_a_file_is_named_with_what_removes_it() {
     let said = error.to_string();
     assert!(said.contains("fence = 'junk'") && said.contains("name = x'6E'"), "{said}");
     ground.meddler().execute_batch("DELETE FROM lease WHERE name = x'6E'").unwrap();
+    // Another row is met where all are listed, and is no more than an instance.
+    let wanted = Wanted { glob: Glob::new(b"*"), is_all: true };
+    let error = store.list(&wanted, &Bookmark::default(), Deadline::after(PATIENCE)).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("for instance, the row") && said.contains("x'61'"), "{said}");
+    assert!(said.len() < 500, "{said}");
+    ground.meddler().execute_batch("DELETE FROM lease WHERE name = x'61'").unwrap();
     take().unwrap();
 }
 
@@ -302,6 +316,41 @@ fn c1_what_was_committed_to_a_file_while_it_was_deleted_is_not_granted() {
         Ok(())
     });
     assert!(changed.unwrap_err().sent.is_none());
+}
+
+/// The kernel tells of it once: what was not written then is a hole in the log.
+#[test]
+fn c6_after_a_sync_that_failed_nothing_counts_until_the_log_begins_anew() {
+    let ground = Ground::new();
+    let (store, other) = (ground.store(), ground.store());
+    let log = files::beside(&ground.path(), "-wal");
+    let take = |store: &SqliteStore, name: &[u8]| {
+        let opened = store.opened(false, Deadline::after(PATIENCE)).unwrap();
+        let take = Request::Take { name, token: token(), ttl: TTL, place: Place::Try, block: 1 };
+        // One attempt for all that waits.
+        let taken = store.transact(&opened, &[take], Deadline::at(Moment::ZERO));
+        taken.map(|outcomes| outcomes.into_iter().next().unwrap().unwrap().reply)
+    };
+    fence(take(&store, b"before").unwrap());
+    let opened = store.opened(false, Deadline::after(PATIENCE)).unwrap();
+    // No pipe can be synced.
+    let pipe = fs::File::from(std::os::fd::OwnedFd::from(std::io::pipe().unwrap().1));
+    let whole = opened.files.syncs.replace(pipe);
+    assert!(take(&store, b"failed").unwrap_err().sent.is_some());
+    opened.files.syncs.replace(whole);
+    // A reader keeps the log from beginning anew.
+    let reader = ground.meddler();
+    reader.execute_batch("BEGIN; SELECT 1 FROM lease").unwrap();
+    for store in [&store, &other] {
+        let failure = take(store, b"behind").unwrap_err();
+        assert!(failure.sent.is_some(), "{}", failure.error);
+        assert!(failure.error.detail().contains("failed before"), "{}", failure.error);
+    }
+    reader.execute_batch("COMMIT").unwrap();
+    fence(take(&other, b"mended").unwrap());
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+    fence(take(&store, b"after").unwrap());
+    assert!(fs::metadata(&log).unwrap().len() > 0);
 }
 
 /// Its pages would be mixed with those of the new file.

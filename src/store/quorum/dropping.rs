@@ -123,7 +123,15 @@ impl QuorumStore {
                         self.drops.heard(at, identity.token, Some(said));
                     }
                 }
-                Some(Err(_)) | None => node.owe(&sheet.requests(), Concern::Part),
+                Some(Err(_)) | None if node.kept_until(true) > Moment::now() => {
+                    node.owe(&sheet.requests(), Concern::Part);
+                }
+                // It has nothing to give up. In a long outage it would be owed all that is dropped.
+                Some(Err(_)) | None => {
+                    let error =
+                        Error::new(ErrorKind::Unavailable, "it keeps no lock of this client");
+                    self.drops.heard(at, identity.token, Some(Err(Failure::not_done(error))));
+                }
             }
         }
         if let Some((node, sheet)) = packed {

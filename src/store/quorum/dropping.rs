@@ -120,7 +120,12 @@ impl QuorumStore {
             match asked {
                 Some(Ok(asked)) => {
                     for said in asked.leave(false, Concern::Part) {
+                        let is_to_be_told = said.is_err();
                         self.drops.heard(at, identity.token, Some(said));
+                        // A Cluster has said so at once, and its connections know nothing of it.
+                        if is_to_be_told {
+                            node.owe(&sheet.requests(), Concern::Copy);
+                        }
                     }
                 }
                 Some(Err(_)) | None if node.kept_until(true) > Moment::now() => {

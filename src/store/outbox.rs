@@ -188,7 +188,14 @@ impl Outbox {
     pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<Again> {
         self.change(|list| {
             // In a long outage these would hide what can still be done.
-            list.gives.retain(|entry| !entry.is_pointless(now));
+            let List { gives, votes, .. } = list;
+            gives.retain(|entry| {
+                let is_pointless = entry.is_pointless(now);
+                if is_pointless && entry.concern == Concern::Part {
+                    votes.push((entry.owed.identity.token, None));
+                }
+                !is_pointless
+            });
             if list.resume_at > now {
                 return Vec::new();
             }
@@ -423,7 +430,8 @@ impl Entry {
 
     /// The store has forgotten its token, and nobody waits to be told.
     fn is_pointless(&self, now: Moment) -> bool {
-        let was_tried = self.tries > 0 || self.concern == Concern::Copy;
+        let is_one_of_several = matches!(self.concern, Concern::Copy | Concern::Part);
+        let was_tried = self.tries > 0 || is_one_of_several;
         let is_told = self.concern != Concern::Release;
         self.copies == 0 && was_tried && is_told && self.owed.until <= now
     }

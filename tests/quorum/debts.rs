@@ -213,6 +213,20 @@ fn a_cluster_is_owed_what_it_could_not_be_told() {
     owner.cont();
     eventually(LIMIT, || !is_taken(owner));
 
+    // The same for a lease that goes out of scope.
+    let mut lease = None;
+    eventually(LIMIT, || {
+        // It may be left alone for a while, after it has not answered.
+        drop(lease.take());
+        lease = Some(lock.clone().wait(LIMIT).acquire().unwrap());
+        is_taken(owner)
+    });
+    owner.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+    owner.stop();
+    drop(lease);
+    owner.cont();
+    eventually(LIMIT, || !is_taken(owner));
+
     // The same for an attempt that failed.
     nodes.iter().for_each(|node| drop(node.cmd(&["SET", NAME, "another's", "PX", "100000"])));
     owner.cmd(&["ACL", "SETUSER", "default", "-del"]);

@@ -148,3 +148,37 @@ fn closing_waits_for_what_was_dropped() {
         assert_eq!(counted(&client), (0, 0));
     }
 }
+
+/// It has nothing to give up then. Each cycle of the client would go over all that it is owed.
+#[test]
+fn a_node_that_is_down_for_longer_than_a_ttl_is_not_owed_what_is_dropped() {
+    const DROPS: u64 = 300;
+    let mut quorum = Quorum::builder(3).with_proxies().start();
+    let client = quorum.client();
+    let take = |name: &str, ttl| client.lock(name).ttl(ttl).renew(false).wait(LIMIT).acquire();
+    // It was asked to keep no other lock for longer.
+    let mut last = None;
+    eventually(LIMIT, || {
+        drop(last.take());
+        last = Some(take("last", secs(3)).unwrap());
+        quorum.taken_on("last") == 3
+    });
+    quorum.proxies[2].set(Mode::Refuse);
+    quorum.proxies[2].close_all(kit::End::Reset);
+    drop(take("n", secs(1)).unwrap());
+    eventually(LIMIT, || quorum.nodes[2].cmd(&["EXISTS", "last"]) == Value::Int(0));
+    for at in 0..DROPS {
+        drop(take(&format!("n:{at}"), secs(60)).unwrap());
+    }
+    let before = quorum.nodes[2].calls("evalsha");
+    quorum.proxies[2].set(Mode::Pass);
+    // It keeps a lock again, so closing does not forget what it is owed.
+    eventually(LIMIT, || {
+        drop(last.take());
+        last = Some(take("last", secs(60)).unwrap());
+        quorum.taken_on("last") == 3
+    });
+    client.close_within(LIMIT).unwrap();
+    let told = quorum.nodes[2].calls("evalsha") - before;
+    assert!(told < DROPS / 2, "{told}");
+}

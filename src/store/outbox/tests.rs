@@ -251,3 +251,20 @@ fn what_could_not_be_sent_was_not_tried() {
     outbox.tried(&due, &[lost()]);
     assert!(outbox.due() <= Moment::now().plus(FIRST_RETRY) && outbox.due() >= before);
 }
+
+/// A server that is down would be owed all that was dropped in the meantime.
+#[test]
+fn a_part_in_a_release_is_owed_until_its_ttl_is_over_and_is_then_an_unknown_vote() {
+    let (outbox, now) = (Outbox::default(), Moment::now());
+    for nth in 1..=2000 {
+        outbox.owe(owed("n", nth, 1), Concern::Part, now);
+    }
+    outbox.put_off(now.plus(TTL * 3));
+    assert!(outbox.take_due(now, 32).is_empty());
+    assert_eq!(outbox.owed(), 2000);
+    assert!(outbox.take_due(now.plus(TTL * 2), 32).is_empty());
+    assert_eq!(outbox.owed(), 0);
+    let votes = outbox.take_votes();
+    assert_eq!((votes.len(), votes[0]), (2000, (token(1), None)));
+    assert!(outbox.is_empty());
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::QuorumStore;
 use super::question::Question;
-use super::round::{Said, Vote};
+use super::round::{Said, Vote, majority};
 use super::tally::{Tally, Verdict};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
@@ -106,7 +106,14 @@ impl QuorumStore {
         // Before anything is sent: another thread may read the first answers.
         self.drops.begin(owed, nodes.len(), sent);
         let mut packed: Option<(&Node, Sheet<'_>)> = None;
-        for (at, node) in nodes.iter().enumerate() {
+        // Those that had trouble come last, where the others are no majority. A Cluster keeps the caller
+        // until it has answered, so the servers are told before it.
+        let mut asked: Vec<_> =
+            nodes.iter().enumerate().map(|(at, node)| (at, node, node.is_ready())).collect();
+        asked.sort_by_key(|(_, node, is_ready)| (!is_ready, node.is_blocking));
+        let ready = asked.iter().filter(|(.., is_ready)| *is_ready).count();
+        let all_are_needed = ready < majority(nodes.len());
+        for (at, node, is_ready) in asked {
             let is_same =
                 |(other, sheet): &(&Node, Sheet<'_>)| node.packs_as(other, &sheet.ballots);
             if !packed.as_ref().is_some_and(is_same) {
@@ -116,14 +123,29 @@ impl QuorumStore {
                 }
             }
             let Some((_, sheet)) = &packed else { continue };
-            let asked = node.is_ready().then(|| node.ask(lane, sheet, self.by(deadline)));
+            // One that rests would only keep the caller: it has failed a moment ago.
+            let is_asked = is_ready || all_are_needed && node.is_to_be_tried();
+            let asked = is_asked.then(|| node.ask(lane, sheet, self.by(deadline)));
             match asked {
                 Some(Ok(asked)) => {
                     for said in asked.leave(false, Concern::Part) {
+                        let is_to_be_told = said.is_err();
                         self.drops.heard(at, identity.token, Some(said));
+                        // A Cluster has said so at once, and its connections know nothing of it.
+                        if is_to_be_told {
+                            node.owe(&sheet.requests(), Concern::Copy);
+                        }
                     }
                 }
-                Some(Err(_)) | None => node.owe(&sheet.requests(), Concern::Part),
+                Some(Err(_)) | None if node.kept_until(true) > Moment::now() => {
+                    node.owe(&sheet.requests(), Concern::Part);
+                }
+                // It has nothing to give up. In a long outage it would be owed all that is dropped.
+                Some(Err(_)) | None => {
+                    let error =
+                        Error::new(ErrorKind::Unavailable, "it keeps no lock of this client");
+                    self.drops.heard(at, identity.token, Some(Err(Failure::not_done(error))));
+                }
             }
         }
         if let Some((node, sheet)) = packed {

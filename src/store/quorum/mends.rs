@@ -68,7 +68,7 @@ impl Mends {
     }
 
     /// A node lacks a lease; these nodes were told to store it, and may do so yet.
-    pub(super) fn note_won(&self, token: Token, told: Vec<usize>) {
+    pub(super) fn note_won(&self, token: Token, told: &[usize]) {
         self.change(token, |mend| {
             mend.is_won = true;
             mend.told.extend(told);
@@ -148,6 +148,17 @@ impl Mends {
         mends.remove(&token).map(|mend| mend.told).unwrap_or_default()
     }
 
+    /// A lease was shortened, and is extended no more. Returns where it has to be given up, of the
+    /// nodes that were told to store it: all but those that have it. While it is tried that is not
+    /// known, and a majority must keep it.
+    fn shortened(&self, token: Token, has_it: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut mends = self.0.lock();
+        let Some(mend) = mends.get_mut(&token).filter(|mend| !mend.is_tried) else {
+            return Vec::new();
+        };
+        mend.told.extract_if(.., |node| !has_it(*node)).collect()
+    }
+
     /// No node is told any more.
     pub(super) fn forget(&self) {
         self.0.lock().clear();
@@ -174,6 +185,12 @@ impl QuorumStore {
         for question in questions {
             if let Some(token) = question.lacking() {
                 self.mends.note_won(token, question.may_store());
+            }
+        }
+        for question in questions {
+            if let Some((name, token, ttl)) = question.shortened() {
+                let told = self.mends.shortened(token, |node| question.has_extended(node));
+                self.give_again(&told, (name, token, ttl));
             }
         }
         for (name, token, ttl) in questions.iter().filter_map(Question::given) {
@@ -272,6 +289,18 @@ mod tests {
         assert_eq!(mends.due(), None);
     }
 
+    /// Those that say that they have it are the majority that it stands on.
+    #[test]
+    fn a_lease_that_is_shortened_is_given_up_where_it_may_be_stored_later() {
+        let mends = Mends::default();
+        mends.note_won(token(), &[1, 2]);
+        assert_eq!(mends.shortened(token(), |node| node == 1), [2]);
+        assert_eq!(mends.given(token()), [1]);
+        let mends = begun();
+        assert!(mends.tells(token(), 2));
+        assert!(mends.shortened(token(), |_| false).is_empty(), "it is tried");
+    }
+
     /// The keeper may come before the call that has won it has returned.
     #[test]
     fn a_lease_that_nobody_relies_on_yet_is_tried_again() {
@@ -280,7 +309,7 @@ mod tests {
         assert_eq!(mends.due(), None, "an attempt that may have failed");
         let mends = Mends::default();
         mends.note(token());
-        mends.note_won(token(), vec![2]);
+        mends.note_won(token(), &[2]);
         let soon = Moment::now().plus(SPAN / 2);
         assert_eq!(mends.begin(soon), [token()]);
         mends.not_held(token());
@@ -292,7 +321,7 @@ mod tests {
     #[test]
     fn a_keeper_that_comes_late_tries_it_four_times_all_the_same() {
         let mends = Mends::default();
-        mends.note_won(token(), Vec::new());
+        mends.note_won(token(), &[]);
         for _ in 0..4 {
             let late = Moment::now().plus(SPAN * 3);
             assert!(mends.due().is_some_and(|due| due < late));

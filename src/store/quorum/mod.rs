@@ -44,7 +44,7 @@ use crate::error::{Error, ErrorKind};
 use crate::examination::{Examination, Subject};
 use crate::said::say;
 use crate::store::Record;
-use crate::sync::Permits;
+use crate::sync::{Permit, Permits};
 use crate::token::{ClientId, Token};
 
 /// Clients that ask at once can keep each other from a majority. They are notified at about the same
@@ -68,6 +68,8 @@ pub(crate) struct QuorumStore {
     last_attempt: AtomicU64,
     /// Since one of the fastest nodes became slow.
     scatters: AtomicU64,
+    /// After which somebody listened to nodes that were not needed.
+    wins: AtomicU64,
     /// A node had trouble, and it is time to see whether that is over.
     tries: AtomicBool,
     mends: Mends,
@@ -83,13 +85,14 @@ impl QuorumStore {
     ) -> Result<QuorumStore, Error> {
         let members = Members::new(members, config)?;
         let (node_timeout, entrance) = (config.node_timeout(), Permits::new(config.pool));
-        let (last_attempt, scatters, tries, (mends, rivals)) = Default::default();
+        let (last_attempt, scatters, wins, tries, (mends, rivals)) = Default::default();
         Ok(QuorumStore {
             members,
             node_timeout,
             entrance,
             last_attempt,
             scatters,
+            wins,
             tries,
             mends,
             rivals,
@@ -113,12 +116,18 @@ impl QuorumStore {
         deadline.min(Deadline::after(self.node_timeout))
     }
 
+    /// For what callers ask, of which the others stand apart. None if too many were asking until then.
+    fn enter(&self, lane: Lane, deadline: Deadline) -> Option<Option<Permit<'_>>> {
+        if lane == Lane::Caller { self.entrance.take(deadline).map(Some) } else { Some(None) }
+    }
+
     fn scatter(&self, lane: Lane, deadline: Deadline) -> Scatter<'_> {
         let (nodes, deadline) = (self.nodes(), self.by(deadline));
         let is_time = self.scatters.fetch_add(1, Ordering::Relaxed).is_multiple_of(LEARNS_EVERY);
         let is_unknown = |node: &Node| node.pace() == 0 && !node.is_blocking;
         let learns = is_time || nodes.iter().any(is_unknown);
-        Scatter { nodes, lane, deadline, is_patient: false, scatters: &self.scatters, learns }
+        let (scatters, wins) = (&self.scatters, &self.wins);
+        Scatter { nodes, lane, deadline, is_patient: false, scatters, wins, learns }
     }
 
     /// Gives up attempts that failed, wherever they may have been granted something, and waits for
@@ -206,11 +215,10 @@ fn following(last: u64, now: u64) -> u64 {
 
 impl Store for QuorumStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let permit = (lane == Lane::Caller).then(|| self.entrance.take(deadline));
-        if let Some(None) = permit {
+        let Some(mut permit) = self.enter(lane, deadline) else {
             let busy = Error::new(ErrorKind::Exhausted, "all connections of the pool were in use");
             return vec![Err(Failure::not_done(busy)); requests.len()];
-        }
+        };
         self.await_mends(requests, deadline);
         let (attempt, sent) = (self.next_attempt(), Moment::now());
         let question = |request: &_| Question::new(*request, attempt, self.nodes().len(), sent);
@@ -220,7 +228,7 @@ impl Store for QuorumStore {
             self.scatter(lane, deadline).run(&mut questions, Question::raise);
         }
         self.clean_up(lane, &questions, deadline);
-        self.complete(lane, &mut questions, deadline);
+        self.complete(lane, &mut permit, &mut questions, deadline);
         self.remember(&questions);
         self.count_votes();
         if self.nodes().iter().any(Node::is_to_be_tried) {

@@ -25,6 +25,9 @@ pub(super) struct Question<'r> {
     raise: (u64, Vec<usize>),
     /// Where an attempt that failed has to be given up.
     leftover: Vec<usize>,
+    /// Nodes that were told to store what was won and did not say in time whether they have. A copy that
+    /// was delayed may still do so, whatever the node says to a later one.
+    unsure: Vec<usize>,
 }
 
 enum State {
@@ -40,8 +43,9 @@ impl<'r> Question<'r> {
             Request::Take { ttl, .. } => State::Attempt(Round::new(nodes, sent, ttl)),
             Request::Extend { .. } | Request::Give { .. } => State::Tally(Tally::new(nodes, sent)),
         };
-        let (votes, (won, raise, leftover)) = (Vec::with_capacity(nodes), Default::default());
-        Question { request, attempt, state, won, nodes, sent, votes, raise, leftover }
+        let (votes, (won, raise)) = (Vec::with_capacity(nodes), Default::default());
+        let (leftover, unsure) = Default::default();
+        Question { request, attempt, state, won, nodes, sent, votes, raise, leftover, unsure }
     }
 
     /// No answer that may still come changes anything, or is to be waited for now.
@@ -87,6 +91,11 @@ impl<'r> Question<'r> {
     pub(super) fn heard(&mut self, node: usize, vote: Vote) {
         self.votes.push((node, vote.clone()));
         if let Some(round) = &mut self.won {
+            // What a node is told after it has said that another has the lock is to store it.
+            let may_store = matches!(vote, None | Some(Err(Failure { sent: Some(_), .. })));
+            if may_store && round.lacking().any(|at| at == node) && !self.unsure.contains(&node) {
+                self.unsure.push(node);
+            }
             let _: Step = round.heard(node, vote, Moment::now());
             return;
         }
@@ -178,11 +187,13 @@ impl<'r> Question<'r> {
         matches!(self.state, State::Settled(Ok(_)))
     }
 
-    /// The token of a lease that a majority has, if some of the nodes that were heard lack it.
+    /// The token of a lease that a majority has, if some of the nodes that were heard lack it, or may
+    /// store it later than it is given up there.
     pub(super) fn lacking(&self) -> Option<Token> {
         let token = match (self.request, &self.state) {
             (Request::Take { token, .. }, _) => {
-                return self.bare_on().next().map(|_| token);
+                let is_noted = self.bare_on().next().is_some() || !self.unsure.is_empty();
+                return is_noted.then_some(token);
             }
             (Request::Extend { token, reach, .. }, State::Settled(Ok(answer))) => {
                 Some(reach.holder(token)).filter(|_| answer.reply == Reply::Extended)
@@ -211,12 +222,8 @@ impl<'r> Question<'r> {
     }
 
     /// The nodes that were told to store a lease that was won, and may do so yet.
-    pub(super) fn may_store(&self) -> Vec<usize> {
-        let is_told = |node: &usize| {
-            let last = self.votes.iter().rev().find(|(at, _)| at == node).map(|(_, vote)| vote);
-            matches!(last, Some(None | Some(Err(Failure { sent: Some(_), .. }))))
-        };
-        self.bare_on().filter(is_told).collect()
+    pub(super) fn may_store(&self) -> &[usize] {
+        &self.unsure
     }
 
     /// Tells a node to store a lease that a majority has and it lacks.
@@ -242,6 +249,25 @@ impl<'r> Question<'r> {
             Request::Take { ttl, .. } => self.sent.plus(ttl / 4),
             Request::Extend { .. } | Request::Give { .. } => Moment::NEVER,
         }
+    }
+
+    /// A lease that was shortened, and is left to run out.
+    pub(super) fn shortened(&self) -> Option<(&'r [u8], Token, Duration)> {
+        match self.request {
+            Request::Extend { name, token, ttl, reach: Reach::Set, .. } if self.is_extended() => {
+                Some((name, token, ttl))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_extended(&self) -> bool {
+        matches!(&self.state, State::Settled(Ok(answer)) if answer.reply == Reply::Extended)
+    }
+
+    /// A node that said so to an extension.
+    pub(super) fn has_extended(&self, node: usize) -> bool {
+        matches!(self.first_of(node), Some(Some(Ok(Said::Extended))))
     }
 
     /// A token that was given up or passed on.

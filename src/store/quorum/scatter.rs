@@ -34,6 +34,8 @@ pub(super) struct Scatter<'a> {
     pub(super) is_patient: bool,
     /// How many there were. The next one learns where this is 0.
     pub(super) scatters: &'a AtomicU64,
+    /// How often those that had won listened to nodes that were not needed.
+    pub(super) wins: &'a AtomicU64,
     /// Who answers first is not known well enough.
     pub(super) learns: bool,
 }
@@ -184,10 +186,14 @@ impl Scatter<'_> {
     /// Hears those too that nothing hangs on any more, for half as long again at most: whoever has won
     /// learns from them whether somebody else has the lock there, and that has to be mended.
     fn linger(&self, begun: Moment, questions: &mut [Question<'_>], hearings: &mut [Hearing<'_>]) {
+        if !hearings.iter().any(|one| one.asked.is_some()) {
+            return;
+        }
         let now = Moment::now();
         let span = (now.since(begun) / 2).max(LEAST_LINGER);
         let until = self.deadline.min(Deadline::at(now.plus(span)));
-        let is_time = self.scatters.load(Ordering::Relaxed).is_multiple_of(LINGERS_EVERY);
+        // (Of all scatters, those of one thread that takes and releases would always be odd.)
+        let is_time = self.wins.fetch_add(1, Ordering::Relaxed).is_multiple_of(LINGERS_EVERY);
         for one in hearings.iter_mut().filter(|one| one.asked.is_some()) {
             let node = &self.nodes[one.at];
             // One that is always slower is tried now and then; what has come of it is heard in any case.

@@ -13,7 +13,7 @@ use super::question::Question;
 use super::scatter::Scatter;
 use crate::clock::{Deadline, Moment};
 use crate::store::Lane;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Permit};
 
 /// Between the first two tries; doubled each time.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -43,18 +43,27 @@ impl Rivals {
 
 impl QuorumStore {
     /// Has nodes that answered and lack what was won store it, as long as an answer of one node is
-    /// waited for.
-    pub(super) fn complete(&self, lane: Lane, questions: &mut [Question<'_>], deadline: Deadline) {
+    /// waited for. Others may ask during the pauses.
+    pub(super) fn complete<'s>(
+        &'s self,
+        lane: Lane,
+        permit: &mut Option<Permit<'s>>,
+        questions: &mut [Question<'_>],
+        deadline: Deadline,
+    ) {
         let is_bare = |question: &Question<'_>, node: &usize| {
             let rival = question.rival_on(*node);
             self.nodes()[*node].is_ready() && !rival.is_some_and(|(who, _)| self.rivals.stays(who))
         };
         let any_bare =
             |question: &Question<'_>| question.bare_on().any(|at| is_bare(question, &at));
+        if !questions.iter().any(any_bare) {
+            return;
+        }
         let until = questions.iter().map(Question::early).min().unwrap_or(Moment::NEVER);
         let until = self.by(deadline.min(Deadline::at(until)));
         let (begun, mut pause) = (Moment::now(), PAUSE);
-        while questions.iter().any(any_bare) {
+        loop {
             let scatter = Scatter { is_patient: true, ..self.scatter(lane, until) };
             scatter.run(questions, |question, node| {
                 question.fill(node).filter(|_| is_bare(question, &node))
@@ -62,15 +71,22 @@ impl QuorumStore {
             if !questions.iter().any(any_bare) {
                 break;
             }
-            if until.left() <= pause {
+            let mut is_over = until.left() <= pause;
+            if !is_over {
+                drop(permit.take());
+                std::thread::sleep(pause);
+                pause *= 2;
+                let entered = self.enter(lane, until);
+                is_over = entered.is_none();
+                *permit = entered.flatten();
+            }
+            if is_over {
                 // One that there was little time for may be about to leave.
                 if Moment::now().since(begun) >= self.node_timeout / 4 {
                     self.leave_bare(questions);
                 }
                 break;
             }
-            std::thread::sleep(pause);
-            pause *= 2;
         }
     }
 

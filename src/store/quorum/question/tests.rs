@@ -55,3 +55,28 @@ fn those_who_split_the_votes_do_not_call_each_other_back() {
     let split = vec![busy(), busy(), failed(Some(Moment::now())), GRANTED];
     assert_eq!(leftover(5, split, 0), (vec![2, 3], false));
 }
+
+/// Whether it was stored is said to the copy that came last.
+#[test]
+fn a_node_that_was_told_to_store_a_lease_may_do_so_after_it_was_told_again() {
+    let token = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let (ttl, place) = (Duration::from_secs(1), Place::Try);
+    let take = Request::Take { name: b"n", token, ttl, place, block: 1 };
+    let may_store = |said: &[Vote]| {
+        let mut question = Question::new(take, 5, 3, Moment::now());
+        for (node, vote) in [busy(), GRANTED, GRANTED].into_iter().enumerate() {
+            question.heard(node, vote);
+        }
+        assert!(question.has_won() && question.may_store().is_empty());
+        said.iter().for_each(|vote| question.heard(0, vote.clone()));
+        (question.may_store().to_vec(), question.lacking().is_some())
+    };
+    let (lost, filled) = (failed(Some(Moment::now())), Some(Ok(Said::Filled)));
+    for last in [busy(), Some(Ok(Said::NotMine)), failed(None)] {
+        assert_eq!(may_store(&[lost.clone(), last]), (vec![0], true));
+    }
+    assert_eq!(may_store(&[lost, filled.clone()]), (vec![0], true));
+    assert_eq!(may_store(&[None, filled.clone()]), (vec![0], true));
+    assert_eq!(may_store(&[failed(None), filled.clone()]), (vec![], false));
+    assert_eq!(may_store(&[filled]), (vec![], false));
+}

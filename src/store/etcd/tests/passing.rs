@@ -176,3 +176,24 @@ fn c1_a_waiter_that_was_asked_counts_its_window_from_before_and_answers() {
     let who = keys::said(&key.value, key.created).unwrap();
     assert_eq!((who.waits, who.asked), (None, None));
 }
+
+#[test]
+fn c10_a_place_that_was_asked_is_taken_over_where_it_stands() {
+    let etcd = Etcd::start();
+    let (store, other, held) = (open(&etcd.url()), open(&etcd.url()), token());
+    let (left, later) = (token(), token());
+    let fence = taken(&other, held);
+    listens(&store);
+    let (ticket, _) = joined(&store, left, 0);
+    let key = store.places.get(left).unwrap().key;
+    asks(&other, &key);
+    assert_eq!(joined(&store, later, ticket).0, ticket);
+    let read = read(&store, &key).unwrap();
+    let who = keys::said(&read.value, read.created).unwrap();
+    assert_eq!((read.created, who.token, who.asked), (ticket, later, None));
+    assert_eq!(give(&other, held, fence), Reply::Given);
+    let store::Notice::Granted { token, fence, .. } = told(&store) else {
+        panic!("its place is another one");
+    };
+    assert_eq!((token, Some(fence)), (later, keys::first_fence(ticket)));
+}

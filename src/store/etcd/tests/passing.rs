@@ -197,3 +197,23 @@ fn c10_a_place_that_was_asked_is_taken_over_where_it_stands() {
     };
     assert_eq!((token, Some(fence)), (later, keys::first_fence(ticket)));
 }
+
+#[test]
+fn c10_a_holder_that_was_asked_passes_the_rest_of_its_cohort_its_ticket() {
+    let etcd = Etcd::start();
+    let (store, other) = (open(&etcd.url()), open(&etcd.url()));
+    let (before, after) = (token(), token());
+    let fence = taken(&store, before);
+    let key = store.places.get(before).unwrap().key;
+    listens(&other);
+    joined(&other, token(), 0);
+    asks(&other, &key);
+    let place = Place::Join(keys::created(fence));
+    let take = Request::Take { name: b"n", token: after, ttl: TTL, place, block: 1 };
+    let give = Request::Give { name: b"n", token: before, fence, ttl: TTL };
+    let done = store.run(Lane::Caller, &[take, give], by());
+    let replies: Vec<_> = done.into_iter().map(|outcome| outcome.unwrap().reply).collect();
+    assert_eq!(replies, [Reply::Granted { fence: fence + 1, block: 1 }, Reply::Given]);
+    let read = read(&store, &key).unwrap();
+    assert!(keys::is_of(&read, after) && read.created == keys::created(fence));
+}

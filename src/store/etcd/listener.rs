@@ -4,6 +4,7 @@
 //! The keys of the waiters are under a lease of this connection, its ear, which the thread that
 //! listens renews: who cannot be told anything stands in nobody's way for long.
 
+use std::collections::HashSet;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -140,6 +141,11 @@ impl Listener {
     /// A place is another token's from now on; not if it was told something.
     pub(super) fn rename(&self, from: Token, to: Token) -> bool {
         self.state.lock().open.as_mut().is_some_and(|open| open.waits.rename(from, to))
+    }
+
+    /// Which names are waited for here, by what their keys begin with.
+    pub(super) fn names(&self) -> HashSet<Vec<u8>> {
+        self.state.lock().open.as_ref().map_or_else(HashSet::new, |open| open.waits.names())
     }
 
     pub(super) fn waits_for(&self, name: &[u8]) -> Option<Token> {

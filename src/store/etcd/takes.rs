@@ -182,6 +182,7 @@ impl EtcdStore {
 
     fn granted(&self, take: &Take<'_>, held: Held, lease: Lease, sent: Moment) -> Outcome {
         self.listener.forget(take.token);
+        self.seen.forget(take.name);
         let first = said(&held.value, held.created).map(|said| said.first);
         let first = first.filter(|_| first_fence(held.created).is_some());
         let sent = lease.counts_from(take.ttl, sent);

@@ -1,6 +1,6 @@
 //! Who waits on a wake-up connection, whom each of them waits for, and what is heard of that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::keys::{BLOCK, Name, first_fence, is_ours, said};
@@ -98,6 +98,10 @@ impl Waits {
             waits.map(|(token, wait)| (wait.since, *token, &wait.key)).collect();
         oldest.sort_unstable_by_key(|(since, ..)| *since);
         oldest.into_iter().take(most).map(|(_, token, key)| (token, key.clone())).collect()
+    }
+
+    pub(super) fn names(&self) -> HashSet<Vec<u8>> {
+        self.waits.values().map(|wait| Name::of_key(&wait.key).all).collect()
     }
 
     /// How the place of a token stands in a look at this revision, begun after the ear was renewed at

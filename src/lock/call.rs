@@ -186,8 +186,10 @@ impl<'a, 'c> Call<'a, 'c> {
             (Validity::Window { since, span }, _)
                 if span < terms.first_ttl() || since.plus(span / FRESH) < now =>
             {
-                // A thread that is followed makes use of the whole of it.
-                let claim = if followed { now } else { now.plus(CLAIM_AFTER.min(span / 4)) };
+                // A thread that is followed makes use of the whole of it; and a claim takes its time.
+                let later = now.plus(CLAIM_AFTER.min(span / 4));
+                let is_soon = followed || since.plus(span / 2) < later;
+                let claim = if is_soon { now } else { later };
                 let legacy = Legacy::handed(since, span, claim);
                 Grant::succeeding(identity.clone(), terms, legacy, now)
             }

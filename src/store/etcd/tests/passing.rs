@@ -146,7 +146,8 @@ fn c1_a_ttl_that_is_longer_than_its_key_says_is_written() {
 #[test]
 fn c1_a_waiter_that_was_asked_counts_its_window_from_before_and_answers() {
     let etcd = Etcd::start();
-    let (store, other) = (opened(&etcd.url(), SPAN), open(&etcd.url()));
+    // Its ear is renewed soon, and something of its window is left then.
+    let (store, other) = (opened(&etcd.url(), SPAN * 6), open(&etcd.url()));
     let (held, waiter) = (token(), token());
     let fence = taken(&other, held);
     listens(&store);
@@ -216,4 +217,27 @@ fn c10_a_holder_that_was_asked_passes_the_rest_of_its_cohort_its_ticket() {
     assert_eq!(replies, [Reply::Granted { fence: fence + 1, block: 1 }, Reply::Given]);
     let read = read(&store, &key).unwrap();
     assert!(keys::is_of(&read, after) && read.created == keys::created(fence));
+}
+
+#[test]
+fn c10_a_window_that_is_over_is_no_promise_and_the_lock_is_taken_from_its_place() {
+    let etcd = Etcd::start();
+    let (store, other, held, waiter) = (open(&etcd.url()), open(&etcd.url()), token(), token());
+    let fence = taken(&other, held);
+    let ear = listens(&store);
+    let (ticket, _) = joined(&store, waiter, 0);
+    let place = store.places.get(waiter).unwrap();
+    // Its ear was renewed long ago.
+    let ahead = Some(other.places.get(held).unwrap().key);
+    let Held { key, created, modified, .. } = place;
+    let wait = Wait { key, created, modified, ..wait(b"n".to_vec(), ahead) };
+    assert!(store.listener.follow(ear, waiter, wait, modified));
+    assert_eq!(give(&other, held, fence), Reply::Given);
+    assert_eq!(told(&store), store::Notice::Free { name: b"n".to_vec(), token: waiter });
+    assert!(store.places.take_ended(Moment::now(), 16).is_empty(), "its place would be ended");
+    let Reply::Granted { fence, .. } = take(&store, waiter, Place::Join(ticket)).unwrap().reply
+    else {
+        panic!("it has lost its turn");
+    };
+    assert_eq!(Some(fence), keys::first_fence(ticket));
 }

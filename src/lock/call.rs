@@ -136,6 +136,13 @@ pub(super) fn look_at(start: Moment, limit: Moment) -> Moment {
     }
 }
 
+/// When a lock is claimed that is handed over for a span since a moment: at once where little of it would
+/// be left later, since a claim takes its time.
+fn claim_at((since, span): (Moment, Duration), now: Moment) -> Moment {
+    let later = now.plus(CLAIM_AFTER.min(span / 4));
+    if since.plus(span / 2) < later { now } else { later }
+}
+
 impl<'a, 'c> Call<'a, 'c> {
     pub(super) fn new(
         lock: &'a Lock,
@@ -187,7 +194,7 @@ impl<'a, 'c> Call<'a, 'c> {
                 if span < terms.first_ttl() || since.plus(span / FRESH) < now =>
             {
                 // A thread that is followed makes use of the whole of it.
-                let claim = if followed { now } else { now.plus(CLAIM_AFTER.min(span / 4)) };
+                let claim = if followed { now } else { claim_at((since, span), now) };
                 let legacy = Legacy::handed(since, span, claim);
                 Grant::succeeding(identity.clone(), terms, legacy, now)
             }
@@ -412,5 +419,22 @@ impl Drop for Call<'_, '_> {
         if let Some(until) = self.state.stands.filter(|_| self.keeper.is_here()) {
             self.core.leave(self.owed(self.state.token, until));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c3_what_is_handed_over_late_is_claimed_before_it_is_nearly_over() {
+        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
+        let claimed = |late: u64, millis| {
+            let claim = claim_at((at(1000), Duration::from_millis(millis)), at(1000 + late));
+            claim.since(at(1000 + late)).as_millis()
+        };
+        assert_eq!([0, 300, 450].map(|late| claimed(late, 1000)), [50; 3]);
+        assert_eq!([460, 920, 1100].map(|late| claimed(late, 1000)), [0; 3]);
+        assert_eq!([0, 10, 20].map(|late| claimed(late, 40)), [10, 10, 0]);
     }
 }

@@ -4,6 +4,7 @@
 //! The keys of the waiters are under a lease of this connection, its ear, which the thread that
 //! listens renews: who cannot be told anything stands in nobody's way for long.
 
+use std::collections::HashSet;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use super::dial::Dialer;
 use super::leases::{Lease, Leases};
-use super::messages::{self, Done, Lives, Op, Told, Txn, most_of};
+use super::messages::{self, Done, Lives, Told};
 use super::places::Places;
 use super::waits::{Heard, Question, Wait, Waits};
 use super::wire::Wire;
@@ -28,8 +29,8 @@ const SOON: Duration = Duration::from_millis(10);
 /// An ear lives for so much longer than a claim window: a lease is told of in whole seconds, and by what is
 /// left of it others see that nobody has renewed it for a claim window.
 const MORE: Duration = Duration::from_secs(1);
-/// So many places are looked at as the ear is renewed.
-const MOST_LOOKED: usize = 64;
+/// Of a hand-over of which less than this part is left, its waiter is told that it may ask.
+const USEFUL: u32 = 4;
 /// After a connection could not be made.
 const LEAST_REST: Duration = Duration::from_millis(100);
 
@@ -68,8 +69,8 @@ struct Open {
     renewal: Renewal,
     /// How often.
     every: Duration,
-    /// Whose places are looked at as it is confirmed.
-    looked: Vec<Token>,
+    /// Whose places are looked at as it is confirmed, each on its stream.
+    looks: Vec<(u32, Vec<Token>)>,
     waits: Waits,
     /// Each on its stream.
     questions: Vec<(u32, Question)>,
@@ -80,8 +81,8 @@ struct Open {
 enum Renewal {
     Due(Moment),
     Asked(Moment),
-    /// On this stream, since then.
-    Confirming(u32, Moment),
+    /// The leader of a term has done it since then; and whether all answers were in that term.
+    Confirming(Moment, u64, bool),
 }
 
 impl Listener {
@@ -142,6 +143,11 @@ impl Listener {
         self.state.lock().open.as_mut().is_some_and(|open| open.waits.rename(from, to))
     }
 
+    /// Which names are waited for here, by what their keys begin with.
+    pub(super) fn names(&self) -> HashSet<Vec<u8>> {
+        self.state.lock().open.as_ref().map_or_else(HashSet::new, |open| open.waits.names())
+    }
+
     pub(super) fn waits_for(&self, name: &[u8]) -> Option<Token> {
         self.state.lock().open.as_ref()?.waits.of(name)
     }
@@ -173,7 +179,7 @@ impl Listener {
         wire.send(deadline).map_err(|(_, error)| error)?;
         let (opened, waits, questions) = (Moment::now(), Waits::default(), Vec::new());
         let every = (ear.span / 4).min(self.claim_window / 3).max(SOON);
-        let (renewal, looked) = (Renewal::Due(opened.plus(every)), Vec::new());
+        let (renewal, looks) = (Renewal::Due(opened.plus(every)), Vec::new());
         let socket = Arc::new(socket);
         Ok(Open {
             wire,
@@ -184,7 +190,7 @@ impl Listener {
             renewing,
             renewal,
             every,
-            looked,
+            looks,
             waits,
             questions,
         })
@@ -201,9 +207,12 @@ impl Open {
     fn tend(&mut self, (any, places): (&[u8], &Places)) -> Result<Vec<Notice>, Error> {
         self.wire.glance()?;
         let (mut notices, ear) = (Vec::new(), self.ear);
-        // Our own clock stands in for a server's, of which etcd shows none.
+        // Our own clock stands in for a server's, of which etcd shows none. A waiter that comes too late for
+        // what is left would find its place ended: it takes the lock from its place instead.
         let validity = |since: Moment, span: Duration| {
-            (micros(ear.counts_from(span, Moment::now()).min(since)), span)
+            let (now, span_left) = (Moment::now(), span / USEFUL);
+            let since = ear.counts_from(span, now).min(since);
+            (since.plus(span) > now.plus(span_left)).then(|| (micros(since), span))
         };
         while let Some(next) = self.wire.next(self.watching)? {
             let told = next.map_err(|end| fault::ended(&end, Moment::ZERO).error)?;
@@ -260,33 +269,38 @@ impl Open {
                         return Err(Error::new(ErrorKind::Unavailable, ended));
                     }
                     self.ear.renewed(sent, lives.term);
-                    let stream = self.wire.begin(messages::TXN);
-                    let (looked, keys): (Vec<_>, Vec<_>) =
-                        self.waits.oldest(MOST_LOOKED).into_iter().unzip();
-                    let keys = &keys[..keys.len().min(most_of(keys.iter().map(|key| &**key)))];
-                    let any = Txn::default().then(Op::get(any));
-                    let look = keys.iter().map(|key| Op::get(key)).fold(any, Txn::then);
-                    self.looked = looked;
-                    self.wire.write(stream, &look.0, true);
-                    self.renewal = Renewal::Confirming(stream, sent);
+                    for (tokens, look) in self.waits.looks(any) {
+                        let stream = self.wire.begin(messages::TXN);
+                        self.wire.write(stream, &look.0, true);
+                        self.looks.push((stream, tokens));
+                    }
+                    self.renewal = Renewal::Confirming(sent, lives.term, true);
                 }
-                Renewal::Confirming(stream, sent) => {
-                    let Some(next) = self.wire.next(stream)? else { break };
-                    self.wire.leave(stream);
-                    let next = next.map_err(|end| fault::ended(&end, Moment::ZERO).error)?;
-                    let done = Done::read(&next).ok_or_else(fault::foreign)?;
-                    // Else the leader has changed, and it is asked again at once.
-                    let again = match self.ear.confirm(done.term) {
-                        true => {
-                            let parts = done.parts.iter().skip(1);
-                            for (token, part) in self.looked.drain(..).zip(parts) {
-                                let place = (part.keys.first(), done.revision);
-                                notices.extend(self.waits.looked(token, place, sent));
-                            }
-                            sent.plus(self.every)
+                Renewal::Confirming(sent, term, mut is_led) => {
+                    for (stream, tokens) in std::mem::take(&mut self.looks) {
+                        let Some(next) = self.wire.next(stream)? else {
+                            self.looks.push((stream, tokens));
+                            continue;
+                        };
+                        self.wire.leave(stream);
+                        let next = next.map_err(|end| fault::ended(&end, Moment::ZERO).error)?;
+                        let done = Done::read(&next).ok_or_else(fault::foreign)?;
+                        if done.term != term {
+                            is_led = false;
+                            continue;
                         }
-                        false => Moment::now(),
-                    };
+                        self.ear.confirm(term);
+                        for (token, part) in tokens.into_iter().zip(done.parts.iter().skip(1)) {
+                            let place = (part.keys.first(), done.revision);
+                            notices.extend(self.waits.looked(token, place, sent));
+                        }
+                    }
+                    if !self.looks.is_empty() {
+                        self.renewal = Renewal::Confirming(sent, term, is_led);
+                        break;
+                    }
+                    // Else the leader has changed, and it is asked again at once.
+                    let again = if is_led { sent.plus(self.every) } else { Moment::now() };
                     self.renewal = Renewal::Due(again);
                 }
             }
@@ -298,7 +312,7 @@ impl Open {
     fn due(&self, io_timeout: Duration) -> (Moment, bool) {
         match self.renewal {
             Renewal::Due(at) => (at, false),
-            Renewal::Asked(sent) | Renewal::Confirming(_, sent) => (sent.plus(io_timeout), true),
+            Renewal::Asked(sent) | Renewal::Confirming(sent, ..) => (sent.plus(io_timeout), true),
         }
     }
 }

@@ -108,10 +108,14 @@ impl Asking {
         loop {
             let kept = left.take().map(|at| self.under_way.swap_remove(at));
             let (mut login, is_new) = match kept {
-                Some(login) => {
-                    login.wire.show(show)?;
-                    (login, false)
-                }
+                Some(login) => match login.wire.show(show) {
+                    Ok(()) => (login, false),
+                    Err(error) => {
+                        // Its answer is for the next call.
+                        self.under_way.push(login);
+                        return Err(error);
+                    }
+                },
                 None => (begin()?, true),
             };
             let patience = SILENCE.saturating_mul(1 << self.failures.min(6));

@@ -18,7 +18,7 @@
 #[cfg(test)]
 mod model;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::clients::lives_of;
@@ -38,12 +38,17 @@ const MOST: usize = 24;
 const CLAIMS: Duration = Duration::from_millis(100);
 /// A waiter behind somebody who does not looks again after this.
 const AGAIN: Duration = Duration::from_millis(150);
-/// Of more names it is not known what was seen of them.
-const MOST_NAMES: usize = 1024;
 
 /// What was seen of the first keys of each name.
 #[derive(Default)]
-pub(super) struct Seen(Mutex<HashMap<Vec<u8>, Vec<Sight>>>);
+pub(super) struct Seen(Mutex<Sights>);
+
+#[derive(Default)]
+struct Sights {
+    names: HashMap<Vec<u8>, Vec<Sight>>,
+    /// So many there were when those were last removed that nobody waits for.
+    before: usize,
+}
 
 /// A key as its own client has written it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,10 +64,20 @@ struct Sight {
 
 impl Seen {
     /// These are the first keys of a name, as was answered at `now`.
-    fn see(&self, name: &Name, run: &[(Key, Said)], term: u64, now: Moment) -> Vec<Sight> {
-        let mut names = self.0.lock();
-        if names.len() >= MOST_NAMES {
-            names.clear();
+    fn see(
+        &self,
+        (name, awaited): (&Name, impl FnOnce() -> HashSet<Vec<u8>>),
+        run: &[(Key, Said)],
+        term: u64,
+        now: Moment,
+    ) -> Vec<Sight> {
+        let mut sights = self.0.lock();
+        let Sights { names, before: left } = &mut *sights;
+        // What is known of a name that is waited for still would have to be seen for as long again.
+        if names.len() > 64 + 2 * *left {
+            let awaited = awaited();
+            names.retain(|name, _| awaited.contains(name));
+            *left = names.len();
         }
         let before = names.remove(&name.all).unwrap_or_default();
         let sight = |(key, who): &(Key, Said)| {
@@ -78,8 +93,8 @@ impl Seen {
         sights
     }
 
-    fn forget(&self, name: &Name) {
-        self.0.lock().remove(&name.all);
+    pub(super) fn forget(&self, name: &Name) {
+        self.0.lock().names.remove(&name.all);
     }
 }
 
@@ -147,7 +162,7 @@ impl EtcdStore {
         let waiting = run.iter().take_while(|(_, who)| who.waits.is_some()).count();
         let is_held = first.waits.is_none();
         run.truncate(waiting.max(1));
-        let sights = self.seen.see(name, &run, done.term, now);
+        let sights = self.seen.see((name, || self.listener.names()), &run, done.term, now);
         let (first, age) = (*first_said(&run), now.since(sights[0].since));
         let is_old = age >= slowly(lasts(&first));
         if is_held && !is_old {
@@ -199,7 +214,7 @@ impl EtcdStore {
             for ((key, who), sight) in run.iter_mut().zip(&sights).filter(|(_, it)| is_new(it)) {
                 (key.modified, who.asked) = (done.revision, Some(sight.written));
             }
-            sights = self.seen.see(name, &run, term, Moment::now());
+            sights = self.seen.see((name, || self.listener.names()), &run, term, Moment::now());
             silent = silent_of(wire, &run, deadline)?;
         }
         // A leader that was none any more would not know what was renewed: none had come by then.
@@ -280,7 +295,8 @@ mod tests {
             let key = Key { created: 5, modified, ..Key::default() };
             let mut who = who(Duration::from_secs(2));
             who.asked = asked;
-            let Sight { since, asked, .. } = seen.see(&name, &[(key, who)], 1, at(millis))[0];
+            let Sight { since, asked, .. } =
+                seen.see((&name, HashSet::new), &[(key, who)], 1, at(millis))[0];
             (since, asked)
         };
         assert_eq!(see(6, None, 10), (at(10), None));
@@ -291,5 +307,25 @@ mod tests {
         // ... and its answer is.
         assert_eq!(see(9, None, 50), (at(50), None));
         assert_eq!(see(12, Some(9), 60), (at(50), Some(at(60))));
+    }
+
+    #[test]
+    fn c10_what_was_seen_of_names_that_are_waited_for_is_kept_however_many_they_are() {
+        let (seen, at) = (Seen::default(), |millis: u64| Moment::from_nanos(millis * 1_000_000));
+        let names: Vec<_> = (0..1500).map(|n: u32| Name::new(b"", &n.to_le_bytes())).collect();
+        let awaited = || names.iter().map(|name| name.all.clone()).collect();
+        let see = |name: &Name, millis| {
+            let (key, who) = (Key { created: 5, ..Key::default() }, who(Duration::from_secs(2)));
+            seen.see((name, awaited), &[(key, who)], 1, at(millis))[0].since
+        };
+        names.iter().for_each(|name| _ = see(name, 10));
+        assert!(names.iter().all(|name| see(name, 20) == at(10)));
+        for number in 0..10_000u32 {
+            see(&Name::new(b"won", &number.to_le_bytes()), 30);
+        }
+        assert!(names.iter().all(|name| see(name, 40) == at(10)));
+        assert!(seen.0.lock().names.len() <= 64 + 2 * names.len() + 1);
+        seen.forget(&names[0]);
+        assert_eq!(see(&names[0], 50), at(50));
     }
 }

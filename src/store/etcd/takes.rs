@@ -140,7 +140,13 @@ impl EtcdStore {
         self.leases.put_back(lease);
         let mut inner = done.inner(0);
         if !inner.is_so {
-            match inner.part(0).first().filter(|key| is_of(key, token)) {
+            // One that was taken over says another token's name still; but for a question, it is as it was.
+            let is_asked = |key: &Key| {
+                let asked = said(&key.value, key.created).and_then(|who| who.asked);
+                key.created == held.created && asked == Some(held.modified)
+            };
+            let is_it = |key: &Key| is_of(key, token) || is_asked(key);
+            match inner.part(0).first().filter(is_it) {
                 Some(ours) => self.places.set(token, &self.adopted(token, &ours)),
                 // Its place is gone: it stands behind all others, under another key if somebody has this.
                 None => drop(self.places.remove(token)),
@@ -176,6 +182,7 @@ impl EtcdStore {
 
     fn granted(&self, take: &Take<'_>, held: Held, lease: Lease, sent: Moment) -> Outcome {
         self.listener.forget(take.token);
+        self.seen.forget(take.name);
         let first = said(&held.value, held.created).map(|said| said.first);
         let first = first.filter(|_| first_fence(held.created).is_some());
         let sent = lease.counts_from(take.ttl, sent);

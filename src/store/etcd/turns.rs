@@ -326,10 +326,24 @@ impl EtcdStore {
             return None;
         }
         let value = keys::value(to, ttl, block, Some(first));
+        let name = self.name(raw);
         let passed = self.on_wire(lane, deadline, |wire, deadline| {
-            let lease = self.leases.take(wire, ttl, deadline)?;
-            let lasts = (ttl, Moment::ZERO, lease);
-            self.rewrite(wire, (token, &held), (to, value.clone()), lasts, deadline)
+            let mut ours = held.clone();
+            loop {
+                let lease = self.leases.take(wire, ttl, deadline)?;
+                let (whose, lasts) = ((token, &ours), (ttl, Moment::ZERO, lease));
+                let since = self.rewrite(wire, whose, (to, value.clone()), lasts, deadline)?;
+                if since.is_some() {
+                    return Ok(since);
+                }
+                // Who only was asked whether it lives leaves its cohort the ticket all the same.
+                let known = ours.modified;
+                let is_asked = |who: &Said| who.token == token && who.asked == Some(known);
+                let Some(key) = self.find(wire, &name, (fence, None), is_asked, deadline)? else {
+                    return Ok(None);
+                };
+                ours = Held { value: key.value, modified: key.modified, ..ours };
+            }
         });
         match passed {
             Ok(None) => None,

@@ -1,10 +1,10 @@
 //! Who waits on a wake-up connection, whom each of them waits for, and what is heard of that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::keys::{BLOCK, Name, first_fence, is_ours, said};
-use super::messages::{self, Done, Key, Op, Told, Txn};
+use super::messages::{self, Done, Key, MOST_OPS, Op, Told, Txn, most_of};
 use super::proto::Message;
 use crate::clock::Moment;
 use crate::store::Notice;
@@ -91,13 +91,26 @@ impl Waits {
         true
     }
 
-    /// Places that are to be looked at as the ear is renewed: those that were not for longest.
-    pub(super) fn oldest(&self, most: usize) -> Vec<(Token, Vec<u8>)> {
+    /// The looks at all places, as the ear is renewed: each at a key that anybody may ask for, and behind it
+    /// at those of these tokens. A place that is not looked at is handed the lock for less, and does not
+    /// answer whoever asks whether it lives.
+    pub(super) fn looks(&self, any: &[u8]) -> Vec<(Vec<Token>, Txn)> {
         let waits = self.waits.iter().filter(|(_, wait)| wait.ahead.is_some());
-        let mut oldest: Vec<_> =
-            waits.map(|(token, wait)| (wait.since, *token, &wait.key)).collect();
-        oldest.sort_unstable_by_key(|(since, ..)| *since);
-        oldest.into_iter().take(most).map(|(_, token, key)| (token, key.clone())).collect()
+        let places: Vec<_> = waits.map(|(token, wait)| (*token, &*wait.key)).collect();
+        let most = most_of(places.iter().map(|(_, key)| *key)).min(MOST_OPS - 1);
+        let look = |places: &[(Token, &[u8])]| {
+            let any = Txn::default().then(Op::get(any));
+            let looks = places.iter().map(|(_, key)| Op::get(key));
+            (places.iter().map(|(token, _)| *token).collect(), looks.fold(any, Txn::then))
+        };
+        match places.is_empty() {
+            true => vec![look(&[])],
+            false => places.chunks(most).map(look).collect(),
+        }
+    }
+
+    pub(super) fn names(&self) -> HashSet<Vec<u8>> {
+        self.waits.values().map(|wait| Name::of_key(&wait.key).all).collect()
     }
 
     /// How the place of a token stands in a look at this revision, begun after the ear was renewed at
@@ -129,7 +142,7 @@ impl Waits {
     pub(super) fn hear(
         &mut self,
         told: &Told,
-        validity: impl Fn(Moment, Duration) -> (u64, Duration),
+        validity: impl Fn(Moment, Duration) -> Option<(u64, Duration)>,
     ) -> Result<Option<Heard>, String> {
         // Refused before it had a number. One that is over for another reason began too long ago.
         let has_reason = !told.why.is_empty() && !told.why.contains("compacted");
@@ -164,7 +177,7 @@ impl Waits {
         &mut self,
         question: &Question,
         done: Option<Done>,
-        validity: impl Fn(Moment, Duration) -> (u64, Duration),
+        validity: impl Fn(Moment, Duration) -> Option<(u64, Duration)>,
     ) -> (Option<Notice>, Vec<Message>) {
         let (token, is_early) = (question.token, question.is_early);
         // The watch may have told meanwhile.
@@ -197,12 +210,12 @@ impl Wait {
         &self,
         token: Token,
         is_first: bool,
-        validity: impl Fn(Moment, Duration) -> (u64, Duration),
+        validity: impl Fn(Moment, Duration) -> Option<(u64, Duration)>,
     ) -> Notice {
         let name = self.name.clone();
-        match first_fence(self.created).filter(|_| is_first) {
-            Some(fence) => {
-                let (server, span) = validity(self.since, self.span);
+        let fence = first_fence(self.created).filter(|_| is_first);
+        match fence.zip(validity(self.since, self.span)) {
+            Some((fence, (server, span))) => {
                 Notice::Granted { name, token, fence, block: BLOCK, server, span }
             }
             None => Notice::Free { name, token },
@@ -237,6 +250,18 @@ mod tests {
         waits.follow(token, wait, 9).len()
     }
 
+    #[test]
+    fn c10_a_renewal_looks_at_all_places_however_many_wait() {
+        let mut waits = Waits::default();
+        assert_eq!(waits.looks(b"any").len(), 1, "it says that a majority answers");
+        let tokens: HashSet<_> = (0..300).map(|_| Token::random().unwrap()).collect();
+        tokens.iter().for_each(|token| _ = follow(&mut waits, *token));
+        let looks = waits.looks(b"any");
+        assert!(looks.iter().all(|(tokens, _)| tokens.len() < MOST_OPS));
+        let looked: Vec<_> = looks.into_iter().flat_map(|(tokens, _)| tokens).collect();
+        assert_eq!((looked.len(), looked.into_iter().collect::<HashSet<_>>()), (300, tokens));
+    }
+
     fn over(watch: i64, why: &str) -> Told {
         Told { watch, begun: None, is_over: true, why: why.to_owned(), is_gone: false }
     }
@@ -244,7 +269,7 @@ mod tests {
     #[test]
     fn c10_a_watch_that_is_over_is_made_anew_by_those_who_waited_for_it() {
         let (mut waits, token) = (Waits::default(), Token::random().unwrap());
-        let validity = |_, span| (0, span);
+        let validity = |_, span| Some((0, span));
         assert_eq!(follow(&mut waits, token), 1);
         assert_eq!(follow(&mut waits, token), 0, "it is watched");
         for why in ["", "etcdserver: mvcc: required revision has been compacted"] {
@@ -273,7 +298,7 @@ mod tests {
 
     #[test]
     fn c10_a_watch_that_begins_late_is_not_waited_for() {
-        let validity = |_, span| (0, span);
+        let validity = |_, span| Some((0, span));
         let begun = |watch, done| Told { watch, begun: Some(done), ..Told::default() };
         for done in [9, 10, 12] {
             let (mut waits, token) = (Waits::default(), Token::random().unwrap());
@@ -305,7 +330,7 @@ mod tests {
         follow(&mut waits, token);
         for number in [-1, 1] {
             let refused = over(number, "etcdserver: permission denied");
-            let why = waits.hear(&refused, |_, span| (0, span)).unwrap_err();
+            let why = waits.hear(&refused, |_, span| Some((0, span))).unwrap_err();
             assert!(why.contains("permission denied"));
         }
     }

@@ -146,7 +146,8 @@ fn c1_a_ttl_that_is_longer_than_its_key_says_is_written() {
 #[test]
 fn c1_a_waiter_that_was_asked_counts_its_window_from_before_and_answers() {
     let etcd = Etcd::start();
-    let (store, other) = (opened(&etcd.url(), SPAN), open(&etcd.url()));
+    // Its ear is renewed soon, and something of its window is left then.
+    let (store, other) = (opened(&etcd.url(), SPAN * 6), open(&etcd.url()));
     let (held, waiter) = (token(), token());
     let fence = taken(&other, held);
     listens(&store);
@@ -175,4 +176,68 @@ fn c1_a_waiter_that_was_asked_counts_its_window_from_before_and_answers() {
     let key = read(&store, &key).unwrap();
     let who = keys::said(&key.value, key.created).unwrap();
     assert_eq!((who.waits, who.asked), (None, None));
+}
+
+#[test]
+fn c10_a_place_that_was_asked_is_taken_over_where_it_stands() {
+    let etcd = Etcd::start();
+    let (store, other, held) = (open(&etcd.url()), open(&etcd.url()), token());
+    let (left, later) = (token(), token());
+    let fence = taken(&other, held);
+    listens(&store);
+    let (ticket, _) = joined(&store, left, 0);
+    let key = store.places.get(left).unwrap().key;
+    asks(&other, &key);
+    assert_eq!(joined(&store, later, ticket).0, ticket);
+    let read = read(&store, &key).unwrap();
+    let who = keys::said(&read.value, read.created).unwrap();
+    assert_eq!((read.created, who.token, who.asked), (ticket, later, None));
+    assert_eq!(give(&other, held, fence), Reply::Given);
+    let store::Notice::Granted { token, fence, .. } = told(&store) else {
+        panic!("its place is another one");
+    };
+    assert_eq!((token, Some(fence)), (later, keys::first_fence(ticket)));
+}
+
+#[test]
+fn c10_a_holder_that_was_asked_passes_the_rest_of_its_cohort_its_ticket() {
+    let etcd = Etcd::start();
+    let (store, other) = (open(&etcd.url()), open(&etcd.url()));
+    let (before, after) = (token(), token());
+    let fence = taken(&store, before);
+    let key = store.places.get(before).unwrap().key;
+    listens(&other);
+    joined(&other, token(), 0);
+    asks(&other, &key);
+    let place = Place::Join(keys::created(fence));
+    let take = Request::Take { name: b"n", token: after, ttl: TTL, place, block: 1 };
+    let give = Request::Give { name: b"n", token: before, fence, ttl: TTL };
+    let done = store.run(Lane::Caller, &[take, give], by());
+    let replies: Vec<_> = done.into_iter().map(|outcome| outcome.unwrap().reply).collect();
+    assert_eq!(replies, [Reply::Granted { fence: fence + 1, block: 1 }, Reply::Given]);
+    let read = read(&store, &key).unwrap();
+    assert!(keys::is_of(&read, after) && read.created == keys::created(fence));
+}
+
+#[test]
+fn c10_a_window_that_is_over_is_no_promise_and_the_lock_is_taken_from_its_place() {
+    let etcd = Etcd::start();
+    let (store, other, held, waiter) = (open(&etcd.url()), open(&etcd.url()), token(), token());
+    let fence = taken(&other, held);
+    let ear = listens(&store);
+    let (ticket, _) = joined(&store, waiter, 0);
+    let place = store.places.get(waiter).unwrap();
+    // Its ear was renewed long ago.
+    let ahead = Some(other.places.get(held).unwrap().key);
+    let Held { key, created, modified, .. } = place;
+    let wait = Wait { key, created, modified, ..wait(b"n".to_vec(), ahead) };
+    assert!(store.listener.follow(ear, waiter, wait, modified));
+    assert_eq!(give(&other, held, fence), Reply::Given);
+    assert_eq!(told(&store), store::Notice::Free { name: b"n".to_vec(), token: waiter });
+    assert!(store.places.take_ended(Moment::now(), 16).is_empty(), "its place would be ended");
+    let Reply::Granted { fence, .. } = take(&store, waiter, Place::Join(ticket)).unwrap().reply
+    else {
+        panic!("it has lost its turn");
+    };
+    assert_eq!(Some(fence), keys::first_fence(ticket));
 }

@@ -296,18 +296,20 @@ fn once_it_has_won_it_notes_where_another_has_the_lock_until_that_node_stores_it
     assert_eq!(lacking(&round), [2]);
 }
 
+impl Round {
+    /// It has succeeded, and every node has said that it has the lock.
+    pub(crate) fn is_whole(&self) -> bool {
+        let has = |state: &NodeState| matches!(state, Heard(Granted { .. } | Raised | Filled));
+        self.has_won && self.nodes.iter().all(has)
+    }
+}
+
 /// For the exploration, which shows that it finds what is wrong.
 #[cfg(not(shuttle))]
 impl Round {
     /// The round no longer waits for what this node says.
     pub(crate) fn is_late(&self, node: usize) -> bool {
         matches!(self.nodes[node], Out { .. })
-    }
-
-    /// It has succeeded, and every node has said that it has the lock.
-    pub(crate) fn is_whole(&self) -> bool {
-        let has = |state: &NodeState| matches!(state, Heard(Granted { .. } | Raised | Filled));
-        self.has_won && self.nodes.iter().all(has)
     }
 
     /// It waits for the node as if it had told it to raise.

@@ -154,8 +154,11 @@ fn events_can_be_polled_beside_other_descriptors(store: &Store) {
 
 fn a_subscription_hears_nothing_from_before_it(store: &Store) {
     let client = store.client();
+    let early = client.events().unwrap();
     let lease = lose(&client, "n");
-    eventually(LIMIT, || client.counters().lost == 1);
+    // Only then it has been told to everybody.
+    assert_eq!(early.next().unwrap().fence, lease.fence());
+    drop(early);
     let events = client.events().unwrap();
     assert_eq!(events.try_next().unwrap(), None);
     drop(lease);

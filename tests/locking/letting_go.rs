@@ -181,7 +181,7 @@ fn a_release_and_the_next_take_travel_together() {
 #[test]
 fn a_cycle_sends_two_commands() {
     let server = Server::start();
-    let client = open(&format!("{}?register=no", server.url()));
+    let client = open(&format!("{}?register=no&advise=no", server.url()));
     drop(take(&client, "n"));
     assert!(holder(&client, "n").is_none());
     let mut watch = server.watch();

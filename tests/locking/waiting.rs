@@ -281,7 +281,8 @@ fn c1_many_waiters_all_get_their_turn(store: &Store) {
 #[test]
 fn a_try_is_one_command_and_a_cycle_exactly_two() {
     let server = Server::start();
-    let client = open(&format!("{}?register=no", server.url()));
+    // What the keeper asks beside it may need a connection more, on which it asks for a marker first.
+    let client = open(&format!("{}?register=no&advise=no", server.url()));
     // The server learns the scripts, and one connection is made.
     client.lock("n").acquire().unwrap().release().unwrap();
     let mut watch = server.watch();
@@ -303,8 +304,11 @@ fn a_try_is_one_command_and_a_cycle_exactly_two() {
         sent.extend(watch.client_commands());
         sent.len() >= 200
     });
-    assert_eq!(sent.len(), 200, "{:?}", &sent[..10]);
-    assert!(sent.iter().all(|command| command.starts_with("EVALSHA ")));
+    let is_other = |(at, command): &(usize, &String)| {
+        !command.starts_with("EVALSHA ") || sent[..*at].contains(command)
+    };
+    let others: Vec<_> = sent.iter().enumerate().filter(is_other).collect();
+    assert!(others.is_empty() && sent.len() == 200, "{} were sent: {others:?}", sent.len());
 }
 
 #[test]

@@ -113,9 +113,9 @@ fn everything_goes_wrong(server: &Server) {
 
     // Renewals that fail are logged.
     let mut proxy = Proxy::start(server.port());
-    let client = open(format!("{}?io_timeout=100ms", server.url_through(proxy.port())));
+    let client = open(format!("{}?io_timeout=1s", server.url_through(proxy.port())));
     let events = client.events().unwrap();
-    let lease = client.lock("renewed").ttl(ms(600)).acquire_within(LIMIT).unwrap();
+    let lease = client.lock("renewed").ttl(secs(5)).acquire_within(LIMIT).unwrap();
     proxy.set(Mode::SwallowReplies);
     eventually(LIMIT, || client.counters().lost == 1);
     while let Some(event) = events.try_next().unwrap() {

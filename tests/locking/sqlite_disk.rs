@@ -58,7 +58,7 @@ fn c13_a_disk_that_is_mounted_read_only_is_named() {
 }
 
 fn open(folder: &str) -> Result<Client, Error> {
-    Client::open(&format!("sqlite:{folder}/locks.db?io_timeout=2s"))
+    Client::open(&format!("sqlite:{folder}/locks.db?io_timeout=20s"))
 }
 
 fn take(client: &Client, name: &str) -> Result<Lease, Error> {

@@ -1,4 +1,12 @@
-//! A schema as an error shows it: what makes a missing table, in one line.
+//! A schema as an error shows it: what makes a missing table, in one line. And how long a version is
+//! relied on.
+
+use std::time::Duration;
+
+/// A connection relies on the version of the tables that it has seen for so long. Then the next request
+/// looks at it in the same packet: in each statement the look would cost a tenth of a cycle or more.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const CHECKED_FOR: Duration = Duration::from_secs(1);
 
 /// Of a schema, the paragraphs that make what a server's message says is missing; all of them where
 /// that is the table that is asked for first. `said` is the message, `first` that table's name.

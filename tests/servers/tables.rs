@@ -1,8 +1,10 @@
 //! What is said where a database has no tables, or other ones: the statements that make them.
 
+use kit::eventually_some;
 use leasehold::{Error, ErrorKind};
 
 use crate::sql::{client, refused};
+use crate::stores::LIMIT;
 
 /// Of a database without tables: `is_bare` says whether it has none still, and `say` says statements
 /// there as somebody else does. `dot` is between what all tables are called and the name of one.
@@ -55,16 +57,38 @@ fn makes_one(error: &Error, table: &str, say: impl Fn(&str)) {
 }
 
 fn is_left_alone_with_version_2(url: &str) {
-    let error = refused(url);
-    assert_eq!(error.kind(), ErrorKind::Storage);
+    is_of_version_2(&refused(url));
+}
+
+fn is_of_version_2(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
     assert!(error.detail().contains("have version 2, and this program knows 1"), "{error}");
+}
+
+/// Of a client that has its connections already, while the tables get another version and the old one
+/// again. `say` says statements to the server, and returns what it answers.
+fn meets_another_version(url: &str, dot: char, say: impl Fn(&str) -> String) {
+    let client = client(url);
+    let held = client.lock("held").renew(false).acquire().unwrap();
+    let lock = client.lock("n");
+    lock.acquire().unwrap().release().unwrap();
+    let set = |number| drop(say(&format!("UPDATE leasehold{dot}version SET number = {number}")));
+    set(2);
+    is_of_version_2(&eventually_some(LIMIT, || held.extend().err()));
+    is_of_version_2(&eventually_some(LIMIT, || lock.try_acquire().err()));
+    // What came with the look at the version was not carried out.
+    let taken = format!("SELECT count(*) FROM leasehold{dot}lease WHERE token IS NOT NULL");
+    assert_eq!(say(&taken), "1");
+    set(1);
+    held.extend().unwrap();
+    lock.acquire().unwrap().release().unwrap();
 }
 
 #[cfg(feature = "postgres")]
 mod postgres {
     use kit::Postgres;
 
-    use super::{is_left_alone_with_version_2, is_told_what_to_run};
+    use super::{is_left_alone_with_version_2, is_told_what_to_run, meets_another_version};
     use crate::postgres::of;
     use crate::stores::Store;
 
@@ -84,6 +108,21 @@ mod postgres {
         of(&store).sql("INSERT INTO leasehold.version VALUES (2)");
         is_left_alone_with_version_2(&store.url());
     }
+
+    #[test]
+    fn another_version_of_the_tables_is_noticed_on_connections_that_are_there() {
+        let store = Store::postgres();
+        meets_another_version(&store.url(), '.', |text| of(&store).sql(text));
+    }
+
+    #[test]
+    fn another_version_of_the_tables_is_noticed_behind_a_pooler() {
+        let store = Store::postgres();
+        let (_pooler, port) = of(&store).server().pooler();
+        let own = format!(":{}/", of(&store).server().port());
+        let url = store.url().replace(&own, &format!(":{port}/"));
+        meets_another_version(&url, '.', |text| of(&store).sql(text));
+    }
 }
 
 #[cfg(feature = "mysql")]
@@ -91,7 +130,9 @@ mod mysql {
     use kit::Mysql;
     use leasehold::{Break, ErrorKind};
 
-    use super::{is_left_alone_with_version_2, is_told_what_to_run, makes_one};
+    use super::{
+        is_left_alone_with_version_2, is_told_what_to_run, makes_one, meets_another_version,
+    };
     use crate::mysql::of;
     use crate::sql::{client, refused};
     use crate::stores::{Store, ms};
@@ -125,6 +166,12 @@ mod mysql {
         let store = Store::mysql();
         of(&store).sql("INSERT INTO leasehold_version VALUES (2)");
         is_left_alone_with_version_2(&store.url());
+    }
+
+    #[test]
+    fn another_version_of_a_mysqls_tables_is_noticed_on_connections_that_are_there() {
+        let store = Store::mysql();
+        meets_another_version(&store.url(), '_', |text| of(&store).sql(text));
     }
 
     #[test]

@@ -154,13 +154,13 @@ impl MysqlStore {
         &self,
         lent: &mut Lent<'_>,
         text: &str,
-        (connect_by, deadline): When,
+        when: When,
         explains: bool,
     ) -> Result<(Moment, Answers), Failure> {
-        let dial = || self.dialer.dial(Purpose::Locks, connect_by);
-        let sent = seat::send(lent, deadline, dial, |wire| wire.query(text))?;
-        let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
-        let mut answers = wire.answers(deadline);
+        let (sent, mut answers) = self.send_checked(lent, text, when)?;
+        let (Some(wire), (_, deadline)) = (&mut lent.wire, when) else {
+            return Err(Failure::not_done(none()));
+        };
         if let Ok((_, Some(refusal))) = &mut answers
             && explains
             && !fault::is_passing(refusal.code)
@@ -184,6 +184,26 @@ impl MysqlStore {
             lent.wire = None;
         }
         answers.map(|answers| (sent, answers)).map_err(|error| Failure::unknown(error, sent))
+    }
+
+    /// One round trip. A connection that finds another version of the tables makes way for a new one, which
+    /// says what is wrong.
+    fn send_checked(
+        &self,
+        lent: &mut Lent<'_>,
+        text: &str,
+        (connect_by, deadline): When,
+    ) -> Result<(Moment, Result<Answers, Error>), Failure> {
+        let dial = || self.dialer.dial(Purpose::Locks, connect_by);
+        loop {
+            let now = Moment::now();
+            let sent = seat::send(lent, deadline, dial, |wire| wire.query_checked(text, now))?;
+            let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
+            match wire.answers_checked(sent, deadline).transpose() {
+                Some(answers) => return Ok((sent, answers)),
+                None => lent.wire = None,
+            }
+        }
     }
 
     /// A request, again and again until the deadline where others were in the way.

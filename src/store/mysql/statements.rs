@@ -10,6 +10,8 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 /// Of the tables that the statements here go with.
 pub(super) const VERSION: &[u8] = b"1";
 
+pub(super) const CHECK_VERSION: &str = include_str!("version.sql");
+
 /// Of one who comes behind all, where nobody may wait.
 pub(super) const QUICK_TAKE: &str =
     concat!(include_str!("take.sql"), include_str!("if_unawaited.sql"));
@@ -152,9 +154,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_version_that_is_looked_for_is_the_one_that_init_writes() {
+        let number = std::str::from_utf8(VERSION).unwrap();
+        let written = format!("INSERT IGNORE INTO leasehold_version VALUES ({number})");
+        assert!(SCHEMA.contains(&written), "{written}");
+        assert!(CHECK_VERSION.contains(&format!("IF(MAX(number) = {number}, 0, 1)")));
+    }
+
+    #[test]
     fn each_statement_has_known_values_only_and_no_comment() {
         let values = Values { name: b"it's; \0", ticket: Ticket::Known(7), ..Values::default() };
         let all = [
+            CHECK_VERSION,
             QUICK_TAKE,
             TAKE,
             TAKE_NEW,

@@ -3,12 +3,14 @@
 use std::io;
 
 use super::fault;
+use super::statements::{CHECK_VERSION, Values, packet};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::pool;
 use crate::store::net::seat::Line;
 use crate::store::net::stream::Stream;
+use crate::store::schema::CHECKED_FOR;
 
 /// A seat for one, in use.
 pub(super) type Lent<'a> = pool::Lent<'a, Wire>;
@@ -23,6 +25,10 @@ pub(super) struct Wire {
     outbox: Vec<u8>,
     /// The number of the next packet.
     sequence: u8,
+    /// When it last saw that the tables have the version that is known here.
+    checked: Moment,
+    /// Whether the request that was sent last looks at it again.
+    checks: bool,
 }
 
 /// No packet that is meant for us is longer, nor are all that answer one request.
@@ -66,8 +72,9 @@ impl Line for Wire {
 
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
-        let (inbox, read, outbox, sequence) = Default::default();
-        Wire { stream, server, inbox, read, outbox, sequence }
+        let (inbox, read, outbox, sequence, checks) = Default::default();
+        let checked = Moment::now();
+        Wire { stream, server, inbox, read, outbox, sequence, checked, checks }
     }
 
     /// Has a packet go out with what is sent next.
@@ -87,6 +94,38 @@ impl Wire {
     pub(super) fn query(&mut self, text: &str) -> Result<(), Error> {
         self.sequence = 0;
         self.write(&[b"\x03", text.as_bytes()].concat())
+    }
+
+    /// The same, and has the server carry out nothing if the tables have another version by now, where
+    /// this connection was not told so lately.
+    pub(super) fn query_checked(&mut self, text: &str, now: Moment) -> Result<(), Error> {
+        self.checks = now.since(self.checked) >= CHECKED_FOR;
+        if !self.checks {
+            return self.query(text);
+        }
+        let mut checked = packet(&[CHECK_VERSION], &Values::default());
+        checked.push(';');
+        self.query(&(checked + text))
+    }
+
+    /// What the server says to that; `None` where it has carried out nothing since the tables have no
+    /// version that is known here, or since nobody can tell.
+    pub(super) fn answers_checked(
+        &mut self,
+        sent: Moment,
+        deadline: Deadline,
+    ) -> Result<Option<Answers>, Error> {
+        let (mut said, refused) = self.answers(deadline)?;
+        let is_passing = refused.as_ref().is_some_and(|it| fault::is_passing(it.code));
+        if !self.checks || said.is_empty() && is_passing {
+            return Ok(Some((said, refused)));
+        }
+        if said.is_empty() {
+            return Ok(None);
+        }
+        said.remove(0);
+        self.checked = sent;
+        Ok(Some((said, refused)))
     }
 
     /// Statements, and all that is said to them.

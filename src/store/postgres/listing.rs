@@ -118,9 +118,9 @@ impl PostgresStore {
                 wire.sync();
                 Ok(())
             })?;
-            let settled = lent.wire.as_ref().map_or(0, |wire| usize::from(wire.is_pooled));
-            match self.answers(lent, settled + count, deadline) {
-                Ok((rows, None)) => Ok(rows.into_iter().skip(settled).collect()),
+            let preface = lent.wire.as_ref().map_or(0, |wire| wire.preface);
+            match self.answers(lent, preface + count, deadline) {
+                Ok((rows, None)) => Ok(rows.into_iter().skip(preface).collect()),
                 Ok((_, Some(refusal))) => {
                     let sent = refusal.is_doubt.then_some(sent);
                     let error = explained(lent, refusal.error, need, deadline);

@@ -128,9 +128,10 @@ impl PostgresStore {
         let is_extend = |at: &usize| matches!(requests[*at], Request::Extend { .. });
         let groups: Vec<&[usize]> =
             open.chunk_by(|one, next| is_first && is_extend(one) && is_extend(next)).collect();
+        let now = Moment::now();
         let sent = self.send(lent, when, |wire| {
             groups.iter().try_for_each(|group| {
-                wire.settle()?;
+                wire.settle_checked(now)?;
                 group
                     .iter()
                     .try_for_each(|at| self.write(wire, &requests[*at], is_everyday[*at]))?;
@@ -141,8 +142,8 @@ impl PostgresStore {
         let (mut rest, mut strange) = (Vec::new(), Vec::new());
         let (mut left, mut is_spent, mut broken) = (Left::Nothing, false, None);
         for group in groups {
-            let settled = lent.wire.as_ref().map_or(0, |wire| usize::from(wire.is_pooled));
-            let count = settled + group.len();
+            let preface = lent.wire.as_ref().map_or(0, |wire| wire.preface);
+            let count = preface + group.len();
             match broken.clone().map_or_else(|| self.answers(lent, count, when.1), Err) {
                 Err(error) => {
                     broken = Some(error.clone());
@@ -151,7 +152,8 @@ impl PostgresStore {
                     }
                 }
                 Ok((rows, None)) => {
-                    let rows = rows.iter().skip(settled).map(Option::as_ref);
+                    lent.wire.iter_mut().for_each(|wire| wire.was_checked(sent));
+                    let rows = rows.iter().skip(preface).map(Option::as_ref);
                     for (at, row) in group.iter().zip(rows) {
                         match (&requests[*at], row) {
                             (_, None) if is_everyday[*at] => left = Left::Unusual,
@@ -171,6 +173,13 @@ impl PostgresStore {
                     for at in group {
                         outcomes[*at] = Some(Err(Failure::unknown(error.clone(), sent)));
                     }
+                }
+                Ok((rows, Some(Refusal { error, code, .. })))
+                    if lent.wire.as_ref().is_some_and(|it| it.is_outdated(rows.len(), &code)) =>
+                {
+                    // A new connection is told what is wrong.
+                    is_spent = true;
+                    left = Left::Refused(error);
                 }
                 Ok((_, Some(Refusal { error, code, .. }))) => {
                     let is_forgotten = fault::is_forgotten(&code);
@@ -265,7 +274,8 @@ impl PostgresStore {
         deadline: Deadline,
     ) -> Result<Option<Row>, Error> {
         let wire = lent.wire.as_mut().ok_or_else(none)?;
-        let count = 1 + wire.settle()?;
+        wire.settle()?;
+        let count = wire.preface + 1;
         wire.call(statement, values)?;
         wire.sync();
         let sent = wire.send(deadline).map_err(|(_, error)| error);

@@ -5,6 +5,8 @@
 pub(super) enum Statement {
     /// In front of each transaction behind a pooler.
     Settle,
+    /// In front of each transaction on a connection that has not seen the tables' version lately.
+    Version,
     /// In front of a take, where that is likely to be enough.
     QuickTake,
     Take,
@@ -43,7 +45,7 @@ const SWITCH: u32 = 16;
 const TEXT: u32 = 25;
 
 impl Statement {
-    pub(super) const COUNT: usize = 18;
+    pub(super) const COUNT: usize = 19;
 
     /// What it is called on a connection where it was prepared, its text, and the types of what it is
     /// given.
@@ -70,6 +72,7 @@ impl Statement {
         const TURN: &[u32] = &[NAME, TOKEN, NUMBER];
         match self {
             Statement::Settle => ("leasehold_settle", include_str!("settle.sql"), &[TEXT]),
+            Statement::Version => ("leasehold_version", include_str!("version.sql"), &[]),
             Statement::QuickTake => ("leasehold_quick_take", include_str!("quick_take.sql"), TURN),
             Statement::Take => ("leasehold_take", include_str!("take.sql"), TAKE),
             Statement::QuickGive => ("leasehold_quick_give", QUICK_GIVE, TURN),
@@ -100,5 +103,19 @@ impl Statement {
                 ("leasehold_record", include_str!("record.sql"), &[NUMBER, NUMBER])
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_that_is_looked_for_is_the_one_that_init_writes() {
+        let number = std::str::from_utf8(VERSION).unwrap();
+        let written = format!("INSERT INTO leasehold.version VALUES ({number})");
+        assert!(SCHEMA.contains(&written), "{written}");
+        let (_, looks, _) = Statement::Version.parts();
+        assert!(looks.contains(&format!("max(number) = {number} THEN")), "{looks}");
     }
 }

@@ -16,6 +16,7 @@ use crate::store::ServerId;
 use crate::store::net::pool;
 use crate::store::net::seat::Line;
 use crate::store::net::stream::{LEAST, Stream};
+use crate::store::schema::CHECKED_FOR;
 use crate::token::Token;
 
 /// A seat for one, in use.
@@ -35,6 +36,12 @@ pub(super) struct Wire {
     pub(super) commit: &'static str,
     /// Whether the session waits for the disk unless it is told otherwise.
     pub(super) is_synced: bool,
+    /// When it last saw that the tables have the version that is known here.
+    checked: Moment,
+    /// So many statements stand in front of each transaction that was sent last, and whether one of them
+    /// looks at the version again.
+    pub(super) preface: usize,
+    checks: bool,
     /// Which statements the session knows, unless a pooler may lend another one.
     prepared: [bool; Statement::COUNT],
     /// So many answers come before that to what is sent next.
@@ -88,8 +95,23 @@ impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
         let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
         let (is_pooled, commit, prepared, unread, owed) = Default::default();
-        let is_synced = true;
-        Wire { stream, inbox, outbox, server, is_pooled, commit, is_synced, prepared, unread, owed }
+        let (is_synced, checked) = (true, Moment::now());
+        let (preface, checks) = Default::default();
+        Wire {
+            stream,
+            inbox,
+            outbox,
+            server,
+            is_pooled,
+            commit,
+            is_synced,
+            checked,
+            preface,
+            checks,
+            prepared,
+            unread,
+            owed,
+        }
     }
 
     /// Whether an answer was not read to its end: the connection is of no use any more.
@@ -137,14 +159,40 @@ impl Wire {
         })
     }
 
-    /// Begins a transaction that grants, where the session may have anybody's settings. Returns how many
-    /// statements that takes.
-    pub(super) fn settle(&mut self) -> Result<usize, Error> {
-        if !self.is_pooled {
-            return Ok(0);
+    /// Begins a transaction that grants: it sets what a session is to know that may have anybody's
+    /// settings.
+    pub(super) fn settle(&mut self) -> Result<(), Error> {
+        (self.preface, self.checks) = (0, false);
+        if self.is_pooled {
+            self.call(Statement::Settle, &[Value::Bytes(self.commit.as_bytes())])?;
+            self.preface = 1;
         }
-        self.call(Statement::Settle, &[Value::Bytes(self.commit.as_bytes())])?;
-        Ok(1)
+        Ok(())
+    }
+
+    /// The same, and has the server carry out nothing if the tables have another version by now, where
+    /// this connection was not told so lately.
+    pub(super) fn settle_checked(&mut self, now: Moment) -> Result<(), Error> {
+        self.settle()?;
+        self.checks = now.since(self.checked) >= CHECKED_FOR;
+        if self.checks {
+            self.call(Statement::Version, &[])?;
+            self.preface += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether the server has carried out nothing since the tables have no version that is known here, or
+    /// since nobody can tell. `told` is what came before the refusal.
+    pub(super) fn is_outdated(&self, told: usize, code: &str) -> bool {
+        self.checks && told + 1 == self.preface && !fault::is_passing(code)
+    }
+
+    /// The tables had the version that is known here when this was sent.
+    pub(super) fn was_checked(&mut self, sent: Moment) {
+        if self.checks {
+            self.checked = sent;
+        }
     }
 
     /// Has something go out first of all that is sent next. The server does it, or the connection is

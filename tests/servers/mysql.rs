@@ -263,7 +263,7 @@ fn each_ssl_mode_trusts_what_mysql_says_that_it_does() {
     assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
     assert!(error.detail().contains("ssl-mode=disabled"), "{error}");
     let (certificate, key) = certificates.server(ServerCertificate::Good);
-    let server = Mysql::start_showing(&certificate, &key);
+    let server = Mysql::start_showing(&certificate, &key, &[]);
     let database = made(&server);
     let ca = format!("&ssl-ca={}", certificates.ca().display());
     for (which, mode, outcome) in [

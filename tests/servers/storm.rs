@@ -1,6 +1,7 @@
 //! All clients of a server log in at once, since it was restarted: whether each of them works again.
 //! `KIT_STORM=etcd,40,2500` measures it with 40 processes and a ttl of 2500 ms, on `etcd`, `postgres`,
-//! `mysql`, `redis` (with TLS) or `zookeeper`, and prints how many leases were lost and when all worked.
+//! `mysql`, `postgres-tls`, `mysql-tls`, `redis` (with TLS) or `zookeeper`, and prints how many leases were
+//! lost, when all worked, and how often the server was asked.
 
 use std::fs;
 use std::sync::Mutex;
@@ -8,7 +9,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use kit::child::{self, Child};
-use kit::{Etcd, Mysql, Postgres, Server, Zookeeper, eventually_some};
+use kit::{
+    Certificates, Etcd, Mysql, Postgres, Server, ServerCertificate, Zookeeper, eventually_some,
+};
 use leasehold::{Client, Lease, Lock};
 
 use crate::stores::{LIMIT, ms, open, secs};
@@ -59,8 +62,12 @@ fn taken(lock: &Lock) -> Lease {
     eventually_some(PATIENCE, taken)
 }
 
-/// How long the server was away, how long it took until all worked again, and how many leases were lost.
-fn storm(url: &str, (count, ttl): (usize, u64), restart: impl FnOnce()) -> (Duration, u128, u64) {
+/// How long the server was away, how many milliseconds it took until all worked again, and how many leases
+/// were lost.
+type Figures = (Duration, u128, u64);
+
+/// So many clients with leases of so many milliseconds, while the server is restarted.
+fn storm(url: &str, (count, ttl): (usize, u64), restart: impl FnOnce()) -> Figures {
     let start = |at| Child::start("storm", &[url, &format!("storm-{at}"), &ttl.to_string()]);
     let mut children: Vec<_> = (0..count)
         .map(|at| {
@@ -95,6 +102,66 @@ fn etcd_with_users(settings: &[&str]) -> (Etcd, String) {
     (etcd, url)
 }
 
+/// Each login is a password by SCRAM.
+fn of_postgres(is_tls: bool, size: (usize, u64)) -> Figures {
+    let mut postgres = Postgres::start_with(&[
+        "fsync=off",
+        "max_connections=1000",
+        "full_page_writes=off",
+        "log_connections=on",
+    ]);
+    let dir = tempfile::tempdir().unwrap();
+    if is_tls {
+        let (certificate, key) = Certificates::make(dir.path()).server(ServerCertificate::Good);
+        postgres.show_certificate(&certificate, &key);
+    }
+    let database = postgres.database();
+    open(&postgres.url(&database)).initialize(false).unwrap();
+    postgres.sql(&database, "CREATE ROLE app LOGIN SUPERUSER PASSWORD 'secret'");
+    let file = postgres.dir().join("pg_hba.conf");
+    let before = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("host all app all scram-sha-256\n{before}")).unwrap();
+    postgres.sql(&database, "SELECT pg_reload_conf()");
+    let mode = if is_tls { "require" } else { "disable" };
+    let place = format!("127.0.0.1:{}/{database}", postgres.port());
+    let url = format!("postgres://app:secret@{place}?sslmode={mode}");
+    let figures = storm(&url, size, || {
+        postgres.crash();
+        postgres.start_again();
+    });
+    // It begins anew with the server.
+    let log = fs::read_to_string(postgres.dir().join("log")).unwrap();
+    let count = |what| log.matches(what).count();
+    let [came, early] = ["connection received", "FATAL:  the database system"].map(count);
+    let [right, logins] = ["connection authenticated", "connection authorized"].map(count);
+    println!("{came} connections, {early} before it was ready, {right} passwords, {logins} logins");
+    figures
+}
+
+fn of_mysql(is_tls: bool, size: (usize, u64)) -> Figures {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = &["--max-connections=1000"];
+    let mut mysql = if is_tls {
+        let (certificate, key) = Certificates::make(dir.path()).server(ServerCertificate::Good);
+        Mysql::start_showing(&certificate, &key, settings)
+    } else {
+        Mysql::start_with(settings)
+    };
+    let database = mysql.database();
+    open(&mysql.url(&database)).initialize(false).unwrap();
+    mysql.sql(&database, "CREATE USER app IDENTIFIED BY 'secret'; GRANT ALL ON *.* TO app");
+    let mode = if is_tls { "required" } else { "disabled" };
+    let place = format!("127.0.0.1:{}/{database}", mysql.port());
+    let url = format!("mysql://app:secret@{place}?ssl-mode={mode}");
+    let figures = storm(&url, size, || {
+        mysql.crash();
+        mysql.start_again();
+    });
+    let came = mysql.sql("", "SHOW GLOBAL STATUS LIKE '%onnec%s'").replace('\n', ", ");
+    println!("{came}");
+    figures
+}
+
 /// Each on the machine that is at hand, so the figures say something beside each other only.
 #[test]
 fn a_storm_is_measured() {
@@ -116,37 +183,8 @@ fn a_storm_is_measured() {
             println!("{} logins", etcd.lock().unwrap().calls(0, "Authenticate"));
             figures
         }
-        "postgres" => {
-            let mut postgres = Postgres::start_with(&[
-                "fsync=off",
-                "max_connections=1000",
-                "full_page_writes=off",
-            ]);
-            let database = postgres.database();
-            open(&postgres.url(&database)).initialize(false).unwrap();
-            let make = "CREATE ROLE app LOGIN SUPERUSER PASSWORD 'secret'";
-            postgres.sql(&database, make);
-            let file = postgres.dir().join("pg_hba.conf");
-            let before = fs::read_to_string(&file).unwrap();
-            fs::write(&file, format!("host all app all scram-sha-256\n{before}")).unwrap();
-            postgres.sql(&database, "SELECT pg_reload_conf()");
-            let url = format!("postgres://app:secret@127.0.0.1:{}/{database}", postgres.port());
-            storm(&url, size, || {
-                postgres.crash();
-                postgres.start_again();
-            })
-        }
-        "mysql" => {
-            let mut mysql = Mysql::start_with(&["--max-connections=1000"]);
-            let database = mysql.database();
-            open(&mysql.url(&database)).initialize(false).unwrap();
-            mysql.sql(&database, "CREATE USER app IDENTIFIED BY 'secret'; GRANT ALL ON *.* TO app");
-            let url = format!("mysql://app:secret@127.0.0.1:{}/{database}", mysql.port());
-            storm(&url, size, || {
-                mysql.crash();
-                mysql.start_again();
-            })
-        }
+        "postgres" | "postgres-tls" => of_postgres(store.ends_with("tls"), size),
+        "mysql" | "mysql-tls" => of_mysql(store.ends_with("tls"), size),
         "redis" => {
             let mut server = Server::builder().tls().arg("--appendonly", "yes").start();
             let url = server.tls_url();

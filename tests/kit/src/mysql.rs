@@ -50,9 +50,9 @@ impl Mysql {
     }
 
     /// One with TLS; its user has to be able to read the key.
-    pub fn start_showing(certificate: &Path, key: &Path) -> Mysql {
+    pub fn start_showing(certificate: &Path, key: &Path, settings: &[&str]) -> Mysql {
         let files = ["--ssl-cert=../shown.pem", "--ssl-key=../shown.key"];
-        let mut mysql = Mysql::install(&memory(), &files);
+        let mut mysql = Mysql::install(&memory(), &[&files, settings].concat());
         mysql.put_certificate(certificate, key);
         mysql.launch();
         mysql

@@ -38,7 +38,7 @@ pub(super) struct Dialer {
 pub(super) enum Purpose {
     Locks,
     /// There may be no tables yet.
-    Tables,
+    Setup,
     /// The same, and a replica will do.
     #[cfg(feature = "examine")]
     Examining,

@@ -356,7 +356,7 @@ impl Store for MysqlStore {
 
     fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
         unforced(force, "tables")?;
-        let mut wire = self.dialer.dial(Purpose::Tables, deadline)?;
+        let mut wire = self.dialer.dial(Purpose::Setup, deadline)?;
         match wire.ask(SCHEMA, deadline)? {
             (_, None) => Ok(()),
             (_, Some(refusal)) => Err(refusal.error),

@@ -37,7 +37,7 @@ pub(super) struct Dialer {
     connector: Connector,
     hosts: Hosts,
     /// A pooler was seen, and the log has been told.
-    pub(super) is_pooled: AtomicBool,
+    pub(super) behind_pooler: AtomicBool,
     /// Grants wait for standbys, or did so once: from one server nobody learns what another one does that
     /// hands a lock over.
     pub(super) has_standbys: AtomicBool,
@@ -51,7 +51,7 @@ pub(super) enum Purpose {
     Locks,
     Listening,
     /// There may be no tables yet.
-    Tables,
+    Setup,
     /// The same, and a standby will do.
     #[cfg(feature = "examine")]
     Examining,
@@ -90,7 +90,7 @@ impl Dialer {
             tls,
             connector: Connector::default(),
             hosts: Hosts::new(&config.hosts),
-            is_pooled: AtomicBool::new(false),
+            behind_pooler: AtomicBool::new(false),
             has_standbys: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
         })
@@ -199,11 +199,11 @@ impl Dialer {
                 false => refusal.error,
             });
         }
-        wire.is_pooled = row.column(0) != Some(process.to_string().as_bytes());
-        if wire.is_pooled && !self.is_pooled.swap(true, Ordering::Relaxed) {
+        wire.behind_pooler = row.column(0) != Some(process.to_string().as_bytes());
+        if wire.behind_pooler && !self.behind_pooler.swap(true, Ordering::Relaxed) {
             say!(Warn, "pooler", why = POOLED);
         }
-        wire.is_synced = wire.is_pooled || row.column(7) != Some(b"off");
+        wire.is_synced = wire.behind_pooler || row.column(7) != Some(b"off");
         self.note_standbys(row.column(8) == Some(b"t"));
         if needs_tables { check_version(rows.get(1).and_then(Option::as_ref)) } else { Ok(()) }
     }
@@ -212,7 +212,7 @@ impl Dialer {
     /// settle.sql says in each transaction what a grant cannot do without.
     fn settle(&self, wire: &mut Wire) -> Result<(), Error> {
         let commit = self.config.synchronous_commit;
-        if wire.is_pooled {
+        if wire.behind_pooler {
             wire.commit = commit.unwrap_or_default();
             return Ok(());
         }

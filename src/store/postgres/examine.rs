@@ -83,7 +83,7 @@ impl PostgresStore {
     ) -> Result<bool, Error> {
         let io_timeout = subject.config.io_timeout;
         let by = || Deadline::after(io_timeout);
-        let mut wire = self.dialer.dial(Purpose::Tables, by(), &|_| Ok(()))?;
+        let mut wire = self.dialer.dial(Purpose::Setup, by(), &|_| Ok(()))?;
         let at = subject.config.display_store();
         let row = ask(&mut wire, QUESTION, by())?;
         let is_there = judge(&row, &at, subject, found);
@@ -109,7 +109,7 @@ impl PostgresStore {
         {
             compare_hosts(&row, postgres, subject, found)?;
         }
-        if wire.is_pooled {
+        if wire.behind_pooler {
             found.found(&at, &POOLER, "another process answers than the one that logged us in");
         }
         found.text(&at, "tls", if wire.stream.is_tls() { "yes" } else { "no" });

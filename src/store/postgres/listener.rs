@@ -89,7 +89,7 @@ impl Listener {
             Ok(())
         };
         let mut wire = self.dialer.dial(Purpose::Listening, deadline, &keep_handle)?;
-        if wire.is_pooled {
+        if wire.behind_pooler {
             let deaf = "behind a pooler nobody is told anything";
             return Err(Error::new(ErrorKind::Permission, deaf));
         }

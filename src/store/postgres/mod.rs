@@ -366,7 +366,8 @@ impl Store for PostgresStore {
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
         // Who cannot be told asks again and again, and stands in no queue.
-        if self.dialer.is_pooled.load(Ordering::Relaxed) || !is_told(&self.prefix, &grant.name) {
+        if self.dialer.behind_pooler.load(Ordering::Relaxed) || !is_told(&self.prefix, &grant.name)
+        {
             return false;
         }
         let seen = self.see(&grant.name, lane, deadline).ok().flatten();
@@ -386,7 +387,7 @@ impl Store for PostgresStore {
 
     fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
         unforced(force, "tables")?;
-        let mut wire = self.dialer.dial(Purpose::Tables, deadline, &|_| Ok(()))?;
+        let mut wire = self.dialer.dial(Purpose::Setup, deadline, &|_| Ok(()))?;
         wire.begin_with(SCHEMA)?;
         wire.ask("", 1, deadline).map(drop)
     }

@@ -31,7 +31,7 @@ pub(super) struct Wire {
     pub(super) server: ServerId,
     /// Whether a pooler stands between us and the server, which may lend each transaction another
     /// connection: nothing that is said to a session is there the next time.
-    pub(super) is_pooled: bool,
+    pub(super) behind_pooler: bool,
     /// Behind a pooler, what a commit waits for by the URL; empty where that says nothing.
     pub(super) commit: &'static str,
     /// Whether the session waits for the disk unless it is told otherwise.
@@ -94,7 +94,7 @@ impl Line for Wire {
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
         let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
-        let (is_pooled, commit, prepared, unread, owed) = Default::default();
+        let (behind_pooler, commit, prepared, unread, owed) = Default::default();
         let (is_synced, checked) = (true, Moment::now());
         let (preface, checks) = Default::default();
         Wire {
@@ -102,7 +102,7 @@ impl Wire {
             inbox,
             outbox,
             server,
-            is_pooled,
+            behind_pooler,
             commit,
             is_synced,
             checked,
@@ -135,9 +135,9 @@ impl Wire {
     /// The same of a statement.
     pub(super) fn call(&mut self, statement: Statement, values: &[Value<'_>]) -> Result<(), Error> {
         let (name, sql, types) = statement.parts();
-        let name = if self.is_pooled { "" } else { name };
+        let name = if self.behind_pooler { "" } else { name };
         let is_known = std::mem::replace(&mut self.prepared[statement as usize], true);
-        if self.is_pooled || !is_known {
+        if self.behind_pooler || !is_known {
             self.write(|out| frontend::parse(name, sql, types.iter().copied(), out))?;
         }
         self.write(|out| {
@@ -163,7 +163,7 @@ impl Wire {
     /// settings.
     pub(super) fn settle(&mut self) -> Result<(), Error> {
         (self.preface, self.checks) = (0, false);
-        if self.is_pooled {
+        if self.behind_pooler {
             self.call(Statement::Settle, &[Value::Bytes(self.commit.as_bytes())])?;
             self.preface = 1;
         }

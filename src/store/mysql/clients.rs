@@ -105,9 +105,9 @@ impl MysqlStore {
         deadline: Deadline,
     ) -> Result<Vec<Said>, Error> {
         let when = (deadline, deadline);
-        let said = self
-            .pool
-            .on_connection(lane, deadline, |lent| self.insist(when, || self.say(lent, text, when)));
+        let said = self.pool.on_connection(lane, deadline, |lent| {
+            self.insist(when, || self.read(lent, text, when))
+        });
         said.map_err(|failure| failure.error)
     }
 }

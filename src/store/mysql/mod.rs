@@ -121,7 +121,7 @@ impl MysqlStore {
     }
 
     /// Statements that change nothing, and what was said to them.
-    fn say(&self, lent: &mut Lent<'_>, text: &str, when: When) -> Result<Vec<Said>, Trouble> {
+    fn read(&self, lent: &mut Lent<'_>, text: &str, when: When) -> Result<Vec<Said>, Trouble> {
         let said = self.change(lent, text, when);
         // Nobody has to undo them.
         said.map(|(_, said)| said)
@@ -244,7 +244,7 @@ impl MysqlStore {
         let count = self.gives.fetch_add(1, Ordering::Relaxed);
         if count.is_multiple_of(SWEEP_EVERY)
             && let Err(Trouble::Failed(failure) | Trouble::Passing(failure)) =
-                self.say(lent, &packet(&[statements::SWEEP], &Values::default()), when)
+                self.read(lent, &packet(&[statements::SWEEP], &Values::default()), when)
         {
             say!(Debug, "sweep-failed", error = failure.error);
         }

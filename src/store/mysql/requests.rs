@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::statements as say;
-use super::statements::{Ticket, Values, add, packet};
+use super::statements::{self, Ticket, Values, add, packet};
 use super::wire::{Lent, Row, Said, unexpected};
 use super::{MysqlStore, Trouble, When};
 use crate::clock::{Deadline, Moment};
@@ -95,7 +94,7 @@ impl MysqlStore {
         when: When,
     ) -> Result<Answer, Trouble> {
         let is_calm = self.crowded.lock().has_passed();
-        let mut take = if is_calm { say::QUICK_TAKE } else { say::TAKE };
+        let mut take = if is_calm { statements::QUICK_TAKE } else { statements::TAKE };
         loop {
             let done = self.change(lent, &packet(&[take], &values), when)?;
             if let Some(answer) = granted(lent, &values, &done)? {
@@ -104,7 +103,8 @@ impl MysqlStore {
             let state = self.state(lent, &values, when)?;
             match &state.lease {
                 None => {
-                    let done = self.change(lent, &packet(&[say::TAKE_NEW], &values), when)?;
+                    let done =
+                        self.change(lent, &packet(&[statements::TAKE_NEW], &values), when)?;
                     if let Some(answer) = granted(lent, &values, &done)? {
                         return Ok(answer);
                     }
@@ -121,9 +121,9 @@ impl MysqlStore {
                         let busy = Reply::Busy { free_in, ticket: 0, rank: 0, ours: false };
                         return Ok(answer(lent, busy, Moment::now()));
                     }
-                    if take == say::QUICK_TAKE {
+                    if take == statements::QUICK_TAKE {
                         *self.crowded.lock() = Deadline::after(self.life.window);
-                        take = say::TAKE;
+                        take = statements::TAKE;
                         continue;
                     }
                 }
@@ -138,9 +138,15 @@ impl MysqlStore {
         if let Ticket::Known(ticket) = values.ticket {
             return self.stand(lent, values, (ticket, None), when);
         }
-        let joined = [say::BEGIN, say::AWAIT, say::JOIN, say::COMMIT, say::BURY];
+        let joined = [
+            statements::BEGIN,
+            statements::AWAIT,
+            statements::JOIN,
+            statements::COMMIT,
+            statements::BURY,
+        ];
         let mut text = packet(&joined, &values);
-        add(&mut text, say::STATE, &Values { ticket: Ticket::Just, ..values });
+        add(&mut text, statements::STATE, &Values { ticket: Ticket::Just, ..values });
         let (sent, said) = self.change(lent, &text, when)?;
         let ticket = said.get(2).map(|said| said.id).filter(|ticket| *ticket > 0);
         let ticket = ticket.ok_or_else(unreadable)?;
@@ -165,7 +171,7 @@ impl MysqlStore {
                 None => self.state(lent, &values, when)?,
             };
             let so_far = match &state.lease {
-                None => match self.take_and_leave(lent, say::TAKE_NEW, &values, when)? {
+                None => match self.take_and_leave(lent, statements::TAKE_NEW, &values, when)? {
                     Some(answer) => return Ok(answer),
                     None => continue,
                 },
@@ -177,7 +183,7 @@ impl MysqlStore {
                 }
                 Some(lease) => {
                     if state.left(lease).is_zero() && state.waiting == 0 {
-                        let taken = self.take_and_leave(lent, say::TAKE, &values, when)?;
+                        let taken = self.take_and_leave(lent, statements::TAKE, &values, when)?;
                         if let Some(answer) = taken {
                             return Ok(answer);
                         }
@@ -189,7 +195,8 @@ impl MysqlStore {
             // Behind a clock that was set back, a place from before counts as a dead one's.
             let sound = fresh_until..=micros(self.life.window) + state.now;
             if state.alive_until.is_none_or(|until| !sound.contains(&until)) {
-                let stamped = [say::BEGIN, say::AWAIT, say::STAMP, say::COMMIT];
+                let stamped =
+                    [statements::BEGIN, statements::AWAIT, statements::STAMP, statements::COMMIT];
                 self.change(lent, &packet(&stamped, &values), when)?;
             }
             let turn = state.lease.as_ref().map_or(0, |lease| lease.turn);
@@ -210,7 +217,7 @@ impl MysqlStore {
         values: &Values<'_>,
         when: When,
     ) -> Result<Option<Answer>, Trouble> {
-        let taken = [say::BEGIN, take, say::LEAVE_WON, say::COMMIT];
+        let taken = [statements::BEGIN, take, statements::LEAVE_WON, statements::COMMIT];
         let (sent, said) = self.change(lent, &packet(&taken, values), when)?;
         granted(lent, values, &(sent, said.into_iter().skip(1).collect()))
     }
@@ -224,7 +231,8 @@ impl MysqlStore {
         when: When,
     ) -> Result<Option<Answer>, Trouble> {
         let values = Values { fence: lease.fence, ..*values };
-        let (sent, said) = self.change(lent, &packet(&[say::MINE, say::LEAVE], &values), when)?;
+        let (sent, said) =
+            self.change(lent, &packet(&[statements::MINE, statements::LEAVE], &values), when)?;
         if said.first().is_none_or(|said| said.changed == 0) {
             return Ok(None);
         }
@@ -243,12 +251,15 @@ impl MysqlStore {
         drawn: &mut Option<u64>,
         when: When,
     ) -> Result<Answer, Trouble> {
-        let mut text = packet(heir.map_or(&[say::GIVE], |_| &[say::BEGIN, say::GIVE]), values);
+        let mut text = packet(
+            heir.map_or(&[statements::GIVE], |_| &[statements::BEGIN, statements::GIVE]),
+            values,
+        );
         if let Some(heir) = &heir {
             let is_known = matches!(heir.ticket, Ticket::Known(_));
-            add(&mut text, say::AWAIT, heir);
-            add(&mut text, if is_known { say::STAMP } else { say::JOIN }, heir);
-            add(&mut text, say::COMMIT, heir);
+            add(&mut text, statements::AWAIT, heir);
+            add(&mut text, if is_known { statements::STAMP } else { statements::JOIN }, heir);
+            add(&mut text, statements::COMMIT, heir);
         }
         let (sent, said) = self.change(lent, &text, when)?;
         *drawn = heir.and_then(|heir| match heir.ticket {
@@ -258,7 +269,7 @@ impl MysqlStore {
         if said.get(usize::from(heir.is_some())).is_some_and(|said| said.changed > 0) {
             return Ok(answer(lent, Reply::Given, sent));
         }
-        let rest = packet(&[say::GIVE_REST, say::LEAVE], values);
+        let rest = packet(&[statements::GIVE_REST, statements::LEAVE], values);
         let (sent, _) = self.change(lent, &rest, when)?;
         Ok(answer(lent, Reply::NotMine, sent))
     }
@@ -269,7 +280,7 @@ impl MysqlStore {
         values: &Values<'_>,
         when: When,
     ) -> Result<State, Trouble> {
-        let said = self.say(lent, &packet(&[say::STATE], values), when)?;
+        let said = self.read(lent, &packet(&[statements::STATE], values), when)?;
         State::read(said.last()).ok_or_else(unreadable)
     }
 }
@@ -277,9 +288,9 @@ impl MysqlStore {
 /// The statement that does it, and for whom.
 pub(super) fn extension(reach: Reach) -> (&'static str, Option<Token>) {
     match reach {
-        Reach::Grow | Reach::Claim => (say::EXTEND, None),
-        Reach::Set => (say::SET, None),
-        Reach::Pass(to) => (say::PASS, Some(to)),
+        Reach::Grow | Reach::Claim => (statements::EXTEND, None),
+        Reach::Set => (statements::SET, None),
+        Reach::Pass(to) => (statements::PASS, Some(to)),
     }
 }
 

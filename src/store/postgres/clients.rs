@@ -103,7 +103,7 @@ impl PostgresStore {
         need: Need<'_>,
         deadline: Deadline,
     ) -> Result<Vec<Option<Row>>, Error> {
-        let told = self.tell(lane, deadline, (calls.len(), need), &|wire| {
+        let told = self.transact(lane, deadline, (calls.len(), need), &|wire| {
             calls.iter().try_for_each(|(statement, values)| wire.call(*statement, values))
         });
         told.map_err(|refused| refused.failure.error)

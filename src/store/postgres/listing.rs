@@ -27,7 +27,7 @@ impl PostgresStore {
         let after = Value::Bytes(from.name.as_deref().unwrap_or_default());
         let (until, ends) = (Value::Bytes(end.as_deref().unwrap_or_default()), end.is_some());
         let values = [Value::Bytes(&first), after, until, Value::Switch(ends)];
-        let said = self.tell(Lane::Caller, deadline, (1, Need::Look(None)), &|wire| {
+        let said = self.transact(Lane::Caller, deadline, (1, Need::Look(None)), &|wire| {
             wire.call(Statement::List, &values)
         });
         let row = said.map_err(|refused| refused.failure.error)?.pop().flatten();
@@ -69,14 +69,14 @@ impl PostgresStore {
         let note = [Value::Bytes(&key), token, Value::Number(held.fence.unwrap_or(0)), by];
         let give = [Value::Bytes(&key), token, Value::Number(0)];
         let need = Need::Break(&key);
-        let noted = self.tell(Lane::Caller, deadline, (2, need), &|wire| {
+        let noted = self.transact(Lane::Caller, deadline, (2, need), &|wire| {
             wire.call(Statement::Note, &note)?;
             wire.call(Statement::Give, &give)
         });
         let freed = match noted {
             Err(refused) if refused.code == NO_TABLE => {
                 let give = |wire: &mut Wire| wire.call(Statement::Give, &give);
-                self.tell(Lane::Caller, deadline, (1, need), &give)
+                self.transact(Lane::Caller, deadline, (1, need), &give)
             }
             noted => noted,
         };
@@ -92,7 +92,7 @@ impl PostgresStore {
         each_until_refused(of, |name| {
             let key = self.key(name);
             let ask = |wire: &mut Wire| wire.call(Statement::Breach, &[Value::Bytes(&key)]);
-            let mut told = match self.tell(lane, deadline, (1, Need::Breach(&key)), &ask) {
+            let mut told = match self.transact(lane, deadline, (1, Need::Breach(&key)), &ask) {
                 Err(refused) if refused.code == NO_TABLE => Vec::new(),
                 told => told.map_err(|refused| refused.failure.error)?,
             };
@@ -103,7 +103,7 @@ impl PostgresStore {
     }
 
     /// So many statements in one transaction, and what they are for. Returns the last row of each.
-    pub(super) fn tell(
+    pub(super) fn transact(
         &self,
         lane: Lane,
         deadline: Deadline,

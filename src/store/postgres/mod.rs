@@ -225,7 +225,7 @@ impl PostgresStore {
         let Request::Give { name, token, fence, .. } = *request else { return Err(none()) };
         let (key, token) = (self.key(name), Value::Token(Some(token)));
         let values = [Value::Bytes(&key), token, Value::Number(fence)];
-        self.say(lent, Statement::GiveRest, &values, deadline)?;
+        self.execute(lent, Statement::GiveRest, &values, deadline)?;
         let by = lent.wire.as_ref().map_or_else(ServerId::default, |wire| wire.server);
         Ok(Answer { reply: Reply::NotMine, sent: Moment::now(), server: 0, by, again: None })
     }
@@ -234,7 +234,7 @@ impl PostgresStore {
     fn sweep(&self, lent: &mut Lent<'_>, deadline: Deadline) {
         let count = self.gives.fetch_add(1, Ordering::Relaxed);
         if count.is_multiple_of(SWEEP_EVERY)
-            && let Err(error) = self.say(lent, Statement::Sweep, &[], deadline)
+            && let Err(error) = self.execute(lent, Statement::Sweep, &[], deadline)
         {
             say!(Debug, "sweep-failed", error = error);
         }
@@ -266,7 +266,7 @@ impl PostgresStore {
     }
 
     /// One statement on the seat's connection.
-    fn say(
+    fn execute(
         &self,
         lent: &mut Lent<'_>,
         statement: Statement,

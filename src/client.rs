@@ -165,7 +165,7 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
     pub fn schema(&self) -> Result<Option<&'static str>, Error> {
-        Ok(self.keepers.here()?.core()?.store.schema())
+        Ok(self.keepers.here()?.core()?.store.abilities().schema)
     }
 
     /// Lets forked children use this client and its locks: from now on, a child opens the store anew

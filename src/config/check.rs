@@ -49,6 +49,9 @@ impl Config {
         check_metrics_groups(&self.metrics_groups)?;
         check_range("pool", self.pool, 1..=1024, |pool| pool.to_string())?;
         match self.store {
+            StoreConfig::Memory(_) if self.guard_data_loss => Err(bad(
+                "guard_data_loss is for servers; a store in memory ends with all that relies on it",
+            )),
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
                 "guard_data_loss is for servers; an SQLite file loses nothing that was granted",
             )),

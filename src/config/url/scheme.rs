@@ -6,7 +6,7 @@ use crate::config::bad;
 use crate::config::nearest::nearest;
 use crate::error::Error;
 
-const SCHEMES: [&str; 14] = [
+const SCHEMES: [&str; 15] = [
     "redis",
     "rediss",
     "unix",
@@ -16,6 +16,7 @@ const SCHEMES: [&str; 14] = [
     "redis+cluster",
     "rediss+cluster",
     "sqlite",
+    "memory",
     "postgres",
     "mysql",
     "zookeeper",
@@ -96,7 +97,7 @@ pub(super) fn missing(url: &str) -> Error {
         false => {
             "the URL begins with no scheme that is known; there are redis:// (or valkey://), \
              redis+sentinel://, redis+cluster:// and with TLS rediss:// in their places, unix://, \
-             sqlite:, postgres://, mysql://, zookeeper:// and \
+             sqlite:, memory:, postgres://, mysql://, zookeeper:// and \
              etcd://, as in redis://127.0.0.1:6379"
         }
     })

@@ -49,9 +49,6 @@ impl Config {
         check_metrics_groups(&self.metrics_groups)?;
         check_range("pool", self.pool, 1..=1024, |pool| pool.to_string())?;
         match self.store {
-            StoreConfig::Memory(_) if self.guard_data_loss => Err(bad(
-                "guard_data_loss is for servers; a store in memory ends with all that relies on it",
-            )),
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(
                 "guard_data_loss is for servers; an SQLite file loses nothing that was granted",
             )),
@@ -81,6 +78,8 @@ impl Config {
                 let range = ms(1000)..=MAX_QUORUM_TTL;
                 check_range("max_ttl of a quorum", self.longest_ttl(), range, spoken)
             }
+            StoreConfig::Redis(_) => Ok(()),
+            _ if self.guard_data_loss => Err(bad("guard_data_loss is for Redis")),
             _ => Ok(()),
         }
     }

@@ -62,18 +62,13 @@ fn member(url: &str, is_last: bool) -> Result<(RedisConfig, Parts<'_>), Error> {
     if parts.scheme == "sqlite" {
         return Err(bad("a file is of one machine; the members of a quorum are servers"));
     }
-    if parts.scheme == "memory" {
-        return Err(bad(
-            "a store in memory is of one process; the members of a quorum are servers",
-        ));
-    }
     if parts.scheme.starts_with("etcd") {
         return Err(bad(
             "the members of a quorum are Redis servers; those of an etcd stand in one URL, \
              as in etcd://a,b,c",
         ));
     }
-    if matches!(parts.scheme, "mysql" | "postgres" | "zookeeper") {
+    if !scheme::is_redis(parts.scheme) {
         return Err(bad("the members of a quorum are Redis servers"));
     }
     let member = server::read(&mut parts)?;

@@ -43,6 +43,10 @@ pub(super) fn is_path(scheme: &str) -> bool {
     matches!(scheme, "unix" | "redis+unix" | "sqlite")
 }
 
+pub(super) fn is_redis(scheme: &str) -> bool {
+    scheme.starts_with("redis") || scheme == "unix"
+}
+
 /// What others write in the place of our schemes, and what to write instead.
 const OTHERS: [(&str, &str); 14] = [
     ("jdbc:postgresql", "leave 'jdbc:' out, and write postgres://user:password@host/database"),

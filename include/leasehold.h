@@ -309,6 +309,8 @@ void leasehold_error_free(leasehold_error *error);
  *     sqlite:///path/to/file, sqlite:file                an SQLite file, made
  *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
+ *     memory:, memory:name                               a store in memory for the tests of a program:
+ *                                                        one process only, gone when it ends
  *     postgres://user[:password]@host[:port][,host2][/database]
  *                                                        a table of a PostgreSQL, where the
  *                                                        library is built with postgres

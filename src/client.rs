@@ -18,6 +18,7 @@ use crate::metrics::{ByGroup, Counters, Metrics, Whose, text};
 use crate::store::Store;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::EtcdStore;
+use crate::store::memory::MemoryStore;
 #[cfg(feature = "mysql")]
 use crate::store::mysql::MysqlStore;
 use crate::store::outbox::Outbox;
@@ -48,7 +49,7 @@ const INITIALIZE_REQUESTS: u32 = 5;
 /// A forked child cannot use the client of its parent before the parent has called
 /// [`reopen_after_fork`](Client::reopen_after_fork): every call there says so
 /// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)). A new client works there, but not on SQLite, where
-/// the parent has ever opened a file.
+/// the parent has ever opened a file, nor on a store in memory, where the parent has used one.
 #[derive(Clone)]
 pub struct Client {
     keepers: Arc<Keepers>,
@@ -60,7 +61,17 @@ impl Client {
     ///
     /// A Redis store connects when it is first asked, so a client can be opened before its
     /// server; [`ping`](Client::ping) asks at once. An SQLite file that is there is opened here; a
-    /// missing one is made by the first lock that is taken.
+    /// missing one is made by the first lock that is taken. `memory:` needs nothing at all, and is for tests:
+    ///
+    /// ```
+    /// use leasehold::Client;
+    ///
+    /// let [one, other] = ["memory:orders"; 2].map(|url| Client::open(url).unwrap());
+    /// let lease = one.lock("42").acquire()?;
+    /// assert!(other.lock("42").try_acquire()?.is_none());
+    /// lease.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument) for the URL,
@@ -165,7 +176,7 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
     pub fn schema(&self) -> Result<Option<&'static str>, Error> {
-        Ok(self.keepers.here()?.core()?.store.schema())
+        Ok(self.keepers.here()?.core()?.store.abilities().schema)
     }
 
     /// Lets forked children use this client and its locks: from now on, a child opens the store anew
@@ -175,7 +186,8 @@ impl Client {
     ///
     /// A client on an SQLite file says [`ErrorKind::Storage`](crate::ErrorKind::Storage) in a child,
     /// except in the C library: the program has one SQLite for all of its databases, and a child
-    /// inherits what that knows of their locks. Open such a client in each child, and not before.
+    /// inherits what that knows of their locks. Open such a client in each child, and not before. So does
+    /// one on a store in memory, in every language: the child has a copy, in which locks hold nobody off.
     ///
     /// ```no_run
     /// use leasehold::Client;
@@ -291,6 +303,7 @@ fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, E
     match &config.store {
         StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
         StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config, outbox)?)),
+        StoreConfig::Memory(name) => Ok(Box::new(MemoryStore::open(name, config)?)),
         #[cfg(feature = "etcd")]
         StoreConfig::Etcd(etcd) => Ok(Box::new(EtcdStore::new(etcd, config)?)),
         #[cfg(feature = "mysql")]

@@ -59,6 +59,8 @@ fn set(
 ///     sqlite:///path/to/file, sqlite:file                an SQLite file, made
 ///                                                        with its folder where missing
 ///     sqlite:                                            the embedded store, one per user
+///     memory:, memory:name                               a store in memory for the tests of a program:
+///                                                        one process only, gone when it ends
 ///     postgres://user[:password]@host[:port][,host2][/database]
 ///                                                        a table of a PostgreSQL, where the
 ///                                                        library is built with postgres

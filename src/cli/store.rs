@@ -1,6 +1,11 @@
 //! Which store a command talks to.
 
-use leasehold::{Client, Config, Error};
+use leasehold::{Client, Config};
+
+use crate::exit::{Failure, USAGE};
+
+const ALONE: &str = "a store in memory is of one process, and this command is a process of its own: name a \
+     store that others reach, such as redis://host or sqlite:/path/to/file";
 
 /// The option that every subcommand has.
 #[derive(clap::Args)]
@@ -19,14 +24,17 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn config(&self) -> Result<Config, Error> {
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
         let local = self.local.then_some("sqlite:");
         let config =
             self.store.as_deref().or(local).map_or_else(Config::from_env, Config::from_url)?;
+        if config.display_store().starts_with("memory:") {
+            return Err(Failure { code: USAGE, message: ALONE.to_owned() });
+        }
         Ok(config.language("shell"))
     }
 
-    pub(crate) fn open(&self) -> Result<Client, Error> {
-        Client::with_config(self.config()?)
+    pub(crate) fn open(&self) -> Result<Client, Failure> {
+        Ok(Client::with_config(self.config()?)?)
     }
 }

@@ -78,6 +78,8 @@ impl Config {
                 let range = ms(1000)..=MAX_QUORUM_TTL;
                 check_range("max_ttl of a quorum", self.longest_ttl(), range, spoken)
             }
+            StoreConfig::Redis(_) => Ok(()),
+            _ if self.guard_data_loss => Err(bad("guard_data_loss is for Redis")),
             _ => Ok(()),
         }
     }

@@ -88,7 +88,7 @@ impl Core {
 
     fn look(&self, name: &[u8], only_holder: bool, by: Deadline) -> Result<LockState, Error> {
         self.with_store(|store| {
-            let mut seen = store.look(name, by)?;
+            let mut seen = store.inspect(name, by)?;
             if only_holder {
                 seen.waiters.clear();
             }
@@ -179,7 +179,7 @@ impl Core {
     ) -> Vec<Outcome> {
         let outcomes = self.with_store(|store| {
             let mut owed = Vec::new();
-            if !store.sends_owed() {
+            if !store.abilities().sends_owed {
                 owed = self.outbox.in_front(requests.iter().copied(), None, None);
             }
             if owed.is_empty() {
@@ -205,7 +205,7 @@ impl Core {
         request: Request<'_>,
         deadline: Deadline,
     ) -> Outcome {
-        if self.store.sends_owed() || self.outbox.is_empty() {
+        if self.store.abilities().sends_owed || self.outbox.is_empty() {
             let outcome = self.with_store(|store| store.ask(lane, request, deadline));
             self.measure(group, &outcome, Moment::now());
             return outcome;

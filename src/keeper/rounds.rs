@@ -55,7 +55,7 @@ pub(super) fn run(core: &Core) {
 
 fn rounds(core: &Core) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
-    let (watch_every, mut noted, mut is_failing) = (core.store.watch_every(), 0, false);
+    let (watch_every, mut noted, mut is_failing) = (core.store.abilities().watch_every, 0, false);
     loop {
         if watch_every.is_some() {
             core.store.watch(&|| lose_all(core));

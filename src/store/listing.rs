@@ -1,7 +1,7 @@
 //! Which names a store knows, page by page: for people who ask what is locked.
 
 use super::glob::Glob;
-use super::{Holder, LockState};
+use super::{Holder, LockState, Seen};
 
 /// So many names a page looks at: few enough that no server is busy with it for a millisecond.
 pub(crate) const PAGE: usize = 256;
@@ -34,7 +34,6 @@ impl Wanted {
 
     /// Where a store that keeps names in order begins, and before which one it ends, if there is an
     /// end: both behind the client's prefix.
-    #[allow(dead_code, reason = "for stores that are features")]
     pub(crate) fn range(&self, prefix: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
         let head = [prefix, &self.glob.head()].concat();
         let mut end = head.clone();
@@ -63,6 +62,35 @@ pub(crate) struct Page {
     pub(crate) listed: Vec<Listed>,
     /// `None` behind the last one.
     pub(crate) next: Option<Bookmark>,
+}
+
+impl Seen {
+    /// A line of a listing. The key is the name with the client's prefix before it.
+    pub(crate) fn listed(&self, key: &[u8], prefix: &[u8]) -> Listed {
+        let name = key.strip_prefix(prefix).unwrap_or(key).to_vec();
+        Listed { name, state: self.state(), waiting: self.waiting }
+    }
+}
+
+impl Page {
+    /// A page of rows in the order of their keys, each a whole key and what is seen of that name: those
+    /// that are wanted are listed. The next page begins behind the last row; an empty one is the end.
+    pub(crate) fn fill<E>(
+        rows: impl IntoIterator<Item = Result<(Vec<u8>, Seen), E>>,
+        wanted: &Wanted,
+        prefix: &[u8],
+    ) -> Result<Page, E> {
+        let mut page = Page::default();
+        for row in rows {
+            let (key, seen) = row?;
+            let listed = seen.listed(&key, prefix);
+            if wanted.glob.matches(&listed.name) && wanted.has(listed.state.holder.as_ref()) {
+                page.listed.push(listed);
+            }
+            page.next = Some(Bookmark { name: Some(key), ..Bookmark::default() });
+        }
+        Ok(page)
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! The seam between a lock and where it is kept: plain requests, plain replies, one trait. A store
-//! makes one attempt and says honestly how it ended; all else is decided above.
+//! The seam between a lock and where it is kept: plain requests, plain replies, and the trait
+//! [`Store`]. A store makes one attempt and says honestly how it ended; all else is decided above.
 
+mod admin;
 pub(crate) mod breaking;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 pub(crate) mod glob;
 pub(crate) mod listing;
+pub(crate) mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 mod net;
@@ -14,8 +16,10 @@ pub(crate) mod outbox;
 pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod redis;
+mod registry;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod schema;
+mod seen;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod state;
@@ -30,131 +34,70 @@ compile_error!(
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::breaking::{Breaches, Held};
-use self::listing::{Bookmark, Page, Wanted};
+pub(crate) use self::admin::{Admin, unguarded};
+pub(crate) use self::registry::{Record, Registry};
+pub(crate) use self::seen::Seen;
 pub use self::state::{Holder, LockState, Waiter};
-pub(crate) use self::state::{Look, MOST_WAITERS, introduce};
+pub(crate) use self::state::{MOST_WAITERS, introduce};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
-use crate::token::{ClientId, Token};
+use crate::token::Token;
 
-/// A place where locks are kept.
-pub(crate) trait Store: Send + Sync {
-    /// Sends `requests` in order over one connection and returns as many results, in the same
-    /// order, by the deadline. Every request is safe to send twice.
+/// What a lock asks of the place where it is kept. Beside it stand [`Registry`], what clients say of
+/// themselves, and [`Admin`], what operators look at and do: no lock depends on those two.
+///
+/// A store makes one attempt for each request, on the calling thread, and returns by the deadline. Any
+/// thread may call any method at any time.
+pub(crate) trait Store: Registry + Admin + Send + Sync {
+    /// Carries out `requests` in order and returns as many outcomes, in the same order.
+    ///
+    /// Each request is atomic: all that the store keeps of a name changes in one step, by the store's
+    /// clock alone. The store must guarantee that
+    /// - one token at a time has a name, from its grant until a give, or until its ttl is over;
+    /// - each grant of a name has a larger first fence than every fence that was granted before;
+    /// - a request is safe to send twice and to arrive late: a take of a token that has the lock answers
+    ///   with the same grant, a give of a token that does not have it changes nobody else's lock, and
+    ///   an extension other than [`Reach::Set`] never shortens a ttl;
+    /// - a failure whose [`sent`](Failure::sent) is `None` was not carried out and never will be.
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome>;
 
-    /// Looks at a name without changing anything: who has it, and who waits. Who the clients are is
-    /// [told apart from that](Store::records).
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error>;
-
-    /// A page of the names that are wanted, from a bookmark on. Names that are taken throughout are
-    /// listed; one may come twice where the store has no order. No server is busy with a page for
-    /// longer than a millisecond.
-    fn list(&self, _wanted: &Wanted, _from: &Bookmark, _deadline: Deadline) -> Result<Page, Error> {
-        Err(unable("list its locks"))
+    /// Carries out one request, as [`run`](Store::run) does.
+    fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
+        self.run(lane, &[request], deadline).pop().unwrap_or_else(no_reply)
     }
 
-    /// Whose the lock of a name is, for [`break_grant`](Store::break_grant); `None` where it is free. A
-    /// name that is taken by something that is no lock is an error of the kind `WrongType`.
-    fn held(&self, _name: &[u8], _deadline: Deadline) -> Result<Option<Held>, Error> {
-        Err(unable("break its locks"))
-    }
+    /// How long the lock of a name stays taken if nobody extends it; zero if it is free. Changes nothing,
+    /// and may be a little old: waiters plan their next take by it.
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error>;
 
-    /// Frees a lock that is this grant's, for the first living waiter, as a give does, and leaves word
-    /// of who did it in the same step. False where it is not the grant's any more. No fence that was
-    /// reserved for the grant is used again. Safe to send twice and late: it ends no other grant.
-    fn break_grant(&self, _held: &Held, _by: &[u8], _deadline: Deadline) -> Result<bool, Failure> {
-        Err(Failure::not_done(unable("break its locks")))
-    }
-
-    /// Who has broken locks of these names last, as far as the store still knows. After an error that
-    /// would be the later names' too, there is nothing more.
-    fn breaches(&self, _lane: Lane, of: &[&[u8]], _deadline: Deadline) -> Breaches {
-        vec![Ok(None); of.len()]
-    }
-
-    /// How long the lock of a name stays taken if nobody extends it; zero if it is free.
-    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
-        let holder = self.look(name, deadline)?.holder;
-        Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
-    }
-
-    /// Keeps what a client says of itself. Nothing depends on it.
-    fn register(&self, _record: Record<'_>, _deadline: Deadline) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// Forgets it, where that can be done without waiting for an answer.
-    fn unregister(&self, _client: ClientId) {}
-
-    /// What these clients say of themselves, in the same order; `None` where it is not known. Redis
-    /// hands out the whole of what somebody has left there; a reader looks at `LONGEST_RECORD` of it.
-    fn records(
-        &self,
-        clients: &[ClientId],
-        _deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        Ok(vec![None; clients.len()])
-    }
-
-    /// How it could lose grants that it has given, while nothing guards against that: a sentence, and
-    /// what to do. Costs a request at most, and is asked once.
-    fn weakness(&self, _deadline: Deadline) -> Result<Option<String>, Error> {
-        Ok(None)
-    }
-
-    /// Whether it is certain that the lock is this grant's and that nobody is in the queue for it:
-    /// found out in one command that writes nothing, or not at all.
+    /// Whether it is certain that the lock is this grant's and that no other process stands in the queue.
+    /// Found out in one command that writes nothing, or not at all: `false` is always right, and costs a
+    /// release through the store where a turn could have been passed on inside the process.
     fn is_unawaited(&self, _grant: &Identity, _lane: Lane, _deadline: Deadline) -> bool {
         false
     }
 
-    /// Reaches the store, with the credentials that it was given, and does nothing to a lock there.
+    /// Reaches the store, with the credentials that it was given, and changes nothing.
     fn ping(&self, deadline: Deadline) -> Result<(), Error>;
 
-    /// Finds out whether it is fit for locks, and changes nothing. Tells whether a lock may be tried:
-    /// a server that guards against lost data is better not begun with. An error means that nothing of
-    /// it is reached.
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        found.time(&subject.config.display_store(), subject, || {
-            let by = Deadline::after(subject.config.io_timeout);
-            self.look(&subject.checkup.name, by).map(|_| None)
-        })?;
-        Ok(true)
-    }
+    /// How the store differs from others. Asked often: it costs nothing and reaches no server.
+    fn abilities(&self) -> Abilities;
 
-    /// Declares that every server of a store which guards against lost data knows all there is to
-    /// know. Without `force`, a server that is in quarantine, or has to be because it came back with
-    /// data of an earlier run, is refused. A server that came back empty looks new; it is refused in
-    /// a quorum whose other servers do not.
-    fn initialize(&self, _force: bool, _deadline: Deadline) -> Result<(), Error> {
-        Err(unguarded())
-    }
-
-    /// What [`initialize`](Store::initialize) says to a store that needs tables.
-    fn schema(&self) -> Option<&'static str> {
+    /// How waiters learn that it is their turn; `None` where they have to ask again and again. It is
+    /// either always there or never.
+    fn listener(&self) -> Option<&dyn Listener> {
         None
     }
 
-    fn abilities(&self) -> Abilities;
-
-    /// Gives without waiting for the reply, where it can: `None` then, and the outbox hears of it.
+    /// Gives without waiting for the reply, where the store can do that: then it returns `None`, and
+    /// tells its client's outbox what became of the give.
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
         Some(self.ask(lane, owed.identity.give(), deadline))
     }
 
-    /// Whether it sends by itself, in front of a take, the gives that the outbox has for that name.
-    fn sends_owed(&self) -> bool {
-        false
-    }
-
-    /// Does what nobody waits for: reads the replies that have come to what was sent before a
-    /// moment, and stores leases on servers of a quorum that lack them. `held` tells which of these
-    /// tokens are relied on still. Of a client that closes, the moment is [`Moment::NEVER`].
+    /// Does what nobody waits for, on the keeper's thread: reads the replies that have come to what was
+    /// sent before a moment, and stores leases on servers of a quorum that lack them. `held` tells which
+    /// of these tokens are relied on still. Of a client that closes, the moment is [`Moment::NEVER`].
     fn tend(&self, _before: Moment, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {}
 
     /// When it is to be [tended](Store::tend) besides what its client's outbox asks for.
@@ -162,25 +105,12 @@ pub(crate) trait Store: Send + Sync {
         Moment::NEVER
     }
 
-    /// How often the keeper has to [`watch`](Store::watch), if at all.
-    fn watch_every(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Where what was granted is gone, has every lease ended, and grants nothing before that.
+    /// Called by the keeper as often as [`Abilities::watch_every`] says. Where all that was granted is
+    /// gone, calls `end`, which ends every lease, and grants nothing before that.
     fn watch(&self, _end: &dyn Fn()) {}
 
     /// The client has ended, though handles of it may be left: lets go of what others could wait for.
     fn close(&self) {}
-
-    /// `None` where the store tells waiters nothing, and they ask again and again.
-    fn listener(&self) -> Option<&dyn Listener> {
-        None
-    }
-
-    fn ask(&self, lane: Lane, request: Request<'_>, deadline: Deadline) -> Outcome {
-        self.run(lane, &[request], deadline).pop().unwrap_or_else(no_reply)
-    }
 }
 
 /// The connections of a client on which its waiters are told, one to each server on which it has
@@ -238,10 +168,11 @@ pub(crate) enum Notice {
     Free { name: Vec<u8>, token: Token },
 }
 
-/// What a store can do beyond the requests.
+/// How a store differs from others. The default is a store that tells its waiters, and needs nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Abilities {
-    /// Where it keeps waiters in order: a waiter that pauses for longer loses its place.
+    /// Set where the store keeps waiters in order that it cannot tell: a waiter that pauses for longer
+    /// loses its place.
     pub(crate) place_kept: Option<Duration>,
     /// The longest pause between two polls of a waiter that sets none.
     pub(crate) longest_pause: Duration,
@@ -249,6 +180,26 @@ pub(crate) struct Abilities {
     pub(crate) spread: Duration,
     /// A grant of which a message tells counts only once a take was answered with the same grant.
     pub(crate) claims_first: bool,
+    /// The store sends by itself, in front of a take, the gives that the outbox has for that name.
+    pub(crate) sends_owed: bool,
+    /// How often the keeper has to call [`Store::watch`], if at all.
+    pub(crate) watch_every: Option<Duration>,
+    /// The statements of [`Admin::initialize`], where the store needs tables.
+    pub(crate) schema: Option<&'static str>,
+}
+
+impl Default for Abilities {
+    fn default() -> Abilities {
+        Abilities {
+            place_kept: None,
+            longest_pause: Duration::from_millis(64),
+            spread: Duration::ZERO,
+            claims_first: false,
+            sends_owed: false,
+            watch_every: None,
+            schema: None,
+        }
+    }
 }
 
 /// Which connection a request may use.
@@ -309,21 +260,6 @@ pub(crate) struct Owed {
     pub(crate) until: Moment,
 }
 
-/// What a client says of itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Record<'a> {
-    pub(crate) client: ClientId,
-    pub(crate) text: &'a str,
-    /// For how long the store keeps it.
-    pub(crate) ttl: Duration,
-    /// It is kept for as long although the client has ended.
-    #[cfg_attr(
-        not(feature = "zookeeper"),
-        allow(dead_code, reason = "where nothing else ends it")
-    )]
-    pub(crate) outlives: bool,
-}
-
 /// One thing asked of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'a> {
@@ -339,7 +275,6 @@ pub(crate) enum Request<'a> {
 
 impl<'a> Request<'a> {
     /// Of the lock that it is about.
-    #[allow(dead_code, reason = "for stores that are features")]
     pub(crate) fn name(&self) -> &'a [u8] {
         let (Request::Take { name, .. }
         | Request::Extend { name, .. }
@@ -433,19 +368,6 @@ impl Failure {
     pub(crate) fn unknown(error: Error, sent: Moment) -> Failure {
         Failure { error, sent: Some(sent) }
     }
-}
-
-/// The error of what a store has no way to do.
-fn unable(what: &str) -> Error {
-    Error::new(ErrorKind::BadArgument, format!("this store cannot {what}"))
-}
-
-/// The error of `initialize` for a store that needs none.
-pub(crate) fn unguarded() -> Error {
-    Error::new(
-        ErrorKind::BadArgument,
-        "this store has no guard against lost data, and needs no initialisation",
-    )
 }
 
 /// The error of `initialize` where what is there stays as it is.

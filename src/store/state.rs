@@ -1,10 +1,10 @@
-//! What a look at a lock shows: who has it, who waits.
+//! What people see of a lock: who has it, who waits.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::Store;
+use super::Registry;
 use crate::clock::Deadline;
 use crate::config::spoken;
 use crate::said::say;
@@ -13,9 +13,6 @@ use crate::who::ClientInfo;
 
 /// So many waiters of a lock are shown.
 pub(crate) const MOST_WAITERS: usize = 100;
-
-/// What a look at a name shows.
-pub(crate) type Look = LockState;
 
 /// Who has a lock and who waits for it, from [`Lock::inspect`](crate::Lock::inspect).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -96,7 +93,7 @@ fn write_client(
 }
 
 /// Adds who the clients are that hold these locks or wait for them, as far as the store tells.
-pub(crate) fn introduce(store: &dyn Store, states: &mut [LockState], deadline: Deadline) {
+pub(crate) fn introduce(store: &dyn Registry, states: &mut [LockState], deadline: Deadline) {
     let id = |shown: &str| Some((ClientId::of(shown)?, None));
     let holders = states.iter().filter_map(|state| state.holder.as_ref());
     let waiters = states.iter().flat_map(|state| &state.waiters);

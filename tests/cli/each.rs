@@ -1,11 +1,11 @@
 //! Each subcommand in a pipe and at a terminal, on each store.
 
-use crate::stores::{Store, on_each_deployment, secs};
+use crate::stores::{Store, on_each_shared_deployment, secs};
 use crate::terminal::{INTERRUPT, Shell};
 use crate::top;
 use crate::*;
 
-on_each_deployment! {
+on_each_shared_deployment! {
     what_is_said_in_a_pipe_and_at_a_terminal,
     what_is_listed_and_broken_is_said_in_a_pipe_and_at_a_terminal,
     what_becomes_of_a_lock_is_told_at_a_terminal_until_it_is_interrupted,
@@ -207,7 +207,7 @@ fn unprepared(store: &Store) -> (String, Readying) {
     match store {
         Store::Redis(_) | Store::Cluster(_) | Store::Sentinels(_) => guarded(patient(store)),
         Store::Quorum(_) => (patient(store), Readying::Declares),
-        Store::File(_) => (patient(store), Readying::Nothing),
+        Store::File(_) | Store::Memory(_) => (patient(store), Readying::Nothing),
         #[cfg(feature = "etcd")]
         Store::Etcd(_) => (patient(store), Readying::Nothing),
         #[cfg(feature = "postgres")]

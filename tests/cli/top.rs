@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::stores::{Store, fill, on_each_deployment, secs};
+use crate::stores::{Store, fill, on_each_shared_deployment, secs};
 use crate::terminal::{INTERRUPT, STOP, Shell};
 use crate::*;
 use kit::{End, Mode, Proxy};
 
-on_each_deployment! {
+on_each_shared_deployment! {
     a_page_and_json_tell_who_has_what,
     turns_are_counted_while_it_looks,
 }

@@ -5,12 +5,12 @@ use std::io::Read;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::stores::{Store, on_each_deployment, secs};
+use crate::stores::{Store, on_each_shared_deployment, secs};
 use crate::terminal::{INTERRUPT, Shell};
 use crate::*;
 use kit::{Mode, Proxy};
 
-on_each_deployment! {
+on_each_shared_deployment! {
     taking_waiting_and_giving_are_told_in_their_order,
     who_has_broken_it_is_told,
 }

@@ -7,14 +7,18 @@ use std::fs;
 use crate::stores::cannot::{CANNOT, Why};
 
 const SERVERS: &[&str] = &["redis", "postgres", "mysql", "zookeeper", "etcd"];
-const KINDS: &[&str] = &["redis", "file", "postgres", "mysql", "zookeeper", "etcd"];
-const ALL: &[&str] = &["redis", "file", "postgres", "mysql", "zookeeper", "etcd", "quorum"];
+const KINDS: &[&str] = &["redis", "file", "memory", "postgres", "mysql", "zookeeper", "etcd"];
+const SHARED: &[&str] = &["redis", "file", "postgres", "mysql", "zookeeper", "etcd", "quorum"];
+const ALL: &[&str] =
+    &["redis", "file", "memory", "postgres", "mysql", "zookeeper", "etcd", "quorum"];
 
 /// What makes a test for each of some stores, and for which.
-const MACROS: [(&str, &[&str]); 6] = [
+const MACROS: [(&str, &[&str]); 8] = [
     ("on_each_store", ALL),
     ("in_time_on_each_store", ALL),
     ("on_each_deployment", ALL),
+    ("on_each_shared_store", SHARED),
+    ("on_each_shared_deployment", SHARED),
     ("on_each_queue", KINDS),
     ("on_each_server", SERVERS),
     ("on_each_own_server", SERVERS),

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             tests.extend(plays(behaviour, language, &shared));
         }
     }
-    tests.extend(shared.iter().map(|on| Test {
+    tests.extend(shared.iter().filter(|on| on.kind != "memory").map(|on| Test {
         name: format!("contend::on_{}::all_languages_for_the_same_locks", on.kind),
         act: Act::Run(Box::new(|| contend::contend(&languages, on.store()))),
     }));
@@ -98,6 +98,8 @@ fn plays<'a>(
     }
     let play = |on: &'a Shared| {
         let cannot = cannot::why_not(&test, on.kind).or(cannot::why_not(&in_language, on.kind));
+        let is_shared = behaviour.needs_a_shared_store() || language.name == "shell";
+        let cannot = cannot.or((on.kind == "memory" && is_shared).then_some(cannot::ONE_PROCESS));
         let act = match cannot {
             Some(why) => Act::LeaveOut(why.to_owned()),
             None => Act::Run(Box::new(|| play::play(behaviour, language, on.store()))),

@@ -43,6 +43,15 @@ impl Behaviour {
         self.not_in.get(language).map(String::as_str)
     }
 
+    /// Whether several drivers take part, each of them a process, or whoever plays is at the store, too.
+    pub(crate) fn needs_a_shared_store(&self) -> bool {
+        let mut parts: Vec<_> = self.steps().map(|step| step.who).collect();
+        parts.retain(|who| !matches!(*who, "sleep" | "check"));
+        parts.sort_unstable();
+        parts.dedup();
+        parts.len() > 1
+    }
+
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step<'_>> {
         self.steps.lines().filter(|line| !line.trim().is_empty()).map(|line| {
             let (who, rest) = line.split_once(':').unwrap_or_else(|| panic!("no step: {line}"));

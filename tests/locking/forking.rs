@@ -136,7 +136,7 @@ fn forker(args: &[String]) {
         let well = in_a_fork(|| {
             misuse(inherited);
             if args.len() > 1 {
-                if url.starts_with("sqlite:") {
+                if url.starts_with("sqlite:") || url.starts_with("memory:") {
                     // It would share locks that it does not have, and hold what others hold.
                     return assert_eq!(kind(Client::open(&url)), ErrorKind::Storage);
                 }
@@ -160,12 +160,17 @@ fn forker(args: &[String]) {
 }
 
 /// In a program in Rust, SQLite is shared with all of it, and no child opens a file once its parent has.
-/// (The C library has one of its own; Cargo's features make these tests a part of both.)
+/// (The C library has one of its own; Cargo's features make these tests a part of both.) In no language
+/// does a child go on with a store in its parent's memory.
 fn goes_on(store: &Store) -> bool {
-    cfg!(feature = "capi") || !store.url().starts_with("sqlite:")
+    match store {
+        Store::Memory(_) => false,
+        Store::File(_) => cfg!(feature = "capi"),
+        _ => true,
+    }
 }
 
-/// Its child is refused the file, with what to do, and disturbs nobody.
+/// Its child is refused the store, with what to do, and disturbs nobody.
 fn refused(args: &[String]) {
     let client = open(&args[0]);
     client.reopen_after_fork();
@@ -176,7 +181,12 @@ fn refused(args: &[String]) {
         for refused in [lock.try_acquire().map(drop), again] {
             let error = refused.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Storage);
-            let what = "; open clients on SQLite files in the children only";
+            let what = match args[0].starts_with("memory:") {
+                true => {
+                    "; open memory: in the children only, or share a file (sqlite:/path/to/file)"
+                }
+                false => "; open clients on SQLite files in the children only",
+            };
             assert!(error.detail().ends_with(what), "{error}");
         }
     }));

@@ -112,6 +112,10 @@ impl Queues for Store {
                 let keys = etcd.ctl(&["get", "--prefix", "--keys-only", "leasehold/lock/n/"]);
                 keys.lines().filter(|key| !key.is_empty()).count().saturating_sub(1)
             }
+            Store::Memory(_) => {
+                let state = self.client().lock(NAME).inspect().unwrap();
+                state.waiters.len() + state.more_waiters as usize
+            }
             _ => panic!("not on this store"),
         }
     }
@@ -132,6 +136,7 @@ macro_rules! on_each_queue {
         crate::queueing::on_queue!(on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
         crate::queueing::on_queue!(on_a_file, file, $($promise)+);
+        crate::queueing::on_queue!(on_memory, memory, $($promise)+);
         #[cfg(feature = "postgres")]
         crate::queueing::on_queue!(on_postgres, postgres, $($promise)+);
         #[cfg(feature = "mysql")]

@@ -22,7 +22,11 @@ pub enum Why {
 
 use Why::{CannotBe, SeenOnly};
 
-const ALL_BUT_REDIS: &[&str] = &["file", "postgres", "mysql", "zookeeper", "etcd"];
+const ALL_BUT_REDIS: &[&str] = &["file", "memory", "postgres", "mysql", "zookeeper", "etcd"];
+
+/// What is true of each play of several drivers, each of which is a process, and of the shell's.
+pub const ONE_PROCESS: &str = "A store in memory is one process's own: no other process sees it, and none can be \
+                               stopped or killed while another one goes on.";
 
 const FULL: &str = "Each server has words of its own for a full disk. A file's is tried in tests/locking, an etcd's \
                     alarm in tests/faults/refused.rs, and a ZooKeeper whose disk is full ends by itself.";
@@ -70,8 +74,49 @@ pub const CANNOT: &[Cannot] = &[
             "on_each_server",
             "on_each_own_server",
         ],
-        on: &["file"],
-        why: CannotBe("A file has no server that could stand still, nor a way to one."),
+        on: &["file", "memory"],
+        why: CannotBe(
+            "Neither a file nor a store in memory has a server that could stand still, nor a way to one.",
+        ),
+    },
+    Cannot {
+        tests: &[
+            "on_each_shared_store",
+            "on_each_shared_deployment",
+            "c3_a_process_that_was_stopped_sees_its_leases_invalid",
+            "c14_a_process_that_just_ends_leaves_its_locks_to_their_ttl",
+            "a_lease_goes_from_one_process_to_another",
+            "c10_stopped_waiters_hold_a_lock_up_for_one_window_each",
+            "c10_three_stopped_waiters_hold_a_lock_up_for_three_windows_of_a_second",
+            "a_waiter_that_dies_with_its_turn_costs_one_claim_window",
+            "a_waiter_that_stood_still_in_its_turn_knows_and_waits_on",
+            "a_waiter_that_was_killed_before_its_turn_costs_nothing",
+            "a_fork_while_threads_wait_is_told_to_the_child_and_disturbs_nobody",
+            "processes_have_their_turns_in_the_order_of_coming",
+        ],
+        on: &["memory"],
+        why: CannotBe(ONE_PROCESS),
+    },
+    Cannot {
+        tests: &["fork_the_child_goes_on_with_client_and_lock_the_parent_loses_nothing"],
+        on: &["memory"],
+        why: CannotBe(
+            "A forked child has a copy of its parent's memory, in which locks would hold nobody off: it is refused.",
+        ),
+    },
+    Cannot {
+        tests: &[
+            "c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock",
+            "c5_whatever_is_done_with_a_lease_that_has_vanished_says_so_and_leaves_the_next_alone",
+            "c9_a_lease_that_vanishes_is_told_by_the_next_renewal",
+            "c9_one_of_many_leases_that_vanishes_is_told_and_the_others_stay",
+            "c10_a_lock_that_was_deleted_keeps_nobody_waiting_for_two_seconds",
+            "c10_a_queue_that_was_deleted_keeps_nobody_waiting_for_two_seconds",
+        ],
+        on: &["memory"],
+        why: CannotBe(
+            "Nothing but its clients reaches a store in memory: no lock and no queue vanishes there.",
+        ),
     },
     Cannot {
         tests: &["rust::fork_the_child_goes_on_with_client_and_lock_the_parent_loses_nothing"],
@@ -80,7 +125,7 @@ pub const CANNOT: &[Cannot] = &[
     },
     Cannot {
         tests: &["c9_a_lease_whose_etcd_lease_was_revoked_is_told_by_the_next_renewal"],
-        on: &["redis", "file", "postgres", "mysql", "zookeeper"],
+        on: &["redis", "file", "memory", "postgres", "mysql", "zookeeper"],
         why: CannotBe("Only an etcd has leases of its own, which an operator can revoke."),
     },
     Cannot {
@@ -215,17 +260,17 @@ pub const CANNOT: &[Cannot] = &[
     },
     Cannot {
         tests: &["c13_a_postgresql_whose_disk_is_full_is_told_as_that"],
-        on: &["redis", "file", "mysql", "zookeeper", "etcd"],
+        on: &["redis", "file", "memory", "mysql", "zookeeper", "etcd"],
         why: SeenOnly(FULL),
     },
     Cannot {
         tests: &["c13_a_mysql_whose_disk_is_full_is_told_as_that"],
-        on: &["redis", "file", "postgres", "zookeeper", "etcd"],
+        on: &["redis", "file", "memory", "postgres", "zookeeper", "etcd"],
         why: SeenOnly(FULL),
     },
     Cannot {
         tests: &["c10_a_process_far_from_its_mysql_sees_one_turn_of_a_near_one"],
-        on: &["redis", "file", "postgres", "zookeeper", "etcd"],
+        on: &["redis", "file", "memory", "postgres", "zookeeper", "etcd"],
         why: SeenOnly(
             "Who waits at a MySQL asks again and again, and one that is nearer asks sooner. A file is never far, and \
              the others say whose turn it is.",

@@ -8,6 +8,7 @@ mod forget;
 mod own;
 mod quorum;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::defaults::GUARDED_MAX_TTL;
@@ -42,6 +43,8 @@ pub const fn secs(count: u64) -> Duration {
 pub enum Store {
     Redis(Box<Server>),
     File(TempDir),
+    /// Of this process, by its name.
+    Memory(String),
     Quorum(Quorum),
     Cluster(Box<Cluster>),
     Sentinels(Box<SentinelGroup>),
@@ -117,6 +120,7 @@ pub const KINDS: &[Kind] = &[
     ("redis", Store::redis),
     #[cfg(feature = "sqlite")]
     ("file", Store::file),
+    ("memory", Store::memory),
     #[cfg(feature = "postgres")]
     ("postgres", Store::postgres),
     #[cfg(feature = "mysql")]
@@ -136,6 +140,11 @@ impl Store {
     pub fn file() -> Store {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Store::File(dir.unwrap())
+    }
+
+    pub fn memory() -> Store {
+        static STORES: AtomicU32 = AtomicU32::new(0);
+        Store::Memory(format!("store {}", STORES.fetch_add(1, Ordering::Relaxed)))
     }
 
     pub fn quorum() -> Store {
@@ -217,6 +226,7 @@ impl Store {
             Store::Quorum(quorum) => quorum.url(),
             Store::Cluster(cluster) => cluster.url(),
             Store::Sentinels(group) => group.url(),
+            Store::Memory(name) => format!("memory:{}", name.replace(' ', "%20")),
             Store::File(dir) => format!("sqlite://{}/locks.db", dir.path().display()),
         }
     }
@@ -233,7 +243,11 @@ impl Store {
             Store::Zookeeper(chroot) => Some(chroot.server().port()),
             #[cfg(feature = "etcd")]
             Store::Etcd(etcd) => Some(etcd.port(0)),
-            Store::File(_) | Store::Quorum(_) | Store::Cluster(_) | Store::Sentinels(_) => None,
+            Store::File(_)
+            | Store::Memory(_)
+            | Store::Quorum(_)
+            | Store::Cluster(_)
+            | Store::Sentinels(_) => None,
         }
     }
 
@@ -311,6 +325,15 @@ pub fn eventually_free(client: &Client, name: &str) {
 /// Makes a test of each function for each kind of store.
 macro_rules! on_each_store {
     ($($promise:ident,)+) => {
+        crate::stores::on_store!(on_memory, memory, $($promise)+);
+        crate::stores::on_each_shared_store! { $($promise,)+ }
+    };
+}
+pub(crate) use on_each_store;
+
+/// The same for each that several processes can share, such as a test and the command.
+macro_rules! on_each_shared_store {
+    ($($promise:ident,)+) => {
         crate::stores::on_store!(on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
         crate::stores::on_store!(on_a_file, file, $($promise)+);
@@ -325,17 +348,26 @@ macro_rules! on_each_store {
         crate::stores::on_store!(on_a_quorum, quorum, $($promise)+);
     };
 }
-pub(crate) use on_each_store;
+pub(crate) use on_each_shared_store;
 
 /// The same, and on a Redis of several servers: where the question is whether the right one is asked.
 macro_rules! on_each_deployment {
     ($($promise:ident,)+) => {
-        crate::stores::on_each_store! { $($promise,)+ }
+        crate::stores::on_store!(on_memory, memory, $($promise)+);
+        crate::stores::on_each_shared_deployment! { $($promise,)+ }
+    };
+}
+pub(crate) use on_each_deployment;
+
+/// The same without the one that several processes cannot share.
+macro_rules! on_each_shared_deployment {
+    ($($promise:ident,)+) => {
+        crate::stores::on_each_shared_store! { $($promise,)+ }
         crate::stores::on_store!(on_a_cluster, cluster, $($promise)+);
         crate::stores::on_store!(behind_sentinels, sentinels, $($promise)+);
     };
 }
-pub(crate) use on_each_deployment;
+pub(crate) use on_each_shared_deployment;
 
 macro_rules! on_store {
     ($module:ident, $store:ident, $($promise:ident)+) => {
@@ -356,6 +388,7 @@ macro_rules! in_time_on_each_store {
         crate::stores::in_time_on!(in_time_on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
         crate::stores::in_time_on!(in_time_on_a_file, file, $($promise)+);
+        crate::stores::in_time_on!(in_time_on_memory, memory, $($promise)+);
         #[cfg(feature = "postgres")]
         crate::stores::in_time_on!(in_time_on_postgres, postgres, $($promise)+);
         #[cfg(feature = "mysql")]

@@ -64,6 +64,7 @@ fn database(scheme: &str) -> String {
         "sqlite" => {
             "the file's path stands behind the colon, as in sqlite:/var/lib/locks.db".to_owned()
         }
+        "memory" => "the store's name stands behind the colon, as in memory:orders".to_owned(),
         "unix" | "redis+unix" => "the number of the database is db=, as in db=2".to_owned(),
         "redis+cluster" | "rediss+cluster" => "a Cluster has only database 0".to_owned(),
         "redis+sentinel" | "rediss+sentinel" => {
@@ -77,6 +78,7 @@ fn credentials(scheme: &str) -> String {
     match scheme {
         #[cfg(feature = "sqlite")]
         "sqlite" => "a file has no users: who may read and write it, says mode=".to_owned(),
+        "memory" => "a store in memory has no users: leave it out".to_owned(),
         "unix" | "redis+unix" => "write user= and password=".to_owned(),
         _ => format!("it stands before the host, as in {scheme}://user:password@host"),
     }
@@ -94,7 +96,7 @@ fn tls(scheme: &str) -> String {
         }
         #[cfg(feature = "zookeeper")]
         "zookeeper" => "it is for TLS: write tls=yes, with ca=, cert= and key=".to_owned(),
-        "sqlite" | "unix" | "redis+unix" => "TLS is for hosts".to_owned(),
+        "memory" | "sqlite" | "unix" | "redis+unix" => "TLS is for hosts".to_owned(),
         _ if scheme.starts_with("rediss") || scheme == "etcds" => {
             format!("{scheme}:// says it: leave it out")
         }

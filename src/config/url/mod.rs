@@ -8,6 +8,7 @@
 mod etcd;
 mod file;
 mod hints;
+mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -35,6 +36,7 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
     let [url] = urls else { return quorum::read(urls) };
     let mut parts = Parts::read(url)?;
     let store = match parts.scheme {
+        "memory" => StoreConfig::Memory(memory::read(&parts)?),
         "sqlite" if cfg!(feature = "sqlite") => StoreConfig::Sqlite(file::read(&mut parts)?),
         #[cfg(feature = "postgres")]
         "postgres" if cfg!(feature = "postgres") => {

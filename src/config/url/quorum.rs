@@ -68,7 +68,7 @@ fn member(url: &str, is_last: bool) -> Result<(RedisConfig, Parts<'_>), Error> {
              as in etcd://a,b,c",
         ));
     }
-    if matches!(parts.scheme, "mysql" | "postgres" | "zookeeper") {
+    if !scheme::is_redis(parts.scheme) {
         return Err(bad("the members of a quorum are Redis servers"));
     }
     let member = server::read(&mut parts)?;

@@ -6,7 +6,7 @@ use crate::config::bad;
 use crate::config::nearest::nearest;
 use crate::error::Error;
 
-const SCHEMES: [&str; 14] = [
+const SCHEMES: [&str; 15] = [
     "redis",
     "rediss",
     "unix",
@@ -16,6 +16,7 @@ const SCHEMES: [&str; 14] = [
     "redis+cluster",
     "rediss+cluster",
     "sqlite",
+    "memory",
     "postgres",
     "mysql",
     "zookeeper",
@@ -40,6 +41,10 @@ pub(super) fn split(url: &str) -> Option<(&'static str, &str)> {
 /// Whether a path of this machine comes next.
 pub(super) fn is_path(scheme: &str) -> bool {
     matches!(scheme, "unix" | "redis+unix" | "sqlite")
+}
+
+pub(super) fn is_redis(scheme: &str) -> bool {
+    scheme.starts_with("redis") || scheme == "unix"
 }
 
 /// What others write in the place of our schemes, and what to write instead.
@@ -96,7 +101,7 @@ pub(super) fn missing(url: &str) -> Error {
         false => {
             "the URL begins with no scheme that is known; there are redis:// (or valkey://), \
              redis+sentinel://, redis+cluster:// and with TLS rediss:// in their places, unix://, \
-             sqlite:, postgres://, mysql://, zookeeper:// and \
+             sqlite:, memory:, postgres://, mysql://, zookeeper:// and \
              etcd://, as in redis://127.0.0.1:6379"
         }
     })

@@ -1,5 +1,6 @@
 #[cfg(feature = "etcd")]
 mod etcd;
+mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

@@ -12,8 +12,8 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::keeper::Keeper;
 use crate::store::{
-    Abilities, Answer, Failure, Identity, Lane, Listener, Look, Notice, Outcome, Place, Reply,
-    Request, ServerId, Store, Teller,
+    Abilities, Admin, Answer, Failure, Identity, Lane, Listener, LockState, Notice, Outcome, Place,
+    Registry, Reply, Request, ServerId, Store, Teller,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
@@ -298,10 +298,6 @@ impl Store for Link {
         requests.iter().map(|request| self.carry_out(request)).collect()
     }
 
-    fn look(&self, _name: &[u8], _deadline: Deadline) -> Result<Look, Error> {
-        Ok(Look::default())
-    }
-
     fn free_in(&self, name: &[u8], _deadline: Deadline) -> Result<Duration, Error> {
         let names = self.server.names.lock();
         let is_held = names.get(name).is_some_and(|state| state.holder.is_some());
@@ -321,12 +317,7 @@ impl Store for Link {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            place_kept: None,
-            longest_pause: Duration::from_millis(64),
-            spread: Duration::ZERO,
-            claims_first: false,
-        }
+        Abilities::default()
     }
 
     fn listener(&self) -> Option<&dyn Listener> {
@@ -335,6 +326,14 @@ impl Store for Link {
             self.inbox.spoil(Room::forget_wake_ups);
         }
         Some(self)
+    }
+}
+
+impl Registry for Link {}
+
+impl Admin for Link {
+    fn inspect(&self, _name: &[u8], _deadline: Deadline) -> Result<LockState, Error> {
+        Ok(LockState::default())
     }
 }
 

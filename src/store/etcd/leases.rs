@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::dial::call;
+use super::fault::{self, End};
 use super::messages::{self, Lives, MOST_OPS};
 use super::wire::Wire;
+use super::{EtcdStore, UNTOLD};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
-use crate::store::Failure;
+use crate::store::{Failure, Lane};
 use crate::sync::Mutex;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Lease {
     renewed: Option<(Moment, u64)>,
 }
 
+/// The seconds of what nothing ends.
+const ENDLESS: i64 = UNTOLD.as_secs() as i64;
 /// So many free ones are kept.
 const MOST: usize = 32;
 /// One that has less left than this may be over by now.
@@ -178,6 +182,62 @@ pub(super) fn keep_alive(
 pub(super) fn whole_seconds(span: Duration) -> i64 {
     let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     i64::try_from(seconds.max(1)).unwrap_or(i64::MAX)
+}
+
+impl EtcdStore {
+    /// Ends leases, with what is under them.
+    pub(super) fn revoke(&self, leases: &[i64], deadline: Deadline) -> Result<(), Failure> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        self.on_wire(Lane::Keeper, deadline, |wire, deadline| {
+            ask_each(wire, messages::REVOKE, leases, deadline).map(drop)
+        })
+    }
+}
+
+/// How these leases stand. What has none never ends.
+pub(super) fn lives_of(
+    wire: &mut Wire,
+    leases: &[i64],
+    deadline: Deadline,
+) -> Result<Vec<Lives>, Failure> {
+    let sent = Moment::now();
+    let answers = ask_each(wire, messages::TIME_TO_LIVE, leases, deadline)?;
+    let lives = |(lease, answer): (&i64, Result<Vec<u8>, End>)| {
+        if *lease == 0 {
+            return Ok(Lives { seconds: ENDLESS, whole: ENDLESS, ..Lives::default() });
+        }
+        let answer = answer.map_err(|end| fault::ended(&end, sent))?;
+        Lives::read(&answer).ok_or_else(|| Failure::unknown(fault::foreign(), sent))
+    };
+    leases.iter().zip(answers).map(lives).collect()
+}
+
+/// Asks the same of each lease, of as many at a time as the server takes; tells what it answered.
+fn ask_each(
+    wire: &mut Wire,
+    path: &str,
+    leases: &[i64],
+    deadline: Deadline,
+) -> Result<Vec<Result<Vec<u8>, End>>, Failure> {
+    let (mut all, sent) = (Vec::new(), Moment::now());
+    for some in leases.chunks(wire.most_streams) {
+        let mut streams = Vec::new();
+        for lease in some {
+            let stream = wire.begin(path);
+            wire.write(stream, &messages::of_lease(*lease), true);
+            streams.push(stream);
+        }
+        // It may all be asked again.
+        wire.send(deadline).map_err(|(_, error)| Failure::not_done(error))?;
+        for stream in streams {
+            let answer = wire.receive(stream, deadline);
+            all.push(answer.map_err(|error| Failure::unknown(error, sent))?);
+            wire.leave(stream);
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

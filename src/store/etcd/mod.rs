@@ -1,6 +1,7 @@
 //! The etcd store: a key for each holder and each waiter, of which the first one that was created has
 //! the lock. What its promises rest on is in `docs/protocol.md`.
 
+mod admin;
 mod clients;
 mod dial;
 #[cfg(feature = "examine")]
@@ -11,7 +12,6 @@ mod hpack;
 mod keys;
 mod leases;
 mod listener;
-mod listing;
 mod login;
 mod messages;
 mod passing;
@@ -32,27 +32,22 @@ use std::time::Duration;
 use self::dial::{Dialer, transact};
 use self::keys::Name;
 use self::leases::Leases;
-use self::messages::{Done, Op, Txn};
+use self::messages::{Done, Op, Txn, most_of};
 use self::places::Places;
 use self::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, EtcdConfig};
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
 use crate::said::say;
-use crate::store::breaking::{Breaches, Held as Grant};
-use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::net::next_server;
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::{
-    Abilities, Answer, Failure, Identity, Kept, Lane, Listener, Look, Outcome, Record, Reply,
-    Request, ServerId, Store,
+    Abilities, Answer, Failure, Identity, Kept, Lane, Listener, Outcome, Reply, Request, ServerId,
+    Store,
 };
 use crate::sync::Mutex;
-use crate::token::{ClientId, Token};
+use crate::token::Token;
 
-const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 /// Nobody tells for how long a lock stays taken: those who wait hear of its end.
 const UNTOLD: Duration = Duration::from_secs(3600);
 
@@ -149,6 +144,22 @@ impl EtcdStore {
         self.on_wire(lane, deadline, |wire, deadline| Ok(transact(wire, txn, deadline)?.0))
     }
 
+    /// The values of these keys, as many at a time as fit into one question.
+    fn read(
+        &self,
+        lane: Lane,
+        keys: impl Iterator<Item = Vec<u8>>,
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let (keys, mut all) = (keys.collect::<Vec<_>>(), Vec::new());
+        for some in keys.chunks(most_of(keys.iter().map(|key| &**key))) {
+            let look = some.iter().map(|key| Op::get(key)).fold(Txn::default(), Txn::then);
+            let mut done = self.transact(lane, &look, deadline)?;
+            all.extend((0..some.len()).map(|at| done.part(at).first().map(|key| key.value)));
+        }
+        Ok(all)
+    }
+
     fn ask_one(&self, lane: Lane, request: &Request<'_>, deadline: Deadline) -> Outcome {
         self.on_wire(lane, deadline, |wire, deadline| match *request {
             Request::Take { name, token, ttl, place, block } => {
@@ -190,43 +201,6 @@ impl Store for EtcdStore {
         outcomes
     }
 
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        self.seen(&self.name(name), deadline).map_err(|failure| failure.error)
-    }
-
-    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
-        self.list_page(wanted, from, deadline).map_err(|failure| failure.error)
-    }
-
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.whose(name, deadline).map_err(|failure| failure.error)
-    }
-
-    fn break_grant(&self, held: &Grant, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        self.break_held(held, by, deadline)
-    }
-
-    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
-        self.breaches_of(lane, of, deadline)
-    }
-
-    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.keep_record(record, deadline).map_err(|failure| failure.error)
-    }
-
-    fn unregister(&self, _client: ClientId) {
-        self.forget_record();
-    }
-
-    fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let keys = clients.iter().map(|client| keys::client(&self.prefix, *client));
-        self.read(Lane::Caller, keys, deadline).map_err(|failure| failure.error)
-    }
-
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         self.look_ahead(name, deadline).map_err(|failure| failure.error)
     }
@@ -248,18 +222,8 @@ impl Store for EtcdStore {
         pinged.map(drop).map_err(|failure| failure.error)
     }
 
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        self.look_around(subject, found)
-    }
-
     fn abilities(&self) -> Abilities {
-        Abilities {
-            place_kept: None,
-            longest_pause: LONGEST_PAUSE,
-            spread: Duration::ZERO,
-            claims_first: false,
-        }
+        Abilities::default()
     }
 
     /// A lease of etcd outlasts what was promised by a second or more: while this client lives, it ends

@@ -21,9 +21,9 @@ mod model;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::clients::lives_of;
 use super::dial::transact;
 use super::keys::{self, Name, Said, said};
+use super::leases::lives_of;
 use super::messages::{Key, Lives, Op, Txn, most_of};
 use super::places::Held;
 use super::wire::Wire;

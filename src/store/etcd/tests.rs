@@ -13,7 +13,8 @@ use super::places::Held;
 use super::waits::Wait;
 use super::*;
 use crate::config::StoreConfig;
-use crate::store::{self, Place, Reach};
+use crate::store::listing::{Bookmark, Wanted};
+use crate::store::{self, Admin, Place, Reach};
 
 const TTL: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(20);
@@ -90,7 +91,7 @@ fn wait(name: Vec<u8>, ahead: Option<Vec<u8>>) -> Wait {
 }
 
 fn holder(store: &EtcdStore) -> Option<crate::store::Holder> {
-    store.look(b"n", by()).unwrap().holder
+    store.inspect(b"n", by()).unwrap().holder
 }
 
 #[test]
@@ -324,7 +325,7 @@ fn a_break_that_came_too_late_leaves_its_lease_to_the_next() {
     let grant = operator.held(b"n", by()).unwrap().unwrap();
     let before = leases();
     let lease = operator.on_wire(Lane::Caller, by(), |wire, by| {
-        operator.leases.take(wire, grant.left + listing::REMEMBERED, by)
+        operator.leases.take(wire, grant.left + admin::REMEMBERED, by)
     });
     operator.leases.put_back(lease.unwrap());
     assert!(operator.break_grant(&grant, b"me", by()).unwrap());

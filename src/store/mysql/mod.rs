@@ -1,15 +1,15 @@
 //! The MySQL and MariaDB store: five tables, and a connection for each request under way. What its
 //! promises rest on is in `docs/protocol.md`.
 
+mod admin;
 mod clients;
 mod dial;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
 mod explain;
-mod extensions;
 mod fault;
-mod listing;
 mod login;
+mod renewals;
 mod requests;
 mod statements;
 mod waiters;
@@ -29,19 +29,13 @@ use self::wire::{Answers, Lent, Refusal, Said, Wire, unexpected};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, MysqlConfig};
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
 use crate::jitter::Jitter;
 use crate::said::say;
-use crate::store::breaking::{Breaches, Held};
-use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::net::seat;
-use crate::store::{
-    Abilities, Failure, Identity, Lane, Look, Outcome, Record, Request, Store, unforced,
-};
+use crate::store::{Abilities, Failure, Identity, Lane, Outcome, Request, Store};
 use crate::sync::Mutex;
-use crate::token::{ClientId, Token};
+use crate::token::Token;
 
 /// Between two attempts of one request, where others were faster or the primary moves.
 const BREATH: Duration = Duration::from_millis(10);
@@ -239,6 +233,15 @@ impl MysqlStore {
         Ok(())
     }
 
+    /// Statements that only look, or matter to nobody.
+    fn query(&self, lane: Lane, text: &str, deadline: Deadline) -> Result<Vec<Said>, Error> {
+        let when = (deadline, deadline);
+        let said = self.pool.on_connection(lane, deadline, |lent| {
+            self.insist(when, || self.read(lent, text, when))
+        });
+        said.map_err(|failure| failure.error)
+    }
+
     /// Now and then, removes some rows that nobody uses any more. It does not matter how that ends.
     fn sweep(&self, lent: &mut Lent<'_>, when: When) {
         let count = self.gives.fetch_add(1, Ordering::Relaxed);
@@ -294,47 +297,9 @@ impl Store for MysqlStore {
         outcomes.into_iter().map(|one| one.unwrap_or_else(|| Err(failure.clone()))).collect()
     }
 
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        self.inspect(name, deadline)
-    }
-
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         let state = self.see(name, Lane::Caller, deadline)?;
         Ok(state.lease.as_ref().map_or(Duration::ZERO, |lease| state.left(lease)))
-    }
-
-    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.keep_record(record, deadline)
-    }
-
-    fn unregister(&self, client: ClientId) {
-        if let Err(error) = self.forget_record(client, Deadline::after(BREATH)) {
-            say!(Debug, "record-left", error = error);
-        }
-    }
-
-    fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        self.read_records(clients, deadline)
-    }
-
-    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
-        self.list_page(wanted, from, deadline)
-    }
-
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
-        self.held_by(name, deadline)
-    }
-
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        self.break_held(held, by, deadline)
-    }
-
-    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
-        self.breaches_of(lane, of, deadline)
     }
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
@@ -349,37 +314,12 @@ impl Store for MysqlStore {
         self.see(b"", Lane::Caller, deadline).map(drop)
     }
 
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        self.look_around(subject, found)
-    }
-
-    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        unforced(force, "tables")?;
-        let mut wire = self.dialer.dial(Purpose::Setup, deadline)?;
-        match wire.ask(SCHEMA, deadline)? {
-            (_, None) => Ok(()),
-            (_, Some(refusal)) => Err(refusal.error),
-        }
-    }
-
-    fn schema(&self) -> Option<&'static str> {
-        Some(SCHEMA)
-    }
-
-    fn weakness(&self, _deadline: Deadline) -> Result<Option<String>, Error> {
-        const UNSYNCED: &str = "a crash of the server may lose locks that are held \
-             (innodb_flush_log_at_trx_commit is not 1 there); advise=no leaves this line out";
-        let is_unsynced = self.dialer.is_unsynced.load(Ordering::Relaxed);
-        Ok(is_unsynced.then(|| UNSYNCED.to_owned()))
-    }
-
     fn abilities(&self) -> Abilities {
         Abilities {
             place_kept: Some(self.life.place_kept),
             longest_pause: waiters::LONGEST,
-            spread: Duration::ZERO,
-            claims_first: false,
+            schema: Some(SCHEMA),
+            ..Abilities::default()
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The PostgreSQL store: one table, and a connection for each request under way. What its promises
 //! rest on is in `docs/protocol.md`.
 
+mod admin;
 mod clients;
 mod dial;
 #[cfg(feature = "examine")]
@@ -8,7 +9,6 @@ pub(crate) mod examine;
 mod explain;
 mod fault;
 mod listener;
-mod listing;
 mod login;
 mod requests;
 mod statements;
@@ -30,22 +30,16 @@ use self::wire::{Answers, Lent, Refusal, Row, Value, Wire};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, PostgresConfig};
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
 use crate::jitter::Jitter;
 use crate::said::say;
-use crate::store::breaking::{Breaches, Held};
-use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::net::seat::{self, Line};
 use crate::store::{
-    Abilities, Answer, Failure, Identity, Lane, Listener, Look, Outcome, Record, Reply, Request,
-    ServerId, Store, unforced,
+    Abilities, Answer, Failure, Identity, Lane, Listener, Outcome, Reply, Request, ServerId, Store,
 };
 use crate::sync::Mutex;
-use crate::token::{ClientId, Token};
+use crate::token::Token;
 
-const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 /// Between two attempts of one call, where others were faster or the primary moves.
 const BREATH: Duration = Duration::from_millis(10);
 /// One give in so many removes rows that nobody uses any more.
@@ -246,6 +240,53 @@ impl PostgresStore {
         Ok(self.query(lane, &[look], Need::Look(Some(&key)), deadline)?.pop().flatten())
     }
 
+    /// Statements that only look, or matter to nobody, together.
+    fn query(
+        &self,
+        lane: Lane,
+        calls: &[(Statement, &[Value<'_>])],
+        need: Need<'_>,
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Row>>, Error> {
+        let told = self.transact(lane, deadline, (calls.len(), need), &|wire| {
+            calls.iter().try_for_each(|(statement, values)| wire.call(*statement, values))
+        });
+        told.map_err(|refused| refused.failure.error)
+    }
+
+    /// So many statements in one transaction, and what they are for. Returns the last row of each.
+    fn transact(
+        &self,
+        lane: Lane,
+        deadline: Deadline,
+        (count, need): (usize, Need<'_>),
+        write: &dyn Fn(&mut Wire) -> Result<(), Error>,
+    ) -> Result<Vec<Option<Row>>, Refused> {
+        let mut code = String::new();
+        let said = self.pool.on_connection(lane, deadline, |lent| {
+            let sent = self.send(lent, (deadline, deadline), |wire| {
+                wire.settle()?;
+                write(wire)?;
+                wire.sync();
+                Ok(())
+            })?;
+            let preface = lent.wire.as_ref().map_or(0, |wire| wire.preface);
+            match self.answers(lent, preface + count, deadline) {
+                Ok((rows, None)) => Ok(rows.into_iter().skip(preface).collect()),
+                Ok((_, Some(refusal))) => {
+                    let sent = refusal.is_doubt.then_some(sent);
+                    let error = explained(lent, refusal.error, need, deadline);
+                    // A statement that could not be prepared is not there the next time.
+                    lent.wire = None;
+                    code = refusal.code;
+                    Err(Failure { error, sent })
+                }
+                Err(error) => Err(Failure::unknown(error, sent)),
+            }
+        });
+        said.map_err(|failure| Refused { code, failure })
+    }
+
     /// What comes to the seat's connection up to the end of a transaction; after an error it has none.
     fn answers(
         &self,
@@ -291,6 +332,12 @@ impl PostgresStore {
     }
 }
 
+/// Why there are no rows, with the server's code where it has said that.
+struct Refused {
+    code: String,
+    failure: Failure,
+}
+
 impl Store for PostgresStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
         let connect_by = lane.connect_by(deadline);
@@ -320,48 +367,10 @@ impl Store for PostgresStore {
         outcomes.into_iter().map(|one| one.unwrap_or_else(|| Err(failure.clone()))).collect()
     }
 
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        self.inspect(name, deadline)
-    }
-
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         let row = self.see(name, Lane::Caller, deadline)?;
         let held = row.filter(|row| row.column(0).is_some()).and_then(|row| row.count(1));
         Ok(Duration::from_micros(held.unwrap_or(0)))
-    }
-
-    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.keep_record(record, deadline)
-    }
-
-    fn unregister(&self, client: ClientId) {
-        if let Err(error) = self.forget_record(client, Deadline::after(BREATH)) {
-            say!(Debug, "record-left", error = error);
-        }
-    }
-
-    fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        self.read_records(clients, deadline)
-    }
-
-    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
-        self.list_page(wanted, from, deadline)
-    }
-
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
-        self.held_by(name, deadline)
-    }
-
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        self.break_held(held, by, deadline)
-    }
-
-    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
-        self.breaches_of(lane, of, deadline)
     }
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
@@ -380,38 +389,14 @@ impl Store for PostgresStore {
         self.see(b"", Lane::Caller, deadline).map(drop)
     }
 
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        self.look_around(subject, found)
-    }
-
-    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        unforced(force, "tables")?;
-        let mut wire = self.dialer.dial(Purpose::Setup, deadline, &|_| Ok(()))?;
-        wire.begin_with(SCHEMA)?;
-        wire.ask("", 1, deadline).map(drop)
-    }
-
-    fn schema(&self) -> Option<&'static str> {
-        Some(SCHEMA)
-    }
-
     fn abilities(&self) -> Abilities {
         Abilities {
-            place_kept: None,
-            longest_pause: LONGEST_PAUSE,
-            spread: Duration::ZERO,
             // Word of a hand-over comes as soon as it is committed, though its server may have stopped
             // waiting for the standbys: then it is gone with the server.
             claims_first: self.dialer.has_standbys.load(Ordering::Relaxed),
+            schema: Some(SCHEMA),
+            ..Abilities::default()
         }
-    }
-
-    fn weakness(&self, _deadline: Deadline) -> Result<Option<String>, Error> {
-        const UNSYNCED: &str = "a crash of the server may lose locks that are held \
-             (synchronous_commit is off for this session); advise=no leaves this line out";
-        let is_unsynced = self.dialer.is_unsynced.load(Ordering::Relaxed);
-        Ok(is_unsynced.then(|| UNSYNCED.to_owned()))
     }
 
     fn listener(&self) -> Option<&dyn Listener> {

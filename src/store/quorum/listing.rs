@@ -104,7 +104,7 @@ fn agreed(surveys: &[Survey], most: usize) -> Agreed {
     let count = |token| surveys.iter().filter(|survey| of(survey) == Some(token)).count();
     let token = tokens.into_iter().find(|token| count(*token) >= most);
     let same = || surveys.iter().filter(|survey| token.is_some() && of(survey) == token);
-    let holders = || same().filter_map(|survey| survey.to_holder(OWN));
+    let holders = || same().filter_map(|survey| survey.seen(OWN).holder());
     let holder = holders().min_by_key(|holder| holder.ttl).map(|shortest| Holder {
         fence: known_to(most, holders().filter_map(|holder| holder.fence)),
         held: known_to(most, holders().filter_map(|holder| holder.held)),

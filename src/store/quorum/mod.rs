@@ -5,7 +5,9 @@
 //! extension and of a give. A [`question`] hands them what the nodes say, and [`scatter`] asks the
 //! nodes. [`mends`] stores leases on nodes that lack them.
 
+mod admin;
 mod breaking;
+mod clients;
 mod dropping;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
@@ -17,7 +19,6 @@ mod scatter;
 mod tally;
 mod winning;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,24 +29,14 @@ use self::question::Question;
 use self::round::{majority, too_few};
 use self::scatter::Scatter;
 use self::winning::Rivals;
-use super::breaking::{Breaches, Held};
-use super::listing::{Bookmark, Page, Wanted};
 use super::outbox::{Concern, Outbox};
-use super::redis::LONGEST_PAUSE;
-use super::redis::node::{Members, Mention, Node};
-use super::{
-    Abilities, Failure, Holder, Kept, Lane, Listener, Look, MOST_WAITERS, Outcome, Owed, Request,
-    Store, Waiter,
-};
+use super::redis::node::{Members, Node};
+use super::{Abilities, Failure, Kept, Lane, Listener, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::config::{Config, RedisConfig};
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
-use crate::said::say;
-use crate::store::Record;
 use crate::sync::{Permit, Permits};
-use crate::token::{ClientId, Token};
+use crate::token::Token;
 
 /// Clients that ask at once can keep each other from a majority. They are notified at about the same
 /// time, so each waits for a random part of this first: some round trips.
@@ -152,33 +143,6 @@ impl QuorumStore {
         }
     }
 
-    /// Whether all members look new, or none does: one that does among others that do not came back
-    /// empty, and may have forgotten leases that are relied on.
-    fn look_new(&self, deadline: Deadline) -> Result<(), Error> {
-        let mut new = Vec::new();
-        for node in self.nodes() {
-            if !node.is_marked(deadline)? {
-                new.push(node.shown.as_str());
-            }
-        }
-        if new.is_empty() || new.len() == self.nodes().len() {
-            return Ok(());
-        }
-        let detail = format!(
-            "new or come back empty, while others were in use: {} (it grants locks without \
-             leasehold init once its wait of max_ttl is over; force declares that nobody relies on \
-             a lease)",
-            new.join(", ")
-        );
-        Err(Error::new(ErrorKind::Unavailable, detail))
-    }
-
-    fn mention(&self, what: Mention<'_>, deadline: Deadline) {
-        for node in self.nodes().iter().filter(|node| node.is_ready()) {
-            node.mention(what, self.by(deadline));
-        }
-    }
-
     /// Each node, those first that are well, and by when it must have answered: one that does not
     /// leaves time for the others.
     fn in_turn(&self, deadline: Deadline) -> impl Iterator<Item = (&Node, Deadline)> {
@@ -237,75 +201,6 @@ impl Store for QuorumStore {
         questions.into_iter().map(Question::outcome).collect()
     }
 
-    /// Only what most nodes say is told as so.
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let looks = self.reach(deadline, |node, by| node.look(name, by))?;
-        let most = majority(self.nodes().len());
-        let last_fence = known_to(most, looks.iter().filter_map(|look| look.last_fence));
-        let (waiters, more_waiters) = waiting(most, &looks);
-        let held: Vec<Holder> = looks.into_iter().filter_map(|look| look.holder).collect();
-        let holder = held.iter().find_map(|one| {
-            let same = || held.iter().filter(|held| held.token_prefix == one.token_prefix);
-            (same().count() >= most).then(|| Holder {
-                token_prefix: one.token_prefix.clone(),
-                ttl: same().map(|held| held.ttl).min().unwrap_or_default(),
-                fence: known_to(most, same().filter_map(|held| held.fence)),
-                held: known_to(most, same().filter_map(|held| held.held)),
-                client: None,
-            })
-        });
-        Ok(Look { holder, last_fence, waiters, more_waiters })
-    }
-
-    /// Each node that is well keeps it, if it can. None is waited for.
-    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.mention(Mention::Is(record), deadline);
-        Ok(())
-    }
-
-    fn unregister(&self, client: ClientId) {
-        self.mention(Mention::Was(client), Deadline::after(self.node_timeout));
-    }
-
-    /// Whatever any node knows; one that knows all of them is enough.
-    fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let mut known = vec![None; clients.len()];
-        for node in self.nodes().iter().filter(|node| node.is_ready()) {
-            let unknown: Vec<_> = (0..known.len()).filter(|at| known[*at].is_none()).collect();
-            let asked: Vec<_> = unknown.iter().map(|at| clients[*at]).collect();
-            if asked.is_empty() || deadline.has_passed() {
-                break;
-            }
-            match node.records(&asked, self.by(deadline)) {
-                Ok(records) => {
-                    unknown.into_iter().zip(records).for_each(|(at, record)| known[at] = record);
-                }
-                Err(error) => say!(Debug, "records-unread", store = &*node.shown, error = error),
-            }
-        }
-        Ok(known)
-    }
-
-    fn list(&self, wanted: &Wanted, from: &Bookmark, by: Deadline) -> Result<Page, Error> {
-        self.list_page(wanted, from, by)
-    }
-
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
-        self.held_by_most(name, deadline)
-    }
-
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        self.break_on_most(held, by, deadline)
-    }
-
-    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
-        self.breaches_of(lane, of, deadline)
-    }
-
     /// When most nodes are free. Nodes that had trouble a moment ago are not waited for.
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         let mut spans = Vec::new();
@@ -325,12 +220,7 @@ impl Store for QuorumStore {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            place_kept: None,
-            longest_pause: LONGEST_PAUSE,
-            spread: SPREAD,
-            claims_first: false,
-        }
+        Abilities { spread: SPREAD, ..Abilities::default() }
     }
 
     /// The gives go out to all nodes at once. What they say is counted when it is read.
@@ -371,24 +261,6 @@ impl Store for QuorumStore {
     fn listener(&self) -> Option<&dyn Listener> {
         Some(&self.members)
     }
-
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        self.look_at_members(subject, found)
-    }
-
-    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        if !force {
-            self.look_new(deadline)?;
-        }
-        // All of them, so that none starts in quarantine for another one's sake.
-        let (mut first, nodes) = (Ok(()), self.nodes());
-        for (node, left) in nodes.iter().zip((1..=nodes.len()).rev()) {
-            // One that does not answer must leave time for the others.
-            first = first.and(node.initialize(force, deadline.share(left)));
-        }
-        first
-    }
 }
 
 /// The largest value that this many nodes have reached. A holder left his fence on most of them; a
@@ -397,25 +269,6 @@ fn known_to<T: Ord + Copy>(most: usize, values: impl Iterator<Item = T>) -> Opti
     let mut values: Vec<_> = values.collect();
     values.sort_unstable_by(|one, other| other.cmp(one));
     values.get(most - 1).or(values.last()).copied()
-}
-
-/// Those that wait at so many nodes, in the order in which they are met, and how many more there are:
-/// there may be as many as most nodes say.
-fn waiting(most: usize, looks: &[Look]) -> (Vec<Waiter>, u64) {
-    let places = |token: &str| {
-        let all = looks.iter().flat_map(|look| &look.waiters);
-        all.filter(|waiter| waiter.token_prefix == token).count()
-    };
-    let mut met = HashSet::new();
-    let all = looks.iter().flat_map(|look| &look.waiters);
-    let new = all.filter(|waiter| met.insert(waiter.token_prefix.clone()));
-    let waiters: Vec<_> = new
-        .filter(|waiter| places(&waiter.token_prefix) >= most)
-        .take(MOST_WAITERS)
-        .cloned()
-        .collect();
-    let more = known_to(most, looks.iter().map(|look| look.more_waiters)).unwrap_or(0);
-    (waiters, more)
 }
 
 #[cfg(test)]

@@ -12,11 +12,7 @@ use super::listener::Listener;
 use super::route::{Carried, Gives, Heard, Parcel, Route};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::said::say;
-use crate::store::{
-    Answer, Failure, Lane, Listener as _, Look, Outcome, Record, Request, unguarded,
-};
-use crate::token::ClientId;
+use crate::store::{Answer, Failure, Lane, Listener as _, Outcome, Request, Seen, unguarded};
 
 pub(super) struct Codec<D> {
     pub(super) dialect: D,
@@ -75,37 +71,12 @@ pub(super) struct Deployment<D> {
 }
 
 impl<D: Dialect> Deployment<D> {
-    pub(super) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let inspect = self.codec.dialect.format().pack_inspect(name);
-        let said = self.ask_one(Lane::Caller, &inspect, deadline)?;
-        match look::read_inspected(said, D::FENCE) {
-            // The queue is perhaps what this user may not read, or is on its way to another server.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Permission | ErrorKind::Unavailable) =>
-            {
-                self.look_only(name, deadline)
-            }
-            seen => seen,
-        }
-    }
-
-    fn look_only(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
+    pub(super) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Seen, Error> {
         look::read(self.see(name, Lane::Caller, deadline)?, D::FENCE)
     }
 
     pub(super) fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
-        let holder = self.look_only(name, deadline)?.holder;
-        Ok(holder.map_or(Duration::ZERO, |held| held.ttl))
-    }
-
-    /// What a server refuses is an error here, too.
-    pub(super) fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        let batch = look::pack_register(record);
-        // On a connection that is there, if any is idle.
-        match self.ask_one(Lane::Give(deadline), &batch, deadline)? {
-            Value::ServerError(error) => Err(fault::server(&error)),
-            _ => Ok(()),
-        }
+        self.look(name, deadline).map(|seen| seen.left)
     }
 
     /// What one of the servers that have locks says of itself, on a connection that is there if any is
@@ -122,34 +93,16 @@ impl<D: Dialect> Deployment<D> {
         }
     }
 
-    /// Says something of which no answer is waited for.
-    pub(super) fn tell(&self, batch: &Batch<'_>, deadline: Deadline) -> Result<(), Failure> {
-        self.route.tell(Parcel { lane: Lane::Give(deadline), batch, deadline })
-    }
-
-    /// The records that are there, and may be read.
-    pub(super) fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let said = self.ask(Lane::Caller, &look::pack_records(clients), deadline);
-        let record = |said: Result<Value, Error>| match said? {
-            Value::BulkString(record) => Ok(Some(record)),
-            Value::ServerError(error) => {
-                say!(Debug, "records-unread", error = fault::server(&error));
-                Ok(None)
-            }
-            _ => Ok(None),
-        };
-        said.map(record).collect()
-    }
-
     pub(super) fn see(&self, name: &[u8], lane: Lane, deadline: Deadline) -> Result<Value, Error> {
         self.ask_one(lane, &self.codec.dialect.format().pack_look(name), deadline)
     }
 
-    fn ask_one(&self, lane: Lane, batch: &Batch<'_>, by: Deadline) -> Result<Value, Error> {
+    pub(super) fn ask_one(
+        &self,
+        lane: Lane,
+        batch: &Batch<'_>,
+        by: Deadline,
+    ) -> Result<Value, Error> {
         let none = || Err(Error::bare(ErrorKind::Protocol));
         self.ask(lane, batch, by).next().unwrap_or_else(none)
     }
@@ -171,7 +124,7 @@ impl<D: Dialect> Deployment<D> {
         said.try_for_each(|carried| guard.read_init(carried?).map(drop))
     }
 
-    fn ask(
+    pub(super) fn ask(
         &self,
         lane: Lane,
         batch: &Batch<'_>,

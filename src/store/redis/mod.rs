@@ -3,6 +3,8 @@
 //! [`dialect`] knows how locks are written, [`route`] brings what it packed to a server, and
 //! between them stands this.
 
+mod admin;
+mod clients;
 mod codec;
 mod dial;
 mod dialect;
@@ -10,7 +12,6 @@ mod dialect;
 pub(crate) mod examine;
 mod frame;
 mod listener;
-pub(super) mod listing;
 pub(super) mod node;
 mod route;
 mod sentinel;
@@ -32,27 +33,13 @@ pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, look, notice};
 use self::route::{Carried, Parcel, unanswered};
 use self::way::Way;
-use super::breaking::{Breaches, Held};
-use super::listing::{Bookmark, Page, Wanted};
 use super::outbox::Outbox;
-use super::{
-    Abilities, Failure, Identity, Kept, Lane, Listener, Look, Outcome, Owed, Request, Store,
-};
+use super::{Abilities, Identity, Kept, Lane, Listener, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment};
-#[cfg(feature = "examine")]
-use crate::config::StoreConfig;
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::Error;
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
-use crate::said::say;
-use crate::store::Record;
 use crate::store::net::pool::Pools;
-use crate::token::{ClientId, Token};
-
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(64);
-/// No longer is a connection waited for that is only needed for what nobody waits for.
-const SOON: Duration = Duration::from_millis(10);
+use crate::token::Token;
 
 pub(crate) struct RedisStore {
     deployment: Deployment<Native>,
@@ -132,48 +119,12 @@ impl Store for RedisStore {
         sent.err().map(Err)
     }
 
-    fn sends_owed(&self) -> bool {
-        true
-    }
-
     fn tend(&self, before: Moment, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {
         self.deployment.route.read_unread(before);
     }
 
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        self.deployment.look(name, deadline)
-    }
-
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         self.deployment.free_in(name, deadline)
-    }
-
-    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.deployment.register(record, deadline)
-    }
-
-    fn unregister(&self, client: ClientId) {
-        let told = self.deployment.tell(&look::pack_unregister(client), Deadline::after(SOON));
-        if let Err(failure) = told {
-            say!(Debug, "record-left", error = failure.error);
-        }
-    }
-
-    fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        self.deployment.records(clients, deadline)
-    }
-
-    fn weakness(&self, deadline: Deadline) -> Result<Option<String>, Error> {
-        let format = self.deployment.codec.dialect.format();
-        if format.guard.is_some() {
-            return Ok(None);
-        }
-        let info = self.deployment.info(deadline)?;
-        Ok(weakness::found(&info, format.copies.is_some()))
     }
 
     fn is_unawaited(&self, grant: &Identity, lane: Lane, deadline: Deadline) -> bool {
@@ -181,52 +132,15 @@ impl Store for RedisStore {
         seen.is_ok_and(|seen| look::is_unawaited(&seen, grant.token))
     }
 
-    fn list(&self, wanted: &Wanted, from: &Bookmark, by: Deadline) -> Result<Page, Error> {
-        self.deployment.list(wanted, from, by)
-    }
-
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
-        let survey = self.deployment.survey(&[name.to_vec()], deadline)?.pop().unwrap_or_default();
-        listing::held(name, &survey, Native::FENCE)
-    }
-
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        let grant = (held.token, held.fence.unwrap_or(0));
-        let said = self.deployment.break_grant(Lane::Caller, (&held.name, grant), by, deadline)?;
-        if said == Native::UNFINISHED {
-            // A give that finds the lock free goes on where the break has stopped.
-            let (name, token, ttl) = (&held.name, held.token, Duration::ZERO);
-            let _ = self.ask(Lane::Caller, Request::Give { name, token, fence: 0, ttl }, deadline);
-        }
-        Ok(said != 0)
-    }
-
-    fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
-        self.deployment.breaches(lane, of, deadline)
-    }
-
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         self.deployment.route.ping(deadline)
     }
 
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        match &subject.config.store {
-            StoreConfig::Redis(redis) => examine::examine(redis, subject, found),
-            _ => Ok(true),
-        }
-    }
-
-    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        self.deployment.initialize(force, deadline)
-    }
-
     fn abilities(&self) -> Abilities {
         Abilities {
-            place_kept: None,
-            longest_pause: LONGEST_PAUSE,
-            spread: Duration::ZERO,
             claims_first: self.deployment.codec.dialect.format().copies.is_some(),
+            sends_owed: true,
+            ..Abilities::default()
         }
     }
 

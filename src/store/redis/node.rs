@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(in crate::store) use self::members::Members;
+use super::admin::Names;
 use super::codec::Deployment;
 use super::dialect::quorum::Quorum;
 pub(crate) use super::dialect::quorum::Said;
 pub(in crate::store) use super::dialect::quorum::{Asks, Ballot, LONGEST_BLOCK};
 pub(in crate::store) use super::dialect::survey::Survey;
 use super::dialect::{Batch, Dialect, look};
-use super::listing::Names;
 use super::route::single::Pending;
 use super::route::{Carried, Parcel};
 use crate::clock::{Deadline, Moment};
@@ -25,7 +25,7 @@ use crate::store::glob::Glob;
 use crate::store::listing::Bookmark;
 use crate::store::net::poll;
 use crate::store::outbox::{Concern, Outbox};
-use crate::store::{Answer, Failure, Identity, Lane, Look, Owed, Place, Record, Request};
+use crate::store::{Answer, Failure, Identity, Lane, LockState, Owed, Place, Record, Request};
 use crate::sync::Mutex;
 use crate::token::{ClientId, Token};
 
@@ -317,8 +317,12 @@ impl Node {
         free_in
     }
 
-    pub(in crate::store) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        self.deployment.look(name, deadline)
+    pub(in crate::store) fn inspect(
+        &self,
+        name: &[u8],
+        deadline: Deadline,
+    ) -> Result<LockState, Error> {
+        self.deployment.inspect(name, deadline)
     }
 
     /// Says something of which no answer is waited for.

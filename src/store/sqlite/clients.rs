@@ -2,21 +2,56 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::clock::Moment;
-use crate::store::Record;
+use super::SqliteStore;
+use crate::clock::{Deadline, Moment};
+use crate::error::Error;
+use crate::said::say;
+use crate::store::{Record, Registry};
 use crate::token::ClientId;
 use crate::who::LONGEST_RECORD;
 
+impl Registry for SqliteStore {
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        let opened = self.opened(false, deadline)?;
+        let kept = opened.quick.change(deadline, |connection, now| {
+            Ok(Clients { connection, boot: &self.boot, now }.keep(record)?)
+        });
+        kept.map_err(|failure| failure.error)
+    }
+
+    fn unregister(&self, client: ClientId) {
+        let Some(opened) = self.current.lock().clone() else { return };
+        // A file that others keep locked is not waited for.
+        let forgotten = opened.quick.change(Deadline::at(Moment::ZERO), |connection, now| {
+            Ok(Clients { connection, boot: &self.boot, now }.forget(client)?)
+        });
+        if let Err(failure) = forgotten {
+            say!(Debug, "record-left", error = failure.error);
+        }
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let opened = self.opened(false, deadline)?;
+        opened.quick.read(deadline, None, |connection| {
+            Clients { connection, boot: &self.boot, now: Moment::now() }.records(clients)
+        })
+    }
+}
+
 /// Their table, as one request sees it.
-pub(super) struct Clients<'a> {
-    pub(super) connection: &'a Connection,
-    pub(super) boot: &'a str,
-    pub(super) now: Moment,
+struct Clients<'a> {
+    connection: &'a Connection,
+    boot: &'a str,
+    now: Moment,
 }
 
 impl Clients<'_> {
     /// Keeps a record, and removes those that are over.
-    pub(super) fn keep(&self, record: Record<'_>) -> rusqlite::Result<()> {
+    fn keep(&self, record: Record<'_>) -> rusqlite::Result<()> {
         self.connection.execute_batch(include_str!("clients.sql"))?;
         let over = "DELETE FROM client WHERE boot <> ?1 OR expiry <= ?2";
         self.connection.execute(over, params![self.boot, nanos(self.now)])?;
@@ -26,12 +61,12 @@ impl Clients<'_> {
         self.connection.execute(keep, values).map(drop)
     }
 
-    pub(super) fn forget(&self, client: ClientId) -> rusqlite::Result<()> {
+    fn forget(&self, client: ClientId) -> rusqlite::Result<()> {
         let forget = "DELETE FROM client WHERE id = ?1";
         self.connection.execute(forget, [client.to_string()]).map(drop)
     }
 
-    pub(super) fn records(&self, clients: &[ClientId]) -> rusqlite::Result<Vec<Option<Vec<u8>>>> {
+    fn records(&self, clients: &[ClientId]) -> rusqlite::Result<Vec<Option<Vec<u8>>>> {
         let is_there = "SELECT 1 FROM sqlite_schema WHERE name = 'client'";
         if !self.connection.prepare(is_there)?.exists([])? {
             return Ok(vec![None; clients.len()]);

@@ -15,7 +15,7 @@ use crate::clock::{Deadline, Moment};
 use crate::config::Sharing;
 use crate::error::{Error, ErrorKind};
 use crate::examination::{Examination, Subject, Value, kinds};
-use crate::store::Store;
+use crate::store::{Admin, Store};
 
 kinds! { KINDS:
     MISSING Note "sqlite-missing" "there is no file yet"
@@ -49,7 +49,7 @@ impl SqliteStore {
         let mut laps = Vec::new();
         for _ in 0..100 {
             let (begun, by) = (Moment::now(), Deadline::after(subject.config.io_timeout));
-            self.look(&subject.checkup.name, by)?;
+            self.inspect(&subject.checkup.name, by)?;
             laps.push(Moment::now().since(begun));
         }
         found.laps(&at, laps, subject);

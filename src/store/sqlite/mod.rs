@@ -1,13 +1,13 @@
 //! The embedded store: one SQLite file, shared by the processes of one machine. What its promises rest
 //! on is in `docs/protocol.md`.
 
+mod admin;
 mod clients;
 mod connection;
 mod disk;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
 mod files;
-mod listing;
 mod mount;
 mod open;
 mod owner;
@@ -25,18 +25,13 @@ use std::time::Duration;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, SqliteConfig, embedded_path};
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
 use crate::fork::{OneProcess, SQLITE, forks_wait};
 use crate::said::say;
-use crate::store::breaking::{Breaches, Held};
-use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::{
-    Abilities, Answer, Failure, Lane, Look, Outcome, Place, Record, Reply, Request, ServerId, Store,
+    Abilities, Answer, Failure, Lane, Outcome, Place, Reply, Request, ServerId, Store,
 };
 use crate::sync::{Mutex, Turnstile};
-use crate::token::{ClientId, Token};
-use clients::Clients;
+use crate::token::Token;
 use connection::Cause;
 use open::Opened;
 use requests::{Found, Tables, Waiter};
@@ -240,16 +235,6 @@ impl Store for SqliteStore {
         })
     }
 
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        if self.is_missing() {
-            return Ok(Look::default());
-        }
-        let opened = self.opened(false, deadline)?;
-        let look = |connection: &_| self.tables(connection, name, None).look();
-        let seen = opened.quick.read(deadline, Some(&self.key(name)), look)?;
-        opened.files.check().map(|()| seen)
-    }
-
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         if self.is_missing() {
             return Ok(Duration::ZERO);
@@ -260,76 +245,6 @@ impl Store for SqliteStore {
         opened.files.check().map(|()| free_in)
     }
 
-    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        let opened = self.opened(false, deadline)?;
-        let kept = opened.quick.change(deadline, |connection, now| {
-            Ok(Clients { connection, boot: &self.boot, now }.keep(record)?)
-        });
-        kept.map_err(|failure| failure.error)
-    }
-
-    fn unregister(&self, client: ClientId) {
-        let Some(opened) = self.current.lock().clone() else { return };
-        // A file that others keep locked is not waited for.
-        let forgotten = opened.quick.change(Deadline::at(Moment::ZERO), |connection, now| {
-            Ok(Clients { connection, boot: &self.boot, now }.forget(client)?)
-        });
-        if let Err(failure) = forgotten {
-            say!(Debug, "record-left", error = failure.error);
-        }
-    }
-
-    fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let opened = self.opened(false, deadline)?;
-        opened.quick.read(deadline, None, |connection| {
-            Clients { connection, boot: &self.boot, now: Moment::now() }.records(clients)
-        })
-    }
-
-    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
-        if self.is_missing() {
-            return Ok(Page::default());
-        }
-        let opened = self.opened(false, deadline)?;
-        let list = |connection: &_| self.tables(connection, b"", None).list(wanted, from);
-        let page = opened.quick.read(deadline, None, list)?;
-        opened.files.check().map(|()| page)
-    }
-
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
-        if self.is_missing() {
-            return Ok(None);
-        }
-        let opened = self.opened(false, deadline)?;
-        let held = |connection: &_| self.tables(connection, name, None).held(name);
-        let held = opened.quick.read(deadline, Some(&self.key(name)), held)?;
-        opened.files.check().map(|()| held)
-    }
-
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        let opened = self.opened(false, deadline).map_err(Failure::not_done)?;
-        opened.durable.change(deadline, |connection, _| {
-            let tables = self.tables(connection, &held.name, Some(held.token));
-            let broken = tables.break_grant(held, by);
-            broken.map_err(|error| Cause::from(error).of_row(&tables.name))
-        })
-    }
-
-    fn breaches(&self, _: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
-        let breach = |name: &&[u8]| {
-            if self.is_missing() {
-                return Ok(None);
-            }
-            let breach = |connection: &_| self.tables(connection, name, None).breach();
-            self.opened(false, deadline)?.quick.read(deadline, Some(&self.key(name)), breach)
-        };
-        of.iter().map(breach).collect()
-    }
-
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
         if self.is_missing() {
             return open::check_place(&self.file);
@@ -337,15 +252,6 @@ impl Store for SqliteStore {
         let opened = self.opened(false, deadline)?;
         opened.quick.read(deadline, None, open::probe)?;
         opened.files.check()
-    }
-
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        self.look_around(subject, found).map(|()| true)
-    }
-
-    fn watch_every(&self) -> Option<Duration> {
-        Some(WATCH_EVERY)
     }
 
     fn watch(&self, end: &dyn Fn()) {
@@ -365,8 +271,8 @@ impl Store for SqliteStore {
         Abilities {
             place_kept: Some(waiters::PLACE_KEPT),
             longest_pause: waiters::LONGEST_PAUSE,
-            spread: Duration::ZERO,
-            claims_first: false,
+            watch_every: Some(WATCH_EVERY),
+            ..Abilities::default()
         }
     }
 }

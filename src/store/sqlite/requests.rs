@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use super::connection::{Cause, strange_row};
 use crate::clock::{Moment, wall_micros};
 use crate::config::limits::MAX_FENCE;
-use crate::store::{Holder, Look, Place, Reach, Reply, Request};
+use crate::store::{Place, Reach, Reply, Request};
 use crate::token::Token;
 
 /// A released row stays for this long after its last grant or extension, for the sake of its fence.
@@ -149,19 +149,6 @@ impl Tables<'_> {
             |row| row.get(0),
         )?;
         Ok(if freed == Some(true) { Reply::Given } else { Reply::NotMine })
-    }
-
-    pub(super) fn look(&self) -> rusqlite::Result<Look> {
-        let lease = self.lease()?;
-        let last_fence = lease.as_ref().and_then(|lease| known_fence(lease.fence));
-        let holder = lease.and_then(|Lease { holder, left: ttl, .. }| {
-            let token_prefix = shown(&holder?);
-            // Fences are this machine's time.
-            let held = last_fence.and_then(ago);
-            Some(Holder { token_prefix, ttl, fence: last_fence, held, client: None })
-        });
-        let (waiters, more_waiters) = self.waiting()?;
-        Ok(Look { holder, last_fence, waiters, more_waiters })
     }
 
     fn no_fence(&self, stored: i64) -> Cause {

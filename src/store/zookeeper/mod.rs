@@ -1,16 +1,17 @@
 //! The ZooKeeper store: a node for each name that is taken, and one session for a client. What stands
 //! where is in [`names`]; what its promises rest on is in `docs/protocol.md`.
 
+mod admin;
 mod clients;
 mod clock;
 mod dial;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
 mod fault;
+mod free_in;
 mod jute;
 mod line;
 mod listener;
-mod listing;
 mod names;
 mod requests;
 mod session;
@@ -26,24 +27,17 @@ use std::time::Duration;
 
 use self::clock::Clock;
 use self::dial::Dialer;
-use self::jute::{Ask, Kind, Op, code};
-use self::names::{Queued, ROOT};
+use self::jute::Ask;
+use self::names::Queued;
 use self::session::Session;
 use self::step::{Held, Node, Step};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "examine")]
-use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breaches, Held as Grant};
-use crate::store::listing::{Bookmark, Page, Wanted};
-use crate::store::{
-    Abilities, Failure, Lane, Listener, Look, Outcome, Record, Request, Store, unforced,
-};
+use crate::store::{Abilities, Failure, Lane, Listener, Outcome, Request, Store};
 use crate::sync::Mutex;
-use crate::token::{ClientId, Token};
+use crate::token::Token;
 
-const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 /// So often the session is looked after, in case that nothing is asked: a third of the shortest that
 /// servers give by default is a little more.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
@@ -214,43 +208,9 @@ impl Store for ZookeeperStore {
         outcomes
     }
 
-    fn look(&self, name: &[u8], deadline: Deadline) -> Result<Look, Error> {
-        let mut step = self.step(deadline, deadline);
-        step.look(name).map_err(|failure| failure.error)
-    }
-
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
         let mut step = self.step(deadline, deadline);
         step.free_in(name).map_err(|failure| failure.error)
-    }
-
-    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.keep_record(record, deadline).map_err(|failure| failure.error)
-    }
-
-    fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        self.read_records(clients, deadline).map_err(|failure| failure.error)
-    }
-
-    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
-        self.list_page(wanted, from, deadline).map_err(|failure| failure.error)
-    }
-
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let mut step = self.step(deadline, deadline);
-        step.whose(name).map_err(|failure| failure.error)
-    }
-
-    fn break_grant(&self, held: &Grant, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        self.step(deadline, deadline).break_held(held, by)
-    }
-
-    fn breaches(&self, _lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
-        self.breaches_of(of, deadline)
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
@@ -260,45 +220,12 @@ impl Store for ZookeeperStore {
         answered.map(drop).map_err(|failure| failure.error)
     }
 
-    #[cfg(feature = "examine")]
-    fn examine(&self, subject: Subject<'_>, found: &mut Examination) -> Result<bool, Error> {
-        self.look_around(subject, found)
-    }
-
-    fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
-        unforced(force, "nodes")?;
-        let dialer = Dialer::new(&self.session.dialer.config, false)?;
-        let root = dialer.root.clone();
-        let session = Session::new(dialer, deadline.left())?;
-        let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
-        ends.into_iter().try_for_each(|end| {
-            let (path, is_root) = (&root[..end], end == root.len());
-            let data = if is_root { ROOT.as_bytes() } else { b"" };
-            let create = Ask::One(Op::Create { path, data, kind: Kind::Lasting });
-            let asked = session.call(&[create], (deadline, deadline));
-            let (.., replies) = asked.map_err(|failure| failure.error)?;
-            match replies.first().map_or(0, |reply| reply.code) {
-                0 | code::EXISTS => Ok(()),
-                refused => Err(fault::server(refused)),
-            }
-        })
-    }
-
-    fn schema(&self) -> Option<&'static str> {
-        Some("create /leasehold 1\n")
-    }
-
     fn abilities(&self) -> Abilities {
         Abilities {
-            place_kept: None,
-            longest_pause: LONGEST_PAUSE,
-            spread: Duration::ZERO,
-            claims_first: false,
+            watch_every: Some(KEEP_EVERY),
+            schema: Some("create /leasehold 1\n"),
+            ..Abilities::default()
         }
-    }
-
-    fn watch_every(&self) -> Option<Duration> {
-        Some(KEEP_EVERY)
     }
 
     fn watch(&self, _end: &dyn Fn()) {

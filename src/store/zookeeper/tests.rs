@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 
+use super::jute::code;
+use super::names::ROOT;
 use super::*;
 use crate::config::StoreConfig;
 use crate::store::{Place, Reach, Reply};

@@ -95,7 +95,7 @@ fn c4_a_try_that_finds_the_lock_taken_forgets_no_earlier_copy() {
     listens(&late);
     joined(&late, token, 0);
     assert_eq!(give(&store, token, 0), Reply::NotMine);
-    assert_eq!(store.look(b"n", by()).unwrap().waiters.len(), 0);
+    assert_eq!(store.inspect(b"n", by()).unwrap().waiters.len(), 0);
 }
 
 #[test]

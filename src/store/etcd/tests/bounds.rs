@@ -84,7 +84,7 @@ fn long_names_are_listed_and_looked_at() {
         store.ask(Lane::Caller, take, by()).unwrap();
         store.listener.hear(Moment::now()).unwrap();
     }
-    let look = store.look(&long(0), by()).unwrap();
+    let look = store.inspect(&long(0), by()).unwrap();
     assert_eq!(look.waiters.len() as u64 + look.more_waiters, 80);
     assert!(look.waiters.len() > 10);
 }

@@ -48,7 +48,7 @@ fn c13_a_name_that_has_a_foreign_key_is_no_lock() {
     refused(&store, token(), Place::Join(0));
     assert_eq!(store.listener.waits_for(b"n"), None);
     // It is in the way, and no lease ends it.
-    let seen = store.look(b"n", by()).unwrap();
+    let seen = store.inspect(b"n", by()).unwrap();
     assert_eq!((seen.waiters.len(), seen.holder.unwrap().ttl), (0, UNTOLD));
     etcd.ctl(&["del", "leasehold/lock/n/theirs"]);
     // A later one is in the way of those behind it.
@@ -84,7 +84,7 @@ fn c13_who_waits_behind_a_key_that_turns_out_foreign_is_told_to_look() {
         Some(store::Notice::Free { name: b"n".to_vec(), token: waiter })
     );
     refused(&store, waiter, Place::Join(ticket));
-    assert_eq!(store.look(b"n", by()).unwrap().waiters.len(), 0);
+    assert_eq!(store.inspect(b"n", by()).unwrap().waiters.len(), 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use redis::Value;
 use super::keys::client_key;
 use super::{Arg, Batch, Format, Packer, Script, TAKEN, foreign, script, unreadable};
 use crate::error::Error;
-use crate::store::{Holder, Look, MOST_WAITERS, Record, Waiter, millis};
+use crate::store::{LockState, MOST_WAITERS, Record, Seen, Waiter, millis};
 use crate::token::{ClientId, HEX, Token};
 
 static LOOK: Script = script!("look.lua");
@@ -48,38 +48,39 @@ pub(in crate::store::redis) fn pack_records(clients: &[ClientId]) -> Batch<'stat
 }
 
 /// What a server says of a name, as far as it is there.
-struct Seen {
+struct Words {
     holder: Option<String>,
     left: i64,
     side: Option<String>,
 }
 
-impl Seen {
-    fn read(holder: &Value, left: &Value, side: &Value) -> Option<Seen> {
+impl Words {
+    fn read(holder: &Value, left: &Value, side: &Value) -> Option<Words> {
         let Value::Int(left) = *left else { return None };
-        Some(Seen { holder: text(holder), left, side: text(side) })
+        Some(Words { holder: text(holder), left, side: text(side) })
     }
 
     /// `own`: which word of the side key is the fence of the lock's holder. `now`: the server's time.
-    fn explain(self, own: usize, now: Option<u64>) -> Result<Look, Error> {
+    fn explain(self, own: usize, now: Option<u64>) -> Result<Seen, Error> {
         let words: Vec<&str> = self.side.as_deref().unwrap_or_default().split(' ').collect();
         let words = if words.len() == 4 { words } else { vec![""; 4] };
         // A 0 stands where none was given out yet.
         let fence = |at: usize| words[at].parse().ok().filter(|fence| *fence != 0);
-        let mut look = Look { last_fence: fence(1), ..Look::default() };
-        let Some(holder) = self.holder else { return Ok(look) };
+        let last = fence(1);
+        let Some(holder) = self.holder else { return Ok(Seen { last, ..Seen::default() }) };
         let Ok(left) = u64::try_from(self.left) else {
             return Err(foreign("it has no ttl"));
         };
-        look.holder = Some(Holder {
-            // The value of a key that is no lock may be somebody's secret.
-            token_prefix: holder.parse().map_or(String::new(), Token::shown),
-            ttl: Duration::from_millis(left),
-            fence: fence(own).filter(|_| words[3] == holder),
-            held: fence(TAKEN).filter(|_| words[3] == holder).and_then(|taken| ago(now, taken)),
-            client: None,
-        });
-        Ok(look)
+        let is_its = words[3] == holder;
+        Ok(Seen {
+            is_held: true,
+            token: holder.parse().ok(),
+            left: Duration::from_millis(left),
+            first: fence(own).filter(|_| is_its),
+            last,
+            age: fence(TAKEN).filter(|_| is_its).and_then(|taken| ago(now, taken)),
+            waiting: None,
+        })
     }
 }
 
@@ -108,30 +109,35 @@ fn none() -> Error {
 }
 
 /// Reads what look.lua answers. `own`: which word of the side key is the fence of the lock's holder.
-pub(in crate::store::redis) fn read(value: Value, own: usize) -> Result<Look, Error> {
+pub(in crate::store::redis) fn read(value: Value, own: usize) -> Result<Seen, Error> {
     match &values(value, &LOOK)?[..] {
-        [holder, left, side] => Seen::read(holder, left, side).ok_or_else(none)?.explain(own, None),
+        [holder, left, side] => {
+            Words::read(holder, left, side).ok_or_else(none)?.explain(own, None)
+        }
         _ => Err(none()),
     }
 }
 
 /// The same of inspect.lua.
-pub(in crate::store::redis) fn read_inspected(value: Value, own: usize) -> Result<Look, Error> {
+pub(in crate::store::redis) fn read_inspected(
+    value: Value,
+    own: usize,
+) -> Result<LockState, Error> {
     let values = values(value, &INSPECT)?;
     let [holder, left, side, time, Value::Int(count), Value::Array(first)] = &values[..] else {
         return Err(none());
     };
     let now = text(time).and_then(|time| time.parse::<u64>().ok());
-    let mut look = Seen::read(holder, left, side).ok_or_else(none)?.explain(own, now)?;
+    let seen = Words::read(holder, left, side).ok_or_else(none)?.explain(own, now)?;
     let waiter = |pair: &[Value]| {
         let (member, ticket) = (text(pair.first()?)?, text(pair.get(1)?)?);
         let token: Token = member.split(' ').next()?.parse().ok()?;
         let waited = ticket.parse().ok().and_then(|came| ago(now, came));
         Some(Waiter { token_prefix: token.shown(), waited, client: None })
     };
-    look.waiters = first.chunks(2).filter_map(waiter).take(MOST_WAITERS).collect();
-    look.more_waiters = u64::try_from(*count).unwrap_or(0).saturating_sub(first.len() as u64 / 2);
-    Ok(look)
+    let waiters = first.chunks(2).filter_map(waiter).take(MOST_WAITERS).collect();
+    let more_waiters = u64::try_from(*count).unwrap_or(0).saturating_sub(first.len() as u64 / 2);
+    Ok(LockState { waiters, more_waiters, ..seen.state() })
 }
 
 /// Whether the token has the lock and nobody is in the queue, as the side key says: a script that lets

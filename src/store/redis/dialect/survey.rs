@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::store::breaking::{Breach, LONGEST_BY};
 use crate::store::glob::Glob;
-use crate::store::{Failure, Holder};
+use crate::store::{Failure, Seen};
 use crate::token::{HEX, Token};
 
 pub(in crate::store::redis) static SURVEY: Script = script!("survey.lua");
@@ -55,19 +55,19 @@ impl Survey {
         }
     }
 
-    pub(in crate::store) fn to_holder(&self, own: usize) -> Option<Holder> {
-        let (token, ttl) = self.holder?;
-        let fence = token.and_then(|token| self.fence_of(token, own));
-        let taken = token.and_then(|token| self.fence_of(token, TAKEN));
-        let since = taken.and_then(|taken| self.now.checked_sub(taken));
-        let token_prefix = token.map_or_else(String::new, Token::shown);
-        Some(Holder {
-            token_prefix,
-            ttl,
-            fence,
-            held: since.map(Duration::from_micros),
-            client: None,
-        })
+    pub(in crate::store) fn seen(&self, own: usize) -> Seen {
+        let (token, left) = self.holder.unwrap_or_default();
+        let fence = |at| token.and_then(|token| self.fence_of(token, at));
+        let since = fence(TAKEN).and_then(|taken| self.now.checked_sub(taken));
+        Seen {
+            is_held: self.holder.is_some(),
+            token,
+            left,
+            first: fence(own),
+            last: self.last_fence(),
+            age: since.map(Duration::from_micros),
+            waiting: self.waiting,
+        }
     }
 }
 

@@ -34,7 +34,7 @@ fn c2_fence_grows_across_release_expiry_and_reopen() {
     drop(store);
     let store = ground.store();
     assert_eq!(fence(store.try_take(b"name", token())), ahead + 3);
-    let look = store.look(b"name", Deadline::after(PATIENCE)).unwrap();
+    let look = store.inspect(b"name", Deadline::after(PATIENCE)).unwrap();
     assert_eq!(look.last_fence, Some(ahead + 3));
 }
 
@@ -222,9 +222,9 @@ fn names_are_bytes_and_the_prefix_keeps_them_apart() {
     }
     let ann = token();
     ticket(plain.try_take(b"p:a", ann));
-    let held = plain.look(b"p:a", Deadline::after(PATIENCE)).unwrap().holder.unwrap();
+    let held = plain.inspect(b"p:a", Deadline::after(PATIENCE)).unwrap().holder.unwrap();
     assert_eq!(held.token_prefix.len(), 16);
-    assert_eq!(held.fence, plain.look(b"p:a", Deadline::after(PATIENCE)).unwrap().last_fence);
+    assert_eq!(held.fence, plain.inspect(b"p:a", Deadline::after(PATIENCE)).unwrap().last_fence);
 }
 
 #[test]

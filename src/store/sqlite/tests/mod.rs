@@ -15,7 +15,7 @@ use super::SqliteStore;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, Sharing, SqliteConfig, StoreConfig};
 use crate::error::Error;
-use crate::store::{Lane, Place, Reach, Reply, Request, Store};
+use crate::store::{Admin, Lane, Place, Reach, Reply, Request, Store};
 use crate::token::Token;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -104,7 +104,7 @@ impl SqliteStore {
     }
 
     fn remaining(&self, name: &[u8]) -> Option<Duration> {
-        self.look(name, Deadline::after(PATIENCE)).unwrap().holder.map(|held| held.ttl)
+        self.inspect(name, Deadline::after(PATIENCE)).unwrap().holder.map(|held| held.ttl)
     }
 }
 

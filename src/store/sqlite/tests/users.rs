@@ -71,7 +71,7 @@ fn who_only_looks_makes_no_file() {
     let path = ground.folder.path().join("a/locks.db");
     let store = super::open(&path).unwrap();
     let later = || Deadline::after(PATIENCE);
-    let seen = store.look(b"name", later()).unwrap();
+    let seen = store.inspect(b"name", later()).unwrap();
     assert!(seen.holder.is_none() && seen.last_fence.is_none());
     store.ping(later()).unwrap();
     store.watch(&|| panic!("nothing is lost"));
@@ -79,7 +79,7 @@ fn who_only_looks_makes_no_file() {
     assert_eq!(store.give(b"name", token(), 0), Reply::NotMine);
     assert_eq!(fs::read_dir(ground.folder.path()).unwrap().count(), 0);
     store.try_take(b"name", token());
-    assert!(store.look(b"name", later()).unwrap().holder.is_some());
+    assert!(store.inspect(b"name", later()).unwrap().holder.is_some());
     let other = super::open(&path).unwrap();
-    assert!(other.look(b"name", later()).unwrap().holder.is_some());
+    assert!(other.inspect(b"name", later()).unwrap().holder.is_some());
 }

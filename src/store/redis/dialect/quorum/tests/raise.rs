@@ -1,7 +1,7 @@
 //! What a node does with a raise and with an extension.
 
 use super::*;
-use crate::store::Look;
+use crate::store::Seen;
 use crate::store::redis::dialect::look::read;
 
 #[test]
@@ -97,12 +97,12 @@ fn an_extension_that_refreshes_keeps_the_fence_alive() {
 fn a_look_says_under_which_fence_the_holder_has_it() {
     let node = Node::new();
     let look = || read(node.carry(&node.quorum.0.pack_look(NAME)), Quorum::FENCE).unwrap();
-    assert_eq!(look(), Look::default());
+    assert_eq!(look(), Seen::default());
     granted(node.take(1, 1000));
     node.raise(1, 1000, 5000);
     let seen = look();
-    assert_eq!((seen.holder.unwrap().fence, seen.last_fence), (Some(5000), Some(5000)));
+    assert_eq!((seen.holder().unwrap().fence, seen.last), (Some(5000), Some(5000)));
     node.cmd(&["SET", "n", "their value", "PX", "60000"]);
     let seen = look();
-    assert_eq!((seen.holder.unwrap().fence, seen.last_fence), (None, Some(5000)));
+    assert_eq!((seen.holder().unwrap().fence, seen.last), (None, Some(5000)));
 }

@@ -1,0 +1,34 @@
+//! What clients say of themselves.
+
+use super::MemoryStore;
+use crate::clock::{Deadline, Moment};
+use crate::error::Error;
+use crate::store::{Record, Registry};
+use crate::token::ClientId;
+
+impl Registry for MemoryStore {
+    fn register(&self, record: Record<'_>, _deadline: Deadline) -> Result<(), Error> {
+        let (now, text) = (Moment::now(), record.text.as_bytes().to_vec());
+        let mut records = self.memory.records.lock();
+        records.retain(|_, (_, until)| now < *until);
+        records.insert(record.client, (text, now.plus(record.ttl)));
+        Ok(())
+    }
+
+    fn unregister(&self, client: ClientId) {
+        self.memory.records.lock().remove(&client);
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        _deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let (now, records) = (Moment::now(), self.memory.records.lock());
+        let record = |client: &ClientId| {
+            let (text, _) = records.get(client).filter(|(_, until)| now < *until)?;
+            Some(text.clone())
+        };
+        Ok(clients.iter().map(record).collect())
+    }
+}

@@ -1,0 +1,52 @@
+//! What clients say of themselves: each node keeps it that can.
+
+use super::QuorumStore;
+use crate::clock::Deadline;
+use crate::error::Error;
+use crate::said::say;
+use crate::store::redis::node::Mention;
+use crate::store::{Record, Registry};
+use crate::token::ClientId;
+
+impl Registry for QuorumStore {
+    /// Each node that is well keeps it, if it can. None is waited for.
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.mention(Mention::Is(record), deadline);
+        Ok(())
+    }
+
+    fn unregister(&self, client: ClientId) {
+        self.mention(Mention::Was(client), Deadline::after(self.node_timeout));
+    }
+
+    /// Whatever any node knows; one that knows all of them is enough.
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let mut known = vec![None; clients.len()];
+        for node in self.nodes().iter().filter(|node| node.is_ready()) {
+            let unknown: Vec<_> = (0..known.len()).filter(|at| known[*at].is_none()).collect();
+            let asked: Vec<_> = unknown.iter().map(|at| clients[*at]).collect();
+            if asked.is_empty() || deadline.has_passed() {
+                break;
+            }
+            match node.records(&asked, self.by(deadline)) {
+                Ok(records) => {
+                    unknown.into_iter().zip(records).for_each(|(at, record)| known[at] = record);
+                }
+                Err(error) => say!(Debug, "records-unread", store = &*node.shown, error = error),
+            }
+        }
+        Ok(known)
+    }
+}
+
+impl QuorumStore {
+    fn mention(&self, what: Mention<'_>, deadline: Deadline) {
+        for node in self.nodes().iter().filter(|node| node.is_ready()) {
+            node.mention(what, self.by(deadline));
+        }
+    }
+}

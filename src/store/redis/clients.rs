@@ -1,0 +1,70 @@
+//! What clients say of themselves: a key for each.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::RedisStore;
+use super::codec::Deployment;
+use super::dialect::{Batch, Dialect, fault, look};
+use super::route::Parcel;
+use crate::clock::Deadline;
+use crate::error::Error;
+use crate::said::say;
+use crate::store::{Failure, Lane, Record, Registry};
+use crate::token::ClientId;
+
+/// No longer is a connection waited for that is only needed for what nobody waits for.
+const SOON: Duration = Duration::from_millis(10);
+
+impl Registry for RedisStore {
+    /// What a server refuses is an error here, too.
+    fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
+        let batch = look::pack_register(record);
+        // On a connection that is there, if any is idle.
+        match self.deployment.ask_one(Lane::Give(deadline), &batch, deadline)? {
+            Value::ServerError(error) => Err(fault::server(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn unregister(&self, client: ClientId) {
+        let told = self.deployment.tell(&look::pack_unregister(client), Deadline::after(SOON));
+        if let Err(failure) = told {
+            say!(Debug, "record-left", error = failure.error);
+        }
+    }
+
+    fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.deployment.records(clients, deadline)
+    }
+}
+
+impl<D: Dialect> Deployment<D> {
+    /// Says something of which no answer is waited for.
+    pub(super) fn tell(&self, batch: &Batch<'_>, deadline: Deadline) -> Result<(), Failure> {
+        self.route.tell(Parcel { lane: Lane::Give(deadline), batch, deadline })
+    }
+
+    /// The records that are there, and may be read.
+    pub(super) fn records(
+        &self,
+        clients: &[ClientId],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let said = self.ask(Lane::Caller, &look::pack_records(clients), deadline);
+        let record = |said: Result<Value, Error>| match said? {
+            Value::BulkString(record) => Ok(Some(record)),
+            Value::ServerError(error) => {
+                say!(Debug, "records-unread", error = fault::server(&error));
+                Ok(None)
+            }
+            _ => Ok(None),
+        };
+        said.map(record).collect()
+    }
+}

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Lock;
-use super::call::{Call, Policy, State};
-use super::waiting::Step;
+use super::call::{AcquireCall, AcquireState, Policy};
+use super::waiting::AcquireStep;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::keeper::Keeper;
@@ -49,7 +49,7 @@ struct Waiting {
     keeper: Arc<Keeper>,
     number: u64,
     /// None once it is over. Locked for as long as it goes on.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<AcquireState>>,
     front: Mutex<Front>,
 }
 
@@ -113,13 +113,13 @@ impl Waiting {
         let keeper = Arc::clone(lock.keepers.here()?);
         let token = Token::of(keeper.client())?;
         let mut state = match wait {
-            Some(wait) => State::waits(&lock, token, terms, wait),
-            None => State::new(&lock, token, terms, Policy::Return),
+            Some(wait) => AcquireState::waits(&lock, token, terms, wait),
+            None => AcquireState::new(&lock, token, terms, Policy::Return),
         };
         let crew = Arc::clone(&keeper.core()?.room.crew);
         let number = crew.number();
         state.parked = Some(number);
-        let mut call = Call::new(&lock, &keeper, &mut state, None)?;
+        let mut call = AcquireCall::new(&lock, &keeper, &mut state, None)?;
         if call.state.policy == Policy::Queue {
             call.join()?;
         }
@@ -165,21 +165,21 @@ impl Waiting {
     }
 
     /// Until it would sleep; the outcome, if it is over.
-    fn until_sleep(&self, state: &mut State) -> Result<Rest, Result<Lease, Error>> {
-        let mut call = Call::new(&self.lock, &self.keeper, state, None).map_err(Err)?;
+    fn until_sleep(&self, state: &mut AcquireState) -> Result<Rest, Result<Lease, Error>> {
+        let mut call = AcquireCall::new(&self.lock, &self.keeper, state, None).map_err(Err)?;
         let ended = loop {
             if self.front.lock().is_dropped {
                 break Err(Error::bare(ErrorKind::Interrupted));
             }
             match call.step() {
-                Ok(Step::On) => {}
-                Ok(Step::Sleeps(wake)) => {
+                Ok(AcquireStep::GoOn) => {}
+                Ok(AcquireStep::SleepUntil(wake)) => {
                     if let Some(rest) = call.sleep(wake) {
                         call.park();
                         return Ok(rest);
                     }
                 }
-                Ok(Step::Has(lease)) => break Ok(lease),
+                Ok(AcquireStep::Granted(lease)) => break Ok(lease),
                 Err(error) => break Err(error),
             }
         };

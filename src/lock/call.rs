@@ -18,66 +18,106 @@ use crate::store::{Answer, Failure, Holder, Identity, Lane, Place, Reach, Reply,
 use crate::token::Token;
 use crate::wait::{Ask, Check, Pace, Turn, Validity, Waiter};
 
-/// What a call does where the lock is taken.
+/// What a call does while another holder has the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Policy {
-    /// It says so. Only trouble with the store is tried again.
+    /// It returns. Only trouble with the store is tried again.
     Return,
-    /// It asks again and again. That leaves a place behind only where a store has no other order for
-    /// anybody, and never for a call that asks only once: it would stand in its own way afterwards.
+    /// It polls.
+    ///
+    /// `leaves_place`: it keeps its place between polls, on stores that order those who poll (SQLite,
+    /// MySQL). Never for a single try: the place that it leaves would block its own next try.
     Spin { leaves_place: bool },
     /// It joins its process's queue for the name.
     Queue,
 }
 
-pub(super) struct Call<'a, 'c> {
+/// One call of `acquire` or `try_acquire`, while a thread goes on with it.
+pub(super) struct AcquireCall<'a, 'c> {
     pub(super) lock: &'a Lock,
     pub(super) keeper: &'a Arc<Keeper>,
     pub(super) core: &'a Core,
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut AcquireState,
     pub(super) check: Option<Check<'c>>,
 }
 
-/// How far a call has come.
-pub(super) struct State {
+/// How far a call has come. It outlives each `AcquireCall`: a future keeps it while it is parked.
+pub(super) struct AcquireState {
     pub(super) terms: Terms,
-    pub(super) token: Token,
-    pub(super) ticket: u64,
     pub(super) policy: Policy,
     pub(super) start: Moment,
     /// When the wait is over.
     pub(super) limit: Moment,
-    pub(super) may_deadlock: bool,
-    /// When the log is told if the thread holds by itself what it waits for.
-    pub(super) own_at: Moment,
-    /// Its number with the crew, if no thread waits with it.
+    /// The call's number with the crew, if it is a future: no thread waits with it.
     pub(super) parked: Option<u64>,
+    /// With which it tries by itself, and then joins the queue.
+    pub(super) token: Token,
+    /// How often it has asked for the lock.
     pub(super) tries: u32,
+    pub(super) phase: AcquirePhase,
+    pub(super) store: StoreHealth,
+    pub(super) own: OwnLeaseCheck,
+    pub(super) holder: HolderLook,
+    /// When it got its lease.
+    pub(super) granted_at: Moment,
+}
+
+/// Who says what the call does next: its own pace, or the queue.
+pub(super) enum AcquirePhase {
+    /// It asks by itself: the first try of a call that queues, all tries of any other.
+    Trying(Trying),
+    /// It stands in its process's queue for the name.
+    Queued(Queued),
+}
+
+pub(super) struct Trying {
+    /// From the last reply; 0 while there is none.
+    pub(super) ticket: u64,
     /// Made when it is first asked: most calls do not wait.
     pub(super) pace: Option<Pace>,
-    /// When a call that is not in the queue asks next.
+    /// When it asks next.
     pub(super) wake: Moment,
-    pub(super) waiter: Option<Waiter>,
-    /// What it is about to ask for the queue, which counts on hearing what came of it.
-    pub(super) asking: Option<Ask>,
-    /// It may have been sent.
-    pub(super) is_sent: bool,
-    /// How long the last answer took.
+    /// How long the last reply took.
     pub(super) round_trip: Duration,
     /// The token stands in the store, at the latest until then: among the waiters, or as a holder
-    /// that came too late.
+    /// whose grant came too late.
     pub(super) stands: Option<Moment>,
-    /// When it got its lease.
-    pub(super) granted: Moment,
+}
+
+pub(super) struct Queued {
+    pub(super) waiter: Waiter,
+    /// The request that is under way for the queue, which counts on hearing what came of it.
+    pub(super) asking: Option<Asking>,
+}
+
+pub(super) struct Asking {
+    pub(super) ask: Ask,
+    /// It may have been sent.
+    pub(super) is_sent: bool,
+}
+
+/// What the call has learnt of the store.
+#[derive(Default)]
+pub(super) struct StoreHealth {
     /// The store has answered this call.
     is_answered: bool,
     /// What is wrong with the store, as far as the tries since its last answer tell.
     pub(super) trouble: Option<Error>,
     pub(super) stuck: Stuck,
-    /// When it looks who has the lock, for the sentence of a wait that runs out.
-    pub(super) look_at: Moment,
-    /// What it saw.
-    pub(super) holder: Option<Box<Holder>>,
+}
+
+/// Whether the thread waits for a lease that it holds by itself.
+pub(super) struct OwnLeaseCheck {
+    /// Such a wait has no end: it is refused before it begins.
+    pub(super) may_deadlock: bool,
+    /// When to look next; then the log is told, and later the wait is refused.
+    pub(super) due: Moment,
+}
+
+/// Who has the lock, for the sentence of a wait that runs out.
+pub(super) struct HolderLook {
+    pub(super) due: Moment,
+    pub(super) seen: Option<Box<Holder>>,
 }
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
@@ -93,36 +133,64 @@ const CLAIM_AFTER: Duration = Duration::from_millis(50);
 /// passed when its waiter heard of it: an etcd counts it from when the waiter last said that it lives.
 const FRESH: u32 = 8;
 
-impl State {
+impl AcquireState {
     /// Made in its place: it is large, and a cycle would pay for each copy.
     #[inline]
-    pub(super) fn new(lock: &Lock, token: Token, terms: Terms, policy: Policy) -> State {
+    pub(super) fn new(lock: &Lock, token: Token, terms: Terms, policy: Policy) -> AcquireState {
         let start = Moment::now();
-        State {
+        AcquireState {
             terms,
-            token,
-            ticket: 0,
             policy,
             start,
             // No wait is shorter: a try gets an answer.
             limit: start.plus(lock.patience()),
-            may_deadlock: false,
-            own_at: Moment::NEVER,
             parked: None,
+            token,
             tries: 0,
-            pace: None,
-            wake: Moment::ZERO,
-            waiter: None,
-            asking: None,
-            is_sent: false,
-            round_trip: Duration::ZERO,
-            stands: None,
-            granted: Moment::ZERO,
-            is_answered: false,
-            trouble: None,
-            stuck: Stuck::default(),
-            look_at: Moment::NEVER,
-            holder: None,
+            phase: AcquirePhase::Trying(Trying::default()),
+            store: StoreHealth::default(),
+            own: OwnLeaseCheck { may_deadlock: false, due: Moment::NEVER },
+            holder: HolderLook { due: Moment::NEVER, seen: None },
+            granted_at: Moment::ZERO,
+        }
+    }
+}
+
+impl Default for Trying {
+    fn default() -> Trying {
+        let (ticket, pace, round_trip, stands) = Default::default();
+        Trying { ticket, pace, wake: Moment::ZERO, round_trip, stands }
+    }
+}
+
+impl AcquirePhase {
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(self, AcquirePhase::Queued(_))
+    }
+
+    /// `None` while the call stands in the queue.
+    pub(super) fn trying(&mut self) -> Option<&mut Trying> {
+        match self {
+            AcquirePhase::Trying(trying) => Some(trying),
+            AcquirePhase::Queued(_) => None,
+        }
+    }
+
+    /// `None` while the call asks by itself.
+    pub(super) fn queued(&mut self) -> Option<&mut Queued> {
+        match self {
+            AcquirePhase::Queued(queued) => Some(queued),
+            AcquirePhase::Trying(_) => None,
+        }
+    }
+
+    pub(super) fn leave_queue(&mut self) -> Option<Queued> {
+        if !self.is_queued() {
+            return None;
+        }
+        match std::mem::replace(self, AcquirePhase::Trying(Trying::default())) {
+            AcquirePhase::Queued(queued) => Some(queued),
+            AcquirePhase::Trying(_) => None,
         }
     }
 }
@@ -143,14 +211,14 @@ fn claim_at((since, span): (Moment, Duration), now: Moment) -> Moment {
     if since.plus(span / 2) < later { now } else { later }
 }
 
-impl<'a, 'c> Call<'a, 'c> {
+impl<'a, 'c> AcquireCall<'a, 'c> {
     pub(super) fn new(
         lock: &'a Lock,
         keeper: &'a Arc<Keeper>,
-        state: &'a mut State,
+        state: &'a mut AcquireState,
         check: Option<Check<'c>>,
     ) -> Result<Self, Error> {
-        Ok(Call { lock, keeper, core: keeper.core_even_closed()?, state, check })
+        Ok(AcquireCall { lock, keeper, core: keeper.core_even_closed()?, state, check })
     }
 
     /// Goes no further for now.
@@ -168,13 +236,20 @@ impl<'a, 'c> Call<'a, 'c> {
         let (identity, now) = (self.identity(self.state.token, fence), Moment::now());
         let Some(grant) = Grant::taken(identity, self.state.terms, answer.sent, now) else {
             // The same token again: it is granted anew, with validity of its own.
-            self.state.stands = Some(now.plus(self.state.terms.ttl));
+            self.stands_until(Some(now.plus(self.state.terms.ttl)));
             let late = "the lock was granted too late to rely on it";
-            self.state.trouble = Some(Error::new(ErrorKind::Unavailable, late));
+            self.state.store.trouble = Some(Error::new(ErrorKind::Unavailable, late));
             return Ok(None);
         };
-        self.state.stands = None;
+        self.stands_until(None);
         self.hold(grant, now).map(Some)
+    }
+
+    /// Until when the token of a call that asks by itself stands in the store, if it does.
+    pub(super) fn stands_until(&mut self, until: Option<Moment>) {
+        if let Some(trying) = self.state.phase.trying() {
+            trying.stands = until;
+        }
     }
 
     /// The lease of a turn; none if nothing of its validity is left.
@@ -219,7 +294,7 @@ impl<'a, 'c> Call<'a, 'c> {
     fn hold(&mut self, grant: Arc<Grant>, now: Moment) -> Result<Lease, Error> {
         self.core.keep(&grant)?;
         self.figures().granted.add_one();
-        self.state.granted = now;
+        self.state.granted_at = now;
         Ok(Lease::new(Arc::clone(self.keeper), grant))
     }
 
@@ -272,14 +347,14 @@ impl<'a, 'c> Call<'a, 'c> {
         let until = sent.plus(self.state.terms.ttl);
         self.core.owe(self.owed(self.state.token, until));
         self.state.token = Token::of(self.core.client)?;
-        self.state.stands = None;
+        self.stands_until(None);
         Ok(())
     }
 
     /// A request that was made at `since` brought no answer; what that means to the caller.
     pub(super) fn failed(&mut self, failure: Failure, since: Moment, by: Deadline) -> Error {
         let Failure { mut error, sent } = failure;
-        self.state.stuck.failed(&error, false, since);
+        self.state.store.stuck.failed(&error, false, since);
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotReplicated) {
             // A server that says "not now" is there.
             self.core.answered.store(true, Ordering::Relaxed);
@@ -313,15 +388,17 @@ impl<'a, 'c> Call<'a, 'c> {
         let no_time = had < self.lock.patience()
             && by.has_passed()
             && matches!(error.kind(), NoAnswer | NoQuorum | Unknown | Unavailable);
-        if !no_time || (self.state.trouble.is_none() && !self.state.is_answered) {
-            self.state.trouble = Some(error.clone());
+        let store = &mut self.state.store;
+        if !no_time || (store.trouble.is_none() && !store.is_answered) {
+            store.trouble = Some(error.clone());
         }
     }
 
     pub(super) fn was_answered(&mut self, by_look: bool) {
         self.core.answered.store(true, Ordering::Relaxed);
-        (self.state.is_answered, self.state.trouble) = (true, None);
-        self.state.stuck.answered(by_look, self.lock, self.core);
+        let store = &mut self.state.store;
+        (store.is_answered, store.trouble) = (true, None);
+        store.stuck.answered(by_look, self.lock, self.core);
     }
 
     /// By when a request must be answered that is sent at `now`. A wait that is shorter than a first
@@ -367,11 +444,11 @@ impl<'a, 'c> Call<'a, 'c> {
     /// Looks who has the lock. The answer has to come before the wait is over.
     pub(super) fn look_who(&mut self) {
         let (name, limit) = (&self.lock.name, Deadline::at(self.state.limit));
-        self.state.look_at = Moment::NEVER;
+        self.state.holder.due = Moment::NEVER;
         // Another one may listen meanwhile.
         self.core.room.step_aside();
-        if self.state.trouble.is_none() {
-            self.state.holder = self.core.holder(name, limit).ok().flatten().map(Box::new);
+        if self.state.store.trouble.is_none() {
+            self.state.holder.seen = self.core.holder(name, limit).ok().flatten().map(Box::new);
         }
     }
 
@@ -385,7 +462,7 @@ impl<'a, 'c> Call<'a, 'c> {
 
     /// Why a wait ends without a lease.
     pub(super) fn over(&mut self) -> Error {
-        if let Some(trouble) = self.state.trouble.take() {
+        if let Some(trouble) = self.state.store.trouble.take() {
             return trouble;
         }
         self.figures().timed_out.add_one();
@@ -396,7 +473,7 @@ impl<'a, 'c> Call<'a, 'c> {
             }
             _ => format!("{tries} attempts"),
         };
-        let holder = self.state.holder.take();
+        let holder = self.state.holder.seen.take();
         // Of a shorter wait nobody has to be told why it came to nothing.
         let looks = self.state.limit.since(self.state.start) >= LEAST_WAIT;
         let who = match (holder, looks && self.own().is_some()) {
@@ -411,12 +488,13 @@ impl<'a, 'c> Call<'a, 'c> {
 
 /// A call that ends without a lease, also by a panic in the caller's check, leaves its place among
 /// the waiters; not in a child that was forked in the midst of it.
-impl Drop for Call<'_, '_> {
+impl Drop for AcquireCall<'_, '_> {
     fn drop(&mut self) {
         if let Some((turn, legacy)) = self.leave() {
             drop(self.turn(turn, legacy));
         }
-        if let Some(until) = self.state.stands.filter(|_| self.keeper.is_here()) {
+        let stands = self.state.phase.trying().and_then(|trying| trying.stands);
+        if let Some(until) = stands.filter(|_| self.keeper.is_here()) {
             self.core.leave(self.owed(self.state.token, until));
         }
     }

@@ -71,10 +71,10 @@ struct Entry {
     call: Arc<dyn Parked>,
     ends: Moment,
     is_stuck: bool,
-    phase: Phase,
+    phase: CallPhase,
 }
 
-enum Phase {
+enum CallPhase {
     Asleep(Moment),
     Ready,
     GoesOn { is_woken: bool },
@@ -108,7 +108,7 @@ impl Crew {
         if roster.threads.is_empty() {
             self.start(&mut roster)?;
         }
-        let phase = Phase::Asleep(Moment::NEVER);
+        let phase = CallPhase::Asleep(Moment::NEVER);
         roster.calls.insert(number, Entry { call, ends, is_stuck: false, phase });
         drop(roster);
         self.wake(number, false);
@@ -243,7 +243,7 @@ impl Crew {
         roster.ready.remove(&ready);
         let (is_stuck, _, number) = ready;
         let entry = roster.calls.get_mut(&number)?;
-        entry.phase = Phase::GoesOn { is_woken: false };
+        entry.phase = CallPhase::GoesOn { is_woken: false };
         roster.stuck += usize::from(is_stuck);
         Some((Arc::clone(&entry.call), Some(number)))
     }
@@ -263,13 +263,13 @@ impl Roster {
             entry.ends = Moment::ZERO;
         }
         match &mut entry.phase {
-            Phase::Asleep(until) => {
+            CallPhase::Asleep(until) => {
                 self.due.remove(&(*until, number));
                 self.ready.insert((entry.is_stuck, turn, number));
-                entry.phase = Phase::Ready;
+                entry.phase = CallPhase::Ready;
             }
-            Phase::GoesOn { is_woken } => *is_woken = true,
-            Phase::Ready => {}
+            CallPhase::GoesOn { is_woken } => *is_woken = true,
+            CallPhase::Ready => {}
         }
         true
     }
@@ -296,7 +296,7 @@ impl Roster {
     fn went_on(&mut self, number: u64, rest: Option<Rest>) {
         let Some(entry) = self.calls.get_mut(&number) else { return };
         self.stuck -= usize::from(entry.is_stuck);
-        let is_woken = matches!(entry.phase, Phase::GoesOn { is_woken: true });
+        let is_woken = matches!(entry.phase, CallPhase::GoesOn { is_woken: true });
         let until = match rest {
             Some(Rest { until, ends, is_unheard, is_stuck }) => {
                 entry.is_stuck = is_stuck;
@@ -308,7 +308,7 @@ impl Roster {
             None if is_woken => Moment::NEVER,
             None => return drop(self.calls.remove(&number)),
         };
-        entry.phase = Phase::Asleep(until);
+        entry.phase = CallPhase::Asleep(until);
         self.due.insert((until, number));
         if is_woken || self.is_closed {
             self.make_ready(number, false);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::waiter::Waiter;
+pub(crate) use self::waiter::{Sleep, Waiter};
 use super::backoff::Pace;
 use super::crew::Crew;
 use super::dating::Dating;
@@ -50,21 +50,20 @@ struct Waiters {
     last_id: u64,
     listener: Option<u64>,
     opener: Option<u64>,
-    /// Waiters that sleep and could listen.
-    able: BTreeSet<u64>,
+    /// Waiters that sleep and could listen instead.
+    could_listen: BTreeSet<u64>,
     datings: BTreeMap<ServerId, Dating>,
-    /// Names for which no wake-up connection could be opened when that was last tried. They hold up
-    /// no other name, of which another server may tell.
-    unheard: HashMap<Arc<[u8]>, Unheard>,
+    /// Names for which the last try to open a wake-up connection failed. Other names are opened all
+    /// the same: another server may tell of them.
+    failed_openings: HashMap<Arc<[u8]>, FailedOpening>,
     /// The log has been told once that a server does not let us listen.
     has_warned: bool,
 }
 
-/// A name of which we cannot be told.
-struct Unheard {
-    /// Not to be tried before.
-    again: Moment,
-    /// Why the server does not let us listen, if that is what it said.
+/// The last try to open the wake-up connection of a name.
+struct FailedOpening {
+    retry_at: Moment,
+    /// The server's error, if it does not let us listen.
     refusal: Option<Error>,
 }
 
@@ -282,20 +281,15 @@ impl Room {
     fn tidy(&self, waiters: &mut Waiters, name: &[u8]) {
         if waiters.queues.get(name).is_some_and(LocalQueue::is_empty) {
             waiters.queues.remove(name);
-            waiters.unheard.remove(name);
+            waiters.failed_openings.remove(name);
             self.occupied.store(waiters.queues.len(), Ordering::Release);
         }
     }
 }
 
 impl Waiters {
-    /// When an opening for a name may be tried.
-    fn reopen(&self, name: &[u8]) -> Moment {
-        self.unheard.get(name).map_or(Moment::ZERO, |unheard| unheard.again)
-    }
-
     fn refusal(&self, name: &[u8]) -> Option<&Error> {
-        self.unheard.get(name)?.refusal.as_ref()
+        self.failed_openings.get(name)?.refusal.as_ref()
     }
 
     fn wake(&mut self, id: Option<u64>) {
@@ -308,7 +302,7 @@ impl Waiters {
     /// Wakes another thread to listen, if none does.
     fn nominate(&mut self) {
         if self.listener.is_none() {
-            self.wake(self.able.first().copied());
+            self.wake(self.could_listen.first().copied());
         }
     }
 

@@ -51,7 +51,7 @@ const OVER: &str = "it was over before it was released";
 struct EndedTurn {
     in_time: bool,
     ending: Ending,
-    handed_on: Option<Box<[Owed; 3]>>,
+    attached: Option<Box<[Owed; 3]>>,
 }
 
 impl Lease {
@@ -218,8 +218,8 @@ impl Lease {
     fn leave(&self, core: &Core, ttl: Duration, reach: Reach) -> Result<(), Error> {
         let stored = Identity { token: self.grant.stored_as(), ..self.grant.identity.clone() };
         // The token alone is enough to end a lease that was handed on; only the mark passes it on.
-        let handed_on = self.grant.handed_on_as().filter(|_| reach == Reach::Set);
-        let all = handed_on.map_or(vec![stored], |all| all.map(|owed| owed.identity).into());
+        let attached = self.grant.attached_gives().filter(|_| reach == Reach::Set);
+        let all = attached.map_or(vec![stored], |all| all.map(|owed| owed.identity).into());
         let requests: Vec<_> = all.iter().map(|identity| identity.extend(ttl, reach)).collect();
         if self.end_taken(core) == Ended::Before {
             return Err(self.over(core));
@@ -281,7 +281,7 @@ impl Lease {
     /// Ends the turn and begins the next one under the same grant, if there is one; `None` if it
     /// was over before.
     fn end_turn(&self, core: &Core, now: Moment) -> Option<EndedTurn> {
-        let handed_on = self.grant.handed_on_as();
+        let attached = self.grant.attached_gives();
         let legacy = match self.end(core, now) {
             Ended::Before => return None,
             Ended::Valid(legacy) => Some(legacy),
@@ -295,7 +295,7 @@ impl Lease {
             core.with_store(|store| store.is_unawaited(identity, Lane::Give(until), by))
         };
         let ending = core.room.end_turn(identity, legacy, look, now);
-        Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
+        Some(EndedTurn { in_time: legacy.is_some(), ending, attached })
     }
 
     /// Sends what the end of a turn asks for. What was not answered is tried `again` until its time
@@ -303,7 +303,7 @@ impl Lease {
     fn give(
         &self,
         core: &Core,
-        EndedTurn { in_time, ending, handed_on }: EndedTurn,
+        EndedTurn { in_time, ending, attached }: EndedTurn,
         deadline: Deadline,
         again: bool,
     ) -> Result<(), Error> {
@@ -317,7 +317,7 @@ impl Lease {
             false => (Deadline::at(Moment::ZERO), Lane::Give(Deadline::after(DROP_WAIT))),
         };
         let given = until_answered(self.figures(core), until, |asked_before| {
-            let answer = match (take.take(), &handed_on) {
+            let answer = match (take.take(), &attached) {
                 (Some(take), _) => self.give_and_take(core, identity.give(), take, lane, deadline),
                 (None, None) => core.ask(self.group(), lane, identity.give(), deadline),
                 (None, Some(all)) => {
@@ -343,7 +343,7 @@ impl Lease {
         }
         given.unwrap_or_else(|mut failure| {
             let now = Moment::now();
-            match handed_on {
+            match attached {
                 Some(all) => all.into_iter().for_each(|owed| core.leave(owed)),
                 None => drop(core.owe(self.grant.owed(now))),
             }
@@ -392,7 +392,7 @@ impl Drop for Lease {
         }
         let now = Moment::now();
         let Some(turn) = self.end_turn(core, now) else { return };
-        if let Some(all) = turn.handed_on {
+        if let Some(all) = turn.attached {
             let [detached, ours, _] = *all;
             // Not under the token itself: nothing says that its holder has let go of it.
             return [detached, ours].into_iter().for_each(|owed| core.leave(owed));

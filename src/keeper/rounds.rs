@@ -11,7 +11,7 @@ use super::register::REFUSED;
 use crate::clock::{Deadline, Moment};
 use crate::error::ErrorKind;
 use crate::events::{EventKind, Loss, LossReason};
-use crate::grant::{Ended, Grant, Step};
+use crate::grant::{Ended, Grant, KeeperAction};
 use crate::jitter::Jitter;
 use crate::said::say;
 use crate::store::outbox::{Concern, READ_AFTER};
@@ -137,14 +137,14 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
     let mut renewals = Vec::with_capacity(due.len());
     let mut rest = Vec::new();
     for grant in due {
-        match grant.step(now) {
-            Step::Renew { ttl, reach } => {
+        match grant.action(now) {
+            KeeperAction::Renew { ttl, reach } => {
                 renewals.push((grant, ttl, reach));
                 continue;
             }
-            Step::Lose(reason) => core.tell_lost(&grant, reason, None),
-            Step::Warn => core.tell(&grant.identity, grant.id, EventKind::AtRisk, None),
-            Step::Rest => {}
+            KeeperAction::Lose(reason) => core.tell_lost(&grant, reason, None),
+            KeeperAction::Warn => core.tell(&grant.identity, grant.id, EventKind::AtRisk, None),
+            KeeperAction::Nothing => {}
         }
         rest.push(grant);
     }

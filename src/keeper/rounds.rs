@@ -24,10 +24,10 @@ const PIPELINE: usize = 128;
 /// However near the next end is, a request gets this long to be answered; cutting it shorter
 /// would only make the connection unusable.
 const LEAST: Duration = Duration::from_millis(5);
-/// The thread does not come back sooner than this only because a grant like the last ones may come.
+/// The shortest sleep of a thread that only expects another grant like the last ones.
 const NAP: Duration = Duration::from_millis(10);
 
-/// So long it sleeps at most while there are leases, or new ones come now and then.
+/// The longest sleep while there are leases, or new ones come now and then.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 pub(super) fn run(core: &Core) {
@@ -76,7 +76,7 @@ fn rounds(core: &Core) {
                 }
                 book = sleep(core, book, now, (watch_every, &mut noted));
                 if watch_every.is_some() {
-                    // Not while others wait for the book: a disk may stand still.
+                    // `watch` comes next, with the book unlocked: a disk may block it.
                     break Vec::new();
                 }
             }
@@ -102,10 +102,10 @@ fn sleep<'a>(
     now: Moment,
     (watch_every, noted): (Option<Duration>, &mut u64),
 ) -> MutexGuard<'a, Book> {
-    // This sleep stands still while the machine is suspended, and leases do not: a client with
-    // leases looks again soon after the machine woke. And a program that takes one lease after the
-    // other need not wake this thread each time: it looks before anything can be due for a grant like
-    // those that came since it last looked, and sleeps for long when none has come.
+    // While the machine is suspended this sleep stands still, and leases run out: a client with
+    // leases looks again soon after the machine has woken. And a program that takes one lease after
+    // the other need not wake the thread each time: the thread looks before anything can be due for
+    // a grant like the last ones, and sleeps for long when none has come.
     let nap =
         book.brief.take().map_or(Duration::MAX, |brief| NAP.max(brief / 4 * 3).min(LONGEST_NAP));
     let before = std::mem::replace(noted, core.outbox.noted());
@@ -124,7 +124,7 @@ fn sleep<'a>(
     book
 }
 
-/// By when a request of the keeper must be over.
+/// The deadline of a request of the keeper.
 fn deadline(core: &Core) -> Deadline {
     let now = Moment::now();
     let latest = core.book.lock().request_end(now);
@@ -200,7 +200,7 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
     }
 }
 
-/// The place where they were kept is gone.
+/// The store has lost what it granted: all leases are lost.
 fn lose_all(core: &Core) {
     let now = Moment::now();
     let grants: Vec<_> = {
@@ -220,7 +220,7 @@ fn refile(core: &Core, grants: impl IntoIterator<Item = Arc<Grant>>) {
     }
 }
 
-/// Which of these tokens are relied on.
+/// Which of these tokens have leases that are relied on.
 fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
     let tokens: HashSet<_> = tokens.iter().collect();
     let is_asked = |grant: &&Arc<Grant>| tokens.contains(&grant.identity.token);
@@ -232,7 +232,8 @@ fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
     grants.iter().filter_map(kept).collect()
 }
 
-/// Sends the gives that are due, and tells what became of those that nobody awaits. False if none.
+/// Sends the gives that are due, and tells of releases that came too late. False if no give was
+/// due.
 fn pay(core: &Core, deadline: Deadline) -> bool {
     let due = core.outbox.take_due(Moment::now(), PIPELINE);
     if !due.is_empty() {
@@ -255,8 +256,8 @@ fn pay(core: &Core, deadline: Deadline) -> bool {
     !due.is_empty()
 }
 
-/// Tells the store who this client is, if it is time, and asks it the first time whether it could lose
-/// grants. That it cannot be told or asked is nobody's failure.
+/// Tells the store who this client is, if it is time; the first time it also asks whether the store
+/// could lose grants. Errors are only logged.
 fn register(core: &Core, jitter: &mut Jitter) {
     let now = Moment::now();
     let next = core.register.next(now, jitter);
@@ -288,7 +289,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
     }
 }
 
-/// Makes every lease invalid, then gives all of them and what is owed, until the deadline.
+/// Makes every lease invalid, then sends their gives and all that are owed, until the deadline.
 fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     let (now, outbox) = (Moment::now(), &core.outbox);
     outbox.close(now);

@@ -40,7 +40,7 @@ enum Stage {
     Over,
 }
 
-/// None if it only tries; else for how long it waits: for ever, where there is no limit.
+/// `None`: it only tries. `Some(None)`: it waits without limit.
 type Wait = Option<Option<Duration>>;
 
 /// What the future shares with the crew.
@@ -48,12 +48,12 @@ struct Waiting {
     lock: Lock,
     keeper: Arc<Keeper>,
     number: u64,
-    /// None once it is over. Locked for as long as it goes on.
+    /// `None` once the call is over. Locked while a thread goes on with it.
     state: Mutex<Option<AcquireState>>,
     front: Mutex<Front>,
 }
 
-/// What both ends look at; locked for a moment only.
+/// What the future and the crew both use; locked for a moment only.
 #[derive(Default)]
 struct Front {
     waker: Option<Waker>,
@@ -80,7 +80,7 @@ impl Future for Acquiring {
                 }
                 Err(error) => lock.named(Err(error)),
             },
-            // Its mutexes may be held by threads that a child does not have.
+            // A forked child does not have the threads that may hold its mutexes.
             Stage::Begun(waiting) if !waiting.keeper.is_here() => {
                 Err(Error::bare(ErrorKind::Forked))
             }
@@ -104,10 +104,10 @@ impl Drop for Acquiring {
 }
 
 impl Waiting {
-    /// In the queue from now on, if it is one that waits there, so that futures have turns in the
-    /// order in which they were polled.
+    /// A call that queues joins the queue here, so that futures have their turns in the order in
+    /// which they were first polled.
     fn begin(lock: &Lock, wait: Wait, waker: &Waker) -> Result<Arc<Waiting>, Error> {
-        // First of all, since it runs code of the program's.
+        // First of all: cloning a waker runs code of the program's.
         let front = Front { waker: Some(waker.clone()), ..Front::default() };
         let (terms, lock) = (lock.check()?, lock.clone());
         let keeper = Arc::clone(lock.keepers.here()?);
@@ -164,7 +164,7 @@ impl Waiting {
         }
     }
 
-    /// Until it would sleep; the outcome, if it is over.
+    /// Makes steps until the call would sleep; the outcome, if it is over.
     fn until_sleep(&self, state: &mut AcquireState) -> Result<Rest, Result<Lease, Error>> {
         let mut call = AcquireCall::new(&self.lock, &self.keeper, state, None).map_err(Err)?;
         let ended = loop {
@@ -186,7 +186,8 @@ impl Waiting {
         Err(call.over_with(ended))
     }
 
-    /// Hands the outcome to the future and wakes its task; gives back what nobody will fetch.
+    /// Hands the outcome to the future and wakes its task. Releases a lease that no future will
+    /// fetch.
     fn tell(&self, outcome: Option<Result<Lease, Error>>) {
         let mut front = self.front.lock();
         let outcome = outcome.or(front.outcome.take());
@@ -232,8 +233,8 @@ impl Parked for Waiting {
     }
 }
 
-/// None if it panicked: the program's logger may, and its wakers. That ends no other call.
+/// `None` if `act` panicked: the program's logger and wakers may. That ends no other call.
 fn contained<T>(act: impl FnOnce() -> T) -> Option<T> {
-    // What was panicked with is not dropped: that runs its code.
+    // The panic's value is not dropped: its `Drop` is code of the program's, too.
     catch_unwind(AssertUnwindSafe(act)).map_err(std::mem::forget).ok()
 }

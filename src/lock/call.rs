@@ -122,15 +122,16 @@ pub(super) struct HolderLook {
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
 pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
-/// So long before its end a wait looks who has the lock; a fifth of a shorter wait.
+/// A wait looks who has the lock this long before its end, or a fifth of the wait, if that is less.
 const LOOK_BEFORE: Duration = Duration::from_millis(200);
-/// A shorter wait does not look.
+/// A wait shorter than this does not look who has the lock.
 const LEAST_WAIT: Duration = Duration::from_millis(50);
-/// A lease that is released sooner than this needs no claim. Where the claim window is short, a
-/// part of it.
+/// The keeper claims a lock so long after it was handed over, or after a quarter of a shorter claim
+/// window. A lease that is released sooner needs no claim.
 const CLAIM_AFTER: Duration = Duration::from_millis(50);
-/// A lock that is handed over for its whole ttl needs no claim either, unless more than this part of it had
-/// passed when its waiter heard of it: an etcd counts it from when the waiter last said that it lives.
+/// A lock that is handed over for its whole ttl needs no claim either, unless one part in `FRESH`
+/// of it had passed when its waiter heard of it: an etcd counts the ttl from when the waiter last
+/// said that it lives.
 const FRESH: u32 = 8;
 
 impl AcquireState {
@@ -204,8 +205,8 @@ pub(super) fn look_at(start: Moment, limit: Moment) -> Moment {
     }
 }
 
-/// When a lock is claimed that is handed over for a span since a moment: at once where little of it would
-/// be left later, since a claim takes its time.
+/// When to claim a lock that is handed over for `span` since a moment. At once, if little of the
+/// span would be left later: a claim takes its time.
 fn claim_at((since, span): (Moment, Duration), now: Moment) -> Moment {
     let later = now.plus(CLAIM_AFTER.min(span / 4));
     if since.plus(span / 2) < later { now } else { later }
@@ -221,9 +222,9 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         Ok(AcquireCall { lock, keeper, core: keeper.core_even_closed()?, state, check })
     }
 
-    /// Goes no further for now.
+    /// The thread leaves the call; another one goes on with its state later.
     pub(super) fn park(self) {
-        // It has borrowed all that it has, and dropping it would end the wait.
+        // Dropping a call ends its wait. All that it has is borrowed, so nothing leaks.
         std::mem::forget(self);
     }
 
@@ -231,11 +232,12 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         self.core.metrics.of(self.lock.group)
     }
 
-    /// The lease of an answer that grants the lock; none if nothing of its validity is left.
+    /// The lease of an answer that grants the lock; `None` if nothing of its validity is left.
     pub(super) fn granted(&mut self, answer: Answer, fence: u64) -> Result<Option<Lease>, Error> {
         let (identity, now) = (self.identity(self.state.token, fence), Moment::now());
         let Some(grant) = Grant::taken(identity, self.state.terms, answer.sent, now) else {
-            // The same token again: it is granted anew, with validity of its own.
+            // The call asks again with the same token: the store grants the lock anew, with a new
+            // validity.
             self.stands_until(Some(now.plus(self.state.terms.ttl)));
             let late = "the lock was granted too late to rely on it";
             self.state.store.trouble = Some(Error::new(ErrorKind::Unavailable, late));
@@ -252,7 +254,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         }
     }
 
-    /// The lease of a turn; none if nothing of its validity is left.
+    /// The lease of a turn; `None` if nothing of its validity is left.
     pub(super) fn turn(
         &mut self,
         turn: Turn,
@@ -268,7 +270,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
             (Validity::Window { since, span }, _)
                 if span < terms.first_ttl() || since.plus(span / FRESH) < now =>
             {
-                // A thread that is followed makes use of the whole of it.
+                // Other threads wait for turns under this grant, so its whole ttl will be used.
                 let claim = if followed { now } else { claim_at((since, span), now) };
                 let legacy = Legacy::handed(since, span, claim);
                 Grant::succeeding(identity.clone(), terms, legacy, now)
@@ -285,7 +287,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         if let Some(grant) = grant {
             return self.hold(grant, now).map(Some);
         }
-        // The next one takes it up from here.
+        // The next thread of the queue goes on from here.
         core.owe_all(core.room.lost(&identity, Moment::now()));
         core.leave(self.owed(token, now.plus(terms.ttl)));
         Ok(None)
@@ -298,8 +300,9 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         Ok(Lease::new(Arc::clone(self.keeper), grant))
     }
 
-    /// A grant of which a message told, where that is not enough. Asked again with the same token,
-    /// it is granted for the whole ttl under the same fence. `None` if it cannot be relied on.
+    /// Confirms a grant that a message told of, on a store where the message is not enough
+    /// (`claims_first`). A take with the same token grants the lock for the whole ttl under the
+    /// same fence. `None` if the grant cannot be relied on.
     fn claimed(&mut self, identity: &Identity) -> Option<Arc<Grant>> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
@@ -311,7 +314,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
             {
                 Grant::taken(identity.clone(), self.state.terms, sent, Moment::now())
             }
-            // It was lost meanwhile; the caller gives what is under this token now.
+            // The grant was lost. The caller gives whatever the token has now.
             Ok(_) => None,
             Err(failure) => {
                 self.failed(failure, now, by);
@@ -341,8 +344,9 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         }
     }
 
-    /// A request that may have been carried out leaves a token that nobody counts as held. It is
-    /// owed: given before the next try, and until that is confirmed, or a ttl has passed.
+    /// A take with an unknown outcome may have the lock for its token, which counts as not held. So
+    /// a give of the token is owed, in front of the next try, until the store confirms it or a ttl
+    /// has passed. The next try has a new token.
     pub(super) fn leave_token(&mut self, sent: Moment) -> Result<(), Error> {
         let until = sent.plus(self.state.terms.ttl);
         self.core.owe(self.owed(self.state.token, until));
@@ -351,7 +355,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         Ok(())
     }
 
-    /// A request that was made at `since` brought no answer; what that means to the caller.
+    /// The error of a request that was made at `since` and brought no answer.
     pub(super) fn failed(&mut self, failure: Failure, since: Moment, by: Deadline) -> Error {
         let Failure { mut error, sent } = failure;
         self.state.store.stuck.failed(&error, false, since);
@@ -369,7 +373,8 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         }
         if sent.is_some() && error.kind() != ErrorKind::NotReplicated {
             self.figures().unknown.add_one();
-            // What answers with another error will not do better next time; its own kind says more.
+            // An error that is not retriable says more by its own kind: the next try would fail,
+            // too.
             if error.is_retriable() {
                 let detail = format!("whether the lock was taken ({error})");
                 error = Error::new(ErrorKind::Unknown, detail);
@@ -382,8 +387,9 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
     /// Remembers what is wrong with the store, by a request that was made at `since`.
     pub(super) fn note(&mut self, error: &Error, since: Moment, by: Deadline) {
         use ErrorKind::{NoAnswer, NoQuorum, Unavailable, Unknown};
-        // A try that had less time than any may take says nothing about the store; the one before
-        // it, or the answer before it, said more. (A call does a little before its first try.)
+        // A try that the end of the wait cut short says nothing about the store; the try or the
+        // answer before it said more. (`LAST_CHANCE` allows for what a call does before its first
+        // try.)
         let had = by.moment().since(since) + LAST_CHANCE;
         let no_time = had < self.lock.patience()
             && by.has_passed()
@@ -401,13 +407,13 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         store.stuck.answered(by_look, self.lock, self.core);
     }
 
-    /// By when a request must be answered that is sent at `now`. A wait that is shorter than a first
-    /// answer may take is a try, and a try gets an answer.
+    /// The deadline of a request that is sent at `now`. A wait shorter than `io_timeout` gives its
+    /// first request that long all the same: a try gets an answer.
     pub(super) fn answer_by(&self, now: Moment) -> Deadline {
         Deadline::at(self.ends().min(now.plus(self.lock.patience())))
     }
 
-    /// When no request is answered any more.
+    /// The end of the call: no request lasts longer.
     pub(super) fn ends(&self) -> Moment {
         let first = self.state.start.plus(self.lock.patience());
         if self.knows_store() { self.state.limit.max(first) } else { first }
@@ -426,13 +432,14 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         }
     }
 
-    /// A store that has answered this client is there, and a wait outlasts its outage; one that
+    /// A store that has answered this client before exists, so a wait outlasts its outage. One that
     /// never did may not exist.
     fn knows_store(&self) -> bool {
         self.core.answered.load(Ordering::Relaxed)
     }
 
-    /// A request that is sent then could not be answered in the time that a first answer has.
+    /// A request that is sent at `wake` could not be answered within the first `io_timeout` of the
+    /// call.
     pub(super) fn is_too_late(&self, wake: Moment) -> bool {
         wake.plus(LAST_CHANCE) >= self.state.start.plus(self.lock.patience())
     }
@@ -441,19 +448,19 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         !self.knows_store() && self.is_too_late(wake)
     }
 
-    /// Looks who has the lock. The answer has to come before the wait is over.
+    /// Looks who has the lock, by the end of the wait.
     pub(super) fn look_who(&mut self) {
         let (name, limit) = (&self.lock.name, Deadline::at(self.state.limit));
         self.state.holder.due = Moment::NEVER;
-        // Another one may listen meanwhile.
+        // Another waiter listens meanwhile.
         self.core.room.step_aside();
         if self.state.store.trouble.is_none() {
             self.state.holder.seen = self.core.holder(name, limit).ok().flatten().map(Box::new);
         }
     }
 
-    /// The lease by which the thread holds what it waits for. Of a call that no thread waits with,
-    /// nobody knows whose it is.
+    /// The lease by which this thread holds the lock that it waits for. A future belongs to no
+    /// thread.
     pub(super) fn own(&self) -> Option<Arc<Grant>> {
         let is_a_threads = self.state.parked.is_none() && self.state.policy != Policy::Return;
         let thread = std::thread::current().id();
@@ -474,7 +481,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
             _ => format!("{tries} attempts"),
         };
         let holder = self.state.holder.seen.take();
-        // Of a shorter wait nobody has to be told why it came to nothing.
+        // A shorter wait does not check whether the thread itself holds the lock.
         let looks = self.state.limit.since(self.state.start) >= LEAST_WAIT;
         let who = match (holder, looks && self.own().is_some()) {
             (Some(holder), true) => format!("{holder}, this very thread"),
@@ -487,7 +494,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
 }
 
 /// A call that ends without a lease, also by a panic in the caller's check, leaves its place among
-/// the waiters; not in a child that was forked in the midst of it.
+/// the waiters. A child that was forked during the call leaves nothing.
 impl Drop for AcquireCall<'_, '_> {
     fn drop(&mut self) {
         if let Some((turn, legacy)) = self.leave() {

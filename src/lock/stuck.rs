@@ -1,5 +1,5 @@
-//! A wait that the store keeps from getting on, or that waits for its own thread: it looks like one that
-//! waits its turn, unless the log says what is wrong.
+//! Waits that cannot succeed now: the store is in trouble, or the thread waits for itself. Without
+//! a line in the log they look like any other wait.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::keeper::Core;
 use crate::said::say;
 use crate::store::millis;
 
-/// What is over sooner is not told.
+/// Trouble that is over sooner is not logged.
 const FIRST: Duration = Duration::from_secs(5);
 /// Between two lines about the waits of a client.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A thread that waits for what it holds is told after that.
+/// The log says after this time that a thread waits for a lock that it holds.
 pub(super) const OWN_AFTER: Duration = Duration::from_secs(3);
-/// Its wait ends after that, if nothing else can end it but the caller's check.
+/// Such a wait fails after this time, if only the caller's check could end it otherwise.
 pub(super) const OWN_REFUSED_AFTER: Duration = Duration::from_secs(5);
 
-/// Says that a thread waits for the lease that it has itself: nobody else can end the wait.
+/// Logs that a thread waits for a lease of its own: only this thread could end the wait.
 pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {
     let since = millis(now.since(held.since));
     say!(
@@ -35,7 +35,7 @@ pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {
     );
 }
 
-/// The same in an error.
+/// The same for an error.
 pub(super) fn said_of(held: &Grant) -> String {
     let since = spoken(Moment::now().since(held.since));
     format!("held by this very thread since {since}, with fence {}", held.identity.fence)
@@ -48,7 +48,8 @@ pub(super) struct Stuck(Option<Box<Cause>>);
 struct Cause {
     since: Moment,
     error: Error,
-    /// A look at the lock failed; one that goes well does not show that asking for it would, too.
+    /// Only looks have failed. A look that succeeds ends this trouble, but not that of a failed
+    /// take.
     by_look: bool,
     is_told: bool,
 }
@@ -74,7 +75,7 @@ impl Stuck {
         }
     }
 
-    /// Tells it, once it has lasted for long enough; `start` is that of the wait.
+    /// Logs the trouble, once it has lasted long enough. `start`: when the wait began.
     pub(super) fn tell(&mut self, now: Moment, start: Moment, lock: &Lock, core: &Core) {
         let lasts = |cause: &&mut Box<Cause>| now.since(cause.since) >= FIRST;
         let Some(cause) = self.0.as_mut().filter(lasts) else { return };

@@ -1,6 +1,6 @@
 //! The one loop of a call that takes a lock: it asks, looks and sleeps until it has a lease, or its
-//! time is over. What it does next is said by its process's queue for the name while it is in it, and
-//! else by its own pace.
+//! time is over. While it is `Queued`, its process's queue for the name says what it does next;
+//! while it is `Trying`, its own pace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(super) fn acquire(
     AcquireCall::new(lock, keeper, &mut state, check)?.run()
 }
 
-/// Tries without waiting for a holder; none if there is one.
+/// Tries without waiting for a holder; `None` if there is one.
 pub(super) fn try_acquire(lock: &Lock, terms: Terms) -> Result<Option<Lease>, Error> {
     let keeper = lock.keepers.here()?;
     let token = Token::of(keeper.client())?;
@@ -61,7 +61,7 @@ pub(super) fn none_if_busy(tried: Result<Lease, Error>) -> Result<Option<Lease>,
 }
 
 impl AcquireState {
-    /// That of a call that waits: for ever, where there is no limit.
+    /// The state of a call that waits; without end, if `wait` is `None`.
     pub(super) fn waits(
         lock: &Lock,
         token: Token,
@@ -85,7 +85,7 @@ impl AcquireCall<'_, '_> {
         self.over_with(ended)
     }
 
-    /// How the call ended, for whoever made it.
+    /// Counts how the call ended. A turn that came just before makes it a success.
     pub(super) fn over_with(&mut self, ended: Result<Lease, Error>) -> Result<Lease, Error> {
         let ended = self.with_turn(ended);
         let (end, now) = match &ended {
@@ -99,12 +99,12 @@ impl AcquireCall<'_, '_> {
         ended
     }
 
-    /// A turn that came before the call ended without one.
+    /// A call that ends without a lease may have been given a turn just before.
     fn with_turn(&mut self, ended: Result<Lease, Error>) -> Result<Lease, Error> {
         if let (Err(error), Some((turn, legacy))) = (&ended, self.leave()) {
             let lease = self.turn(turn, legacy);
-            // The turn came first; a time limit ends only a wait without a turn. Else dropping it
-            // passes it on.
+            // The turn came first, and a time limit ends only a wait without a turn. After any
+            // other error the lease is dropped, which passes the turn on.
             if error.kind() == ErrorKind::Timeout
                 && let Some(lease) = lease?
             {
@@ -185,7 +185,7 @@ impl AcquireCall<'_, '_> {
         (next, legacy)
     }
 
-    /// A call that has done nothing yet began just now.
+    /// The time, without reading the clock for a call that has done nothing yet.
     fn now(&self) -> Moment {
         if self.state.tries == 0 && !self.state.phase.is_queued() {
             self.state.start
@@ -194,7 +194,9 @@ impl AcquireCall<'_, '_> {
         }
     }
 
-    /// Whether others wait already, or can be told at once, so that a try before would be in vain.
+    /// Whether a try before the queue would be useless: threads of this process wait for the name
+    /// already, or the wake-up connection is open, so that the first request can join the store's
+    /// queue.
     fn goes_straight_to_the_queue(&self) -> bool {
         let (name, listener) = (&self.lock.name, self.core.store.listener());
         listener.is_some_and(|listener| listener.are_open(name)) || self.core.room.has(name)
@@ -214,8 +216,8 @@ impl AcquireCall<'_, '_> {
         if !std::mem::take(&mut self.state.own.may_deadlock) {
             return Ok(());
         }
-        // What another client has, a check or a thread that it was handed to may release: such a wait is
-        // given a moment.
+        // A lease of another client may still be released by the caller's check or by another
+        // thread. Such a wait goes on for a while.
         let held = held_here(self.core, std::thread::current().id(), &self.lock.name);
         held.map_or(Ok(()), |held| Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held))))
     }
@@ -335,7 +337,7 @@ impl AcquireCall<'_, '_> {
         }
     }
 
-    /// The connection on which waiters are told is made in the time that a request has.
+    /// Opens the wake-up connection, within the deadline of a request.
     fn open(&self) -> Result<(), Error> {
         let AcquireCall { lock, core, state, .. } = self;
         if let (AcquirePhase::Queued(queued), Some(listener)) =
@@ -361,7 +363,8 @@ impl AcquireCall<'_, '_> {
             Reply::Busy { free_in, ticket, .. } => {
                 if let Some(trying) = self.state.phase.trying() {
                     trying.ticket = ticket;
-                    // Giving it once is enough: this was answered, so nothing is on its way.
+                    // This request was answered, so none is on its way: one give of the place is
+                    // enough.
                     trying.stands = (ticket != 0 && place != Place::Try).then_some(answer.sent);
                     trying.round_trip = Moment::now().since(answer.sent);
                 }
@@ -380,7 +383,7 @@ impl AcquireCall<'_, '_> {
     }
 
     fn goes_on_after(&mut self, error: Error) -> Result<(), Error> {
-        // Nobody listens there, or replicas were waited for; and the caller does not wait.
+        // A single try does not wait for a server that is not running, nor for replicas again.
         let returns = self.state.policy == Policy::Return
             && matches!(error.kind(), ErrorKind::Refused | ErrorKind::NotReplicated);
         if !error.is_retriable() || returns {
@@ -393,7 +396,7 @@ impl AcquireCall<'_, '_> {
         }
     }
 
-    /// Says when a call that is not in the queue asks again; the error, if it does not.
+    /// Sets when a call that is not in the queue asks again; an error, if its time is over.
     fn pause(&mut self, free_at: Moment) -> Result<(), Error> {
         let (now, token) = (Moment::now(), self.state.token);
         let Some(trying) = self.state.phase.trying() else { return Ok(()) };
@@ -407,7 +410,7 @@ impl AcquireCall<'_, '_> {
         Ok(())
     }
 
-    /// When it asks again that would ask at `wake`; the error, if it does not.
+    /// When the call asks again, if its pace says `wake`; an error, if its time is over.
     fn next_try(
         &mut self,
         wake: Moment,
@@ -447,7 +450,7 @@ impl AcquireCall<'_, '_> {
         self.state.phase.queued()?.asking.take()
     }
 
-    /// Leaves the queue: with the turn, if one was given and not fetched.
+    /// Leaves the queue, with the turn that was given to it and not fetched, if any.
     pub(super) fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
         let Queued { waiter, asking } = self.state.phase.leave_queue()?;
         let (lock, core) = (self.lock, self.core);
@@ -458,7 +461,7 @@ impl AcquireCall<'_, '_> {
         }
         if let Some(Asking { ask, is_sent }) = asking {
             let (now, error) = (Moment::now(), "the wait ended before the answer");
-            // After a panic, nobody knows.
+            // If the request was sent, a panic came before the answer: its outcome is unknown.
             let sent = is_sent.then_some(now);
             let outcome = Err(Failure { error: Error::new(ErrorKind::Unknown, error), sent });
             core.owe_all(core.room.answered(&lock.name, &ask, &outcome, now));

@@ -315,7 +315,8 @@ impl Outbox {
         self.list.lock().owing.iter().any(|(on, _)| on.0 == server)
     }
 
-    /// Whether a connection owes a reply whose deadline has passed, be it that nobody has read it.
+    /// Whether a connection owes a reply whose deadline has passed. (It may have come and not be
+    /// read.)
     pub(crate) fn is_overdue(&self) -> bool {
         !self.is_empty() && self.list.lock().owing.iter().any(|(_, (_, by))| by.has_passed())
     }
@@ -349,14 +350,14 @@ impl Outbox {
         self.list.lock().gives.len()
     }
 
-    /// The store may keep what these are for until a later moment.
+    /// Raises `until`: the store may keep the locks longer than the gives were owed for.
     pub(crate) fn prolong(&self, until: impl Fn(&Identity) -> Moment) {
         for entry in &mut self.list.lock().gives {
             entry.owed.until = entry.owed.until.max(until(&entry.owed.identity));
         }
     }
 
-    /// From now on every answer will do: there is no time to wait for requests that were delayed.
+    /// From now on any reply is enough: there is no time to wait for delayed requests.
     pub(crate) fn close(&self, now: Moment) {
         let mut list = self.list.lock();
         (list.is_closing, list.resume_at) = (true, now);
@@ -367,7 +368,7 @@ impl Outbox {
         }
     }
 
-    /// Nobody sends anything any more; unless something is left, where that is `forced`.
+    /// Ends all sending, if nothing is left to send, or if `forced`. Returns whether it has ended.
     pub(crate) fn end(&self, forced: bool) -> bool {
         let list = self.list.lock();
         if forced || list.gives.is_empty() {
@@ -411,8 +412,8 @@ impl List {
             self.add(Entry::new(owed, concern, Delivery::Waiting { due: now }));
             return;
         };
-        // In a quorum a token makes one attempt after the other, and a node gives up those until the
-        // one that it is told: an earlier one would leave it what the later one was granted.
+        // In a quorum a token makes several attempts. A give names one of them, and a node gives up
+        // all until that one: an earlier number would leave what a later attempt was granted.
         let fences = [entry.owed.identity.fence, fence];
         let any = fences.contains(&0);
         entry.owed.identity.fence = if any { 0 } else { fences[0].max(fences[1]) };

@@ -34,12 +34,13 @@ use crate::token::Token;
 
 pub(crate) struct Room {
     limits: Limits,
-    /// How many queues there are: a thread that meets nobody locks no mutex.
+    /// How many queues there are. Read without the mutex: a thread that meets no other one locks
+    /// nothing.
     occupied: AtomicUsize,
     waiters: Mutex<Waiters>,
     closed: AtomicBool,
     closing: Condvar,
-    /// Goes on with calls that no thread waits with.
+    /// The threads that go on with parked calls.
     pub(crate) crew: Arc<Crew>,
 }
 
@@ -71,7 +72,7 @@ struct Sleeper {
     bed: Bed,
     /// Something has happened since it last looked.
     woken: bool,
-    /// What comes with a turn that was passed on.
+    /// The validity that comes with a turn that was passed on.
     legacy: Option<Legacy>,
 }
 
@@ -96,7 +97,7 @@ impl Bed {
     }
 }
 
-/// A token to be given, with the name that it was for.
+/// A give that is owed, with its name.
 pub(crate) type Owing = (Arc<[u8]>, Owe);
 
 impl Room {
@@ -115,7 +116,7 @@ impl Room {
         self.occupied.load(Ordering::Acquire) > 0
     }
 
-    /// A thread waits from now on, or a call that is parked under a number.
+    /// A thread joins the queue of a name, or a call that is parked under a number.
     pub(crate) fn join(
         &self,
         name: &Arc<[u8]>,
@@ -221,7 +222,7 @@ impl Room {
         });
     }
 
-    /// Why the server of the name does not tell waiters anything, as it said when last asked.
+    /// The error by which the server of the name last refused to let us listen.
     pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
         self.waiters.lock().refusal(name).cloned()
     }
@@ -251,7 +252,7 @@ impl Room {
         }
     }
 
-    /// Wakes everybody, for good.
+    /// Wakes all waiters, for good.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         // With the mutex, so that no thread is between reading the flag and sleeping.
@@ -268,7 +269,7 @@ impl Room {
         name: &Arc<[u8]>,
         act: impl FnOnce(&mut LocalQueue) -> Effects,
     ) -> Option<Owing> {
-        // Without a queue: an answer that nobody waits for any more is undone all the same.
+        // Without a queue: an answer for which no thread waits any more is undone all the same.
         let effects = match waiters.queues.get_mut(name) {
             Some(queue) => act(queue),
             None => act(&mut LocalQueue::new(self.limits)),

@@ -14,11 +14,11 @@ use crate::sync::MutexGuard;
 use crate::wait::local::LocalQueue;
 use crate::wait::plan::{Next, Turn};
 
-/// After a wake-up connection could not be opened.
+/// The pause after a wake-up connection could not be opened.
 pub(super) const REOPEN: Duration = Duration::from_millis(100);
-/// The crew looks this often whether it still has to listen.
+/// How often the crew checks whether it still has to listen.
 const LISTEN: Duration = Duration::from_secs(1);
-/// Stands for the crew where a waiter's number could, which are counted from 1.
+/// Stands for the crew where a waiter's number could; those count from 1.
 const THE_CREW: u64 = 0;
 
 /// How long a parked call may sleep, and whether a thread of the crew is to listen for it.
@@ -163,7 +163,7 @@ impl Waiter {
         }
     }
 
-    /// Leaves the queue: with the turn, if one was given and not fetched.
+    /// Leaves the queue, with the turn that was given to it and not fetched, if any.
     pub(crate) fn leave(
         &self,
         room: &Room,
@@ -187,12 +187,12 @@ impl Waiter {
 }
 
 impl Room {
-    /// This thread is about to be busy elsewhere: another one is to listen meanwhile.
+    /// This thread is about to be busy elsewhere, so another one is to listen.
     pub(crate) fn step_aside(&self) {
         self.waiters.lock().nominate();
     }
 
-    /// Listens for those that are parked, as long as any of them could and nobody else does.
+    /// Listens for parked calls, as long as any of them could listen and no thread does.
     pub(crate) fn listen(&self, listener: &dyn Listener) {
         let ends = Ends(self);
         while self.begins(listener) {
@@ -215,7 +215,8 @@ impl Room {
         begins
     }
 
-    /// Takes in what the listener hears by then. Another one may listen afterwards.
+    /// Reads messages until then, and passes them to their queues. Another one may listen
+    /// afterwards.
     fn hear(&self, listener: &dyn Listener, until: Moment) {
         let heard = listener.hear(until);
         let mut waiters = self.waiters.lock();
@@ -226,8 +227,8 @@ impl Room {
                 notices.into_iter().for_each(|(by, notice)| waiters.notice(by, notice, now));
             }
             Err(error) => {
-                // Waiters that are not told have to ask; so have those that counted on a connection
-                // that has ended.
+                // A connection has ended, and messages may be lost: waiters that counted on it have
+                // to ask.
                 waiters.reopened(now, |name| !listener.are_all_open(name));
                 // With no mutex held: the program's logger may close this very client.
                 drop(waiters);
@@ -237,7 +238,7 @@ impl Room {
     }
 }
 
-/// Whatever happened meanwhile, the crew listens no longer; somebody else does.
+/// When the crew stops listening, also by a panic, another waiter is to listen.
 struct Ends<'a>(&'a Room);
 
 impl Drop for Ends<'_> {

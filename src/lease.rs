@@ -407,7 +407,7 @@ impl Drop for Lease {
         if turn.ending == Ending::ALONE {
             core.let_go(self.grant.owed(now), Lane::Give(until), deadline);
         } else if self.give(core, turn, deadline, false).is_err() {
-            core.tell_late(&self.grant.identity, None);
+            core.report_late(&self.grant.identity, None);
         }
     }
 }

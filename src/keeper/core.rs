@@ -132,7 +132,7 @@ impl Core {
 
     /// Tells the store who this client is. Another thread that does so has the newest record. The
     /// keeper does not wait for it: renewals come after this.
-    pub(super) fn tell_who(&self, by: Deadline) -> Result<(), Error> {
+    pub(super) fn introduce_client(&self, by: Deadline) -> Result<(), Error> {
         self.register.run.enter_now().map_or(Ok(()), |noted| self.introduce(noted.as_ref(), by))
     }
 
@@ -255,7 +255,7 @@ impl Core {
         let Identity { name, .. } = &owed.identity;
         match self.with_store(|store| store.let_go(&owed, lane, deadline)) {
             Some(Ok(answer)) if answer.reply == Reply::Given => {}
-            Some(Ok(_)) => self.tell_late(&owed.identity, None),
+            Some(Ok(_)) => self.report_late(&owed.identity, None),
             Some(Err(failure)) => {
                 say!(Debug, "release-unanswered", lock = &**name, error = failure.error);
                 if failure.sent.is_none() && failure.error.is_retriable() {
@@ -269,7 +269,7 @@ impl Core {
                 if failure.sent.is_some() {
                     self.figures(name).unknown.add_one();
                 }
-                self.tell_late(&owed.identity, None);
+                self.report_late(&owed.identity, None);
             }
             // The client was closed meanwhile, and no thread reads the reply. A give may be sent
             // twice.
@@ -298,10 +298,10 @@ impl Core {
     }
 
     /// Tells that a release for which no caller waited came too late, or may not have come at all.
-    pub(crate) fn tell_late(&self, identity: &Identity, breach: Option<Breach>) {
+    pub(crate) fn report_late(&self, identity: &Identity, breach: Option<Breach>) {
         self.figures(&identity.name).released_late.add_one();
         let detail = breach.map(|breach| breach.to_string().into());
-        self.tell(identity, 0, EventKind::ReleasedLate, detail);
+        self.raise_and_log(identity, 0, EventKind::ReleasedLate, detail);
     }
 
     /// Leaves a give to the keeper. If the keeper has ended, this thread sends it: waiters wait for
@@ -329,7 +329,7 @@ impl Core {
     }
 
     /// Raised first: the program's logger may panic.
-    pub(super) fn tell(&self, of: &Identity, lease: u64, kind: EventKind, detail: Detail) {
+    pub(super) fn raise_and_log(&self, of: &Identity, lease: u64, kind: EventKind, detail: Detail) {
         self.raise(of, lease, kind, detail.clone());
         warn(of, kind, detail.as_deref().unwrap_or(""));
     }

@@ -15,18 +15,18 @@ use crate::store::{Identity, Lane, Owed};
 impl Core {
     /// Tells once that a lease which has ended was lost: counts it, raises the event, and logs it.
     /// With `by`, the store is asked until then who has broken it.
-    pub(crate) fn tell_lost(&self, grant: &Arc<Grant>, reason: LossReason, by: Option<Deadline>) {
-        self.tell_all(std::slice::from_ref(grant), reason, by.map(|by| (Lane::Give(by), by)));
+    pub(crate) fn report_lost(&self, grant: &Arc<Grant>, reason: LossReason, by: Option<Deadline>) {
+        self.report_all(std::slice::from_ref(grant), reason, by.map(|by| (Lane::Give(by), by)));
     }
 
     /// The store said that these grants' tokens do not have the lock. If a turn was released meanwhile,
     /// nothing is lost; if it was passed on, no turn goes on under that token.
     pub(super) fn not_held(&self, grants: &[Arc<Grant>], now: Moment, ask: Option<Deadline>) {
         let lost: Vec<_> = grants.iter().filter_map(|grant| self.stop(grant, now)).collect();
-        self.tell_all(&lost, LossReason::NotHeld, ask.map(|by| (Lane::Keeper, by)));
+        self.report_all(&lost, LossReason::NotHeld, ask.map(|by| (Lane::Keeper, by)));
     }
 
-    fn tell_all(&self, lost: &[Arc<Grant>], reason: LossReason, ask: Option<(Lane, Deadline)>) {
+    fn report_all(&self, lost: &[Arc<Grant>], reason: LossReason, ask: Option<(Lane, Deadline)>) {
         // The program's logger may panic in any request and any log line, so all events are raised
         // first.
         let asked = catch_unwind(AssertUnwindSafe(|| {

@@ -86,7 +86,7 @@ fn rounds(core: &Core) {
         if core.due() <= now {
             core.store.tend(
                 now.minus(READ_AFTER / 2),
-                &|tokens| held(core, tokens),
+                &|tokens| relied_on(core, tokens),
                 deadline(core),
             );
             core.outbox.were_read(now);
@@ -142,8 +142,10 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
                 renewals.push((grant, ttl, reach));
                 continue;
             }
-            KeeperAction::Lose(reason) => core.tell_lost(&grant, reason, None),
-            KeeperAction::Warn => core.tell(&grant.identity, grant.id, EventKind::AtRisk, None),
+            KeeperAction::Lose(reason) => core.report_lost(&grant, reason, None),
+            KeeperAction::Warn => {
+                core.raise_and_log(&grant.identity, grant.id, EventKind::AtRisk, None)
+            }
             KeeperAction::Nothing => {}
         }
         rest.push(grant);
@@ -221,7 +223,7 @@ fn refile(core: &Core, grants: impl IntoIterator<Item = Arc<Grant>>) {
 }
 
 /// Which of these tokens have leases that are relied on.
-fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
+fn relied_on(core: &Core, tokens: &[Token]) -> Vec<Kept> {
     let tokens: HashSet<_> = tokens.iter().collect();
     let is_asked = |grant: &&Arc<Grant>| tokens.contains(&grant.identity.token);
     let grants: Vec<_> = core.book.lock().ends.values().filter(is_asked).cloned().collect();
@@ -248,9 +250,9 @@ fn pay(core: &Core, deadline: Deadline) -> bool {
     for late in &late {
         if late.is_unknown {
             core.figures(&late.identity.name).unknown.add_one();
-            core.tell_late(&late.identity, None);
+            core.report_late(&late.identity, None);
         } else {
-            core.tell_late(&late.identity, breaches.next().flatten());
+            core.report_late(&late.identity, breaches.next().flatten());
         }
     }
     !due.is_empty()
@@ -281,7 +283,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
     if !core.register.tells() {
         return;
     }
-    if let Err(error) = core.tell_who(by) {
+    if let Err(error) = core.introduce_client(by) {
         say!(Debug, "record-untold", error = error);
         if matches!(error.kind(), ErrorKind::Permission | ErrorKind::WrongType) {
             core.register.rests(now.plus(REFUSED));

@@ -80,7 +80,7 @@ impl Lease {
             return self.over(core);
         }
         core.forget(&self.grant);
-        core.tell_lost(&self.grant, reason, ask);
+        core.report_lost(&self.grant, reason, ask);
         Error::new(ErrorKind::Lost, self.grant.why_over(Moment::now(), ""))
     }
 

@@ -16,7 +16,7 @@ use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::sync::Mutex;
 use crate::token::Token;
-use crate::wait::crew::{Parked, Rest};
+use crate::wait::crew::{Parked, ParkedSleep};
 
 /// A lock that is being taken, from [`Lock::acquire_async`]: a future on any executor.
 ///
@@ -32,11 +32,11 @@ use crate::wait::crew::{Parked, Rest};
 /// [`WouldDeadlock`](ErrorKind::WouldDeadlock): nobody knows which task holds a lock. In a forked
 /// child, a future that began in the parent says [`Forked`](ErrorKind::Forked).
 #[must_use = "a future does nothing before it is polled"]
-pub struct Acquiring(Stage);
+pub struct Acquiring(FutureStage);
 
-enum Stage {
+enum FutureStage {
     New(Lock, Wait),
-    Begun(Arc<Waiting>),
+    Begun(Arc<ParkedCall>),
     Over,
 }
 
@@ -44,7 +44,7 @@ enum Stage {
 type Wait = Option<Option<Duration>>;
 
 /// What the future shares with the crew.
-struct Waiting {
+struct ParkedCall {
     lock: Lock,
     keeper: Arc<Keeper>,
     number: u64,
@@ -63,7 +63,7 @@ struct Front {
 
 impl Acquiring {
     pub(super) fn new(lock: &Lock, wait: Wait) -> Acquiring {
-        Acquiring(Stage::New(lock.clone(), wait))
+        Acquiring(FutureStage::New(lock.clone(), wait))
     }
 }
 
@@ -73,40 +73,40 @@ impl Future for Acquiring {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Acquiring(stage) = self.get_mut();
         let outcome = match stage {
-            Stage::New(lock, wait) => match Waiting::begin(lock, *wait, context.waker()) {
+            FutureStage::New(lock, wait) => match ParkedCall::begin(lock, *wait, context.waker()) {
                 Ok(waiting) => {
-                    *stage = Stage::Begun(waiting);
+                    *stage = FutureStage::Begun(waiting);
                     return Poll::Pending;
                 }
                 Err(error) => lock.named(Err(error)),
             },
             // A forked child does not have the threads that may hold its mutexes.
-            Stage::Begun(waiting) if !waiting.keeper.is_here() => {
+            FutureStage::Begun(waiting) if !waiting.keeper.is_here() => {
                 Err(Error::bare(ErrorKind::Forked))
             }
-            Stage::Begun(waiting) => match waiting.poll(context.waker()) {
+            FutureStage::Begun(waiting) => match waiting.poll(context.waker()) {
                 Some(outcome) => outcome,
                 None => return Poll::Pending,
             },
-            Stage::Over => panic!("polled after it was over"),
+            FutureStage::Over => panic!("polled after it was over"),
         };
-        *stage = Stage::Over;
+        *stage = FutureStage::Over;
         Poll::Ready(outcome)
     }
 }
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        if let Stage::Begun(waiting) = &self.0 {
+        if let FutureStage::Begun(waiting) = &self.0 {
             waiting.abandon();
         }
     }
 }
 
-impl Waiting {
+impl ParkedCall {
     /// A call that queues joins the queue here, so that futures have their turns in the order in
     /// which they were first polled.
-    fn begin(lock: &Lock, wait: Wait, waker: &Waker) -> Result<Arc<Waiting>, Error> {
+    fn begin(lock: &Lock, wait: Wait, waker: &Waker) -> Result<Arc<ParkedCall>, Error> {
         // First of all: cloning a waker runs code of the program's.
         let front = Front { waker: Some(waker.clone()), ..Front::default() };
         let (terms, lock) = (lock.check()?, lock.clone());
@@ -126,8 +126,8 @@ impl Waiting {
         let ends = call.ends();
         call.park();
         let (state, front) = (Mutex::new(Some(state)), Mutex::new(front));
-        let waiting = Arc::new(Waiting { lock, keeper, number, state, front });
-        crew.park(number, Arc::<Waiting>::clone(&waiting), ends).inspect_err(|_| {
+        let waiting = Arc::new(ParkedCall { lock, keeper, number, state, front });
+        crew.park(number, Arc::<ParkedCall>::clone(&waiting), ends).inspect_err(|_| {
             waiting.front.lock().is_dropped = true;
             waiting.go_on();
         })?;
@@ -147,7 +147,7 @@ impl Waiting {
     }
 
     /// Nobody waits for the outcome any more.
-    fn abandon(self: &Arc<Waiting>) {
+    fn abandon(self: &Arc<ParkedCall>) {
         let Ok(core) = self.keeper.core_even_closed() else { return };
         let mut front = self.front.lock();
         front.is_dropped = true;
@@ -157,7 +157,7 @@ impl Waiting {
         let crew = &core.room.crew;
         if !crew.wake(self.number, true)
             && has_lease
-            && crew.park(self.number, Arc::<Waiting>::clone(self), Moment::ZERO).is_err()
+            && crew.park(self.number, Arc::<ParkedCall>::clone(self), Moment::ZERO).is_err()
         {
             // The client was closed, and the lease has ended.
             self.go_on();
@@ -165,7 +165,7 @@ impl Waiting {
     }
 
     /// Makes steps until the call would sleep; the outcome, if it is over.
-    fn until_sleep(&self, state: &mut AcquireState) -> Result<Rest, Result<Lease, Error>> {
+    fn until_sleep(&self, state: &mut AcquireState) -> Result<ParkedSleep, Result<Lease, Error>> {
         let mut call = AcquireCall::new(&self.lock, &self.keeper, state, None).map_err(Err)?;
         let ended = loop {
             if self.front.lock().is_dropped {
@@ -188,7 +188,7 @@ impl Waiting {
 
     /// Hands the outcome to the future and wakes its task. Releases a lease that no future will
     /// fetch.
-    fn tell(&self, outcome: Option<Result<Lease, Error>>) {
+    fn deliver(&self, outcome: Option<Result<Lease, Error>>) {
         let mut front = self.front.lock();
         let outcome = outcome.or(front.outcome.take());
         let unwanted = if front.is_dropped {
@@ -206,12 +206,12 @@ impl Waiting {
     }
 }
 
-impl Parked for Waiting {
-    fn go_on(&self) -> Option<Rest> {
+impl Parked for ParkedCall {
+    fn go_on(&self) -> Option<ParkedSleep> {
         let mut state = self.state.lock();
         let Some(going) = state.as_mut() else {
             drop(state);
-            contained(|| self.tell(None));
+            contained(|| self.deliver(None));
             return None;
         };
         let outcome = match contained(|| self.until_sleep(going)) {
@@ -221,7 +221,7 @@ impl Parked for Waiting {
         };
         *state = None;
         drop(state);
-        contained(|| self.tell(Some(self.lock.named(outcome))));
+        contained(|| self.deliver(Some(self.lock.named(outcome))));
         None
     }
 

@@ -24,7 +24,7 @@ pub(super) const OWN_AFTER: Duration = Duration::from_secs(3);
 pub(super) const OWN_REFUSED_AFTER: Duration = Duration::from_secs(5);
 
 /// Logs that a thread waits for a lease of its own: only this thread could end the wait.
-pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {
+pub(super) fn log_own_lease(lock: &Lock, held: &Grant, now: Moment) {
     let since = millis(now.since(held.since));
     say!(
         Warn,
@@ -36,7 +36,7 @@ pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {
 }
 
 /// The same for an error.
-pub(super) fn said_of(held: &Grant) -> String {
+pub(super) fn describe_own_lease(held: &Grant) -> String {
     let since = spoken(Moment::now().since(held.since));
     format!("held by this very thread since {since}, with fence {}", held.identity.fence)
 }
@@ -51,7 +51,7 @@ struct Cause {
     /// Only looks have failed. A look that succeeds ends this trouble, but not that of a failed
     /// take.
     by_look: bool,
-    is_told: bool,
+    is_logged: bool,
 }
 
 impl Stuck {
@@ -62,28 +62,28 @@ impl Stuck {
             Some(cause) => (cause.error, cause.by_look) = (error.clone(), by_look),
             None => {
                 let error = error.clone();
-                self.0 = Some(Box::new(Cause { since, error, by_look, is_told: false }));
+                self.0 = Some(Box::new(Cause { since, error, by_look, is_logged: false }));
             }
         }
     }
 
     pub(super) fn answered(&mut self, by_look: bool, lock: &Lock, core: &Core) {
         let over = self.0.take_if(|cause| cause.by_look || !by_look);
-        if over.is_some_and(|cause| cause.is_told) {
+        if over.is_some_and(|cause| cause.is_logged) {
             core.complain_at.store(0, Ordering::Relaxed);
             say!(Info, "wait-goes-on", lock = lock.name());
         }
     }
 
     /// Logs the trouble, once it has lasted long enough. `start`: when the wait began.
-    pub(super) fn tell(&mut self, now: Moment, start: Moment, lock: &Lock, core: &Core) {
+    pub(super) fn log(&mut self, now: Moment, start: Moment, lock: &Lock, core: &Core) {
         let lasts = |cause: &&mut Box<Cause>| now.since(cause.since) >= FIRST;
         let Some(cause) = self.0.as_mut().filter(lasts) else { return };
         let next = |due| (due <= now.as_nanos()).then(|| now.plus(AGAIN).as_nanos());
         if core.complain_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_err() {
             return;
         }
-        cause.is_told = true;
+        cause.is_logged = true;
         let waited = millis(now.since(start));
         say!(Warn, "wait-stuck", lock = lock.name(), waited_ms = waited, error = cause.error);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::call::{
     AcquireCall, AcquirePhase, AcquireState, Asking, LAST_CHANCE, Policy, Queued, look_at,
 };
-use super::stuck::{OWN_AFTER, OWN_REFUSED_AFTER, said_of, tell_own};
+use super::stuck::{OWN_AFTER, OWN_REFUSED_AFTER, describe_own_lease, log_own_lease};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ use crate::lease::Lease;
 use crate::metrics::CallEnd;
 use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
 use crate::token::Token;
-use crate::wait::crew::Rest;
+use crate::wait::crew::ParkedSleep;
 use crate::wait::{Ask, Check, Next, Pace, Sleep, Turn};
 
 /// How a call goes on after a step.
@@ -219,7 +219,9 @@ impl AcquireCall<'_, '_> {
         // A lease of another client may still be released by the caller's check or by another
         // thread. Such a wait goes on for a while.
         let held = held_here(self.core, std::thread::current().id(), &self.lock.name);
-        held.map_or(Ok(()), |held| Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held))))
+        held.map_or(Ok(()), |held| {
+            Err(Error::new(ErrorKind::WouldDeadlock, describe_own_lease(&held)))
+        })
     }
 
     /// A thread that waits for itself: first the log is told, and then a wait without limit is refused.
@@ -234,9 +236,9 @@ impl AcquireCall<'_, '_> {
         self.state.own.due = if is_refused || has_limit { Moment::NEVER } else { refused_at };
         match self.own() {
             Some(held) if is_refused => {
-                return Err(Error::new(ErrorKind::WouldDeadlock, said_of(&held)));
+                return Err(Error::new(ErrorKind::WouldDeadlock, describe_own_lease(&held)));
             }
-            Some(held) => tell_own(self.lock, &held, now),
+            Some(held) => log_own_lease(self.lock, &held, now),
             None => {}
         }
         Ok(())
@@ -244,7 +246,7 @@ impl AcquireCall<'_, '_> {
 
     /// An error if the wait ends here, by its limit or by the caller's check.
     fn look_up(&mut self, now: Moment) -> Result<(), Error> {
-        self.state.store.stuck.tell(now, self.state.start, self.lock, self.core);
+        self.state.store.stuck.log(now, self.state.start, self.lock, self.core);
         self.look_own(now)?;
         if let Some(check) = &mut self.check {
             if check.due() <= now && self.state.phase.is_queued() {
@@ -263,7 +265,7 @@ impl AcquireCall<'_, '_> {
     }
 
     /// Sleeps until a moment, or until it is woken; a call that is parked is told how to sleep.
-    pub(super) fn sleep(&self, wake: Moment) -> Option<Rest> {
+    pub(super) fn sleep(&self, wake: Moment) -> Option<ParkedSleep> {
         let until = self.check.as_ref().map_or(wake, |check| wake.min(check.due()));
         let AcquireState { limit, holder, own, .. } = &*self.state;
         let until = until.min(*limit).min(holder.due).min(own.due);
@@ -282,7 +284,7 @@ impl AcquireCall<'_, '_> {
             }
         };
         let (ends, is_stuck) = (self.ends(), self.state.store.trouble.is_some());
-        Some(Rest { until, ends, is_unheard, is_stuck })
+        Some(ParkedSleep { until, ends, is_unheard, is_stuck })
     }
 
     /// Looks at the lock. The next look makes up for one that fails.

@@ -79,7 +79,7 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct List {
-    gives: VecDeque<Entry>,
+    gives: VecDeque<OwedGive>,
     last_id: u64,
     unread_votes: Vec<UnreadVote>,
     /// The connections with unread replies.
@@ -114,7 +114,7 @@ pub(crate) enum Concern {
 /// What one server said to its part in a release; nothing, if that is not known.
 pub(crate) type PartVote = (Token, Option<Reply>);
 
-struct Entry {
+struct OwedGive {
     id: u64,
     owed: Owed,
     concern: Concern,
@@ -170,7 +170,7 @@ impl Outbox {
     /// A give was written on a connection, and nobody waits for its reply.
     pub(crate) fn written(&self, owed: Owed, concern: Concern, on: ConnectionId) -> u64 {
         let delivery = Delivery::Written { copies: 1, on: Some(on) };
-        self.change(|list| list.add(Entry::new(owed, concern, delivery)))
+        self.change(|list| list.add(OwedGive::new(owed, concern, delivery)))
     }
 
     /// A take or an extension was written on a connection, and nobody waits for its reply.
@@ -240,7 +240,7 @@ impl Outbox {
 
     /// Whether a request for this name has to be sent again: a give in front of it was not carried out.
     pub(crate) fn has_undone(&self, name: &[u8]) -> bool {
-        let is_it = |entry: &Entry| {
+        let is_it = |entry: &OwedGive| {
             entry.is_undone && !entry.is_answered && *entry.owed.identity.name == *name
         };
         !self.is_empty() && self.list.lock().gives.iter().any(is_it)
@@ -294,7 +294,7 @@ impl Outbox {
         if !list.late.is_empty() {
             return Moment::ZERO;
         }
-        let gives = list.gives.iter().map(Entry::due).min();
+        let gives = list.gives.iter().map(OwedGive::due).min();
         let is_told = list.lacking.is_empty() && list.votes.is_empty();
         let sent = if is_told { list.oldest_unread() } else { Some(Moment::ZERO) };
         let read = sent.map_or(Moment::NEVER, |sent| sent.max(list.read_at).plus(READ_AFTER));
@@ -397,19 +397,19 @@ impl Outbox {
 }
 
 impl List {
-    fn add(&mut self, entry: Entry) -> u64 {
+    fn add(&mut self, entry: OwedGive) -> u64 {
         self.last_id += 1;
-        self.gives.push_back(Entry { id: self.last_id, ..entry });
+        self.gives.push_back(OwedGive { id: self.last_id, ..entry });
         self.last_id
     }
 
     fn owe(&mut self, owed: Owed, concern: Concern, now: Moment) {
         let Identity { token, fence, .. } = owed.identity;
-        let same = |entry: &&mut Entry| {
+        let same = |entry: &&mut OwedGive| {
             entry.owed.identity.token == token && entry.is_waiting() && entry.concern == concern
         };
         let Some(entry) = self.gives.iter_mut().rev().find(same) else {
-            self.add(Entry::new(owed, concern, Delivery::Waiting { due: now }));
+            self.add(OwedGive::new(owed, concern, Delivery::Waiting { due: now }));
             return;
         };
         // In a quorum a token makes several attempts. A give names one of them, and a node gives up
@@ -424,7 +424,7 @@ impl List {
     /// Copies of the gives of a name, to be sent in front of a request; not of those of which the last
     /// copy is unread on the same connection.
     fn repeat(&mut self, name: &[u8], on: Option<ConnectionId>) -> impl Iterator<Item = GiveCopy> {
-        let is_owed = move |entry: &&mut Entry| {
+        let is_owed = move |entry: &&mut OwedGive| {
             let is_there = on.is_some() && entry.last_on() == on;
             *entry.owed.identity.name == *name && !is_there && !entry.is_answered
         };
@@ -494,10 +494,10 @@ impl List {
     }
 }
 
-impl Entry {
-    fn new(owed: Owed, concern: Concern, delivery: Delivery) -> Entry {
+impl OwedGive {
+    fn new(owed: Owed, concern: Concern, delivery: Delivery) -> OwedGive {
         let (id, tries, is_undone, is_answered) = Default::default();
-        Entry { id, owed, concern, delivery, tries, is_undone, is_answered }
+        OwedGive { id, owed, concern, delivery, tries, is_undone, is_answered }
     }
 
     fn is_waiting(&self) -> bool {

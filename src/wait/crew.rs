@@ -22,14 +22,14 @@ use crate::sync::{Condvar, Mutex};
 /// A call that is parked.
 pub(crate) trait Parked: Send + Sync {
     /// Makes steps until the call would sleep; `None` when it is over.
-    fn go_on(&self) -> Option<Rest>;
+    fn go_on(&self) -> Option<ParkedSleep>;
 
     /// Listens for all parked calls, as long as any of them could listen.
     fn listen(&self);
 }
 
 /// How a call sleeps.
-pub(crate) struct Rest {
+pub(crate) struct ParkedSleep {
     pub(crate) until: Moment,
     /// When the call is over: from then on, going on with it blocks no thread.
     pub(crate) ends: Moment,
@@ -48,7 +48,7 @@ pub(crate) struct Crew {
 
 #[derive(Default)]
 struct Roster {
-    calls: HashMap<u64, Entry>,
+    calls: HashMap<u64, ParkedEntry>,
     last_number: u64,
     /// The calls that sleep, by when they go on.
     due: BTreeSet<(Moment, u64)>,
@@ -67,7 +67,7 @@ struct Roster {
     is_closed: bool,
 }
 
-struct Entry {
+struct ParkedEntry {
     call: Arc<dyn Parked>,
     ends: Moment,
     is_stuck: bool,
@@ -109,7 +109,7 @@ impl Crew {
             self.start(&mut roster)?;
         }
         let phase = CallPhase::Asleep(Moment::NEVER);
-        roster.calls.insert(number, Entry { call, ends, is_stuck: false, phase });
+        roster.calls.insert(number, ParkedEntry { call, ends, is_stuck: false, phase });
         drop(roster);
         self.wake(number, false);
         Ok(())
@@ -293,12 +293,12 @@ impl Roster {
         self.watched.is_some_and(|until| due < until || !self.ready.is_empty())
     }
 
-    fn went_on(&mut self, number: u64, rest: Option<Rest>) {
+    fn went_on(&mut self, number: u64, rest: Option<ParkedSleep>) {
         let Some(entry) = self.calls.get_mut(&number) else { return };
         self.stuck -= usize::from(entry.is_stuck);
         let is_woken = matches!(entry.phase, CallPhase::GoesOn { is_woken: true });
         let until = match rest {
-            Some(Rest { until, ends, is_unheard, is_stuck }) => {
+            Some(ParkedSleep { until, ends, is_unheard, is_stuck }) => {
                 entry.is_stuck = is_stuck;
                 entry.ends = if entry.ends == Moment::ZERO { Moment::ZERO } else { ends };
                 self.unheard = if is_unheard { Some(number) } else { self.unheard };

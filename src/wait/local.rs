@@ -31,7 +31,7 @@ use crate::token::Token;
 pub(crate) struct LocalQueue {
     limits: Limits,
     /// In the order of their arrival; so are their numbers.
-    waiters: VecDeque<Queued>,
+    waiters: VecDeque<LocalWaiter>,
     /// The first waiter's place in the store's queue. There is none while a turn is held here.
     place: Option<StorePlace>,
     held: Option<SharedGrant>,
@@ -43,7 +43,7 @@ pub(crate) struct LocalQueue {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Queued {
+struct LocalWaiter {
     id: u64,
     /// For a grant of its own: used at most once.
     token: Token,
@@ -103,14 +103,14 @@ impl LocalQueue {
     }
 
     pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
-        self.waiters.push_back(Queued { id, token, terms, pace });
+        self.waiters.push_back(LocalWaiter { id, token, terms, pace });
     }
 
     pub(crate) fn next(&mut self, id: u64, now: Moment) -> Next {
         if let Some(turn) = self.fetch(id) {
             return Next::Turn(turn);
         }
-        let is_next = |head: &&mut Queued| head.id == id && self.held.is_none();
+        let is_next = |head: &&mut LocalWaiter| head.id == id && self.held.is_none();
         let Some(head) = self.waiters.front_mut().filter(is_next) else {
             return Next::Sleep(Moment::NEVER);
         };
@@ -220,7 +220,7 @@ impl LocalQueue {
     pub(crate) fn seen(&mut self, token: Token, since: Moment, free_in: Duration, now: Moment) {
         let Some(place) = self.place_of(token) else { return };
         if free_in.is_zero() {
-            place.tell(now, now);
+            place.wake_at(now, now);
         } else {
             let latest = place.look.since(now);
             place.look = next_time(since.plus(free_in), place.rank, now, latest);
@@ -272,13 +272,13 @@ impl LocalQueue {
         let (place, head) = (self.place.as_mut()?, self.waiters.front_mut()?);
         let wake = now.plus(head.pace.jitter.up_to(self.limits.spread));
         // Several servers may send this message: the earliest wake stands.
-        place.tell(if place.asking { wake } else { wake.min(place.wake) }, now);
+        place.wake_at(if place.asking { wake } else { wake.min(place.wake) }, now);
         Some(head.id)
     }
 
     /// Messages may have been lost: the first waiter asks.
     pub(crate) fn reopened(&mut self, now: Moment) -> Option<u64> {
-        self.place.as_mut()?.tell(now, now);
+        self.place.as_mut()?.wake_at(now, now);
         self.head()
     }
 
@@ -294,7 +294,7 @@ impl LocalQueue {
         let (mut place, head) = (self.place?, self.waiters.front_mut()?);
         let id = head.id;
         let Some(validity) = validity.filter(|_| head.terms == place.terms) else {
-            place.tell(head.pace.next(now, Moment::NEVER).unwrap_or(now), now);
+            place.wake_at(head.pace.next(now, Moment::NEVER).unwrap_or(now), now);
             self.place = Some(place);
             return Some(id);
         };

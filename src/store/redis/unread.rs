@@ -58,13 +58,13 @@ impl UnreadReplies {
     pub(super) fn push(&mut self, subject: Subject, (sent, by): Oldest) {
         self.replies.push_back(UnreadReply { subject, sent, by });
         if self.len() == 1 {
-            self.tell();
+            self.note_oldest();
         }
     }
 
     pub(super) fn pop(&mut self) -> Option<UnreadReply> {
         let first = self.replies.pop_front();
-        self.tell();
+        self.note_oldest();
         first
     }
 
@@ -74,7 +74,7 @@ impl UnreadReplies {
     }
 
     /// Tells the outbox of the oldest reply: otherwise the keeper would not read what nobody else reads.
-    fn tell(&self) {
+    fn note_oldest(&self) {
         self.outbox.owes(self.on, self.replies.front().map(|first| (first.sent, first.by)));
     }
 
@@ -85,7 +85,7 @@ impl UnreadReplies {
 
     fn lose(&mut self, from: usize, why: impl Fn(Moment) -> Failure) {
         let lost = self.replies.split_off(from);
-        self.tell();
+        self.note_oldest();
         for UnreadReply { subject, sent, .. } in lost {
             match subject {
                 Subject::Nothing => {}

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Lock;
-use super::call::{AcquireCall, AcquireState, Policy};
+use super::call::AcquireCall;
+use super::state::{AcquireState, Policy};
 use super::waiting::AcquireStep;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};

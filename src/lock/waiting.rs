@@ -5,9 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{
-    AcquireCall, AcquirePhase, AcquireState, Asking, LAST_CHANCE, Policy, Queued, look_at,
-};
+use super::call::{AcquireCall, LAST_CHANCE, look_at};
+use super::state::{AcquirePhase, AcquireState, Asking, Policy, Queued};
 use super::stuck::{OWN_AFTER, OWN_REFUSED_AFTER, describe_own_lease, log_own_lease};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;

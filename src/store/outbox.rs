@@ -46,11 +46,14 @@
 //!    take was read ([`asked`](Outbox::asked), [`heard`](Outbox::heard)).
 //! 6. **Nothing stays unread.** The keeper reads what nobody else has read after [`READ_AFTER`].
 
+mod owed_give;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Failure, Identity, Outcome, Owed, Reply, Request, ServerId};
+use self::owed_give::{Delivery, OwedGive};
+use super::{Identity, Outcome, Owed, Reply, Request, ServerId};
 use crate::clock::{Deadline, Moment};
 use crate::sync::{AtomicUsize, Mutex};
 use crate::token::Token;
@@ -113,28 +116,6 @@ pub(crate) enum Concern {
 
 /// What one server said to its part in a release; nothing, if that is not known.
 pub(crate) type PartVote = (Token, Option<Reply>);
-
-struct OwedGive {
-    id: u64,
-    owed: Owed,
-    concern: Concern,
-    delivery: Delivery,
-    /// How often all of its copies were answered and nothing was confirmed.
-    tries: u32,
-    /// A server said of the last answered copy that it did not carry it out, and may do so later or
-    /// elsewhere.
-    is_undone: bool,
-    /// A server said that the token does not have the lock.
-    is_answered: bool,
-}
-
-enum Delivery {
-    /// It is to be sent, at this moment or in front of a take.
-    Waiting { due: Moment },
-    /// So many copies, one at least, were written and not answered; the last one on a connection, or
-    /// by the keeper.
-    Written { copies: u32, on: Option<ConnectionId> },
-}
 
 /// A take or an extension on one of several servers, whose reply nobody waits for: enough others have
 /// answered.
@@ -491,64 +472,6 @@ impl List {
 
     fn oldest_unread(&self) -> Option<Moment> {
         self.owing.iter().map(|(_, (sent, _))| *sent).min()
-    }
-}
-
-impl OwedGive {
-    fn new(owed: Owed, concern: Concern, delivery: Delivery) -> OwedGive {
-        let (id, tries, is_undone, is_answered) = Default::default();
-        OwedGive { id, owed, concern, delivery, tries, is_undone, is_answered }
-    }
-
-    fn is_waiting(&self) -> bool {
-        matches!(self.delivery, Delivery::Waiting { .. })
-    }
-
-    /// When it is to be sent, if it waits for that.
-    fn due(&self) -> Moment {
-        match self.delivery {
-            Delivery::Waiting { due } => due,
-            Delivery::Written { .. } => Moment::NEVER,
-        }
-    }
-
-    /// The connection on which its last copy is unread.
-    fn last_on(&self) -> Option<ConnectionId> {
-        match self.delivery {
-            Delivery::Waiting { .. } => None,
-            Delivery::Written { on, .. } => on,
-        }
-    }
-
-    /// One copy was answered. Returns how many others are unread; `None` if none was under way.
-    fn copy_answered(&mut self, on: Option<ConnectionId>, outcome: &Outcome) -> Option<u32> {
-        let Delivery::Written { copies, on: last_on } = &mut self.delivery else { return None };
-        *copies -= 1;
-        if *last_on == on {
-            *last_on = None;
-        }
-        // Requests behind this copy found the lock taken, even if another copy releases it.
-        self.is_undone = matches!(outcome, Err(Failure { sent: None, error })
-            if error.is_retriable() && (on.is_some() || error.kind().is_not_now()));
-        Some(*copies)
-    }
-
-    /// The store has forgotten its token, and no outcome has to be told.
-    fn is_pointless(&self, now: Moment) -> bool {
-        let is_one_of_several = matches!(self.concern, Concern::AnyReply | Concern::Part);
-        let was_tried = self.tries > 0 || is_one_of_several;
-        let is_told = self.concern != Concern::Release;
-        self.is_waiting() && was_tried && is_told && self.owed.until <= now
-    }
-
-    fn send(&mut self, on: Option<ConnectionId>) -> GiveCopy {
-        let unread = match self.delivery {
-            Delivery::Waiting { .. } => 0,
-            Delivery::Written { copies, .. } => copies,
-        };
-        self.delivery = Delivery::Written { copies: unread + 1, on };
-        self.is_undone = false;
-        GiveCopy { id: self.id, identity: self.owed.identity.clone() }
     }
 }
 

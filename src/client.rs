@@ -32,7 +32,8 @@ use crate::store::sqlite::SqliteStore;
 use crate::store::zookeeper::ZookeeperStore;
 use crate::who::Run;
 
-/// Each server is looked at and then written to, some after they were looked for.
+/// How many times `io_timeout` `initialize` may last: each server is read and then written, and
+/// some have to be found first.
 const INITIALIZE_REQUESTS: u32 = 5;
 
 /// An open store with its connections and its keeper. Cloning it is cheap and gives the same

@@ -1,5 +1,39 @@
 //! One grant and what it is worth at each moment. No I/O and no clock of its own: every question
 //! is asked for a moment, so that the answers can be tested without waiting.
+//!
+//! # The moments of a grant
+//!
+//! A renewed grant that was just taken, or extended, for its whole ttl:
+//!
+//! ```text
+//!  sent          next,            (warning)       lost_at   valid_until    kept_until
+//!    |          planned               |              |            |             |
+//!    |-------------|------------------|--------------|------------|-------------|---->
+//!    |<-- ttl/3 -->|                  |              |<- notice ->|             |
+//!    |             |                  |<--------- ttl/3 --------->|             |
+//!    |<------------------- ttl - drift(ttl) --------------------->|             |
+//!    |   now: the reply is read  |<----------------------- ttl ---------------->|
+//! ```
+//!
+//! | moment | says |
+//! | --- | --- |
+//! | `valid_until` | The holder relies on the lock until then. It counts from before the request was *sent*, and is shorter than the ttl by the drift of the clocks. It never moves back before the grant is over. |
+//! | `kept_until` | The store may keep the lock until then: a ttl after the last request that could have extended it. A give is owed for as long. |
+//! | `lost_at` | The keeper says then that the lease is lost: `valid_until` less `notice`, the time in which the program can still act. |
+//! | `next` | The keeper acts then: it renews or warns. After a failed renewal it is the next try. |
+//! | `planned` | What `next` was before any try failed: the delay of a renewal counts from it. |
+//! | `hold_end` | `max_hold` after the turn began; no `valid_until` lies behind it. The last extension before it has no renewal after it: what is left for `next` is the warning, at `valid_until - ttl/3`. |
+//!
+//! A grant that was *handed over* is valid for a claim window only. Its `next` is the claim, after which
+//! it is as above:
+//!
+//! ```text
+//!  since    now, when the message is read    next: the claim       valid_until, kept_until
+//!    |                    |                         |                         |
+//!    |--------------------|-------------------------|-------------------------|------>
+//!    |                    |<-- 50 ms, or window/4 ->|                         |
+//!    |<----------------------- window - drift(window) ----------------------->|
+//! ```
 
 mod terms;
 
@@ -20,30 +54,28 @@ use crate::token::Token;
 
 /// Everything that is known of one grant. Shared by the lease and the keeper.
 pub(crate) struct Grant {
-    /// Tells it from every other grant that this process has ever had.
+    /// Unique among all grants that this process has ever had.
     pub(crate) id: u64,
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
     pub(crate) taker: ThreadId,
     /// The turn began then, or a little later.
     pub(crate) since: Moment,
-    state: Mutex<State>,
-    /// The moments under which the keeper's book has filed the grant; the book's alone.
+    state: Mutex<GrantState>,
+    /// The moments under which the keeper's book has filed the grant. Only the book uses them.
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
-    /// Why it was lost, from just before anybody is told.
+    /// Why it was lost; set just before the event is raised.
     pub(crate) loss: Mutex<Option<Loss>>,
 }
 
-struct State {
-    phase: Phase,
+struct GrantState {
+    phase: GrantPhase,
     valid_until: Moment,
-    /// How long before the end of validity a loss is told: nothing before it was ever relied on.
+    /// How long before `valid_until` a loss is told. Zero: nothing before it was ever relied on.
     notice: Duration,
-    /// The end of what `max_hold` allows.
     hold_end: Moment,
-    /// When the keeper is to act next; `NEVER` when nothing is left to do but to end.
+    /// `NEVER` when nothing is left to do but to end.
     next: Moment,
-    /// When the keeper was to act before any of its tries failed.
     planned: Moment,
     /// Failed renewals in a row.
     failures: u32,
@@ -53,22 +85,27 @@ struct State {
     /// When the store's side keys were last refreshed; `None` while a grant that was handed over is
     /// not claimed.
     refreshed: Option<Moment>,
-    /// Its lease is gone: the grant ends when it is claimed, and raises no event.
+    /// C only: its lease is gone and the lock stays taken. The grant ends when it is claimed, and raises
+    /// no event.
     abandoned: bool,
-    /// Until when the store may keep the lock, by any request that was sent so far.
     kept_until: Moment,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Nothing may be relied on before the first extension. Another process has handed it on under
-    /// this token, if any.
-    Begun(Option<Token>),
+enum GrantPhase {
+    /// It is being made from a reply, which may be too old to rely on.
+    New,
+    /// Another process took the lock and detached it. Nothing may be relied on before the first
+    /// extension, which makes the lock ours.
+    Attached { from: Token },
+    /// The holder relies on it until `valid_until`.
     Held,
+    /// Ended or lost: nothing makes it valid again.
     Over,
 }
 
-/// What a turn begins with: what the one before it leaves of their grant, or what a message tells.
+/// What a turn begins with: the validity that the turn before it has left of their grant, or that of
+/// which a message tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Legacy {
     until: Moment,
@@ -78,29 +115,30 @@ pub(crate) struct Legacy {
 }
 
 impl Legacy {
-    /// The lock is the token's for `span` since a moment, and for its whole ttl once it was claimed.
+    /// A lock that was handed over: valid for `span` since a moment, and for its whole ttl once it was
+    /// claimed, which the keeper does at `claim`.
     pub(crate) fn handed(since: Moment, span: Duration, claim: Moment) -> Legacy {
         let until = since.plus(span).minus(drift(span));
         Legacy { until, kept_until: until, next: claim, refreshed: None }
     }
 }
 
-/// How a grant's turn stood when it was ended.
+/// How valid a grant's turn was when it was ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// By this call, and validity had not ended.
+    /// This call has ended it, and it was still valid.
     Valid(Legacy),
-    /// By this call, with nothing left to rely on; the store may have it still.
+    /// This call has ended it, and it was valid no more; the store may keep the lock all the same.
     Stale,
-    /// It was over already: nothing may be sent for it.
+    /// It was over before: nothing may be sent for it.
     Before,
 }
 
 /// What the keeper has to do for a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// Nothing, or it is over.
-    Rest,
+pub(crate) enum KeeperAction {
+    /// Nothing is due, or the grant is over.
+    Nothing,
     /// Extend it by this ttl.
     Renew { ttl: Duration, reach: Reach },
     /// Say that it is at risk.
@@ -113,10 +151,10 @@ pub(crate) enum Step {
 const REFRESH: Duration = Duration::from_secs(60 * 60);
 
 impl Grant {
-    /// Where it stays: it is large, and a cycle would pay for each copy.
+    /// Made in its place: it is large, and a cycle would pay for each copy.
     #[inline]
-    fn new(identity: Identity, terms: Terms, phase: Phase, since: Moment) -> Arc<Grant> {
-        let state = State {
+    fn new(identity: Identity, terms: Terms, phase: GrantPhase, since: Moment) -> Arc<Grant> {
+        let state = GrantState {
             phase,
             valid_until: Moment::ZERO,
             notice: Duration::ZERO,
@@ -144,7 +182,7 @@ impl Grant {
         sent: Moment,
         now: Moment,
     ) -> Option<Arc<Grant>> {
-        let grant = Grant::new(identity, terms, Phase::Begun(None), sent);
+        let grant = Grant::new(identity, terms, GrantPhase::New, sent);
         grant.extended(sent, terms.first_ttl(), now).then_some(grant)
     }
 
@@ -156,7 +194,7 @@ impl Grant {
         legacy: Legacy,
         now: Moment,
     ) -> Option<Arc<Grant>> {
-        let grant = Grant::new(identity, terms, Phase::Held, now);
+        let grant = Grant::new(identity, terms, GrantPhase::Held, now);
         let mut state = grant.state.lock();
         let Legacy { until, kept_until, next, refreshed } = legacy;
         let until = until.min(state.hold_end);
@@ -171,8 +209,8 @@ impl Grant {
         (until > now).then_some(grant)
     }
 
-    /// What is left of a turn that ended while the grant was not claimed, and that leaves the lock
-    /// taken: it ends with the claim. `None` when there is nothing to claim.
+    /// A turn has ended before its grant was claimed, and the lock is to stay taken: what is left to do
+    /// is the claim. `None` when the grant was claimed.
     #[cfg(feature = "capi")]
     pub(crate) fn abandoned(&self, legacy: Legacy, now: Moment) -> Option<Arc<Grant>> {
         let left = Grant::succeeding(self.identity.clone(), self.terms, legacy, now);
@@ -181,32 +219,33 @@ impl Grant {
         Some(left)
     }
 
-    /// A grant that another process took and handed on under another token.
+    /// A grant that another process took under the token `from`, and detached.
     pub(crate) fn attached(
         identity: Identity,
         from: Token,
         terms: Terms,
         now: Moment,
     ) -> Arc<Grant> {
-        Grant::new(identity, terms, Phase::Begun(Some(from)), now)
+        Grant::new(identity, terms, GrantPhase::Attached { from }, now)
     }
 
-    /// The token under which the store has the lock: the mark of a lease that was handed on, until an
-    /// extension has made it ours.
+    /// The token under which the store has the lock: ours, or the mark that
+    /// [`detach`](Token::detached) has left, until an extension makes it ours.
     pub(crate) fn stored_as(&self) -> Token {
         let Identity { token, fence, .. } = self.identity;
         match self.state.lock().phase {
-            Phase::Begun(Some(from)) => from.detached(fence),
-            _ => token,
+            GrantPhase::Attached { from } => from.detached(fence),
+            GrantPhase::New | GrantPhase::Held | GrantPhase::Over => token,
         }
     }
 
-    /// What is to be given for a lock that was handed on and never made ours: the tokens under which
-    /// the store may have it. The last is that of the process that took it, which may still rely on
-    /// it if it was never detached.
-    pub(crate) fn handed_on_as(&self) -> Option<Box<[Owed; 3]>> {
+    /// The gives that release an attached lease that was never extended: the store may hold the lock
+    /// under any of these three tokens. The last is that of the process that took it, which may still
+    /// rely on it if it never detached its lease.
+    pub(crate) fn attached_gives(&self) -> Option<Box<[Owed; 3]>> {
         let Identity { token, fence, .. } = self.identity;
-        let State { phase: Phase::Begun(Some(from)), kept_until: until, .. } = *self.state.lock()
+        let GrantState { phase: GrantPhase::Attached { from }, kept_until: until, .. } =
+            *self.state.lock()
         else {
             return None;
         };
@@ -214,12 +253,14 @@ impl Grant {
         Some(Box::new([from.detached(fence), token, from].map(owed)))
     }
 
-    /// It was handed over, or handed on by another process, and no claim was answered yet.
+    /// No reply has made the lock ours for a ttl yet: it was handed over, or attached.
     pub(crate) fn is_unclaimed(&self) -> bool {
         let state = self.state.lock();
-        state.refreshed.is_none() || matches!(state.phase, Phase::Begun(_))
+        let is_begun = matches!(state.phase, GrantPhase::New | GrantPhase::Attached { .. });
+        state.refreshed.is_none() || is_begun
     }
 
+    /// Whether it was ever valid.
     pub(crate) fn was_held(&self) -> bool {
         !self.state.lock().notice.is_zero()
     }
@@ -228,28 +269,27 @@ impl Grant {
         self.state.lock().valid_until.since(now)
     }
 
-    /// How long the store must keep the lock for the validity that is relied on now: never longer
-    /// than it was asked to. `None` where nothing is relied on.
+    /// How long the store must keep the lock so that the holder can rely on it as long as it does now:
+    /// never longer than the store was asked to. `None` once it is lost.
     pub(crate) fn kept_for(&self, now: Moment) -> Option<Duration> {
         let left = self.remaining(now);
         (now < self.lost_at()).then(|| whole_millis(left + drift(left)))
     }
 
-    /// When the keeper has to say that the lease is lost if nothing has extended it: a little
-    /// before validity ends, so that the program can still act on it.
+    /// When the keeper has to say that the lease is lost, unless it is extended before.
     pub(crate) fn lost_at(&self) -> Moment {
         self.state.lock().lost_at()
     }
 
-    /// How early a renewal may be made, to travel with others that are due.
+    /// How much earlier than `next` a renewal may be sent, together with others that are due.
     pub(crate) fn leeway(&self) -> Duration {
         self.terms.paced() / 100
     }
 
-    /// By when a request of the keeper that starts at `now` must be over, for a grant that is lost
-    /// at `lost_at`. Three quarters of the notice may be used up, so that many grants near their end
-    /// leave time for requests, with a connection that has to be made first. Where the grant is
-    /// renewed, half of its time is kept for another try on another connection, and to warn.
+    /// The deadline of a keeper's request that starts at `now`, for a grant that is lost at `lost_at`.
+    /// The request may last into the first three quarters of the notice: otherwise many grants near their
+    /// end would leave it no time to make a connection. If the grant is renewed, half of the time that
+    /// is left is kept for a second try on another connection, and for the warning.
     pub(crate) fn request_end(&self, lost_at: Moment, now: Moment) -> Moment {
         let notice = self.state.lock().notice;
         let told = lost_at.plus(notice / 4 * 3);
@@ -260,26 +300,24 @@ impl Grant {
         half.max(now.plus(notice / 4)).min(told)
     }
 
-    /// When the keeper has to look at the grant next, except for its end.
     pub(crate) fn next(&self) -> Moment {
         self.state.lock().next
     }
 
-    /// When the next renewal was due, however often it has failed since.
     pub(crate) fn planned(&self) -> Moment {
         self.state.lock().planned
     }
 
-    /// Its last renewal did not get through.
+    /// Its last renewal brought no answer.
     pub(crate) fn is_failing(&self) -> bool {
         self.state.lock().failures > 0
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.state.lock().phase == Phase::Over
+        self.state.lock().phase == GrantPhase::Over
     }
 
-    /// Why it is over by now, if that is known or its `max_hold` has ended it, or `otherwise`.
+    /// Why it is over at `now`: the reason of its loss, its `max_hold`, or else `otherwise`.
     pub(crate) fn why_over(&self, now: Moment, otherwise: &str) -> String {
         let detail = self.loss.lock().clone().and_then(|loss| loss.detail);
         let state = self.state.lock();
@@ -288,7 +326,7 @@ impl Grant {
         detail.map(|it| it.to_string()).or(most).unwrap_or_else(|| otherwise.to_owned())
     }
 
-    /// The ttl to ask for now, which never reaches beyond `max_hold`.
+    /// The ttl to ask for now, which `max_hold` bounds.
     pub(crate) fn ttl_from(&self, ttl: Duration, now: Moment) -> Duration {
         let mut state = self.state.lock();
         let ttl = whole_millis(ttl.min(state.hold_end.since(now)));
@@ -296,22 +334,22 @@ impl Grant {
         ttl
     }
 
-    /// The give that ends it, owed until the store cannot have the lock any more, whatever became of
-    /// a renewal that was under way.
+    /// The give that ends it. It is owed until the store has forgotten the lock, even if a renewal that is
+    /// under way is carried out.
     pub(crate) fn owed(&self, now: Moment) -> Owed {
         let until = self.state.lock().kept_until.max(now.plus(self.terms.ttl));
         Owed { identity: self.identity.clone(), until }
     }
 
-    /// The store made the lock ours for `ttl` on a request sent at `sent`. False, and nothing is
-    /// raised, when it is too late: validity that has ended never comes back.
+    /// The store made the lock ours for `ttl` on a request sent at `sent`. False, and `valid_until`
+    /// stays, when that comes too late: validity that has ended never comes back.
     pub(crate) fn extended(&self, sent: Moment, ttl: Duration, now: Moment) -> bool {
         let mut state = self.state.lock();
         state.kept_until = state.kept_until.max(now.plus(ttl));
         let ended = match state.phase {
-            Phase::Begun(_) => false,
-            Phase::Held => now >= state.valid_until,
-            Phase::Over => true,
+            GrantPhase::New | GrantPhase::Attached { .. } => false,
+            GrantPhase::Held => now >= state.valid_until,
+            GrantPhase::Over => true,
         };
         let promised = sent.plus(ttl).minus(drift(ttl)).min(state.hold_end);
         // An extension never shortens, neither in the store nor here.
@@ -319,7 +357,7 @@ impl Grant {
         if ended || now >= until {
             return false;
         }
-        (state.phase, state.valid_until) = (Phase::Held, until);
+        (state.phase, state.valid_until) = (GrantPhase::Held, until);
         state.notice = notice_of(self.terms.ttl);
         state.failures = 0;
         // The next one would be for less than a millisecond.
@@ -342,8 +380,8 @@ impl Grant {
         true
     }
 
-    /// How far an extension that is sent now has to reach, so that what the store keeps beside the
-    /// lock lives on.
+    /// Whether an extension that is sent now also has to refresh the side keys, which would end
+    /// otherwise.
     pub(crate) fn reach(&self, now: Moment) -> Reach {
         self.state.lock().reach(now)
     }
@@ -353,17 +391,17 @@ impl Grant {
         let mut state = self.state.lock();
         state.refreshed = Some(sent);
         if state.abandoned {
-            state.phase = Phase::Over;
+            state.phase = GrantPhase::Over;
         }
     }
 
-    /// Whether the store has not made the lock ours since, as far as is known.
+    /// Whether the store is not known to have made the lock ours since this moment.
     pub(crate) fn is_older_than(&self, moment: Moment) -> bool {
-        // Nothing is older than moment zero, at which nothing was lost.
+        // Moment zero stands for "never lost": no grant is older.
         self.state.lock().refreshed.unwrap_or(Moment::ZERO) < moment
     }
 
-    /// A renewal did not get through; tries again after `pause`.
+    /// A renewal brought no answer. It is tried again after about `pause`, longer with each failure.
     pub(crate) fn renewal_failed(&self, now: Moment, pause: impl FnOnce(Duration) -> Duration) {
         let mut state = self.state.lock();
         let ttl = self.terms.ttl;
@@ -377,20 +415,21 @@ impl Grant {
     }
 
     /// What is to be done at `now`.
-    pub(crate) fn step(&self, now: Moment) -> Step {
+    pub(crate) fn action(&self, now: Moment) -> KeeperAction {
         let mut state = self.state.lock();
-        if state.phase != Phase::Held {
-            return Step::Rest;
+        if state.phase != GrantPhase::Held {
+            return KeeperAction::Nothing;
         }
         if now >= state.lost_at() {
-            (state.phase, state.valid_until) = (Phase::Over, Moment::ZERO);
+            (state.phase, state.valid_until) = (GrantPhase::Over, Moment::ZERO);
             let reason = if state.last { LossReason::MaxHold } else { LossReason::Expired };
-            return if state.abandoned { Step::Rest } else { Step::Lose(reason) };
+            let is_told = !state.abandoned;
+            return if is_told { KeeperAction::Lose(reason) } else { KeeperAction::Nothing };
         }
         // A healthy renewal may come a little early, to travel with others.
         let early = state.failures == 0 && !state.last;
         if now < state.next && !(early && now.plus(self.leeway()) >= state.next) {
-            return Step::Rest;
+            return KeeperAction::Nothing;
         }
         let risky = state.valid_until.since(now) <= self.terms.ttl / 3;
         if !state.warned && risky && (state.failures > 0 || state.last) {
@@ -398,37 +437,37 @@ impl Grant {
             if state.last {
                 state.next = Moment::NEVER;
             }
-            return Step::Warn;
+            return KeeperAction::Warn;
         }
         if state.last {
             state.next = Moment::NEVER;
-            return Step::Rest;
+            return KeeperAction::Nothing;
         }
-        Step::Renew {
+        KeeperAction::Renew {
             ttl: whole_millis(self.terms.ttl.min(state.hold_end.since(now))),
             reach: state.reach(now),
         }
     }
 
-    /// Ends the turn: from now on the lease is invalid and no reply raises it.
+    /// Ends the turn: from now on the lease is invalid, and no reply makes it valid again.
     pub(crate) fn end(&self, now: Moment) -> Ended {
         let mut state = self.state.lock();
-        // Then it is not max_hold that has ended it.
+        // Before `lost_at` it is this call that has ended it, and not `max_hold`.
         state.last &= now >= state.lost_at();
-        let phase = std::mem::replace(&mut state.phase, Phase::Over);
+        let phase = std::mem::replace(&mut state.phase, GrantPhase::Over);
         let until = std::mem::take(&mut state.valid_until);
-        if phase == Phase::Over || state.abandoned {
+        if phase == GrantPhase::Over || state.abandoned {
             return Ended::Before;
         }
         if now >= until {
             return Ended::Stale;
         }
-        let State { kept_until, next, refreshed, .. } = *state;
+        let GrantState { kept_until, next, refreshed, .. } = *state;
         Ended::Valid(Legacy { until, kept_until, next, refreshed })
     }
 }
 
-impl State {
+impl GrantState {
     fn lost_at(&self) -> Moment {
         self.valid_until.minus(self.notice)
     }

@@ -51,7 +51,7 @@ const OVER: &str = "it was over before it was released";
 struct EndedTurn {
     in_time: bool,
     ending: Ending,
-    handed_on: Option<Box<[Owed; 3]>>,
+    attached: Option<Box<[Owed; 3]>>,
 }
 
 impl Lease {
@@ -181,7 +181,8 @@ impl Lease {
         self.named(if ended == Ended::Before { Err(self.over(core)) } else { Ok(()) })
     }
 
-    /// Leaves the lock taken without asking anybody: a claim that is not made yet is the keeper's.
+    /// Leaves the lock taken without asking the store. A claim that is still to be made is left to
+    /// the keeper.
     #[cfg(feature = "capi")]
     pub(crate) fn abandon(self) {
         let Ok(core) = self.keeper.core() else { return };
@@ -214,12 +215,14 @@ impl Lease {
         ended
     }
 
-    /// Ends the turn, and has the store do the last thing for it that leaves the lock taken.
+    /// Ends the turn with a last extension that leaves the lock taken: for `ttl`, or passed on to
+    /// another process.
     fn leave(&self, core: &Core, ttl: Duration, reach: Reach) -> Result<(), Error> {
         let stored = Identity { token: self.grant.stored_as(), ..self.grant.identity.clone() };
-        // The token alone is enough to end a lease that was handed on; only the mark passes it on.
-        let handed_on = self.grant.handed_on_as().filter(|_| reach == Reach::Set);
-        let all = handed_on.map_or(vec![stored], |all| all.map(|owed| owed.identity).into());
+        // Whichever token an attached lease is stored under, its ttl is set. Only the mark is
+        // passed on.
+        let attached = self.grant.attached_gives().filter(|_| reach == Reach::Set);
+        let all = attached.map_or(vec![stored], |all| all.map(|owed| owed.identity).into());
         let requests: Vec<_> = all.iter().map(|identity| identity.extend(ttl, reach)).collect();
         if self.end_taken(core) == Ended::Before {
             return Err(self.over(core));
@@ -281,7 +284,7 @@ impl Lease {
     /// Ends the turn and begins the next one under the same grant, if there is one; `None` if it
     /// was over before.
     fn end_turn(&self, core: &Core, now: Moment) -> Option<EndedTurn> {
-        let handed_on = self.grant.handed_on_as();
+        let attached = self.grant.attached_gives();
         let legacy = match self.end(core, now) {
             Ended::Before => return None,
             Ended::Valid(legacy) => Some(legacy),
@@ -295,15 +298,15 @@ impl Lease {
             core.with_store(|store| store.is_unawaited(identity, Lane::Give(until), by))
         };
         let ending = core.room.end_turn(identity, legacy, look, now);
-        Some(EndedTurn { in_time: legacy.is_some(), ending, handed_on })
+        Some(EndedTurn { in_time: legacy.is_some(), ending, attached })
     }
 
-    /// Sends what the end of a turn asks for. What was not answered is tried `again` until its time
-    /// is over, or left to the keeper at once.
+    /// Sends what the end of a turn asks for. A give that brings no answer is tried `again` until
+    /// the deadline, or left to the keeper at once.
     fn give(
         &self,
         core: &Core,
-        EndedTurn { in_time, ending, handed_on }: EndedTurn,
+        EndedTurn { in_time, ending, attached }: EndedTurn,
         deadline: Deadline,
         again: bool,
     ) -> Result<(), Error> {
@@ -317,7 +320,7 @@ impl Lease {
             false => (Deadline::at(Moment::ZERO), Lane::Give(Deadline::after(DROP_WAIT))),
         };
         let given = until_answered(self.figures(core), until, |asked_before| {
-            let answer = match (take.take(), &handed_on) {
+            let answer = match (take.take(), &attached) {
                 (Some(take), _) => self.give_and_take(core, identity.give(), take, lane, deadline),
                 (None, None) => core.ask(self.group(), lane, identity.give(), deadline),
                 (None, Some(all)) => {
@@ -327,8 +330,8 @@ impl Lease {
             }?;
             Ok(match answer.reply {
                 Reply::Given => Ok(()),
-                // Some request gave it: an earlier try of this release whose reply was lost, if it
-                // was ours to give then.
+                // An earlier try of this release, whose reply was lost, has given the lock, if the
+                // lease was still valid then.
                 _ if asked_before && in_time => Ok(()),
                 _ if asked_before => Err(Error::new(
                     ErrorKind::Unknown,
@@ -338,12 +341,13 @@ impl Lease {
             })
         });
         if let Some(until) = owed_until {
-            // Not before: the keeper's give would make this release find nothing of its own.
+            // Owed only now: after a give of the keeper's, this release would find that the lock is
+            // gone.
             core.owe(Owed { identity: identity.clone(), until });
         }
         given.unwrap_or_else(|mut failure| {
             let now = Moment::now();
-            match handed_on {
+            match attached {
                 Some(all) => all.into_iter().for_each(|owed| core.leave(owed)),
                 None => drop(core.owe(self.grant.owed(now))),
             }
@@ -353,9 +357,8 @@ impl Lease {
         })
     }
 
-    /// Gives the lock up and stands in line for the thread of this process that is next, in one
-    /// write. Where the give hands the lock to the first waiter, a place with an older ticket is
-    /// taken before it.
+    /// Sends the give, and a take for the thread of this process that is next, in one write. A take
+    /// with an older ticket goes first: the give hands the lock to the first in the store's queue.
     fn give_and_take(
         &self,
         core: &Core,
@@ -392,9 +395,10 @@ impl Drop for Lease {
         }
         let now = Moment::now();
         let Some(turn) = self.end_turn(core, now) else { return };
-        if let Some(all) = turn.handed_on {
+        if let Some(all) = turn.attached {
             let [detached, ours, _] = *all;
-            // Not under the token itself: nothing says that its holder has let go of it.
+            // Not under the token of the process that took it: that may never have detached its
+            // lease.
             return [detached, ours].into_iter().for_each(|owed| core.leave(owed));
         }
         let [until, deadline] =
@@ -403,7 +407,7 @@ impl Drop for Lease {
         if turn.ending == Ending::ALONE {
             core.let_go(self.grant.owed(now), Lane::Give(until), deadline);
         } else if self.give(core, turn, deadline, false).is_err() {
-            core.tell_late(&self.grant.identity, None);
+            core.report_late(&self.grant.identity, None);
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Terms {
     pub(crate) renew: bool,
     /// Only for renewed leases.
     pub(crate) max_hold: Option<Duration>,
-    /// That of the name.
+    /// The metrics group of the name.
     pub(crate) group: Group,
 }
 
@@ -22,14 +22,14 @@ impl Terms {
         whole_millis(self.ttl.min(self.max_hold.unwrap_or(self.ttl)))
     }
 
-    /// The ttl as renewals count it: a longer one is renewed as often as this, so that what the
-    /// store keeps beside the lock lives on.
+    /// The ttl by which renewals are paced: a day at most, so that what the store keeps beside the
+    /// lock lives on.
     pub(super) fn paced(&self) -> Duration {
         self.ttl.min(Duration::from_secs(24 * 60 * 60))
     }
 }
 
-/// Stores count whole milliseconds, and nobody may rely on more than was asked for.
+/// Stores count whole milliseconds, and no holder may rely on more than was asked for.
 pub(super) fn whole_millis(span: Duration) -> Duration {
     Duration::from_millis(millis(span))
 }

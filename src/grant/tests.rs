@@ -69,7 +69,7 @@ fn a_short_extension_does_not_put_renewal_off_beyond_the_end() {
     grant.renewal_failed(at(2500), |span| span);
     assert!(grant.extended(at(2600), ms(100), at(2601)));
     assert_eq!(grant.valid_until(), at(2968));
-    assert!(matches!(grant.step(at(2601)), Step::Renew { .. }));
+    assert!(matches!(grant.action(at(2601)), KeeperAction::Renew { .. }));
 }
 
 #[test]
@@ -85,16 +85,16 @@ fn c9_short_extensions_do_not_put_off_renewal() {
     for moment in [300, 600, 900] {
         assert!(grant.extended(at(moment), ms(50), at(moment)));
     }
-    assert!(matches!(grant.step(at(1000)), Step::Renew { .. }));
+    assert!(matches!(grant.action(at(1000)), KeeperAction::Renew { .. }));
 }
 
 #[test]
 fn renewal_falls_due_at_a_third_of_the_ttl_and_starts_over() {
     let grant = grant(terms(3000));
-    assert_eq!(grant.step(at(969)), Step::Rest);
+    assert_eq!(grant.action(at(969)), KeeperAction::Nothing);
     // A hundredth of the ttl early is near enough, where others are renewed anyway.
-    assert_eq!(grant.step(at(970)), Step::Renew { ttl: ms(3000), reach: Reach::Grow });
-    assert_eq!(grant.step(at(1000)), Step::Renew { ttl: ms(3000), reach: Reach::Grow });
+    assert_eq!(grant.action(at(970)), KeeperAction::Renew { ttl: ms(3000), reach: Reach::Grow });
+    assert_eq!(grant.action(at(1000)), KeeperAction::Renew { ttl: ms(3000), reach: Reach::Grow });
     assert!(grant.extended(at(1000), ms(3000), at(1001)));
     assert_eq!(grant.next(), at(2000));
 }
@@ -103,19 +103,25 @@ fn renewal_falls_due_at_a_third_of_the_ttl_and_starts_over() {
 fn side_keys_are_refreshed_once_an_hour() {
     let grant = grant(terms(24 * 3_600_000));
     assert_eq!(
-        grant.step(at(8 * 3_600_000)),
-        Step::Renew { ttl: ms(24 * 3_600_000), reach: Reach::Claim }
+        grant.action(at(8 * 3_600_000)),
+        KeeperAction::Renew { ttl: ms(24 * 3_600_000), reach: Reach::Claim }
     );
     grant.refreshed(at(8 * 3_600_000));
-    assert!(matches!(grant.step(at(8 * 3_600_001)), Step::Renew { reach: Reach::Grow, .. }));
+    assert!(matches!(
+        grant.action(at(8 * 3_600_001)),
+        KeeperAction::Renew { reach: Reach::Grow, .. }
+    ));
 }
 
 #[test]
 fn a_ttl_of_days_is_renewed_three_times_a_day() {
     let (hour, week) = (3_600_000, 7 * 24 * 3_600_000);
     let grant = grant(terms(week));
-    assert_eq!(grant.step(at(7 * hour)), Step::Rest);
-    assert_eq!(grant.step(at(8 * hour)), Step::Renew { ttl: ms(week), reach: Reach::Claim });
+    assert_eq!(grant.action(at(7 * hour)), KeeperAction::Nothing);
+    assert_eq!(
+        grant.action(at(8 * hour)),
+        KeeperAction::Renew { ttl: ms(week), reach: Reach::Claim }
+    );
     assert!(grant.extended(at(8 * hour), ms(week), at(8 * hour + 1)));
     assert_eq!(grant.next(), at(16 * hour));
 }
@@ -126,11 +132,11 @@ fn c9_one_failure_ends_nothing_then_risk_then_loss_before_validity_ends() {
     let mut now = at(1000);
     let mut warned_at = None;
     let lost_at = loop {
-        match grant.step(now) {
-            Step::Renew { .. } => grant.renewal_failed(now, |span| span),
-            Step::Warn => warned_at = Some(now),
-            Step::Lose(reason) => break (now, reason),
-            Step::Rest => now = grant.next().min(grant.lost_at()),
+        match grant.action(now) {
+            KeeperAction::Renew { .. } => grant.renewal_failed(now, |span| span),
+            KeeperAction::Warn => warned_at = Some(now),
+            KeeperAction::Lose(reason) => break (now, reason),
+            KeeperAction::Nothing => now = grant.next().min(grant.lost_at()),
         }
     };
     let warned_at = warned_at.unwrap();
@@ -144,14 +150,14 @@ fn c9_one_failure_ends_nothing_then_risk_then_loss_before_validity_ends() {
 fn max_hold_bounds_ttl_validity_and_renewal() {
     let grant = grant(Terms { max_hold: Some(ms(5000)), ..terms(3000) });
     assert!(grant.extended(at(1000), ms(3000), at(1000)));
-    assert_eq!(grant.step(at(2000)), Step::Renew { ttl: ms(3000), reach: Reach::Grow });
+    assert_eq!(grant.action(at(2000)), KeeperAction::Renew { ttl: ms(3000), reach: Reach::Grow });
     assert!(grant.extended(at(2000), ms(3000), at(2000)));
     // The ttl asked for last ends with max_hold, and so does the lease.
-    assert_eq!(grant.step(at(3900)), Step::Rest);
+    assert_eq!(grant.action(at(3900)), KeeperAction::Nothing);
     assert_eq!(grant.next(), at(5000 - 32 - 1000));
-    assert_eq!(grant.step(at(3968)), Step::Warn);
-    assert_eq!(grant.step(at(4000)), Step::Rest);
-    assert_eq!(grant.step(at(4968)), Step::Lose(LossReason::MaxHold));
+    assert_eq!(grant.action(at(3968)), KeeperAction::Warn);
+    assert_eq!(grant.action(at(4000)), KeeperAction::Nothing);
+    assert_eq!(grant.action(at(4968)), KeeperAction::Lose(LossReason::MaxHold));
 }
 
 #[test]
@@ -162,7 +168,7 @@ fn max_hold_is_said_only_where_it_has_ended_the_lease() {
         grant
     };
     let held = near_its_end();
-    assert_eq!(held.step(at(4968)), Step::Lose(LossReason::MaxHold));
+    assert_eq!(held.action(at(4968)), KeeperAction::Lose(LossReason::MaxHold));
     assert_eq!(held.end(at(4968)), Ended::Before);
     let unwatched = near_its_end();
     assert_eq!(unwatched.end(at(5000)), Ended::Stale);
@@ -186,8 +192,8 @@ fn max_hold_below_the_ttl_shortens_the_ttl() {
 fn a_lease_that_is_not_renewed_expires() {
     let grant = grant(Terms { renew: false, ..terms(1000) });
     assert_eq!(grant.next(), Moment::NEVER);
-    assert_eq!(grant.step(at(900)), Step::Rest);
-    assert_eq!(grant.step(grant.lost_at()), Step::Lose(LossReason::Expired));
+    assert_eq!(grant.action(at(900)), KeeperAction::Nothing);
+    assert_eq!(grant.action(grant.lost_at()), KeeperAction::Lose(LossReason::Expired));
 }
 
 #[test]
@@ -207,7 +213,7 @@ fn c5_a_turn_ends_once() {
     assert!(matches!(grant.end(at(1)), Ended::Valid(_)));
     assert_eq!(grant.end(at(1)), Ended::Before);
     assert!(!grant.extended(at(2), ms(1000), at(2)));
-    assert!(grant.is_over() && grant.step(at(2)) == Step::Rest);
+    assert!(grant.is_over() && grant.action(at(2)) == KeeperAction::Nothing);
 }
 
 fn handed() -> Arc<Grant> {
@@ -223,7 +229,7 @@ fn what_was_handed_over_is_claimed_first_also_soon_after_the_machine_started() {
     assert!(grant.is_unclaimed());
     assert!(!grant.is_older_than(Moment::ZERO) && grant.is_older_than(at(1)));
     assert_eq!(grant.reach(at(1)), Reach::Claim);
-    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Claim });
+    assert_eq!(grant.action(at(50)), KeeperAction::Renew { ttl: ms(9000), reach: Reach::Claim });
     grant.refreshed(at(50));
     assert!(!grant.is_unclaimed());
     assert_eq!(grant.reach(at(51)), Reach::Grow);
@@ -237,13 +243,13 @@ fn what_nobody_has_any_more_is_claimed_and_no_more() {
         grant.abandoned(legacy, at(1))
     };
     let grant = left(&handed()).unwrap();
-    assert_eq!(grant.step(at(50)), Step::Renew { ttl: ms(9000), reach: Reach::Claim });
+    assert_eq!(grant.action(at(50)), KeeperAction::Renew { ttl: ms(9000), reach: Reach::Claim });
     grant.refreshed(at(50));
     assert!(grant.is_over() && !grant.extended(at(50), ms(9000), at(51)));
 
     // Nothing is told of one that nobody could claim, and closing does not release it.
     let late = left(&handed()).unwrap();
-    assert!(late.step(late.lost_at()) == Step::Rest && late.is_over());
+    assert!(late.action(late.lost_at()) == KeeperAction::Nothing && late.is_over());
     assert_eq!(left(&handed()).unwrap().end(at(2)), Ended::Before);
 
     let claimed = handed();

@@ -18,13 +18,13 @@ pub(super) struct Book {
     pub(super) closing: Option<Deadline>,
     /// When the store was last found to be another one than before: its grants are lost.
     pub(super) lost_at: Moment,
-    /// Of the grants that were filed since that was last asked, the shortest time from the beginning
-    /// of one until something is to be done for it.
+    /// The shortest time from a grant's beginning to its first action, among the grants that were
+    /// filed since this was last taken.
     pub(super) brief: Option<Duration>,
 }
 
 impl Book {
-    /// Files a grant under its moments, perhaps anew. Tells when something is to be done for it.
+    /// Files a grant under its moments, perhaps anew. Returns when something is to be done for it.
     pub(super) fn insert(&mut self, grant: Arc<Grant>) -> Moment {
         self.remove(&grant);
         if grant.is_over() {
@@ -77,11 +77,12 @@ impl Book {
         due
     }
 
-    /// By when a request that starts now must be over for the sake of every grant.
+    /// The deadline of a request that starts now, so that it is over in time for every grant.
     pub(super) fn request_end(&self, now: Moment) -> Moment {
         let mut latest = Moment::NEVER;
         for ((lost_at, _), grant) in &self.ends {
-            // No later grant asks for less than half of its time.
+            // Each grant allows half of the time that it has left at least, and later ones have
+            // more.
             if now.plus(lost_at.since(now) / 2) >= latest {
                 break;
             }
@@ -98,7 +99,7 @@ impl Book {
         first(&self.steps).min(first(&self.ends))
     }
 
-    /// Up to so many grants, those that end first before the others, beginning behind one of them.
+    /// Up to `most` of the grants that end behind the one at `last`, in the order of their ends.
     pub(super) fn after(
         &self,
         last: (Moment, u64),

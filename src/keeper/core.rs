@@ -1,5 +1,5 @@
-//! The core of a client: everything that its calls share. Each of them asks the store here, and leaves
-//! here what the keeper has to do later.
+//! The core of a client: everything that its calls share. Calls ask the store here, and leave here
+//! what the keeper has to do later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ use crate::who::Run;
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) store: Box<dyn Store>,
-    /// With this, each of its tokens begins.
+    /// Each of its tokens begins with this.
     pub(crate) client: ClientId,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(super) asleep_until: AtomicU64,
 }
 
-/// How long a thread of a closed client may take to give.
+/// How long a thread of a closed client may take for a give.
 const LEAVE_WAIT: Duration = Duration::from_millis(50);
 
 impl Core {
@@ -81,7 +81,7 @@ impl Core {
         self.look(name, false, by)
     }
 
-    /// Only who has it.
+    /// The holder alone.
     pub(crate) fn holder(&self, name: &[u8], by: Deadline) -> Result<Option<Holder>, Error> {
         Ok(self.look(name, true, by)?.holder)
     }
@@ -97,8 +97,8 @@ impl Core {
         })
     }
 
-    /// Takes a grant into the book, or files it anew after its validity changed. Where the client was
-    /// closed meanwhile, the grant has ended and is given.
+    /// Takes a grant into the book, or files it anew after its validity changed. If the client was
+    /// closed meanwhile, the grant ends and is given.
     pub(crate) fn keep(&self, grant: &Arc<Grant>) -> Result<(), Error> {
         let mut book = self.book.lock();
         let (is_closing, is_lost) = (book.closing.is_some(), grant.is_older_than(book.lost_at));
@@ -109,7 +109,7 @@ impl Core {
             self.note_use();
             return Ok(());
         }
-        // The keeper has ended every grant that it knew, and did not know this one.
+        // The keeper has ended all grants in its book, and this one was not there.
         drop(book);
         let now = Moment::now();
         if !is_closing {
@@ -130,9 +130,9 @@ impl Core {
         }
     }
 
-    /// Tells the store who this client is. Another thread that does so has the newest to tell, and is not
-    /// waited for: renewals come after this.
-    pub(super) fn tell_who(&self, by: Deadline) -> Result<(), Error> {
+    /// Tells the store who this client is. Another thread that does so has the newest record. The
+    /// keeper does not wait for it: renewals come after this.
+    pub(super) fn introduce_client(&self, by: Deadline) -> Result<(), Error> {
         self.register.run.enter_now().map_or(Ok(()), |noted| self.introduce(noted.as_ref(), by))
     }
 
@@ -151,7 +151,7 @@ impl Core {
         )
     }
 
-    /// Has the store know for `span`, also when this client is gone, what it has run.
+    /// Keeps in the store for `span` what this client has run, also when the client is gone.
     pub(crate) fn note_run(&self, run: Run, span: Duration) {
         if !self.config.registers {
             return;
@@ -169,7 +169,7 @@ impl Core {
         self.book.lock().remove(grant);
     }
 
-    /// Asks the store, behind the gives that are owed for the names that are taken.
+    /// Sends requests to the store, behind the gives that are owed for the names that they take.
     pub(crate) fn run(
         &self,
         group: Group,
@@ -221,7 +221,7 @@ impl Core {
         }
     }
 
-    /// The figures of a name, where no lock is at hand that knows its group.
+    /// The figures of a name, for callers without a lock that knows its group.
     pub(super) fn figures(&self, name: &[u8]) -> &Series {
         self.metrics.of(Group::of(&self.config.metrics_groups, name))
     }
@@ -231,14 +231,14 @@ impl Core {
         self.metrics.of(grant.terms.group).hold.observe(grant.since, now);
     }
 
-    /// Has something asked, and the keeper look after what is left to do.
+    /// Asks the store, and wakes the keeper if that leaves something to do.
     pub(crate) fn with_store<T>(&self, ask: impl FnOnce(&dyn Store) -> T) -> T {
         let answer = ask(&*self.store);
         self.wake_by(self.due());
         answer
     }
 
-    /// Leaves a give to the keeper, and tells whether there still is one.
+    /// Leaves a give to the keeper; false if the keeper has ended.
     pub(crate) fn owe(&self, owed: Owed) -> bool {
         self.owe_as(owed, Concern::Doubt)
     }
@@ -255,11 +255,11 @@ impl Core {
         let Identity { name, .. } = &owed.identity;
         match self.with_store(|store| store.let_go(&owed, lane, deadline)) {
             Some(Ok(answer)) if answer.reply == Reply::Given => {}
-            Some(Ok(_)) => self.tell_late(&owed.identity, None),
+            Some(Ok(_)) => self.report_late(&owed.identity, None),
             Some(Err(failure)) => {
                 say!(Debug, "release-unanswered", lock = &**name, error = failure.error);
                 if failure.sent.is_none() && failure.error.is_retriable() {
-                    // There was no connection for it soon enough: the keeper's may come in time.
+                    // No connection was free soon enough; the keeper has one of its own.
                     if self.owe_as(owed.clone(), Concern::Release) {
                         return;
                     }
@@ -269,18 +269,19 @@ impl Core {
                 if failure.sent.is_some() {
                     self.figures(name).unknown.add_one();
                 }
-                self.tell_late(&owed.identity, None);
+                self.report_late(&owed.identity, None);
             }
-            // The client was closed meanwhile and nobody reads any more. A give may be sent twice.
+            // The client was closed meanwhile, and no thread reads the reply. A give may be sent
+            // twice.
             None if self.outbox.is_over() => self.leave_by(owed, deadline),
             None => {}
         }
     }
 
-    /// Wakes the thread if it would look later than that.
+    /// Wakes the keeper's thread if it would sleep longer than until `due`.
     ///
-    /// The caller has written down before what there is to do, and the thread sets its time before
-    /// it looks at that: so neither misses the other.
+    /// No wake-up is lost: the caller writes the work down before it reads the thread's time, and
+    /// the thread sets its time before it looks for work.
     fn wake_by(&self, due: Moment) {
         let due = due.as_nanos();
         if due < self.asleep_until.load(Ordering::SeqCst)
@@ -296,14 +297,15 @@ impl Core {
         self.outbox.due().min(self.store.due()).min(self.register.due())
     }
 
-    /// Says that a release, which nobody waited for, came too late or may not have come at all.
-    pub(crate) fn tell_late(&self, identity: &Identity, breach: Option<Breach>) {
+    /// Tells that a release for which no caller waited came too late, or may not have come at all.
+    pub(crate) fn report_late(&self, identity: &Identity, breach: Option<Breach>) {
         self.figures(&identity.name).released_late.add_one();
         let detail = breach.map(|breach| breach.to_string().into());
-        self.tell(identity, 0, EventKind::ReleasedLate, detail);
+        self.raise_and_log(identity, 0, EventKind::ReleasedLate, detail);
     }
 
-    /// Leaves a give to the keeper, or, when that has ended, to this thread: it holds waiters up.
+    /// Leaves a give to the keeper. If the keeper has ended, this thread sends it: waiters wait for
+    /// it.
     pub(crate) fn leave(&self, owed: Owed) {
         self.leave_by(owed, Deadline::after(LEAVE_WAIT));
     }
@@ -319,7 +321,7 @@ impl Core {
         }
     }
 
-    /// Leaves to the keeper what waiting left undone.
+    /// Leaves to the keeper the gives that a queue asks for.
     pub(crate) fn owe_all(&self, owing: impl IntoIterator<Item = Owing>) {
         for (name, Owe { token, ttl, until }) in owing {
             self.leave(Owed { identity: Identity { name, token, fence: 0, ttl }, until });
@@ -327,7 +329,7 @@ impl Core {
     }
 
     /// Raised first: the program's logger may panic.
-    pub(super) fn tell(&self, of: &Identity, lease: u64, kind: EventKind, detail: Detail) {
+    pub(super) fn raise_and_log(&self, of: &Identity, lease: u64, kind: EventKind, detail: Detail) {
         self.raise(of, lease, kind, detail.clone());
         warn(of, kind, detail.as_deref().unwrap_or(""));
     }

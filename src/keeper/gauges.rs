@@ -1,15 +1,15 @@
-//! What is so at this moment, for the metrics: looked up when they are asked for, so that no cycle of
-//! taking and releasing pays for it.
+//! The gauges of the metrics. They are looked up when the metrics are asked for, so that no cycle
+//! of acquire and release pays for them.
 
 use super::Core;
 use crate::clock::Moment;
 use crate::metrics::{ByGroup, Group, Now, Whose, text};
 
-/// So many leases are looked at in one go: whoever takes a lock meanwhile waits for as long.
+/// How many leases are read while the book is locked: calls that take a lock wait for as long.
 const MOST: usize = 512;
 
 impl Core {
-    /// The text of what was measured, and of what is so now.
+    /// The text of all counters, histograms and gauges.
     pub(crate) fn metrics_text(&self, whose: Whose<'_>) -> String {
         let patterns = &self.config.metrics_groups;
         let mut gauges = ByGroup::<Now>::new(patterns.len());
@@ -19,7 +19,7 @@ impl Core {
             let grants = self.book.lock().after(last, MOST);
             for (at, grant) in &grants {
                 last = *at;
-                // It stands further behind once it is renewed, and would be met again there.
+                // A renewal moves a grant further behind, where it would be met again.
                 if counted.insert(grant.id) {
                     let gauge = gauges.of_mut(grant.terms.group);
                     gauge.held += 1;

@@ -1,4 +1,5 @@
-//! How a lease is lost, as everybody is told: first it counts as held no more, then it is said why.
+//! How a loss is told: first the lease counts as held no more, then the reason is found out, raised
+//! and logged.
 
 use std::iter::repeat;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,21 +13,22 @@ use crate::store::breaking::Breach;
 use crate::store::{Identity, Lane, Owed};
 
 impl Core {
-    /// Says that a lease was lost, which has ended: counted, logged and raised, once. Why the store has
-    /// it no more is asked of it by the moment, where one is given.
-    pub(crate) fn tell_lost(&self, grant: &Arc<Grant>, reason: LossReason, by: Option<Deadline>) {
-        self.tell_all(std::slice::from_ref(grant), reason, by.map(|by| (Lane::Give(by), by)));
+    /// Tells once that a lease which has ended was lost: counts it, raises the event, and logs it.
+    /// With `by`, the store is asked until then who has broken it.
+    pub(crate) fn report_lost(&self, grant: &Arc<Grant>, reason: LossReason, by: Option<Deadline>) {
+        self.report_all(std::slice::from_ref(grant), reason, by.map(|by| (Lane::Give(by), by)));
     }
 
     /// The store said that these grants' tokens do not have the lock. If a turn was released meanwhile,
     /// nothing is lost; if it was passed on, no turn goes on under that token.
     pub(super) fn not_held(&self, grants: &[Arc<Grant>], now: Moment, ask: Option<Deadline>) {
         let lost: Vec<_> = grants.iter().filter_map(|grant| self.stop(grant, now)).collect();
-        self.tell_all(&lost, LossReason::NotHeld, ask.map(|by| (Lane::Keeper, by)));
+        self.report_all(&lost, LossReason::NotHeld, ask.map(|by| (Lane::Keeper, by)));
     }
 
-    fn tell_all(&self, lost: &[Arc<Grant>], reason: LossReason, ask: Option<(Lane, Deadline)>) {
-        // The program's logger may panic in each request and each line of the log: all are told of first.
+    fn report_all(&self, lost: &[Arc<Grant>], reason: LossReason, ask: Option<(Lane, Deadline)>) {
+        // The program's logger may panic in any request and any log line, so all events are raised
+        // first.
         let asked = catch_unwind(AssertUnwindSafe(|| {
             lost.iter().for_each(|grant| self.withdraw(grant, reason));
             let identities: Vec<_> = lost.iter().map(|grant| &grant.identity).collect();
@@ -46,7 +48,8 @@ impl Core {
         }
     }
 
-    /// Ends what goes on under a grant that is not held any more: the lease that is lost with it.
+    /// Ends the turn that goes on under a grant that the store has no more, and returns that turn's
+    /// grant.
     fn stop(&self, grant: &Arc<Grant>, now: Moment) -> Option<Arc<Grant>> {
         if grant.end(now) != Ended::Before {
             return Some(Arc::clone(grant));
@@ -69,16 +72,17 @@ impl Core {
         }
         self.owe_all(self.room.lost(&grant.identity, now));
         if reason == LossReason::NotHeld {
-            // Waiters count on its ttl; this tells them that the lock is free, where it is.
+            // Waiters wait for the end of its ttl. The give tells them that the lock is free, if it
+            // is.
             self.owe(Owed { until: now, ..grant.owed(now) });
         } else if grant.is_unclaimed() {
-            // A claim that was carried out and never answered would keep it for a ttl.
+            // A claim whose reply was lost would keep the lock for a ttl.
             self.owe(grant.owed(now));
         }
     }
 
-    /// Who has broken grants that are not ours, as far as the store still knows and says by then. The
-    /// answer matters less than that a loss is told soon.
+    /// Who has broken grants that are not ours any more, as far as the store still knows. It has a
+    /// quarter of `io_timeout` at most: telling the loss soon matters more.
     pub(crate) fn breaches(
         &self,
         lane: Lane,

@@ -1,8 +1,8 @@
 //! The keeper: one thread a client, which renews grants and finishes what calls left undone.
 //!
-//! It never holds its book while it talks to the store, and is woken only for something that
-//! falls due sooner than it would have looked. Where leases come and go it looks so often by itself
-//! that no cycle of taking and releasing has to wake it.
+//! The thread never has its book locked while it talks to the store. It is woken only for something
+//! that falls due before it would look by itself. While leases come and go it looks so often that
+//! no cycle of acquire and release has to wake it.
 
 mod book;
 mod core;
@@ -40,14 +40,15 @@ pub(crate) struct Keepers {
 }
 
 impl Keepers {
-    /// With that of this process, and how a child opens its own.
+    /// Made with the keeper of this process; `open` is how a forked child opens its own.
     pub(crate) fn new(keeper: Keeper, open: fn(&Config) -> Result<Keeper, Error>) -> Keepers {
         let (config, of_process) = (keeper.config().clone(), PerProcess::new(Arc::new(keeper)));
         let (reopens, closed) = (AtomicBool::new(false), AtomicBool::new(false));
         Keepers { config, open, of_process, reopens, closed }
     }
 
-    /// That of this process. A forked child opens the store for it, if the client says so.
+    /// The keeper of this process. A forked child opens the store for its own, if the client says
+    /// so.
     pub(crate) fn here(&self) -> Result<&Arc<Keeper>, Error> {
         let made = Cell::new(false);
         let keeper = self.of_process.get_or_make(|| {
@@ -70,7 +71,7 @@ impl Keepers {
         Ok(keeper)
     }
 
-    /// The same, without opening anything.
+    /// The keeper of this process, if it was opened.
     pub(crate) fn opened(&self) -> Option<&Keeper> {
         self.of_process.get().map(|keeper| &**keeper)
     }
@@ -85,7 +86,7 @@ impl Keepers {
         self.reopens.load(Relaxed)
     }
 
-    /// As [`Keeper::close`]. What this process has not opened, it does not open any more.
+    /// As [`Keeper::close`]. A keeper that this process has not opened is not opened any more.
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         if self.opened().is_none() && !self.reopens() {
             return Err(Error::bare(ErrorKind::Forked));
@@ -134,13 +135,13 @@ impl Keeper {
         Ok(&self.inside.core)
     }
 
-    /// The same where a closed client still answers: for counters, and for the end of a lease.
+    /// The same for a client that may be closed: for counters, and for the end of a lease.
     pub(crate) fn core_even_closed(&self) -> Result<&Core, Error> {
         self.inside.birth.check()?;
         Ok(&self.inside.core)
     }
 
-    /// With which each token begins that is drawn here.
+    /// Each token that is drawn here begins with this.
     pub(crate) fn client(&self) -> ClientId {
         self.inside.core.client
     }
@@ -158,9 +159,9 @@ impl Keeper {
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         self.inside.birth.check()?;
         self.inside.core.shut(Deadline::after(timeout));
-        // A logger that closes the client may be running on the thread itself, or on that of
-        // another client while a logger there closes the other way round: such threads neither join
-        // themselves nor one another.
+        // A logger that closes the client may run on this very thread, or on that of another
+        // client, whose logger closes this one. Such threads join neither themselves nor each
+        // other.
         if fork::is_ours() {
             return Ok(());
         }
@@ -173,8 +174,8 @@ impl Keeper {
 }
 
 impl Drop for Inside {
-    /// Nobody can ask for anything any more. The thread finishes what is owed, bounded by the
-    /// close timeout, and is not waited for: dropping a client does no I/O.
+    /// The thread finishes what is owed, within the close timeout. Dropping a client does not wait
+    /// for it, since a drop does no I/O.
     fn drop(&mut self) {
         self.core.shut(Deadline::after(self.core.config.close_timeout));
     }

@@ -1,5 +1,5 @@
-//! The clients of this process, for the one question that goes beyond a client: whether a thread waits
-//! for a lock that it holds by another one.
+//! The clients of this process, for the one question that goes beyond a client: does a thread wait
+//! for a lock that it holds by another client?
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
@@ -41,7 +41,7 @@ pub(crate) fn held_by(core: &Core, thread: ThreadId, name: &[u8]) -> Option<Arc<
     of(core).or_else(|| of_same_store(core).iter().find_map(|other| of(other)))
 }
 
-/// By this client alone.
+/// The same, by this client alone.
 pub(crate) fn held_here(core: &Core, thread: ThreadId, name: &[u8]) -> Option<Arc<Grant>> {
     held_in(core, thread, &[&*core.config.prefix, name].concat())
 }
@@ -56,7 +56,7 @@ fn held_in(core: &Core, thread: ThreadId, key: &[u8]) -> Option<Arc<Grant>> {
     book.ends.values().find(is_it).cloned()
 }
 
-/// The other clients of the store that a client has, as far as their URLs say.
+/// The other clients of the same store, as far as their URLs say.
 fn of_same_store(core: &Core) -> Vec<Arc<Core>> {
     let Some(cores) = here() else { return Vec::new() };
     // Dropping the last of a client takes a while, so the list is not locked for it.

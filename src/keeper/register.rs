@@ -1,6 +1,6 @@
-//! When the store is told who this client is: soon after its first lease or wait, and then once in a
-//! while as long as there are any; and when it is asked, the first time, whether it could lose grants.
-//! A call that takes a lock reads one flag for it, and no more.
+//! When the keeper tells the store who this client is: soon after its first lease or wait, and then
+//! once a minute as long as there are any. The first time it also asks whether the store could lose
+//! grants. A call that takes a lock pays for this with reading one flag.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,16 +15,16 @@ use crate::who::Run;
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long the store keeps what it was told: two requests may fail.
 pub(super) const KEPT: Duration = Duration::from_secs(180);
-/// After a request that nobody has to refuse twice in a minute: the user may not write there.
+/// The pause after the store refused the record: the user may not write it.
 pub(super) const REFUSED: Duration = Duration::from_secs(3600);
-/// A program that takes a lock, does little and ends asks for nothing more than that.
+/// The delay of the first request: a program that takes a lock and ends soon after sends none.
 const FIRST: Duration = Duration::from_millis(50);
 
 pub(super) struct Register {
     tells: bool,
-    /// The store is still to be asked.
+    /// The store is still to be asked whether it could lose grants.
     asks: AtomicBool,
-    /// Since the last request: also true where nothing is to be told.
+    /// A lease or a wait has begun since the last request. Always true if nothing is to be told.
     is_used: AtomicBool,
     /// When the next one is due, in nanoseconds.
     due: AtomicU64,
@@ -33,8 +33,8 @@ pub(super) struct Register {
     pub(super) is_known: AtomicBool,
     /// In milliseconds of the wall clock.
     pub(super) started: u64,
-    /// What it has run, and until when that is to be known, however it ends. Entered while the store is
-    /// told, so that what it is told last is the newest.
+    /// What the client has run, and until when the store keeps that. Locked while the store is
+    /// told, so that the last record to arrive is the newest.
     pub(super) run: Turnstile<Option<(Run, Moment)>>,
 }
 
@@ -56,7 +56,8 @@ impl Register {
         Moment::from_nanos(self.due.load(Relaxed))
     }
 
-    /// A lease or a wait has begun; says when there is something to do, if that is news.
+    /// A lease or a wait has begun. Returns when a request is due, if the keeper does not know that
+    /// yet.
     pub(super) fn note(&self, now: impl FnOnce() -> Moment) -> Option<Moment> {
         // Read first: threads that only read share the line in their caches.
         if self.is_used.load(Relaxed) || self.is_used.swap(true, SeqCst) {
@@ -67,8 +68,9 @@ impl Register {
         Some(Moment::from_nanos(soon))
     }
 
-    /// When the request after one of now is due. The second comes at any moment of the first period:
-    /// clients that start together would else send all of theirs together for as long as they live.
+    /// When the request after the present one is due. The second request comes at a random moment
+    /// of the first period: otherwise clients that start together would send all their requests
+    /// together.
     pub(super) fn next(&self, now: Moment, jitter: &mut Jitter) -> Moment {
         let is_known = self.is_known.load(Relaxed);
         now.plus(if is_known { PERIOD + jitter.up_to(PERIOD / 10) } else { jitter.up_to(PERIOD) })
@@ -81,7 +83,7 @@ impl Register {
         }
         self.not_before.store(next.as_nanos(), SeqCst);
         self.due.store(Moment::NEVER.as_nanos(), SeqCst);
-        // A lease that begins after this finds the flag down, and sets the time anew.
+        // A lease that begins after this finds the flag false, and sets `due` anew.
         let begins = self.is_used.swap(false, SeqCst) || is_busy();
         if begins {
             self.due.fetch_min(next.as_nanos(), SeqCst);
@@ -89,17 +91,19 @@ impl Register {
         begins
     }
 
-    /// Whether the store is to forget this client when it closes: not what it is told just now.
+    /// Whether a client that closes tells the store to forget it: not while it has a run to be
+    /// remembered.
     pub(super) fn is_forgotten(&self) -> bool {
         self.is_known.load(Relaxed) && self.run.enter_now().is_some_and(|run| run.is_none())
     }
 
-    /// Whether the store is to be asked now, for the first and the last time.
+    /// Whether to ask the store now if it could lose grants: once.
     pub(super) fn asks(&self) -> bool {
         self.asks.swap(false, Relaxed)
     }
 
-    /// Whether it is to be told. A client that does not want to be known has nothing more to do here.
+    /// Whether to tell the store. A client that does not want to be known has nothing more to do
+    /// here.
     pub(super) fn tells(&self) -> bool {
         if !self.tells {
             self.is_used.store(true, SeqCst);

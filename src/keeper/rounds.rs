@@ -11,7 +11,7 @@ use super::register::REFUSED;
 use crate::clock::{Deadline, Moment};
 use crate::error::ErrorKind;
 use crate::events::{EventKind, Loss, LossReason};
-use crate::grant::{Ended, Grant, Step};
+use crate::grant::{Ended, Grant, KeeperAction};
 use crate::jitter::Jitter;
 use crate::said::say;
 use crate::store::outbox::{Concern, READ_AFTER};
@@ -24,10 +24,10 @@ const PIPELINE: usize = 128;
 /// However near the next end is, a request gets this long to be answered; cutting it shorter
 /// would only make the connection unusable.
 const LEAST: Duration = Duration::from_millis(5);
-/// The thread does not come back sooner than this only because a grant like the last ones may come.
+/// The shortest sleep of a thread that only expects another grant like the last ones.
 const NAP: Duration = Duration::from_millis(10);
 
-/// So long it sleeps at most while there are leases, or new ones come now and then.
+/// The longest sleep while there are leases, or new ones come now and then.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 pub(super) fn run(core: &Core) {
@@ -76,7 +76,7 @@ fn rounds(core: &Core) {
                 }
                 book = sleep(core, book, now, (watch_every, &mut noted));
                 if watch_every.is_some() {
-                    // Not while others wait for the book: a disk may stand still.
+                    // `watch` comes next, with the book unlocked: a disk may block it.
                     break Vec::new();
                 }
             }
@@ -86,7 +86,7 @@ fn rounds(core: &Core) {
         if core.due() <= now {
             core.store.tend(
                 now.minus(READ_AFTER / 2),
-                &|tokens| held(core, tokens),
+                &|tokens| relied_on(core, tokens),
                 deadline(core),
             );
             core.outbox.were_read(now);
@@ -102,10 +102,10 @@ fn sleep<'a>(
     now: Moment,
     (watch_every, noted): (Option<Duration>, &mut u64),
 ) -> MutexGuard<'a, Book> {
-    // This sleep stands still while the machine is suspended, and leases do not: a client with
-    // leases looks again soon after the machine woke. And a program that takes one lease after the
-    // other need not wake this thread each time: it looks before anything can be due for a grant like
-    // those that came since it last looked, and sleeps for long when none has come.
+    // While the machine is suspended this sleep stands still, and leases run out: a client with
+    // leases looks again soon after the machine has woken. And a program that takes one lease after
+    // the other need not wake the thread each time: the thread looks before anything can be due for
+    // a grant like the last ones, and sleeps for long when none has come.
     let nap =
         book.brief.take().map_or(Duration::MAX, |brief| NAP.max(brief / 4 * 3).min(LONGEST_NAP));
     let before = std::mem::replace(noted, core.outbox.noted());
@@ -124,7 +124,7 @@ fn sleep<'a>(
     book
 }
 
-/// By when a request of the keeper must be over.
+/// The deadline of a request of the keeper.
 fn deadline(core: &Core) -> Deadline {
     let now = Moment::now();
     let latest = core.book.lock().request_end(now);
@@ -137,14 +137,16 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
     let mut renewals = Vec::with_capacity(due.len());
     let mut rest = Vec::new();
     for grant in due {
-        match grant.step(now) {
-            Step::Renew { ttl, reach } => {
+        match grant.action(now) {
+            KeeperAction::Renew { ttl, reach } => {
                 renewals.push((grant, ttl, reach));
                 continue;
             }
-            Step::Lose(reason) => core.tell_lost(&grant, reason, None),
-            Step::Warn => core.tell(&grant.identity, grant.id, EventKind::AtRisk, None),
-            Step::Rest => {}
+            KeeperAction::Lose(reason) => core.report_lost(&grant, reason, None),
+            KeeperAction::Warn => {
+                core.raise_and_log(&grant.identity, grant.id, EventKind::AtRisk, None)
+            }
+            KeeperAction::Nothing => {}
         }
         rest.push(grant);
     }
@@ -200,7 +202,7 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
     }
 }
 
-/// The place where they were kept is gone.
+/// The store has lost what it granted: all leases are lost.
 fn lose_all(core: &Core) {
     let now = Moment::now();
     let grants: Vec<_> = {
@@ -220,8 +222,8 @@ fn refile(core: &Core, grants: impl IntoIterator<Item = Arc<Grant>>) {
     }
 }
 
-/// Which of these tokens are relied on.
-fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
+/// Which of these tokens have leases that are relied on.
+fn relied_on(core: &Core, tokens: &[Token]) -> Vec<Kept> {
     let tokens: HashSet<_> = tokens.iter().collect();
     let is_asked = |grant: &&Arc<Grant>| tokens.contains(&grant.identity.token);
     let grants: Vec<_> = core.book.lock().ends.values().filter(is_asked).cloned().collect();
@@ -232,7 +234,8 @@ fn held(core: &Core, tokens: &[Token]) -> Vec<Kept> {
     grants.iter().filter_map(kept).collect()
 }
 
-/// Sends the gives that are due, and tells what became of those that nobody awaits. False if none.
+/// Sends the gives that are due, and tells of releases that came too late. False if no give was
+/// due.
 fn pay(core: &Core, deadline: Deadline) -> bool {
     let due = core.outbox.take_due(Moment::now(), PIPELINE);
     if !due.is_empty() {
@@ -247,16 +250,16 @@ fn pay(core: &Core, deadline: Deadline) -> bool {
     for late in &late {
         if late.is_unknown {
             core.figures(&late.identity.name).unknown.add_one();
-            core.tell_late(&late.identity, None);
+            core.report_late(&late.identity, None);
         } else {
-            core.tell_late(&late.identity, breaches.next().flatten());
+            core.report_late(&late.identity, breaches.next().flatten());
         }
     }
     !due.is_empty()
 }
 
-/// Tells the store who this client is, if it is time, and asks it the first time whether it could lose
-/// grants. That it cannot be told or asked is nobody's failure.
+/// Tells the store who this client is, if it is time; the first time it also asks whether the store
+/// could lose grants. Errors are only logged.
 fn register(core: &Core, jitter: &mut Jitter) {
     let now = Moment::now();
     let next = core.register.next(now, jitter);
@@ -280,7 +283,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
     if !core.register.tells() {
         return;
     }
-    if let Err(error) = core.tell_who(by) {
+    if let Err(error) = core.introduce_client(by) {
         say!(Debug, "record-untold", error = error);
         if matches!(error.kind(), ErrorKind::Permission | ErrorKind::WrongType) {
             core.register.rests(now.plus(REFUSED));
@@ -288,7 +291,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
     }
 }
 
-/// Makes every lease invalid, then gives all of them and what is owed, until the deadline.
+/// Makes every lease invalid, then sends their gives and all that are owed, until the deadline.
 fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     let (now, outbox) = (Moment::now(), &core.outbox);
     outbox.close(now);

@@ -11,8 +11,8 @@ use crate::store::{Failure, Lane, Outcome, Reply, Request, no_reply};
 /// Between two tries of a request that did not get through.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Asks the same under several tokens. What was done under the right one counts most, then that
-/// there was no answer.
+/// Sends the same request under several tokens, and returns the best outcome: done, or else no
+/// answer, or else "not yours".
 pub(super) fn best(
     core: &Core,
     group: Group,
@@ -28,7 +28,7 @@ pub(super) fn best(
     outcomes.min_by_key(rank).unwrap_or_else(no_reply)
 }
 
-/// What it means that a request was not answered.
+/// The error of a request that was not answered.
 pub(super) fn unconfirmed(what: &str, Failure { error, sent }: Failure) -> Error {
     if sent.is_none() {
         return error;
@@ -36,8 +36,8 @@ pub(super) fn unconfirmed(what: &str, Failure { error, sent }: Failure) -> Error
     Error::new(ErrorKind::Unknown, format!("the {what} was not confirmed ({error})"))
 }
 
-/// Tries until there is an answer; each try is told whether an earlier one may have been carried
-/// out. A failure tells that of all of them.
+/// Tries until there is an answer. Each `attempt` is told whether an earlier one may have been
+/// carried out; a failure's `sent` says so of all of them.
 pub(super) fn until_answered(
     figures: &Series,
     deadline: Deadline,

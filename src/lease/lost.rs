@@ -73,23 +73,25 @@ impl Lease {
         Some(Event { kind: EventKind::Lost(reason), name, fence, lease, detail })
     }
 
-    /// Ends the lease that was lost; why is asked in the time of the call that found it, if any is given.
+    /// Ends a lease that was found lost. With `ask`, the store is asked until then who has broken
+    /// it.
     pub(super) fn lost(&self, core: &Core, reason: LossReason, ask: Option<Deadline>) -> Error {
         if self.grant.end(Moment::now()) == Ended::Before {
             return self.over(core);
         }
         core.forget(&self.grant);
-        core.tell_lost(&self.grant, reason, ask);
+        core.report_lost(&self.grant, reason, ask);
         Error::new(ErrorKind::Lost, self.grant.why_over(Moment::now(), ""))
     }
 
-    /// What the store says by then that has it no more, after it was given or left.
+    /// The error of a last request that found the lock gone. The store is asked until `by` who has
+    /// broken it.
     pub(super) fn not_ours(&self, core: &Core, otherwise: &str, by: Deadline) -> Error {
         let breach = core.breaches(Lane::Give(by), &[&self.grant.identity], by).pop().flatten();
         Error::new(ErrorKind::Lost, breach.map_or_else(|| otherwise.into(), |it| it.to_string()))
     }
 
-    /// Why nothing can be done with a lease that was over before.
+    /// The error of a call on a lease that was over before.
     pub(super) fn over(&self, core: &Core) -> Error {
         let kind = if core.room.is_closed() { ErrorKind::Closed } else { ErrorKind::Lost };
         Error::new(kind, self.grant.why_over(Moment::now(), ""))

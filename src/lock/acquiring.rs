@@ -8,15 +8,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Lock;
-use super::call::{Call, Policy, State};
-use super::waiting::Step;
+use super::call::AcquireCall;
+use super::state::{AcquireState, Policy};
+use super::waiting::AcquireStep;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::sync::Mutex;
 use crate::token::Token;
-use crate::wait::crew::{Parked, Rest};
+use crate::wait::crew::{Parked, ParkedSleep};
 
 /// A lock that is being taken, from [`Lock::acquire_async`]: a future on any executor.
 ///
@@ -32,28 +33,28 @@ use crate::wait::crew::{Parked, Rest};
 /// [`WouldDeadlock`](ErrorKind::WouldDeadlock): nobody knows which task holds a lock. In a forked
 /// child, a future that began in the parent says [`Forked`](ErrorKind::Forked).
 #[must_use = "a future does nothing before it is polled"]
-pub struct Acquiring(Stage);
+pub struct Acquiring(FutureStage);
 
-enum Stage {
+enum FutureStage {
     New(Lock, Wait),
-    Begun(Arc<Waiting>),
+    Begun(Arc<ParkedCall>),
     Over,
 }
 
-/// None if it only tries; else for how long it waits: for ever, where there is no limit.
+/// `None`: it only tries. `Some(None)`: it waits without limit.
 type Wait = Option<Option<Duration>>;
 
 /// What the future shares with the crew.
-struct Waiting {
+struct ParkedCall {
     lock: Lock,
     keeper: Arc<Keeper>,
     number: u64,
-    /// None once it is over. Locked for as long as it goes on.
-    state: Mutex<Option<State>>,
+    /// `None` once the call is over. Locked while a thread goes on with it.
+    state: Mutex<Option<AcquireState>>,
     front: Mutex<Front>,
 }
 
-/// What both ends look at; locked for a moment only.
+/// What the future and the crew both use; locked for a moment only.
 #[derive(Default)]
 struct Front {
     waker: Option<Waker>,
@@ -63,7 +64,7 @@ struct Front {
 
 impl Acquiring {
     pub(super) fn new(lock: &Lock, wait: Wait) -> Acquiring {
-        Acquiring(Stage::New(lock.clone(), wait))
+        Acquiring(FutureStage::New(lock.clone(), wait))
     }
 }
 
@@ -73,61 +74,61 @@ impl Future for Acquiring {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Acquiring(stage) = self.get_mut();
         let outcome = match stage {
-            Stage::New(lock, wait) => match Waiting::begin(lock, *wait, context.waker()) {
+            FutureStage::New(lock, wait) => match ParkedCall::begin(lock, *wait, context.waker()) {
                 Ok(waiting) => {
-                    *stage = Stage::Begun(waiting);
+                    *stage = FutureStage::Begun(waiting);
                     return Poll::Pending;
                 }
                 Err(error) => lock.named(Err(error)),
             },
-            // Its mutexes may be held by threads that a child does not have.
-            Stage::Begun(waiting) if !waiting.keeper.is_here() => {
+            // A forked child does not have the threads that may hold its mutexes.
+            FutureStage::Begun(waiting) if !waiting.keeper.is_here() => {
                 Err(Error::bare(ErrorKind::Forked))
             }
-            Stage::Begun(waiting) => match waiting.poll(context.waker()) {
+            FutureStage::Begun(waiting) => match waiting.poll(context.waker()) {
                 Some(outcome) => outcome,
                 None => return Poll::Pending,
             },
-            Stage::Over => panic!("polled after it was over"),
+            FutureStage::Over => panic!("polled after it was over"),
         };
-        *stage = Stage::Over;
+        *stage = FutureStage::Over;
         Poll::Ready(outcome)
     }
 }
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        if let Stage::Begun(waiting) = &self.0 {
+        if let FutureStage::Begun(waiting) = &self.0 {
             waiting.abandon();
         }
     }
 }
 
-impl Waiting {
-    /// In the queue from now on, if it is one that waits there, so that futures have turns in the
-    /// order in which they were polled.
-    fn begin(lock: &Lock, wait: Wait, waker: &Waker) -> Result<Arc<Waiting>, Error> {
-        // First of all, since it runs code of the program's.
+impl ParkedCall {
+    /// A call that queues joins the queue here, so that futures have their turns in the order in
+    /// which they were first polled.
+    fn begin(lock: &Lock, wait: Wait, waker: &Waker) -> Result<Arc<ParkedCall>, Error> {
+        // First of all: cloning a waker runs code of the program's.
         let front = Front { waker: Some(waker.clone()), ..Front::default() };
         let (terms, lock) = (lock.check()?, lock.clone());
         let keeper = Arc::clone(lock.keepers.here()?);
         let token = Token::of(keeper.client())?;
         let mut state = match wait {
-            Some(wait) => State::waits(&lock, token, terms, wait),
-            None => State::new(&lock, token, terms, Policy::Return),
+            Some(wait) => AcquireState::waits(&lock, token, terms, wait),
+            None => AcquireState::new(&lock, token, terms, Policy::Return),
         };
         let crew = Arc::clone(&keeper.core()?.room.crew);
         let number = crew.number();
         state.parked = Some(number);
-        let mut call = Call::new(&lock, &keeper, &mut state, None)?;
+        let mut call = AcquireCall::new(&lock, &keeper, &mut state, None)?;
         if call.state.policy == Policy::Queue {
             call.join()?;
         }
         let ends = call.ends();
         call.park();
         let (state, front) = (Mutex::new(Some(state)), Mutex::new(front));
-        let waiting = Arc::new(Waiting { lock, keeper, number, state, front });
-        crew.park(number, Arc::<Waiting>::clone(&waiting), ends).inspect_err(|_| {
+        let waiting = Arc::new(ParkedCall { lock, keeper, number, state, front });
+        crew.park(number, Arc::<ParkedCall>::clone(&waiting), ends).inspect_err(|_| {
             waiting.front.lock().is_dropped = true;
             waiting.go_on();
         })?;
@@ -147,7 +148,7 @@ impl Waiting {
     }
 
     /// Nobody waits for the outcome any more.
-    fn abandon(self: &Arc<Waiting>) {
+    fn abandon(self: &Arc<ParkedCall>) {
         let Ok(core) = self.keeper.core_even_closed() else { return };
         let mut front = self.front.lock();
         front.is_dropped = true;
@@ -157,37 +158,38 @@ impl Waiting {
         let crew = &core.room.crew;
         if !crew.wake(self.number, true)
             && has_lease
-            && crew.park(self.number, Arc::<Waiting>::clone(self), Moment::ZERO).is_err()
+            && crew.park(self.number, Arc::<ParkedCall>::clone(self), Moment::ZERO).is_err()
         {
             // The client was closed, and the lease has ended.
             self.go_on();
         }
     }
 
-    /// Until it would sleep; the outcome, if it is over.
-    fn until_sleep(&self, state: &mut State) -> Result<Rest, Result<Lease, Error>> {
-        let mut call = Call::new(&self.lock, &self.keeper, state, None).map_err(Err)?;
+    /// Makes steps until the call would sleep; the outcome, if it is over.
+    fn until_sleep(&self, state: &mut AcquireState) -> Result<ParkedSleep, Result<Lease, Error>> {
+        let mut call = AcquireCall::new(&self.lock, &self.keeper, state, None).map_err(Err)?;
         let ended = loop {
             if self.front.lock().is_dropped {
                 break Err(Error::bare(ErrorKind::Interrupted));
             }
             match call.step() {
-                Ok(Step::On) => {}
-                Ok(Step::Sleeps(wake)) => {
+                Ok(AcquireStep::GoOn) => {}
+                Ok(AcquireStep::SleepUntil(wake)) => {
                     if let Some(rest) = call.sleep(wake) {
                         call.park();
                         return Ok(rest);
                     }
                 }
-                Ok(Step::Has(lease)) => break Ok(lease),
+                Ok(AcquireStep::Granted(lease)) => break Ok(lease),
                 Err(error) => break Err(error),
             }
         };
         Err(call.over_with(ended))
     }
 
-    /// Hands the outcome to the future and wakes its task; gives back what nobody will fetch.
-    fn tell(&self, outcome: Option<Result<Lease, Error>>) {
+    /// Hands the outcome to the future and wakes its task. Releases a lease that no future will
+    /// fetch.
+    fn deliver(&self, outcome: Option<Result<Lease, Error>>) {
         let mut front = self.front.lock();
         let outcome = outcome.or(front.outcome.take());
         let unwanted = if front.is_dropped {
@@ -205,12 +207,12 @@ impl Waiting {
     }
 }
 
-impl Parked for Waiting {
-    fn go_on(&self) -> Option<Rest> {
+impl Parked for ParkedCall {
+    fn go_on(&self) -> Option<ParkedSleep> {
         let mut state = self.state.lock();
         let Some(going) = state.as_mut() else {
             drop(state);
-            contained(|| self.tell(None));
+            contained(|| self.deliver(None));
             return None;
         };
         let outcome = match contained(|| self.until_sleep(going)) {
@@ -220,7 +222,7 @@ impl Parked for Waiting {
         };
         *state = None;
         drop(state);
-        contained(|| self.tell(Some(self.lock.named(outcome))));
+        contained(|| self.deliver(Some(self.lock.named(outcome))));
         None
     }
 
@@ -232,8 +234,8 @@ impl Parked for Waiting {
     }
 }
 
-/// None if it panicked: the program's logger may, and its wakers. That ends no other call.
+/// `None` if `act` panicked: the program's logger and wakers may. That ends no other call.
 fn contained<T>(act: impl FnOnce() -> T) -> Option<T> {
-    // What was panicked with is not dropped: that runs its code.
+    // The panic's value is not dropped: its `Drop` is code of the program's, too.
     catch_unwind(AssertUnwindSafe(act)).map_err(std::mem::forget).ok()
 }

@@ -1,4 +1,4 @@
-//! Ending a grant that is another's: for the person at three in the morning.
+//! Breaking a lock: ending the grant of another client. For the operator at three in the morning.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -113,13 +113,14 @@ impl Lock {
                     say!(Info, "broken", lock = &*self.name, fence = fence, by = by);
                     return Ok(Break::Broken { fence });
                 }
-                // Another one may have broken the next grant since, and been noted instead of us.
+                // Another client may have broken the next grant since, and the note names that
+                // client.
                 Ok(false) if may_be_done => return self.named(Err(unconfirmed("it is over"))),
                 Ok(false) if deadline.has_passed() => {
                     let what = "each grant was over before it was broken";
                     return self.named(Err(Error::new(ErrorKind::NoAnswer, what)));
                 }
-                // Meanwhile it was given, or ran out.
+                // The grant was released, or ran out.
                 Ok(false) => {
                     asked = None;
                     std::thread::sleep(SHORT_PAUSE);

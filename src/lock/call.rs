@@ -6,126 +6,40 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Lock;
-use super::stuck::Stuck;
+use super::state::{AcquireState, Policy};
 use crate::clock::{Deadline, Moment};
 use crate::config::spoken;
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Grant, Legacy, Terms};
+use crate::grant::{Grant, Legacy};
 use crate::keeper::{Core, Keeper, Owed, held_by};
 use crate::lease::Lease;
 use crate::metrics::Series;
-use crate::store::{Answer, Failure, Holder, Identity, Lane, Place, Reach, Reply, Request};
+use crate::store::{Answer, Failure, Identity, Lane, Place, Reach, Reply, Request};
 use crate::token::Token;
-use crate::wait::{Ask, Check, Pace, Turn, Validity, Waiter};
+use crate::wait::{Check, Turn, Validity};
 
-/// What a call does where the lock is taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Policy {
-    /// It says so. Only trouble with the store is tried again.
-    Return,
-    /// It asks again and again. That leaves a place behind only where a store has no other order for
-    /// anybody, and never for a call that asks only once: it would stand in its own way afterwards.
-    Spin { leaves_place: bool },
-    /// It joins its process's queue for the name.
-    Queue,
-}
-
-pub(super) struct Call<'a, 'c> {
+/// One call of `acquire` or `try_acquire`, while a thread goes on with it.
+pub(super) struct AcquireCall<'a, 'c> {
     pub(super) lock: &'a Lock,
     pub(super) keeper: &'a Arc<Keeper>,
     pub(super) core: &'a Core,
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut AcquireState,
     pub(super) check: Option<Check<'c>>,
-}
-
-/// How far a call has come.
-pub(super) struct State {
-    pub(super) terms: Terms,
-    pub(super) token: Token,
-    pub(super) ticket: u64,
-    pub(super) policy: Policy,
-    pub(super) start: Moment,
-    /// When the wait is over.
-    pub(super) limit: Moment,
-    pub(super) may_deadlock: bool,
-    /// When the log is told if the thread holds by itself what it waits for.
-    pub(super) own_at: Moment,
-    /// Its number with the crew, if no thread waits with it.
-    pub(super) parked: Option<u64>,
-    pub(super) tries: u32,
-    /// Made when it is first asked: most calls do not wait.
-    pub(super) pace: Option<Pace>,
-    /// When a call that is not in the queue asks next.
-    pub(super) wake: Moment,
-    pub(super) waiter: Option<Waiter>,
-    /// What it is about to ask for the queue, which counts on hearing what came of it.
-    pub(super) asking: Option<Ask>,
-    /// It may have been sent.
-    pub(super) is_sent: bool,
-    /// How long the last answer took.
-    pub(super) round_trip: Duration,
-    /// The token stands in the store, at the latest until then: among the waiters, or as a holder
-    /// that came too late.
-    pub(super) stands: Option<Moment>,
-    /// When it got its lease.
-    pub(super) granted: Moment,
-    /// The store has answered this call.
-    is_answered: bool,
-    /// What is wrong with the store, as far as the tries since its last answer tell.
-    pub(super) trouble: Option<Error>,
-    pub(super) stuck: Stuck,
-    /// When it looks who has the lock, for the sentence of a wait that runs out.
-    pub(super) look_at: Moment,
-    /// What it saw.
-    pub(super) holder: Option<Box<Holder>>,
 }
 
 /// A try that starts with less than this left would often be cut short, and its outcome unknown.
 pub(super) const LAST_CHANCE: Duration = Duration::from_millis(5);
-/// So long before its end a wait looks who has the lock; a fifth of a shorter wait.
+/// A wait looks who has the lock this long before its end, or a fifth of the wait, if that is less.
 const LOOK_BEFORE: Duration = Duration::from_millis(200);
-/// A shorter wait does not look.
+/// A wait shorter than this does not look who has the lock.
 const LEAST_WAIT: Duration = Duration::from_millis(50);
-/// A lease that is released sooner than this needs no claim. Where the claim window is short, a
-/// part of it.
+/// The keeper claims a lock so long after it was handed over, or after a quarter of a shorter claim
+/// window. A lease that is released sooner needs no claim.
 const CLAIM_AFTER: Duration = Duration::from_millis(50);
-/// A lock that is handed over for its whole ttl needs no claim either, unless more than this part of it had
-/// passed when its waiter heard of it: an etcd counts it from when the waiter last said that it lives.
+/// A lock that is handed over for its whole ttl needs no claim either, unless one part in `FRESH`
+/// of it had passed when its waiter heard of it: an etcd counts the ttl from when the waiter last
+/// said that it lives.
 const FRESH: u32 = 8;
-
-impl State {
-    /// Made in its place: it is large, and a cycle would pay for each copy.
-    #[inline]
-    pub(super) fn new(lock: &Lock, token: Token, terms: Terms, policy: Policy) -> State {
-        let start = Moment::now();
-        State {
-            terms,
-            token,
-            ticket: 0,
-            policy,
-            start,
-            // No wait is shorter: a try gets an answer.
-            limit: start.plus(lock.patience()),
-            may_deadlock: false,
-            own_at: Moment::NEVER,
-            parked: None,
-            tries: 0,
-            pace: None,
-            wake: Moment::ZERO,
-            waiter: None,
-            asking: None,
-            is_sent: false,
-            round_trip: Duration::ZERO,
-            stands: None,
-            granted: Moment::ZERO,
-            is_answered: false,
-            trouble: None,
-            stuck: Stuck::default(),
-            look_at: Moment::NEVER,
-            holder: None,
-        }
-    }
-}
 
 /// When a wait looks who has the lock.
 pub(super) fn look_at(start: Moment, limit: Moment) -> Moment {
@@ -136,26 +50,26 @@ pub(super) fn look_at(start: Moment, limit: Moment) -> Moment {
     }
 }
 
-/// When a lock is claimed that is handed over for a span since a moment: at once where little of it would
-/// be left later, since a claim takes its time.
+/// When to claim a lock that is handed over for `span` since a moment. At once, if little of the
+/// span would be left later: a claim takes its time.
 fn claim_at((since, span): (Moment, Duration), now: Moment) -> Moment {
     let later = now.plus(CLAIM_AFTER.min(span / 4));
     if since.plus(span / 2) < later { now } else { later }
 }
 
-impl<'a, 'c> Call<'a, 'c> {
+impl<'a, 'c> AcquireCall<'a, 'c> {
     pub(super) fn new(
         lock: &'a Lock,
         keeper: &'a Arc<Keeper>,
-        state: &'a mut State,
+        state: &'a mut AcquireState,
         check: Option<Check<'c>>,
     ) -> Result<Self, Error> {
-        Ok(Call { lock, keeper, core: keeper.core_even_closed()?, state, check })
+        Ok(AcquireCall { lock, keeper, core: keeper.core_even_closed()?, state, check })
     }
 
-    /// Goes no further for now.
+    /// The thread leaves the call; another one goes on with its state later.
     pub(super) fn park(self) {
-        // It has borrowed all that it has, and dropping it would end the wait.
+        // Dropping a call ends its wait. All that it has is borrowed, so nothing leaks.
         std::mem::forget(self);
     }
 
@@ -163,21 +77,29 @@ impl<'a, 'c> Call<'a, 'c> {
         self.core.metrics.of(self.lock.group)
     }
 
-    /// The lease of an answer that grants the lock; none if nothing of its validity is left.
+    /// The lease of an answer that grants the lock; `None` if nothing of its validity is left.
     pub(super) fn granted(&mut self, answer: Answer, fence: u64) -> Result<Option<Lease>, Error> {
         let (identity, now) = (self.identity(self.state.token, fence), Moment::now());
         let Some(grant) = Grant::taken(identity, self.state.terms, answer.sent, now) else {
-            // The same token again: it is granted anew, with validity of its own.
-            self.state.stands = Some(now.plus(self.state.terms.ttl));
+            // The call asks again with the same token: the store grants the lock anew, with a new
+            // validity.
+            self.stands_until(Some(now.plus(self.state.terms.ttl)));
             let late = "the lock was granted too late to rely on it";
-            self.state.trouble = Some(Error::new(ErrorKind::Unavailable, late));
+            self.state.store.trouble = Some(Error::new(ErrorKind::Unavailable, late));
             return Ok(None);
         };
-        self.state.stands = None;
+        self.stands_until(None);
         self.hold(grant, now).map(Some)
     }
 
-    /// The lease of a turn; none if nothing of its validity is left.
+    /// Until when the token of a call that asks by itself stands in the store, if it does.
+    pub(super) fn stands_until(&mut self, until: Option<Moment>) {
+        if let Some(trying) = self.state.phase.trying() {
+            trying.stands = until;
+        }
+    }
+
+    /// The lease of a turn; `None` if nothing of its validity is left.
     pub(super) fn turn(
         &mut self,
         turn: Turn,
@@ -193,7 +115,7 @@ impl<'a, 'c> Call<'a, 'c> {
             (Validity::Window { since, span }, _)
                 if span < terms.first_ttl() || since.plus(span / FRESH) < now =>
             {
-                // A thread that is followed makes use of the whole of it.
+                // Other threads wait for turns under this grant, so its whole ttl will be used.
                 let claim = if followed { now } else { claim_at((since, span), now) };
                 let legacy = Legacy::handed(since, span, claim);
                 Grant::succeeding(identity.clone(), terms, legacy, now)
@@ -210,7 +132,7 @@ impl<'a, 'c> Call<'a, 'c> {
         if let Some(grant) = grant {
             return self.hold(grant, now).map(Some);
         }
-        // The next one takes it up from here.
+        // The next thread of the queue goes on from here.
         core.owe_all(core.room.lost(&identity, Moment::now()));
         core.leave(self.owed(token, now.plus(terms.ttl)));
         Ok(None)
@@ -219,12 +141,13 @@ impl<'a, 'c> Call<'a, 'c> {
     fn hold(&mut self, grant: Arc<Grant>, now: Moment) -> Result<Lease, Error> {
         self.core.keep(&grant)?;
         self.figures().granted.add_one();
-        self.state.granted = now;
+        self.state.granted_at = now;
         Ok(Lease::new(Arc::clone(self.keeper), grant))
     }
 
-    /// A grant of which a message told, where that is not enough. Asked again with the same token,
-    /// it is granted for the whole ttl under the same fence. `None` if it cannot be relied on.
+    /// Confirms a grant that a message told of, on a store where the message is not enough
+    /// (`claims_first`). A take with the same token grants the lock for the whole ttl under the
+    /// same fence. `None` if the grant cannot be relied on.
     fn claimed(&mut self, identity: &Identity) -> Option<Arc<Grant>> {
         let (name, token, ttl) = (&*identity.name, identity.token, identity.ttl);
         let take = Request::Take { name, token, ttl, place: Place::Try, block: 1 };
@@ -236,7 +159,7 @@ impl<'a, 'c> Call<'a, 'c> {
             {
                 Grant::taken(identity.clone(), self.state.terms, sent, Moment::now())
             }
-            // It was lost meanwhile; the caller gives what is under this token now.
+            // The grant was lost. The caller gives whatever the token has now.
             Ok(_) => None,
             Err(failure) => {
                 self.failed(failure, now, by);
@@ -266,20 +189,21 @@ impl<'a, 'c> Call<'a, 'c> {
         }
     }
 
-    /// A request that may have been carried out leaves a token that nobody counts as held. It is
-    /// owed: given before the next try, and until that is confirmed, or a ttl has passed.
+    /// A take with an unknown outcome may have the lock for its token, which counts as not held. So
+    /// a give of the token is owed, in front of the next try, until the store confirms it or a ttl
+    /// has passed. The next try has a new token.
     pub(super) fn leave_token(&mut self, sent: Moment) -> Result<(), Error> {
         let until = sent.plus(self.state.terms.ttl);
         self.core.owe(self.owed(self.state.token, until));
         self.state.token = Token::of(self.core.client)?;
-        self.state.stands = None;
+        self.stands_until(None);
         Ok(())
     }
 
-    /// A request that was made at `since` brought no answer; what that means to the caller.
+    /// The error of a request that was made at `since` and brought no answer.
     pub(super) fn failed(&mut self, failure: Failure, since: Moment, by: Deadline) -> Error {
         let Failure { mut error, sent } = failure;
-        self.state.stuck.failed(&error, false, since);
+        self.state.store.stuck.failed(&error, false, since);
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotReplicated) {
             // A server that says "not now" is there.
             self.core.answered.store(true, Ordering::Relaxed);
@@ -294,7 +218,8 @@ impl<'a, 'c> Call<'a, 'c> {
         }
         if sent.is_some() && error.kind() != ErrorKind::NotReplicated {
             self.figures().unknown.add_one();
-            // What answers with another error will not do better next time; its own kind says more.
+            // An error that is not retriable says more by its own kind: the next try would fail,
+            // too.
             if error.is_retriable() {
                 let detail = format!("whether the lock was taken ({error})");
                 error = Error::new(ErrorKind::Unknown, detail);
@@ -307,30 +232,33 @@ impl<'a, 'c> Call<'a, 'c> {
     /// Remembers what is wrong with the store, by a request that was made at `since`.
     pub(super) fn note(&mut self, error: &Error, since: Moment, by: Deadline) {
         use ErrorKind::{NoAnswer, NoQuorum, Unavailable, Unknown};
-        // A try that had less time than any may take says nothing about the store; the one before
-        // it, or the answer before it, said more. (A call does a little before its first try.)
+        // A try that the end of the wait cut short says nothing about the store; the try or the
+        // answer before it said more. (`LAST_CHANCE` allows for what a call does before its first
+        // try.)
         let had = by.moment().since(since) + LAST_CHANCE;
         let no_time = had < self.lock.patience()
             && by.has_passed()
             && matches!(error.kind(), NoAnswer | NoQuorum | Unknown | Unavailable);
-        if !no_time || (self.state.trouble.is_none() && !self.state.is_answered) {
-            self.state.trouble = Some(error.clone());
+        let store = &mut self.state.store;
+        if !no_time || (store.trouble.is_none() && !store.is_answered) {
+            store.trouble = Some(error.clone());
         }
     }
 
     pub(super) fn was_answered(&mut self, by_look: bool) {
         self.core.answered.store(true, Ordering::Relaxed);
-        (self.state.is_answered, self.state.trouble) = (true, None);
-        self.state.stuck.answered(by_look, self.lock, self.core);
+        let store = &mut self.state.store;
+        (store.is_answered, store.trouble) = (true, None);
+        store.stuck.answered(by_look, self.lock, self.core);
     }
 
-    /// By when a request must be answered that is sent at `now`. A wait that is shorter than a first
-    /// answer may take is a try, and a try gets an answer.
+    /// The deadline of a request that is sent at `now`. A wait shorter than `io_timeout` gives its
+    /// first request that long all the same: a try gets an answer.
     pub(super) fn answer_by(&self, now: Moment) -> Deadline {
         Deadline::at(self.ends().min(now.plus(self.lock.patience())))
     }
 
-    /// When no request is answered any more.
+    /// The end of the call: no request lasts longer.
     pub(super) fn ends(&self) -> Moment {
         let first = self.state.start.plus(self.lock.patience());
         if self.knows_store() { self.state.limit.max(first) } else { first }
@@ -349,13 +277,14 @@ impl<'a, 'c> Call<'a, 'c> {
         }
     }
 
-    /// A store that has answered this client is there, and a wait outlasts its outage; one that
+    /// A store that has answered this client before exists, so a wait outlasts its outage. One that
     /// never did may not exist.
     fn knows_store(&self) -> bool {
         self.core.answered.load(Ordering::Relaxed)
     }
 
-    /// A request that is sent then could not be answered in the time that a first answer has.
+    /// A request that is sent at `wake` could not be answered within the first `io_timeout` of the
+    /// call.
     pub(super) fn is_too_late(&self, wake: Moment) -> bool {
         wake.plus(LAST_CHANCE) >= self.state.start.plus(self.lock.patience())
     }
@@ -364,19 +293,19 @@ impl<'a, 'c> Call<'a, 'c> {
         !self.knows_store() && self.is_too_late(wake)
     }
 
-    /// Looks who has the lock. The answer has to come before the wait is over.
+    /// Looks who has the lock, by the end of the wait.
     pub(super) fn look_who(&mut self) {
         let (name, limit) = (&self.lock.name, Deadline::at(self.state.limit));
-        self.state.look_at = Moment::NEVER;
-        // Another one may listen meanwhile.
+        self.state.holder.due = Moment::NEVER;
+        // Another waiter listens meanwhile.
         self.core.room.step_aside();
-        if self.state.trouble.is_none() {
-            self.state.holder = self.core.holder(name, limit).ok().flatten().map(Box::new);
+        if self.state.store.trouble.is_none() {
+            self.state.holder.seen = self.core.holder(name, limit).ok().flatten().map(Box::new);
         }
     }
 
-    /// The lease by which the thread holds what it waits for. Of a call that no thread waits with,
-    /// nobody knows whose it is.
+    /// The lease by which this thread holds the lock that it waits for. A future belongs to no
+    /// thread.
     pub(super) fn own(&self) -> Option<Arc<Grant>> {
         let is_a_threads = self.state.parked.is_none() && self.state.policy != Policy::Return;
         let thread = std::thread::current().id();
@@ -385,7 +314,7 @@ impl<'a, 'c> Call<'a, 'c> {
 
     /// Why a wait ends without a lease.
     pub(super) fn over(&mut self) -> Error {
-        if let Some(trouble) = self.state.trouble.take() {
+        if let Some(trouble) = self.state.store.trouble.take() {
             return trouble;
         }
         self.figures().timed_out.add_one();
@@ -396,8 +325,8 @@ impl<'a, 'c> Call<'a, 'c> {
             }
             _ => format!("{tries} attempts"),
         };
-        let holder = self.state.holder.take();
-        // Of a shorter wait nobody has to be told why it came to nothing.
+        let holder = self.state.holder.seen.take();
+        // A shorter wait does not check whether the thread itself holds the lock.
         let looks = self.state.limit.since(self.state.start) >= LEAST_WAIT;
         let who = match (holder, looks && self.own().is_some()) {
             (Some(holder), true) => format!("{holder}, this very thread"),
@@ -410,13 +339,14 @@ impl<'a, 'c> Call<'a, 'c> {
 }
 
 /// A call that ends without a lease, also by a panic in the caller's check, leaves its place among
-/// the waiters; not in a child that was forked in the midst of it.
-impl Drop for Call<'_, '_> {
+/// the waiters. A child that was forked during the call leaves nothing.
+impl Drop for AcquireCall<'_, '_> {
     fn drop(&mut self) {
         if let Some((turn, legacy)) = self.leave() {
             drop(self.turn(turn, legacy));
         }
-        if let Some(until) = self.state.stands.filter(|_| self.keeper.is_here()) {
+        let stands = self.state.phase.trying().and_then(|trying| trying.stands);
+        if let Some(until) = stands.filter(|_| self.keeper.is_here()) {
             self.core.leave(self.owed(self.state.token, until));
         }
     }

@@ -3,6 +3,7 @@
 mod acquiring;
 mod breaking;
 mod call;
+mod state;
 mod stuck;
 mod wait_mode;
 mod waiting;

@@ -1,5 +1,5 @@
-//! A wait that the store keeps from getting on, or that waits for its own thread: it looks like one that
-//! waits its turn, unless the log says what is wrong.
+//! Waits that cannot succeed now: the store is in trouble, or the thread waits for itself. Without
+//! a line in the log they look like any other wait.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::keeper::Core;
 use crate::said::say;
 use crate::store::millis;
 
-/// What is over sooner is not told.
+/// Trouble that is over sooner is not logged.
 const FIRST: Duration = Duration::from_secs(5);
 /// Between two lines about the waits of a client.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A thread that waits for what it holds is told after that.
+/// The log says after this time that a thread waits for a lock that it holds.
 pub(super) const OWN_AFTER: Duration = Duration::from_secs(3);
-/// Its wait ends after that, if nothing else can end it but the caller's check.
+/// Such a wait fails after this time, if only the caller's check could end it otherwise.
 pub(super) const OWN_REFUSED_AFTER: Duration = Duration::from_secs(5);
 
-/// Says that a thread waits for the lease that it has itself: nobody else can end the wait.
-pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {
+/// Logs that a thread waits for a lease of its own: only this thread could end the wait.
+pub(super) fn log_own_lease(lock: &Lock, held: &Grant, now: Moment) {
     let since = millis(now.since(held.since));
     say!(
         Warn,
@@ -35,8 +35,8 @@ pub(super) fn tell_own(lock: &Lock, held: &Grant, now: Moment) {
     );
 }
 
-/// The same in an error.
-pub(super) fn said_of(held: &Grant) -> String {
+/// The same for an error.
+pub(super) fn describe_own_lease(held: &Grant) -> String {
     let since = spoken(Moment::now().since(held.since));
     format!("held by this very thread since {since}, with fence {}", held.identity.fence)
 }
@@ -48,9 +48,10 @@ pub(super) struct Stuck(Option<Box<Cause>>);
 struct Cause {
     since: Moment,
     error: Error,
-    /// A look at the lock failed; one that goes well does not show that asking for it would, too.
+    /// Only looks have failed. A look that succeeds ends this trouble, but not that of a failed
+    /// take.
     by_look: bool,
-    is_told: bool,
+    is_logged: bool,
 }
 
 impl Stuck {
@@ -61,28 +62,28 @@ impl Stuck {
             Some(cause) => (cause.error, cause.by_look) = (error.clone(), by_look),
             None => {
                 let error = error.clone();
-                self.0 = Some(Box::new(Cause { since, error, by_look, is_told: false }));
+                self.0 = Some(Box::new(Cause { since, error, by_look, is_logged: false }));
             }
         }
     }
 
     pub(super) fn answered(&mut self, by_look: bool, lock: &Lock, core: &Core) {
         let over = self.0.take_if(|cause| cause.by_look || !by_look);
-        if over.is_some_and(|cause| cause.is_told) {
+        if over.is_some_and(|cause| cause.is_logged) {
             core.complain_at.store(0, Ordering::Relaxed);
             say!(Info, "wait-goes-on", lock = lock.name());
         }
     }
 
-    /// Tells it, once it has lasted for long enough; `start` is that of the wait.
-    pub(super) fn tell(&mut self, now: Moment, start: Moment, lock: &Lock, core: &Core) {
+    /// Logs the trouble, once it has lasted long enough. `start`: when the wait began.
+    pub(super) fn log(&mut self, now: Moment, start: Moment, lock: &Lock, core: &Core) {
         let lasts = |cause: &&mut Box<Cause>| now.since(cause.since) >= FIRST;
         let Some(cause) = self.0.as_mut().filter(lasts) else { return };
         let next = |due| (due <= now.as_nanos()).then(|| now.plus(AGAIN).as_nanos());
         if core.complain_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_err() {
             return;
         }
-        cause.is_told = true;
+        cause.is_logged = true;
         let waited = millis(now.since(start));
         say!(Warn, "wait-stuck", lock = lock.name(), waited_ms = waited, error = cause.error);
     }

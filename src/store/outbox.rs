@@ -1,27 +1,71 @@
-//! Gives that are owed to a store: written and not answered yet, or still to be sent.
+//! The outbox: gives (requests that release a lock) whose outcome nobody waits for.
 //!
-//! A give is safe to send twice, and its token is not taken again. So connections need no order: a
-//! take carries the gives of its name in front of it, in the same write, unless they were written
-//! on the same connection before. Only a give that overtakes a take of its own token would be in
-//! vain: it is sent again when the reply to that [take](Outbox::asked) has been read.
+//! # The life of an owed give
+//!
+//! ```text
+//!   owe: not sent yet                     written: sent, and its caller has gone on
+//!          |                                          |
+//!          v         take_due, in_front               v
+//!     +---------+ -----------------------------> +---------+ --+ in_front: one more copy,
+//!     | Waiting |                                | Written |   | on another connection
+//!     +---------+ <----------------------------- +---------+ <-+
+//!          |         the last copy is answered,       |
+//!          |         and the lock may be taken        | Given; or nothing is left to release
+//!          v                                          v
+//!        over: until has passed                     over
+//! ```
+//!
+//! | state | in the code | who moves it on |
+//! | --- | --- | --- |
+//! | waiting | [`Delivery::Waiting`] | The keeper sends it when it is due. A take or a look of the same name sends it sooner, in front of itself. |
+//! | written, unread | [`Delivery::Written`] | Whoever next reads the connection: a caller in front of its own reply (`Peer::skip`), or the keeper (`Single::read_idle`). |
+//! | undone | `is_undone` | A server did not carry out the last copy that was answered: it is no master, or not a byte was sent. The give is sent again. Requests that went out behind this copy saw the lock taken, so they are sent again, too (`Single::reload`). |
+//! | answered | `is_answered` | A server said that the token does not have the lock. A [doubt](Concern::Doubt) goes on until a delayed take cannot arrive any more, but in front of no take. All others are over. |
+//! | late | `List::late` | A [release](Concern::Release) came too late, or nobody knows whether it came. The keeper tells that once ([`take_late`](Outbox::take_late)); the give goes on as a doubt. |
+//! | over | not in the list | The server said `Given`; or by `until` the store has forgotten the token in any case. |
+//!
+//! *Overdue* is a connection, not a give: its oldest reply has not come by its deadline
+//! ([`is_overdue`](Outbox::is_overdue)). The keeper throws the connection away, and every give that was
+//! unread on it is answered: unknown.
+//!
+//! # What must hold
+//!
+//! 1. **A copy more does no harm.** A give may be sent twice and arrive late, and its token is never
+//!    taken again. So connections need no order among each other.
+//! 2. **A connection answers in order.** The replies that it owes stand in its `UnreadReplies`
+//!    (`store/redis/unread.rs`) in the order of their requests. Whoever uses the connection next reads
+//!    them first, and then its own (`Peer::collect`).
+//! 3. **Each copy is answered exactly once** ([`answered`](Outbox::answered)): by its reply, by an error if
+//!    not a byte of it was sent (`UnreadReplies::take_back`), or by an unknown outcome when the
+//!    connection ends (`Drop for UnreadReplies`). So `copies` counts the replies that are still to come.
+//! 4. **A take does not find the lock taken by its own client.** It carries the gives of its name in front
+//!    of it, in the same write ([`in_front`](Outbox::in_front)). A give that is unread on the same
+//!    connection is there already.
+//! 5. **No give is lost behind its own take.** On one of several servers a give may overtake a take of its
+//!    token on another connection, and releases nothing then. It is owed again when the reply to that
+//!    take was read ([`asked`](Outbox::asked), [`heard`](Outbox::heard)).
+//! 6. **Nothing stays unread.** The keeper reads what nobody else has read after [`READ_AFTER`].
+
+mod owed_give;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Failure, Identity, Outcome, Owed, Reply, Request, ServerId};
+use self::owed_give::{Delivery, OwedGive};
+use super::{Identity, Outcome, Owed, Reply, Request, ServerId};
 use crate::clock::{Deadline, Moment};
 use crate::sync::{AtomicUsize, Mutex};
 use crate::token::Token;
 
 /// The keeper reads replies that nobody waits for after this, if nobody else has read them.
 pub(crate) const READ_AFTER: Duration = Duration::from_millis(50);
-/// Between two tries of a give that nothing has confirmed: doubled each time, up to the longest.
+/// The first pause between two tries of a give; it doubles each time, up to the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
-/// A long outage leaves many gives; a take does not grow with it.
+/// The most gives that one take carries: a long outage leaves more.
 const MOST_IN_FRONT: usize = 32;
-/// How many tokens that a server lacks are remembered; more are noticed when they are extended.
+/// The most lost tokens that are remembered; their next extension shows the others.
 const MOST_LACKING: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +73,8 @@ pub(crate) struct ConnectionId(pub(crate) ServerId, pub(crate) u64);
 
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Entries in the list: with none, nobody locks it. In one order with the keeper's sleep.
+    /// How many entries the list has: with none, nobody locks it. `SeqCst`, in one order with the time
+    /// that the keeper sets before it sleeps.
     count: AtomicUsize,
     list: Mutex<List>,
     is_over: AtomicBool,
@@ -37,54 +82,47 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct List {
-    gives: VecDeque<Entry>,
+    gives: VecDeque<OwedGive>,
     last_id: u64,
-    unread: Vec<Unread>,
+    unread_votes: Vec<UnreadVote>,
+    /// The connections with unread replies.
     owing: Vec<(ConnectionId, Oldest)>,
-    late: Vec<Late>,
+    late: Vec<LateRelease>,
+    /// Tokens that a server of several lacks although they have the lock.
     lacking: Vec<Token>,
     votes: Vec<PartVote>,
+    /// When the keeper last read the unread replies.
     read_at: Moment,
-    /// When gives are sent again after none of the last ones was answered.
+    /// No give is sent before, because none of the last ones was answered.
     resume_at: Moment,
+    /// How often in a row none of those that were sent was answered.
     failed: u32,
     is_closing: bool,
 }
 
+/// Why a give is owed: who is told of its outcome, and which reply is enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Concern {
-    /// A lease was dropped: if it was gone before, or that is not known, this is told.
+    /// A lease was dropped. The keeper [tells](Outbox::take_late) if it was gone before, or if nobody
+    /// knows.
     Release,
-    /// A take may have been carried out, or may be still: an answer proves nothing before `until`.
+    /// A take may have been carried out, or may be still: "not yours" proves nothing before `until`.
     Doubt,
-    /// A copy on one of several servers: any answer will do.
-    Copy,
-    /// One server's part in a release that nobody waits for: its answer is [a vote](Outbox::take_votes).
+    /// On one of several servers, in case the lock is there: any reply is enough.
+    AnyReply,
+    /// One server's part in a release that nobody waits for: its reply is [a vote](Outbox::take_votes).
     Part,
 }
 
 /// What one server said to its part in a release; nothing, if that is not known.
 pub(crate) type PartVote = (Token, Option<Reply>);
 
-struct Entry {
-    id: u64,
-    owed: Owed,
-    concern: Concern,
-    /// How often it was written and not answered yet, and where the last time.
-    copies: u32,
-    on: Option<ConnectionId>,
-    due: Moment,
-    tries: u32,
-    /// A server said that it did not carry it out, and may do so later or elsewhere.
-    is_undone: bool,
-    is_answered: bool,
-}
-
-/// A take or an extension on one of several servers, of which enough others had answered.
-struct Unread {
+/// A take or an extension on one of several servers, whose reply nobody waits for: enough others have
+/// answered.
+struct UnreadVote {
     token: Token,
     on: ConnectionId,
-    /// Its token was given up on another connection.
+    /// The give of its token that was written on another connection since.
     then: Option<Owed>,
 }
 
@@ -92,12 +130,13 @@ struct Unread {
 pub(crate) type Oldest = (Moment, Deadline);
 
 /// A release that came too late, or of which nobody knows whether it came.
-pub(crate) struct Late {
+pub(crate) struct LateRelease {
     pub(crate) identity: Identity,
     pub(crate) is_unknown: bool,
 }
 
-pub(crate) struct Again {
+/// A copy of an owed give, to be sent.
+pub(crate) struct GiveCopy {
     pub(crate) id: u64,
     pub(crate) identity: Identity,
 }
@@ -111,15 +150,16 @@ impl Outbox {
 
     /// A give was written on a connection, and nobody waits for its reply.
     pub(crate) fn written(&self, owed: Owed, concern: Concern, on: ConnectionId) -> u64 {
-        let entry = Entry::new(owed, concern, Moment::NEVER);
-        self.change(|list| list.add(Entry { copies: 1, on: Some(on), ..entry }))
+        let delivery = Delivery::Written { copies: 1, on: Some(on) };
+        self.change(|list| list.add(OwedGive::new(owed, concern, delivery)))
     }
 
     /// A take or an extension was written on a connection, and nobody waits for its reply.
     pub(crate) fn asked(&self, token: Token, on: ConnectionId) {
-        self.change(|list| list.unread.push(Unread { token, on, then: None }));
+        self.change(|list| list.unread_votes.push(UnreadVote { token, on, then: None }));
     }
 
+    /// The oldest reply that a connection owes from now on; none, if all are read.
     pub(crate) fn owes(&self, on: ConnectionId, oldest: Option<Oldest>) {
         self.change(|list| {
             list.owing.retain(|one| one.0 != on);
@@ -127,14 +167,15 @@ impl Outbox {
         });
     }
 
-    /// The reply to that was read, or will not come.
+    /// The reply to [such](Outbox::asked) a request was read, or will not come. `lacks_lock`: the server
+    /// does not have the lock that the token holds on others.
     pub(crate) fn heard(&self, token: Token, on: ConnectionId, lacks_lock: bool) {
-        let is_it = |unread: &Unread| unread.token == token && unread.on == on;
+        let is_it = |unread: &UnreadVote| unread.token == token && unread.on == on;
         self.change(|list| {
-            if let Some(at) = list.unread.iter().position(is_it)
-                && let Some(owed) = list.unread.swap_remove(at).then
+            if let Some(at) = list.unread_votes.iter().position(is_it)
+                && let Some(owed) = list.unread_votes.swap_remove(at).then
             {
-                list.owe(owed, Concern::Copy, Moment::now());
+                list.owe(owed, Concern::AnyReply, Moment::now());
             } else if lacks_lock && list.lacking.len() < MOST_LACKING {
                 list.lacking.push(token);
             }
@@ -147,7 +188,7 @@ impl Outbox {
         requests: impl IntoIterator<Item = Request<'a>>,
         look: Option<&[u8]>,
         on: Option<ConnectionId>,
-    ) -> Vec<Again> {
+    ) -> Vec<GiveCopy> {
         if self.is_empty() {
             return Vec::new();
         }
@@ -157,8 +198,9 @@ impl Outbox {
             match request {
                 Request::Take { name, .. } => again.extend(list.repeat(name, on)),
                 Request::Give { name, token, fence, ttl } => {
-                    let is_overtaken = |one: &&mut Unread| one.token == token && Some(one.on) != on;
-                    for unread in list.unread.iter_mut().filter(is_overtaken) {
+                    let is_overtaken =
+                        |one: &&mut UnreadVote| one.token == token && Some(one.on) != on;
+                    for unread in list.unread_votes.iter_mut().filter(is_overtaken) {
                         let identity = Identity { name: name.into(), token, fence, ttl };
                         unread.then = Some(Owed { identity, until: now.plus(ttl) });
                     }
@@ -172,22 +214,23 @@ impl Outbox {
         again
     }
 
-    /// What became of a give that was sent: on this connection, or by the keeper.
+    /// What became of a copy that was sent on this connection, or by the keeper (`None`).
     pub(crate) fn answered(&self, id: u64, on: Option<ConnectionId>, outcome: &Outcome) {
         self.change(|list| list.answered(id, on, outcome));
     }
 
+    /// Whether a request for this name has to be sent again: a give in front of it was not carried out.
     pub(crate) fn has_undone(&self, name: &[u8]) -> bool {
-        let is_it = |entry: &Entry| {
+        let is_it = |entry: &OwedGive| {
             entry.is_undone && !entry.is_answered && *entry.owed.identity.name == *name
         };
         !self.is_empty() && self.list.lock().gives.iter().any(is_it)
     }
 
     /// The gives that are due; [`tried`](Outbox::tried) is told what became of them.
-    pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<Again> {
+    pub(crate) fn take_due(&self, now: Moment, most: usize) -> Vec<GiveCopy> {
         self.change(|list| {
-            // In a long outage these would hide what can still be done.
+            // After a long outage there may be many that are in vain, in front of those that are not.
             let List { gives, votes, .. } = list;
             gives.retain(|entry| {
                 let is_pointless = entry.is_pointless(now);
@@ -199,19 +242,19 @@ impl Outbox {
             if list.resume_at > now {
                 return Vec::new();
             }
-            let due = list.gives.iter_mut().filter(|entry| entry.due <= now).take(most);
+            let due = list.gives.iter_mut().filter(|entry| entry.due() <= now).take(most);
             due.map(|entry| entry.send(None)).collect()
         })
     }
 
-    /// Nothing can be sent before that, which is no try of any of them.
+    /// No give can be sent before this moment. That does not count as a try of any of them.
     pub(crate) fn put_off(&self, until: Moment) {
         let mut list = self.list.lock();
         list.resume_at = list.resume_at.max(until);
     }
 
-    /// Where none of them was answered, the others wait, too.
-    pub(crate) fn tried(&self, sent: &[Again], outcomes: &[Outcome]) {
+    /// What became of gives that were [due](Outbox::take_due). If none was answered, the others wait.
+    pub(crate) fn tried(&self, sent: &[GiveCopy], outcomes: &[Outcome]) {
         let failed =
             |outcome: &Outcome| matches!(outcome, Err(failure) if failure.error.is_retriable());
         self.change(|list| {
@@ -232,17 +275,19 @@ impl Outbox {
         if !list.late.is_empty() {
             return Moment::ZERO;
         }
-        let gives = list.gives.iter().map(|entry| entry.due).min();
+        let gives = list.gives.iter().map(OwedGive::due).min();
         let is_told = list.lacking.is_empty() && list.votes.is_empty();
         let sent = if is_told { list.oldest_unread() } else { Some(Moment::ZERO) };
         let read = sent.map_or(Moment::NEVER, |sent| sent.max(list.read_at).plus(READ_AFTER));
         gives.map_or(Moment::NEVER, |due| due.max(list.resume_at)).min(read)
     }
 
+    /// Whether any reply to a request that was sent before this moment is unread.
     pub(crate) fn has_unread(&self, before: Moment) -> bool {
         !self.is_empty() && self.list.lock().oldest_unread().is_some_and(|sent| sent <= before)
     }
 
+    /// The keeper has read what has come of the unread replies.
     pub(crate) fn were_read(&self, now: Moment) {
         self.list.lock().read_at = now;
     }
@@ -251,12 +296,13 @@ impl Outbox {
         self.list.lock().owing.iter().any(|(on, _)| on.0 == server)
     }
 
-    /// Whether a reply has not come in time, or was not read.
+    /// Whether a connection owes a reply whose deadline has passed. (It may have come and not be
+    /// read.)
     pub(crate) fn is_overdue(&self) -> bool {
         !self.is_empty() && self.list.lock().owing.iter().any(|(_, (_, by))| by.has_passed())
     }
 
-    pub(crate) fn take_late(&self) -> Vec<Late> {
+    pub(crate) fn take_late(&self) -> Vec<LateRelease> {
         self.change(|list| std::mem::take(&mut list.late))
     }
 
@@ -280,27 +326,30 @@ impl Outbox {
         self.list.lock().last_id
     }
 
+    /// How many gives are owed now.
     pub(crate) fn owed(&self) -> usize {
         self.list.lock().gives.len()
     }
 
-    /// The store may keep what these are for until a later moment.
+    /// Raises `until`: the store may keep the locks longer than the gives were owed for.
     pub(crate) fn prolong(&self, until: impl Fn(&Identity) -> Moment) {
         for entry in &mut self.list.lock().gives {
             entry.owed.until = entry.owed.until.max(until(&entry.owed.identity));
         }
     }
 
-    /// From now on every answer will do: there is no time to wait for requests that were delayed.
+    /// From now on any reply is enough: there is no time to wait for delayed requests.
     pub(crate) fn close(&self, now: Moment) {
         let mut list = self.list.lock();
         (list.is_closing, list.resume_at) = (true, now);
-        for entry in list.gives.iter_mut().filter(|entry| entry.copies == 0) {
-            (entry.due, entry.tries) = (now, 0);
+        for entry in &mut list.gives {
+            if let Delivery::Waiting { due } = &mut entry.delivery {
+                (*due, entry.tries) = (now, 0);
+            }
         }
     }
 
-    /// Nobody sends anything any more; unless something is left, where that is `forced`.
+    /// Ends all sending, if nothing is left to send, or if `forced`. Returns whether it has ended.
     pub(crate) fn end(&self, forced: bool) -> bool {
         let list = self.list.lock();
         if forced || list.gives.is_empty() {
@@ -314,14 +363,14 @@ impl Outbox {
     }
 
     pub(crate) fn forget_unsent(&self) {
-        self.change(|list| list.gives.retain(|entry| entry.copies > 0));
+        self.change(|list| list.gives.retain(|entry| !entry.is_waiting()));
     }
 
     fn change<T>(&self, with: impl FnOnce(&mut List) -> T) -> T {
         let mut list = self.list.lock();
         let changed = with(&mut list);
-        let List { gives, unread, owing, late, lacking, votes, .. } = &*list;
-        let sent = gives.len() + unread.len() + owing.len();
+        let List { gives, unread_votes, owing, late, lacking, votes, .. } = &*list;
+        let sent = gives.len() + unread_votes.len() + owing.len();
         let count = sent + late.len() + lacking.len() + votes.len();
         self.count.store(count, Ordering::SeqCst);
         changed
@@ -329,23 +378,23 @@ impl Outbox {
 }
 
 impl List {
-    fn add(&mut self, entry: Entry) -> u64 {
+    fn add(&mut self, entry: OwedGive) -> u64 {
         self.last_id += 1;
-        self.gives.push_back(Entry { id: self.last_id, ..entry });
+        self.gives.push_back(OwedGive { id: self.last_id, ..entry });
         self.last_id
     }
 
     fn owe(&mut self, owed: Owed, concern: Concern, now: Moment) {
         let Identity { token, fence, .. } = owed.identity;
-        let same = |entry: &&mut Entry| {
-            entry.owed.identity.token == token && entry.copies == 0 && entry.concern == concern
+        let same = |entry: &&mut OwedGive| {
+            entry.owed.identity.token == token && entry.is_waiting() && entry.concern == concern
         };
         let Some(entry) = self.gives.iter_mut().rev().find(same) else {
-            self.add(Entry::new(owed, concern, now));
+            self.add(OwedGive::new(owed, concern, Delivery::Waiting { due: now }));
             return;
         };
-        // In a quorum a token makes one attempt after the other, and a node gives up those until the
-        // one that it is told: an earlier one would leave it what the later one was granted.
+        // In a quorum a token makes several attempts. A give names one of them, and a node gives up
+        // all until that one: an earlier number would leave what a later attempt was granted.
         let fences = [entry.owed.identity.fence, fence];
         let any = fences.contains(&0);
         entry.owed.identity.fence = if any { 0 } else { fences[0].max(fences[1]) };
@@ -353,10 +402,12 @@ impl List {
         entry.is_answered = false;
     }
 
-    fn repeat(&mut self, name: &[u8], on: Option<ConnectionId>) -> impl Iterator<Item = Again> {
-        let is_owed = move |entry: &&mut Entry| {
-            let is_behind = on.is_some() && entry.on == on;
-            *entry.owed.identity.name == *name && !is_behind && !entry.is_answered
+    /// Copies of the gives of a name, to be sent in front of a request; not of those of which the last
+    /// copy is unread on the same connection.
+    fn repeat(&mut self, name: &[u8], on: Option<ConnectionId>) -> impl Iterator<Item = GiveCopy> {
+        let is_owed = move |entry: &&mut OwedGive| {
+            let is_there = on.is_some() && entry.last_on() == on;
+            *entry.owed.identity.name == *name && !is_there && !entry.is_answered
         };
         let owed = self.gives.iter_mut().rev().filter(is_owed).take(MOST_IN_FRONT);
         owed.map(move |entry| entry.send(on))
@@ -364,20 +415,21 @@ impl List {
 
     fn answered(&mut self, id: u64, on: Option<ConnectionId>, outcome: &Outcome) {
         let Ok(at) = self.gives.binary_search_by_key(&id, |entry| entry.id) else { return };
-        let (entry, now) = (&mut self.gives[at], Moment::now());
-        entry.copies -= 1;
-        if entry.on == on {
-            entry.on = None;
-        }
         let is_given = matches!(outcome, Ok(answer) if answer.reply == Reply::Given);
-        // What went out behind this copy found the lock taken, whatever another copy does.
-        entry.is_undone = matches!(outcome, Err(Failure { sent: None, error })
-            if error.is_retriable() && (on.is_some() || error.kind().is_not_now()));
-        if !is_given && entry.copies > 0 {
+        let entry = &mut self.gives[at];
+        let Some(unread) = entry.copy_answered(on, outcome) else { return };
+        if !is_given && unread > 0 {
             // Another copy may have done it.
             entry.is_answered |= outcome.is_ok();
             return;
         }
+        self.settle(at, is_given, outcome);
+    }
+
+    /// A copy was carried out, or the last one was answered: the give is over, or waits to be sent again.
+    fn settle(&mut self, at: usize, is_given: bool, outcome: &Outcome) {
+        let (entry, now) = (&mut self.gives[at], Moment::now());
+        // What is to be told: that the outcome is unknown (true), or that the lock was gone (false).
         let mut told = None;
         let is_done = match outcome {
             Ok(_) if is_given => true,
@@ -391,7 +443,7 @@ impl List {
                     told = Some(failure.sent.is_some());
                 }
                 if entry.tries == 0 {
-                    // As long as the store may keep it, however little was thought to be needed.
+                    // The store may keep the lock for a ttl from now, even if less was asked for.
                     entry.owed.until = entry.owed.until.max(now.plus(entry.owed.identity.ttl));
                 }
                 false
@@ -402,44 +454,24 @@ impl List {
         if entry.concern == Concern::Part && (is_given || told.is_some()) {
             let reply = outcome.as_ref().ok().map(|answer| answer.reply);
             self.votes.push((entry.owed.identity.token, reply));
-            entry.concern = Concern::Copy;
+            entry.concern = Concern::AnyReply;
         }
         if let Some(is_unknown) = told.filter(|_| entry.concern == Concern::Release) {
-            self.late.push(Late { identity: entry.owed.identity.clone(), is_unknown });
+            self.late.push(LateRelease { identity: entry.owed.identity.clone(), is_unknown });
             entry.concern = Concern::Doubt;
         }
         if is_over {
             self.gives.remove(at);
         } else {
-            // The last try comes when nothing that was delayed can be alive any more.
-            entry.due = now.plus(pause(entry.tries)).min(entry.owed.until);
+            // The last try comes when no delayed request can arrive any more.
+            let due = now.plus(pause(entry.tries)).min(entry.owed.until);
+            entry.delivery = Delivery::Waiting { due };
             entry.tries += 1;
         }
     }
 
     fn oldest_unread(&self) -> Option<Moment> {
         self.owing.iter().map(|(_, (sent, _))| *sent).min()
-    }
-}
-
-impl Entry {
-    fn new(owed: Owed, concern: Concern, due: Moment) -> Entry {
-        let (id, copies, on, tries, is_undone, is_answered) = Default::default();
-        Entry { id, owed, concern, copies, on, due, tries, is_undone, is_answered }
-    }
-
-    /// The store has forgotten its token, and nobody waits to be told.
-    fn is_pointless(&self, now: Moment) -> bool {
-        let is_one_of_several = matches!(self.concern, Concern::Copy | Concern::Part);
-        let was_tried = self.tries > 0 || is_one_of_several;
-        let is_told = self.concern != Concern::Release;
-        self.copies == 0 && was_tried && is_told && self.owed.until <= now
-    }
-
-    fn send(&mut self, on: Option<ConnectionId>) -> Again {
-        (self.copies, self.on) = (self.copies + 1, on);
-        (self.due, self.is_undone) = (Moment::NEVER, false);
-        Again { id: self.id, identity: self.owed.identity.clone() }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Threads for calls that have none of their own. Such a call is parked here, and goes on when it is
 //! woken or its time has come.
 //!
-//! To go on may block. So a thread takes a call up only when another one stands by: exactly one
-//! watches the clock, on a condition variable of its own, and the others rest. (If all of them slept
-//! until the moment that they saw, none would see an earlier one that is filed later.) Where there
-//! are as many threads as there may be, the last one ends only what is over.
+//! Going on with a call may block. So a thread takes up a call only while another thread stands by:
+//! one watches the clock, on a condition variable of its own, and the others rest. (If all slept
+//! until the moment that they saw, none would see an earlier one that is filed later.) When no more
+//! threads may be started, the last one only ends calls that are over.
 
 #[cfg(all(test, shuttle))]
 #[path = "../explore/threads/crew.rs"]
@@ -21,19 +21,19 @@ use crate::sync::{Condvar, Mutex};
 
 /// A call that is parked.
 pub(crate) trait Parked: Send + Sync {
-    /// Goes on until it would sleep; `None` when it is over.
-    fn go_on(&self) -> Option<Rest>;
+    /// Makes steps until the call would sleep; `None` when it is over.
+    fn go_on(&self) -> Option<ParkedSleep>;
 
-    /// Listens for all that are parked, as long as there are any.
+    /// Listens for all parked calls, as long as any of them could listen.
     fn listen(&self);
 }
 
 /// How a call sleeps.
-pub(crate) struct Rest {
+pub(crate) struct ParkedSleep {
     pub(crate) until: Moment,
-    /// It is over then: from there on, to go on blocks nobody.
+    /// When the call is over: from then on, going on with it blocks no thread.
     pub(crate) ends: Moment,
-    /// Nobody listens to what could wake it.
+    /// No thread reads the messages that could wake it.
     pub(crate) is_unheard: bool,
     /// The store has not answered it of late, and may not the next time.
     pub(crate) is_stuck: bool,
@@ -48,15 +48,15 @@ pub(crate) struct Crew {
 
 #[derive(Default)]
 struct Roster {
-    calls: HashMap<u64, Entry>,
+    calls: HashMap<u64, ParkedEntry>,
     last_number: u64,
-    /// When those that sleep go on.
+    /// The calls that sleep, by when they go on.
     due: BTreeSet<(Moment, u64)>,
-    /// Those that are to go on, in the order in which that came about; the stuck ones last.
+    /// The calls that are to go on, first come, first served; stuck ones last.
     ready: BTreeSet<(bool, u64, u64)>,
-    /// How many stuck ones go on now.
+    /// How many stuck calls go on now.
     stuck: usize,
-    /// The call for which somebody is to listen, and whether somebody does for any.
+    /// The call for which a thread of the crew is to listen, and whether one listens for any call.
     unheard: Option<u64>,
     is_listening: bool,
     threads: HashMap<u64, Thread>,
@@ -67,14 +67,14 @@ struct Roster {
     is_closed: bool,
 }
 
-struct Entry {
+struct ParkedEntry {
     call: Arc<dyn Parked>,
     ends: Moment,
     is_stuck: bool,
-    phase: Phase,
+    phase: CallPhase,
 }
 
-enum Phase {
+enum CallPhase {
     Asleep(Moment),
     Ready,
     GoesOn { is_woken: bool },
@@ -89,7 +89,7 @@ impl Crew {
         Crew { most_threads, roster, watch, rest }
     }
 
-    /// For a call that is going to be parked.
+    /// A number for a call that is going to be parked.
     pub(crate) fn number(&self) -> u64 {
         self.roster.lock().next_number()
     }
@@ -108,14 +108,14 @@ impl Crew {
         if roster.threads.is_empty() {
             self.start(&mut roster)?;
         }
-        let phase = Phase::Asleep(Moment::NEVER);
-        roster.calls.insert(number, Entry { call, ends, is_stuck: false, phase });
+        let phase = CallPhase::Asleep(Moment::NEVER);
+        roster.calls.insert(number, ParkedEntry { call, ends, is_stuck: false, phase });
         drop(roster);
         self.wake(number, false);
         Ok(())
     }
 
-    /// Has a call go on, if it is parked here; one that is over has only to leave.
+    /// Makes a call go on, if it is parked here. `is_over`: it only has to leave.
     pub(crate) fn wake(self: &Arc<Crew>, number: u64, is_over: bool) -> bool {
         let mut roster = self.roster.lock();
         let is_here = roster.make_ready(number, is_over);
@@ -138,13 +138,13 @@ impl Crew {
         self.watch.notify_one();
     }
 
-    /// Of a crew that was closed.
+    /// Waits for the threads of a closed crew to end.
     pub(crate) fn join(&self) {
         let threads = std::mem::take(&mut self.roster.lock().threads);
         threads.into_values().for_each(Thread::join);
     }
 
-    /// Whether another thread than this one stands by, or comes.
+    /// Whether another thread than this one stands by, or is started.
     fn has_another(self: &Arc<Crew>, roster: &mut Roster) -> bool {
         let is_watched = roster.watched.is_some();
         if !is_watched && roster.resting > 0 {
@@ -165,7 +165,7 @@ impl Crew {
         Ok(())
     }
 
-    /// What a thread does.
+    /// The loop of a thread.
     fn serve(self: Arc<Crew>, this: u64) {
         let mut roster = self.roster.lock();
         let mut used = Moment::now();
@@ -225,7 +225,7 @@ impl Crew {
             return None;
         }
         let has_another = self.has_another(roster);
-        // One that has gone has called the next one for whom somebody is to listen.
+        // A call that is gone has woken the next one that could listen.
         if listens
             && has_another
             && let Some(entry) = roster.unheard.take().and_then(|number| roster.calls.get(&number))
@@ -243,7 +243,7 @@ impl Crew {
         roster.ready.remove(&ready);
         let (is_stuck, _, number) = ready;
         let entry = roster.calls.get_mut(&number)?;
-        entry.phase = Phase::GoesOn { is_woken: false };
+        entry.phase = CallPhase::GoesOn { is_woken: false };
         roster.stuck += usize::from(is_stuck);
         Some((Arc::clone(&entry.call), Some(number)))
     }
@@ -255,7 +255,7 @@ impl Roster {
         self.last_number
     }
 
-    /// False where the call is not here any more.
+    /// False if the call is not here any more.
     fn make_ready(&mut self, number: u64, is_over: bool) -> bool {
         let turn = self.next_number();
         let Some(entry) = self.calls.get_mut(&number) else { return false };
@@ -263,13 +263,13 @@ impl Roster {
             entry.ends = Moment::ZERO;
         }
         match &mut entry.phase {
-            Phase::Asleep(until) => {
+            CallPhase::Asleep(until) => {
                 self.due.remove(&(*until, number));
                 self.ready.insert((entry.is_stuck, turn, number));
-                entry.phase = Phase::Ready;
+                entry.phase = CallPhase::Ready;
             }
-            Phase::GoesOn { is_woken } => *is_woken = true,
-            Phase::Ready => {}
+            CallPhase::GoesOn { is_woken } => *is_woken = true,
+            CallPhase::Ready => {}
         }
         true
     }
@@ -280,35 +280,35 @@ impl Roster {
         }
     }
 
-    /// When a call goes on, or one is over that nobody goes on with.
+    /// When the next call goes on, or when one is over that still waits for a thread.
     fn next_due(&self) -> Moment {
         let due = self.due.first().map(|(due, _)| *due);
         let ends = self.ready.iter().map(|(.., number)| self.calls[number].ends);
         ends.chain(due).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Whoever watches does not know of something.
+    /// The thread that watches the clock has to look again.
     fn has_news(&self) -> bool {
         let due = self.due.first().map_or(Moment::NEVER, |(due, _)| *due);
         self.watched.is_some_and(|until| due < until || !self.ready.is_empty())
     }
 
-    fn went_on(&mut self, number: u64, rest: Option<Rest>) {
+    fn went_on(&mut self, number: u64, rest: Option<ParkedSleep>) {
         let Some(entry) = self.calls.get_mut(&number) else { return };
         self.stuck -= usize::from(entry.is_stuck);
-        let is_woken = matches!(entry.phase, Phase::GoesOn { is_woken: true });
+        let is_woken = matches!(entry.phase, CallPhase::GoesOn { is_woken: true });
         let until = match rest {
-            Some(Rest { until, ends, is_unheard, is_stuck }) => {
+            Some(ParkedSleep { until, ends, is_unheard, is_stuck }) => {
                 entry.is_stuck = is_stuck;
                 entry.ends = if entry.ends == Moment::ZERO { Moment::ZERO } else { ends };
                 self.unheard = if is_unheard { Some(number) } else { self.unheard };
                 until
             }
-            // It may have been told meanwhile to give back what it has brought about.
+            // Its future was dropped meanwhile: it goes on once more, to release its lease.
             None if is_woken => Moment::NEVER,
             None => return drop(self.calls.remove(&number)),
         };
-        entry.phase = Phase::Asleep(until);
+        entry.phase = CallPhase::Asleep(until);
         self.due.insert((until, number));
         if is_woken || self.is_closed {
             self.make_ready(number, false);

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::config::drifted;
 
-/// For how long a sample counts: a little longer than the slow check, which brings a new one. What
-/// is dated by it is a hundredth of its age too early.
+/// For how long a sample counts: a little longer than the slow check, which brings a new one. A
+/// moment that is dated by it is too early by a hundredth of its age.
 const FRESH: Duration = Duration::from_secs(40);
 
 /// What is known of the difference between our clock and the server's.
@@ -50,7 +50,7 @@ impl Dating {
         Some(self.at(server, now)?.min(now))
     }
 
-    /// The same where that may be later than now. The two clocks have drifted apart since the
+    /// The same, but it may lie behind `now`. It allows for the drift of the two clocks since the
     /// sample was taken.
     fn at(&self, server: u64, now: Moment) -> Option<Moment> {
         let (sent, then) = self.best.filter(|(sent, _)| now.since(*sent) < FRESH)?;

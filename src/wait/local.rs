@@ -1,12 +1,14 @@
 //! The threads of this process that want one name: who is next, whose turn it is, and what to ask
 //! the store.
 //!
-//! Threads queue here, and only the first of them has a place in the store's queue. Under a grant
-//! the turns of those who were waiting when it came (its cohort) follow one another without a
-//! command. Where it ends before all of them had one, the rest of the cohort goes on with its
-//! ticket: they came before the waiters behind it. Later ones wait for the next ticket, so that a
-//! process cannot keep the lock to itself; unless a look at the store shows that nobody waits there:
-//! then those who wait here at that moment have a turn under the grant, too.
+//! Threads queue here, and only the first of them has a place in the store's queue. The threads
+//! that wait when a grant comes are its *cohort*: their turns follow one another without a command.
+//! If the grant ends before all of them had one, the rest of the cohort keeps its ticket: it came
+//! before the waiters of other processes that stand behind it.
+//!
+//! Threads that come later wait for the next ticket, so that a process cannot keep the lock to
+//! itself. There is one exception: if a look at the store shows that no other process waits, the
+//! threads that wait here at that moment have turns under the same grant, too.
 //!
 //! No I/O, no threads and no clock of its own: [`room`](super::room) puts threads around it.
 
@@ -28,20 +30,20 @@ use crate::token::Token;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LocalQueue {
     limits: Limits,
-    /// In the order of their coming, in which their numbers grow.
-    waiters: VecDeque<Queued>,
+    /// In the order of their arrival; so are their numbers.
+    waiters: VecDeque<LocalWaiter>,
     /// The first waiter's place in the store's queue. There is none while a turn is held here.
     place: Option<StorePlace>,
     held: Option<SharedGrant>,
     /// Turns that were given and not fetched yet.
     turns: Vec<(u64, Turn)>,
     /// Tokens whose lock was left taken on purpose before the answer to a take for them was read.
-    /// Undoing that take would free a lock that somebody may have gone on with.
+    /// Undoing that take would free a lock that another process may have gone on with.
     left: Vec<Token>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Queued {
+struct LocalWaiter {
     id: u64,
     /// For a grant of its own: used at most once.
     token: Token,
@@ -56,8 +58,8 @@ struct SharedGrant {
     /// The fence of the turn that is held, and the end of the block.
     fence: u64,
     end: u64,
-    /// Whether a look may let more waiters in. It is likely to find nobody at the store: that granted the
-    /// lock to us at once.
+    /// Whether a look may let more waiters in: only if the store granted the lock to a take. Then
+    /// the look probably finds no other process.
     looks: bool,
 }
 
@@ -77,7 +79,7 @@ impl LocalQueue {
         *self == LocalQueue::new(self.limits)
     }
 
-    /// How many wait, those with a turn that they have not fetched yet among them.
+    /// How many wait, including those that have not fetched their turn yet.
     pub(crate) fn length(&self) -> usize {
         self.waiters.len() + self.turns.len()
     }
@@ -101,14 +103,14 @@ impl LocalQueue {
     }
 
     pub(crate) fn join(&mut self, id: u64, token: Token, terms: Terms, pace: Pace) {
-        self.waiters.push_back(Queued { id, token, terms, pace });
+        self.waiters.push_back(LocalWaiter { id, token, terms, pace });
     }
 
     pub(crate) fn next(&mut self, id: u64, now: Moment) -> Next {
         if let Some(turn) = self.fetch(id) {
             return Next::Turn(turn);
         }
-        let is_next = |head: &&mut Queued| head.id == id && self.held.is_none();
+        let is_next = |head: &&mut LocalWaiter| head.id == id && self.held.is_none();
         let Some(head) = self.waiters.front_mut().filter(is_next) else {
             return Next::Sleep(Moment::NEVER);
         };
@@ -116,8 +118,8 @@ impl LocalQueue {
         let place = match &mut self.place {
             None => StorePlace::new(token, terms, ANEW),
             Some(place) if place.asking => return Next::Sleep(Moment::NEVER),
-            // It was left by a thread that wanted another kind of grant, or is kept for a cohort to
-            // which this one does not belong.
+            // Another thread left this place. That thread wanted other terms, or this waiter does
+            // not belong to the cohort for which the place is kept.
             Some(place) if place.terms != terms || id > place.mark => {
                 give = Some(owe(place, now));
                 let kept = if id > place.mark { ANEW } else { (place.ticket, place.mark) };
@@ -126,12 +128,12 @@ impl LocalQueue {
             Some(place) if now >= place.wake => *place,
             Some(place) if now < place.look => return Next::Sleep(place.wake.min(place.look)),
             Some(place) => {
-                // One that brings nothing puts the next one off no less.
+                // A failed look delays the next one as long as a good one.
                 place.look = now.plus(head.pace.within(self.limits.look));
                 return Next::Look(place.token);
             }
         };
-        // Alone, one fence is enough, and nothing has to be cut back.
+        // A waiter that is alone needs one fence, and its give has no others to return.
         let block = if self.waiters.len() > 1 { self.limits.turns } else { 1 };
         Next::Ask(self.ask(place, block, give))
     }
@@ -166,10 +168,10 @@ impl LocalQueue {
             }
             Reply::Busy { free_in, ticket, rank, ours } => {
                 let free_at = sent.plus(free_in);
-                // Free already: the waiters before us are gone, and it is for us to go on at once.
+                // The lock is free, so the waiters before us are gone: ask again at once.
                 place.rank = if free_in.is_zero() { 0 } else { rank };
-                // Any other holder may free the lock without telling anybody, so it is asked for
-                // often.
+                // Without a place, or behind a holder that is no client of this library, no message
+                // comes: poll.
                 let wake = if ours && ticket != 0 {
                     let look = head.pace.within(self.limits.look);
                     place.look = next_time(free_at, place.rank, now, look);
@@ -189,8 +191,8 @@ impl LocalQueue {
         }
     }
 
-    /// The same for a token that does not wait any more: the message was read before the answer, or
-    /// the thread went.
+    /// An answer for a token that does not wait any more: a message was read first, or the thread
+    /// has left.
     fn answered_late(&mut self, ask: &Ask, answer: &Answer) -> Effects {
         let effects = self.stray(ask.token, ask.ttl, answer.sent);
         if effects.owe.is_some() {
@@ -200,7 +202,7 @@ impl LocalQueue {
             Reply::Granted { fence, .. } => {
                 let is_it = |turn: &Turn| turn.token == ask.token && turn.fence == fence;
                 if let Some((_, turn)) = self.turns.iter_mut().find(|(_, turn)| is_it(turn)) {
-                    // Worth more than the message.
+                    // The answer is worth more than the message.
                     turn.validity = Validity::Whole { sent: answer.sent };
                 }
             }
@@ -214,25 +216,24 @@ impl LocalQueue {
         effects
     }
 
-    /// The lock that a token waits for is free after so long by its ttl, as a look says that began at
-    /// `since`.
+    /// A look that began at `since` says that the lock's ttl is over after `free_in`.
     pub(crate) fn seen(&mut self, token: Token, since: Moment, free_in: Duration, now: Moment) {
         let Some(place) = self.place_of(token) else { return };
         if free_in.is_zero() {
-            place.tell(now, now);
+            place.wake_at(now, now);
         } else {
             let latest = place.look.since(now);
             place.look = next_time(since.plus(free_in), place.rank, now, latest);
         }
     }
 
-    /// A take brought no answer; with a moment, it was sent then, and may be carried out.
+    /// A take brought no answer. If it was `sent`, it may be carried out.
     pub(crate) fn failed(&mut self, ask: &Ask, sent: Option<Moment>, now: Moment) -> Effects {
         let (token, ttl) = (ask.token, ask.ttl);
         let until = sent.map_or(now, |sent| sent.plus(ttl));
         if self.place_of(token).is_none() {
             if let Some(held) = self.held_by(token) {
-                // A message granted it meanwhile, and the take may still come after the give.
+                // A message has granted the lock, and the take may still arrive after the give.
                 held.place.suspect = held.place.suspect.max(until);
             }
             return self.stray(token, ttl, until);
@@ -245,11 +246,11 @@ impl LocalQueue {
         Effects { wake: Some(head.id), owe: None }
     }
 
-    /// A message says that the lock is the token's, for `span` since a moment; `None` where that
-    /// could not be dated. Says which waiter is to be woken, as all of these do.
+    /// A message says that the lock was handed to the token for `span`. `since`: from when on, if
+    /// that could be dated. Returns the waiter to be woken, as `freed` and `reopened` do.
     ///
-    /// Nothing is given because of a message: it may lie unread for as long as nobody listens, and by
-    /// then its token may hold the lock by the answer to a poll, or have left it taken.
+    /// A message causes no give. It may lie unread for as long as no thread listens. By then its
+    /// token may hold the lock by the answer to a poll, or may have left it taken.
     pub(crate) fn handed(
         &mut self,
         token: Token,
@@ -270,19 +271,19 @@ impl LocalQueue {
         self.place_of(token)?;
         let (place, head) = (self.place.as_mut()?, self.waiters.front_mut()?);
         let wake = now.plus(head.pace.jitter.up_to(self.limits.spread));
-        // Where several servers tell the same, what the first one said stands.
-        place.tell(if place.asking { wake } else { wake.min(place.wake) }, now);
+        // Several servers may send this message: the earliest wake stands.
+        place.wake_at(if place.asking { wake } else { wake.min(place.wake) }, now);
         Some(head.id)
     }
 
     /// Messages may have been lost: the first waiter asks.
     pub(crate) fn reopened(&mut self, now: Moment) -> Option<u64> {
-        self.place.as_mut()?.tell(now, now);
+        self.place.as_mut()?.wake_at(now, now);
         self.head()
     }
 
-    /// The first waiter has the lock, if something of its validity is left. If not, or if it wants
-    /// another kind of grant than the thread that left its place to it, it asks.
+    /// Gives the turn to the first waiter. It asks instead if no validity is left, or if it wants
+    /// other terms than the thread whose place it took over.
     fn hand(
         &mut self,
         (fence, block): (u64, u32),
@@ -293,7 +294,7 @@ impl LocalQueue {
         let (mut place, head) = (self.place?, self.waiters.front_mut()?);
         let id = head.id;
         let Some(validity) = validity.filter(|_| head.terms == place.terms) else {
-            place.tell(head.pace.next(now, Moment::NEVER).unwrap_or(now), now);
+            place.wake_at(head.pace.next(now, Moment::NEVER).unwrap_or(now), now);
             self.place = Some(place);
             return Some(id);
         };
@@ -323,24 +324,25 @@ impl LocalQueue {
         }
     }
 
-    /// Before the turn with this fence ends, the store is to be asked whether anybody waits there:
-    /// the next waiter came after the grant, and after the last look.
+    /// Whether to look, before the turn with this fence ends, if another process waits at the
+    /// store: the next waiter here came after the grant, and after the last look.
     pub(crate) fn has_to_look(&self, token: Token, fence: u64, in_time: bool) -> bool {
         self.following(token, fence, in_time) == Some(Follows::IfNobodyWaits)
     }
 
-    /// Nobody waits at the store, as a look says that began after the last turn under this token.
+    /// A look that began after the last turn under this token says that no process waits at the
+    /// store.
     pub(crate) fn nobody_waits(&mut self, token: Token) {
         let newest = self.waiters.back().map_or(0, |newest| newest.id);
         if let Some(held) = self.held_by(token) {
-            // Who comes to the store from now on comes before those who come here, and before those of
-            // these who have no turn under this grant: the ticket was for its cohort.
+            // Drop the ticket: processes that join the store's queue now go before our later
+            // threads, and before those of the present ones that get no turn under this grant.
             (held.place.mark, held.place.ticket) = (newest, 0);
         }
     }
 
-    /// The turn with this fence has ended, in time or not: the next one follows here, or the grant
-    /// is given up.
+    /// The turn with this fence has ended, in time or not. The next turn follows here, or the grant
+    /// ends.
     pub(crate) fn end_turn(
         &mut self,
         token: Token,
@@ -363,11 +365,12 @@ impl LocalQueue {
         let suspect = held.place.suspect;
         self.end_grant();
         if let (Some(place), Some(head)) = (&mut self.place, self.waiters.front_mut()) {
-            // In the same write it would come before all who are told now that the lock is free.
+            // Sent in one write with the give, our take would overtake all whom the give tells that
+            // the lock is free.
             place.wake = now.plus(head.pace.jitter.up_to(self.limits.spread));
         }
         let place = self.place.filter(|_| self.limits.spread.is_zero());
-        // With fences for those who come while it has its turn.
+        // A whole block: threads that come during its turn need fences, too.
         let take = place.map(|place| self.ask(place, self.limits.turns, None));
         Ending::Give { take, until: Some(suspect).filter(|suspect| *suspect > now) }
     }
@@ -390,8 +393,8 @@ impl LocalQueue {
         self.head()
     }
 
-    /// An answer for a token that does not wait any more is old news where the token holds the
-    /// lock, or has left it taken. Anything else that the store did for it is undone.
+    /// An answer for a token that does not wait any more. If the token holds the lock, or has left
+    /// it taken, there is nothing to do. Otherwise whatever its take did in the store is undone.
     fn stray(&mut self, token: Token, ttl: Duration, until: Moment) -> Effects {
         let mut owe = None;
         if let Some(held) = self.held_by(token) {
@@ -404,11 +407,11 @@ impl LocalQueue {
         Effects { wake: None, owe }
     }
 
-    /// The waiter that is first now has a place of its own.
+    /// Gives the waiter that is first now a place of its own.
     fn end_grant(&mut self) {
         let (Some(held), Some(head)) = (self.held.take(), self.waiters.front()) else { return };
         let StorePlace { ticket, mark, .. } = held.place;
-        // Without a place to keep it is a wait like any other.
+        // Without a ticket there is no place to keep.
         let kept = if head.id <= mark && ticket != 0 { (ticket, mark) } else { ANEW };
         self.place = Some(StorePlace::new(head.token, head.terms, kept));
     }
@@ -420,7 +423,7 @@ impl LocalQueue {
         if !was_head || self.held.is_some() {
             return (turn, Effects::default());
         }
-        // The next one has its token and its ticket.
+        // The next waiter takes over its place: token and ticket.
         let unused = self.place.take_if(|_| self.waiters.is_empty());
         (turn, Effects { wake: self.head(), owe: unused.map(|place| owe(&place, now)) })
     }

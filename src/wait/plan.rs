@@ -35,7 +35,8 @@ pub(crate) struct Ask {
     pub(crate) ttl: Duration,
     pub(crate) ticket: u64,
     pub(crate) block: u32,
-    /// Owed before it is asked, so that it goes in front: another token had the place.
+    /// Another token had the place: its give is owed before this is asked, so that it goes in
+    /// front.
     pub(crate) give: Option<Owe>,
 }
 
@@ -50,15 +51,15 @@ pub(crate) struct Turn {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Validity {
-    /// An answer to a request sent then: the whole ttl.
+    /// By an answer to a request that was sent then: the whole ttl.
     Whole { sent: Moment },
-    /// A message: `span` from `since` on, and the rest after a claim.
+    /// By a message: `span` from `since` on, and the rest after a claim.
     Window { since: Moment, span: Duration },
-    /// The turn before it under the same grant.
+    /// Passed on by the turn before it under the same grant.
     Passed,
 }
 
-/// A token that is to be given up, again and again until the moment, if that is to come.
+/// A token that is to be given; again and again until a moment, if that is still to come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Owe {
     pub(crate) token: Token,
@@ -78,12 +79,12 @@ pub(crate) struct Effects {
 pub(crate) enum Ending {
     /// The next turn went to this waiter; nothing is sent.
     Passed(u64),
-    /// The token is given, and the take goes in the same write. Until the moment, the token is owed
-    /// another give: a take for it went astray.
+    /// The token is given, and the take is sent in the same write. `until`: another give is owed as
+    /// long, since a take for the token has an unknown outcome.
     Give { take: Option<Ask>, until: Option<Moment> },
 }
 
 impl Ending {
-    /// Of a turn that was not under a grant of this queue.
+    /// The end of a turn that was not under a grant of this queue.
     pub(crate) const ALONE: Ending = Ending::Give { take: None, until: None };
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::waiter::Waiter;
+pub(crate) use self::waiter::{Sleep, Waiter};
 use super::backoff::Pace;
 use super::crew::Crew;
 use super::dating::Dating;
@@ -34,12 +34,13 @@ use crate::token::Token;
 
 pub(crate) struct Room {
     limits: Limits,
-    /// How many queues there are: a thread that meets nobody locks no mutex.
+    /// How many queues there are. Read without the mutex: a thread that meets no other one locks
+    /// nothing.
     occupied: AtomicUsize,
     waiters: Mutex<Waiters>,
     closed: AtomicBool,
     closing: Condvar,
-    /// Goes on with calls that no thread waits with.
+    /// The threads that go on with parked calls.
     pub(crate) crew: Arc<Crew>,
 }
 
@@ -50,21 +51,20 @@ struct Waiters {
     last_id: u64,
     listener: Option<u64>,
     opener: Option<u64>,
-    /// Waiters that sleep and could listen.
-    able: BTreeSet<u64>,
+    /// Waiters that sleep and could listen instead.
+    could_listen: BTreeSet<u64>,
     datings: BTreeMap<ServerId, Dating>,
-    /// Names for which no wake-up connection could be opened when that was last tried. They hold up
-    /// no other name, of which another server may tell.
-    unheard: HashMap<Arc<[u8]>, Unheard>,
+    /// Names for which the last try to open a wake-up connection failed. Other names are opened all
+    /// the same: another server may tell of them.
+    failed_openings: HashMap<Arc<[u8]>, FailedOpening>,
     /// The log has been told once that a server does not let us listen.
     has_warned: bool,
 }
 
-/// A name of which we cannot be told.
-struct Unheard {
-    /// Not to be tried before.
-    again: Moment,
-    /// Why the server does not let us listen, if that is what it said.
+/// The last try to open the wake-up connection of a name.
+struct FailedOpening {
+    retry_at: Moment,
+    /// The server's error, if it does not let us listen.
     refusal: Option<Error>,
 }
 
@@ -72,7 +72,7 @@ struct Sleeper {
     bed: Bed,
     /// Something has happened since it last looked.
     woken: bool,
-    /// What comes with a turn that was passed on.
+    /// The validity that comes with a turn that was passed on.
     legacy: Option<Legacy>,
 }
 
@@ -97,7 +97,7 @@ impl Bed {
     }
 }
 
-/// A token to be given, with the name that it was for.
+/// A give that is owed, with its name.
 pub(crate) type Owing = (Arc<[u8]>, Owe);
 
 impl Room {
@@ -116,7 +116,7 @@ impl Room {
         self.occupied.load(Ordering::Acquire) > 0
     }
 
-    /// A thread waits from now on, or a call that is parked under a number.
+    /// A thread joins the queue of a name, or a call that is parked under a number.
     pub(crate) fn join(
         &self,
         name: &Arc<[u8]>,
@@ -222,7 +222,7 @@ impl Room {
         });
     }
 
-    /// Why the server of the name does not tell waiters anything, as it said when last asked.
+    /// The error by which the server of the name last refused to let us listen.
     pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
         self.waiters.lock().refusal(name).cloned()
     }
@@ -252,7 +252,7 @@ impl Room {
         }
     }
 
-    /// Wakes everybody, for good.
+    /// Wakes all waiters, for good.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         // With the mutex, so that no thread is between reading the flag and sleeping.
@@ -269,7 +269,7 @@ impl Room {
         name: &Arc<[u8]>,
         act: impl FnOnce(&mut LocalQueue) -> Effects,
     ) -> Option<Owing> {
-        // Without a queue: an answer that nobody waits for any more is undone all the same.
+        // Without a queue: an answer for which no thread waits any more is undone all the same.
         let effects = match waiters.queues.get_mut(name) {
             Some(queue) => act(queue),
             None => act(&mut LocalQueue::new(self.limits)),
@@ -282,20 +282,15 @@ impl Room {
     fn tidy(&self, waiters: &mut Waiters, name: &[u8]) {
         if waiters.queues.get(name).is_some_and(LocalQueue::is_empty) {
             waiters.queues.remove(name);
-            waiters.unheard.remove(name);
+            waiters.failed_openings.remove(name);
             self.occupied.store(waiters.queues.len(), Ordering::Release);
         }
     }
 }
 
 impl Waiters {
-    /// When an opening for a name may be tried.
-    fn reopen(&self, name: &[u8]) -> Moment {
-        self.unheard.get(name).map_or(Moment::ZERO, |unheard| unheard.again)
-    }
-
     fn refusal(&self, name: &[u8]) -> Option<&Error> {
-        self.unheard.get(name)?.refusal.as_ref()
+        self.failed_openings.get(name)?.refusal.as_ref()
     }
 
     fn wake(&mut self, id: Option<u64>) {
@@ -308,7 +303,7 @@ impl Waiters {
     /// Wakes another thread to listen, if none does.
     fn nominate(&mut self) {
         if self.listener.is_none() {
-            self.wake(self.able.first().copied());
+            self.wake(self.could_listen.first().copied());
         }
     }
 

@@ -1,9 +1,9 @@
 //! A place in the store's queue: one token that waits there, and when to ask about it again.
 //!
-//! The store tells the waiter that it grants the lock to. What that misses is found by looking at
-//! the lock now and then: a holder that died, a waiter that was handed the lock and claims nothing, a
-//! message that was lost, a queue that was deleted. A look says when the lock is free by its ttl,
-//! and then a waiter asks.
+//! The store tells the waiter to which it grants the lock. A waiter also looks at the lock now and
+//! then, and so finds what no message tells: a holder that died, a waiter that was handed the lock
+//! and claims nothing, a message that was lost, a queue that was deleted. A look says when the
+//! lock's ttl is over, and then the waiter asks.
 
 use std::time::Duration;
 
@@ -39,37 +39,36 @@ pub(super) struct StorePlace {
     pub(super) asking: bool,
     pub(super) wake: Moment,
     /// When `wake` was last set by something other than an answer.
-    pub(super) told: Moment,
+    pub(super) wake_set: Moment,
     /// When to look at the lock. Not before there is a place.
     pub(super) look: Moment,
     /// How many stood before it, as last answered.
     pub(super) rank: u32,
-    /// Until then the store may take the lock for the token because of a request that brought no
-    /// answer.
+    /// Until then a request that brought no answer may still take the lock for the token.
     pub(super) suspect: Moment,
 }
 
 impl StorePlace {
     pub(super) fn new(token: Token, terms: Terms, (ticket, mark): (u64, u64)) -> StorePlace {
-        let (asking, wake, told, rank, suspect) = Default::default();
+        let (asking, wake, wake_set, rank, suspect) = Default::default();
         let look = Moment::NEVER;
-        StorePlace { token, terms, ticket, mark, asking, wake, told, look, rank, suspect }
+        StorePlace { token, terms, ticket, mark, asking, wake, wake_set, look, rank, suspect }
     }
 
-    /// The request answers everything that was told before.
+    /// The request that is sent now answers everything that was told before.
     pub(super) fn ask(&mut self) {
-        (self.asking, self.told, self.look) = (true, Moment::ZERO, Moment::NEVER);
+        (self.asking, self.wake_set, self.look) = (true, Moment::ZERO, Moment::NEVER);
     }
 
-    pub(super) fn tell(&mut self, wake: Moment, now: Moment) {
-        (self.wake, self.told) = (wake, now);
+    pub(super) fn wake_at(&mut self, wake: Moment, now: Moment) {
+        (self.wake, self.wake_set) = (wake, now);
     }
 
-    /// The request that was sent at `sent` is over: ask again at `wake`. That does not put off what
-    /// was told after it was sent.
+    /// The request that was sent at `sent` is over: ask again at `wake`, or sooner if a message
+    /// that came after `sent` says so.
     pub(super) fn answered(&mut self, sent: Moment, wake: Moment) {
         self.asking = false;
-        self.wake = if self.told >= sent { self.wake.min(wake) } else { wake };
+        self.wake = if self.wake_set >= sent { self.wake.min(wake) } else { wake };
     }
 }
 

@@ -1,12 +1,12 @@
 //! What the exploration spoils in a crew to show that it finds that.
 
-use super::{Crew, Phase};
+use super::{CallPhase, Crew};
 
 impl Crew {
     /// No call goes on that was woken before it is parked.
     pub(crate) fn forget_wake_ups(&self) {
         for entry in self.roster.lock().calls.values_mut() {
-            if let Phase::GoesOn { is_woken } = &mut entry.phase {
+            if let CallPhase::GoesOn { is_woken } = &mut entry.phase {
                 *is_woken = false;
             }
         }

@@ -11,7 +11,7 @@ impl Room {
         let queues = closed || (waiters.queues.is_empty() && !self.is_occupied());
         queues
             && waiters.sleepers.is_empty()
-            && waiters.able.is_empty()
+            && waiters.could_listen.is_empty()
             && waiters.listener.is_none()
             && self.crew.is_empty()
     }
@@ -23,6 +23,6 @@ impl Room {
 
     /// Nobody is found who could listen.
     pub(crate) fn forget_who_could_listen(&self) {
-        self.waiters.lock().able.clear();
+        self.waiters.lock().could_listen.clear();
     }
 }

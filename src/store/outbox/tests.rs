@@ -33,7 +33,7 @@ fn dropped(outbox: &Outbox, name: &str, nth: u128) -> u64 {
 }
 
 /// The gives that go in front of a take of this name.
-fn in_front(outbox: &Outbox, name: &str, on: ConnectionId) -> Vec<Again> {
+fn in_front(outbox: &Outbox, name: &str, on: ConnectionId) -> Vec<GiveCopy> {
     let (name, ttl, place) = (name.as_bytes(), TTL, Place::Try);
     let take = Request::Take { name, token: token(99), ttl, place, block: 1 };
     outbox.in_front([take], None, Some(on))
@@ -158,17 +158,17 @@ fn a_take_that_its_give_has_overtaken_is_given_up_when_it_was_answered() {
 fn of_a_tokens_attempts_the_last_one_is_given_up_and_any_covers_all() {
     let outbox = Outbox::default();
     for fence in [5, 7, 6, 0, 8] {
-        outbox.owe(owed("a", 1, fence), Concern::Copy, Moment::now());
+        outbox.owe(owed("a", 1, fence), Concern::AnyReply, Moment::now());
         let due = outbox.owed();
         assert_eq!(due, 1);
     }
-    outbox.owe(owed("a", 2, 3), Concern::Copy, Moment::now());
+    outbox.owe(owed("a", 2, 3), Concern::AnyReply, Moment::now());
     let due = outbox.take_due(Moment::now(), 10);
     let fences: Vec<_> = due.iter().map(|one| one.identity.fence).collect();
     assert_eq!(fences, [0, 3]);
     let outbox = Outbox::default();
     for fence in [5, 7, 6] {
-        outbox.owe(owed("a", 1, fence), Concern::Copy, Moment::now());
+        outbox.owe(owed("a", 1, fence), Concern::AnyReply, Moment::now());
     }
     assert_eq!(outbox.take_due(Moment::now(), 10)[0].identity.fence, 7);
 }
@@ -177,7 +177,7 @@ fn of_a_tokens_attempts_the_last_one_is_given_up_and_any_covers_all() {
 fn where_nothing_is_answered_the_others_wait_too() {
     let outbox = Outbox::default();
     for nth in 1..=3 {
-        outbox.owe(owed("a", nth, 0), Concern::Copy, Moment::now());
+        outbox.owe(owed("a", nth, 0), Concern::AnyReply, Moment::now());
     }
     let now = Moment::now();
     let due = outbox.take_due(now, 1);
@@ -189,7 +189,7 @@ fn where_nothing_is_answered_the_others_wait_too() {
     assert_eq!(due.len(), 3);
     let (any, none) = (said(Reply::NotMine), failed(ErrorKind::Refused, None));
     outbox.tried(&due, &[none.clone(), any, none]);
-    outbox.owe(owed("a", 4, 0), Concern::Copy, Moment::now());
+    outbox.owe(owed("a", 4, 0), Concern::AnyReply, Moment::now());
     // Neither this one nor one that was never tried before waits now.
     assert_eq!(outbox.take_due(Moment::now(), 10).len(), 2);
 }
@@ -228,7 +228,7 @@ fn a_token_that_a_server_lacks_is_looked_after_though_nothing_is_unread() {
 fn what_the_store_has_forgotten_is_not_sent_again() {
     let outbox = Outbox::default();
     let over = Owed { until: Moment::now(), ..owed("a", 1, 0) };
-    outbox.owe(over.clone(), Concern::Copy, Moment::now());
+    outbox.owe(over.clone(), Concern::AnyReply, Moment::now());
     assert!(outbox.take_due(Moment::now(), 10).is_empty() && outbox.is_empty());
     outbox.owe(over, Concern::Doubt, Moment::now());
     assert_eq!(outbox.take_due(Moment::now(), 10).len(), 1, "once it is");
@@ -238,7 +238,7 @@ fn what_the_store_has_forgotten_is_not_sent_again() {
 #[test]
 fn what_could_not_be_sent_was_not_tried() {
     let (outbox, now) = (Outbox::default(), Moment::now());
-    outbox.owe(owed("a", 1, 1), Concern::Copy, now);
+    outbox.owe(owed("a", 1, 1), Concern::AnyReply, now);
     let rested = now.plus(Duration::from_secs(2));
     for _ in 0..20 {
         outbox.put_off(rested);

@@ -68,7 +68,7 @@ impl QuorumStore {
         if matches!(verdict, Some(Verdict::Done)) {
             let (name, token, ttl) = (&*held.name, held.token, held.left);
             let give = Request::Give { name, token, fence: 0, ttl };
-            missed.iter().for_each(|node| node.owe(&[give], Concern::Copy));
+            missed.iter().for_each(|node| node.owe(&[give], Concern::AnyReply));
         }
         match verdict {
             Some(Verdict::Done) => Ok(true),

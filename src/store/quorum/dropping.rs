@@ -133,7 +133,7 @@ impl QuorumStore {
                         self.drops.heard(at, identity.token, Some(said));
                         // A Cluster has said so at once, and its connections know nothing of it.
                         if is_to_be_told {
-                            node.owe(&sheet.requests(), Concern::Copy);
+                            node.owe(&sheet.requests(), Concern::AnyReply);
                         }
                     }
                 }

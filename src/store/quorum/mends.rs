@@ -201,7 +201,7 @@ impl QuorumStore {
     pub(super) fn give_again(&self, nodes: &[usize], (name, token, ttl): (&[u8], Token, Duration)) {
         for index in nodes {
             if let Some(node) = self.nodes().get(*index) {
-                node.owe(&[Request::Give { name, token, fence: 0, ttl }], Concern::Copy);
+                node.owe(&[Request::Give { name, token, fence: 0, ttl }], Concern::AnyReply);
             }
         }
     }

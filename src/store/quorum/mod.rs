@@ -130,15 +130,15 @@ impl QuorumStore {
                 let sheet = node.pack(gives);
                 // What takes longer is owed: the caller does not wait for it.
                 let said = match node.tell(lane, &sheet, self.by(deadline)) {
-                    Ok(told) => told.leave(false, Concern::Copy),
+                    Ok(told) => told.leave(false, Concern::AnyReply),
                     Err(failure) => vec![Err(failure); sheet.requests().len()],
                 };
                 let said = sheet.requests().into_iter().zip(said).filter(|(_, said)| said.is_err());
-                node.owe(&said.map(|(request, _)| request).collect::<Vec<_>>(), Concern::Copy);
+                node.owe(&said.map(|(request, _)| request).collect::<Vec<_>>(), Concern::AnyReply);
             }
             let untold: Vec<_> = questions.iter().filter_map(|one| one.untold(at, lane)).collect();
             if !untold.is_empty() && node.kept_until(true) > Moment::now() {
-                node.owe(&untold, Concern::Copy);
+                node.owe(&untold, Concern::AnyReply);
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Replies that a connection owes and that nobody waits for. They come before any other, and are
-//! read with the next request on it, or by the keeper.
+//! The replies that a connection owes and that nobody waits for. They come before any other reply, and
+//! are read with the next request on it, or by the keeper. What becomes of them is told to the
+//! [outbox](crate::store::outbox), at whose head all rules about them stand.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,37 +12,39 @@ use crate::store::outbox::{ConnectionId, Oldest, Outbox};
 use crate::store::{Failure, Identity, ServerId};
 use crate::token::Token;
 
-/// Replies that one connection may owe; before more is owed, they are read.
+/// The most replies that one connection may owe; before it owes more, they are read.
 pub(super) const MOST: usize = 64;
 
+/// What a reply is to.
 pub(super) enum Subject {
+    /// A command whose reply tells nothing.
     Nothing,
-    /// A give in the outbox.
+    /// A copy of a give, by its number in the outbox.
     Give(u64, Identity),
     /// A take or an extension on one of several servers, of which enough had answered.
     Vote(Token),
 }
 
-pub(super) struct Owing {
+pub(super) struct UnreadReply {
     pub(super) subject: Subject,
-    /// Before its first byte was sent.
+    /// Before the first byte of its request was sent.
     pub(super) sent: Moment,
-    /// When nobody waits for the reply any longer.
+    /// When the reply is overdue.
     by: Deadline,
 }
 
-pub(super) struct Unread {
-    replies: VecDeque<Owing>,
-    /// Where it is told what became of them.
+pub(super) struct UnreadReplies {
+    replies: VecDeque<UnreadReply>,
+    /// Which is told what became of them.
     pub(super) outbox: Arc<Outbox>,
     pub(super) on: ConnectionId,
 }
 
-impl Unread {
-    pub(super) fn new(server: ServerId) -> Unread {
+impl UnreadReplies {
+    pub(super) fn new(server: ServerId) -> UnreadReplies {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let on = ConnectionId(server, LAST.fetch_add(1, Ordering::Relaxed));
-        Unread { replies: VecDeque::new(), outbox: Arc::default(), on }
+        UnreadReplies { replies: VecDeque::new(), outbox: Arc::default(), on }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -53,37 +56,37 @@ impl Unread {
     }
 
     pub(super) fn push(&mut self, subject: Subject, (sent, by): Oldest) {
-        self.replies.push_back(Owing { subject, sent, by });
+        self.replies.push_back(UnreadReply { subject, sent, by });
         if self.len() == 1 {
-            self.tell();
+            self.note_oldest();
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<Owing> {
+    pub(super) fn pop(&mut self) -> Option<UnreadReply> {
         let first = self.replies.pop_front();
-        self.tell();
+        self.note_oldest();
         first
     }
 
-    /// The reply that comes first is not waited for any longer.
+    /// The deadline of the oldest reply has passed.
     pub(super) fn is_overdue(&self) -> bool {
         self.replies.front().is_some_and(|owing| owing.by.has_passed())
     }
 
-    /// Without this the keeper would not read what nobody else does.
-    fn tell(&self) {
+    /// Tells the outbox of the oldest reply: otherwise the keeper would not read what nobody else reads.
+    fn note_oldest(&self) {
         self.outbox.owes(self.on, self.replies.front().map(|first| (first.sent, first.by)));
     }
 
-    /// The last `count` replies belong to requests that were not sent at all.
+    /// Not a byte of the last `count` requests was sent: they have no replies.
     pub(super) fn take_back(&mut self, count: usize, error: &Error) {
         self.lose(self.len() - count, |_| Failure::not_done(error.clone()));
     }
 
     fn lose(&mut self, from: usize, why: impl Fn(Moment) -> Failure) {
         let lost = self.replies.split_off(from);
-        self.tell();
-        for Owing { subject, sent, .. } in lost {
+        self.note_oldest();
+        for UnreadReply { subject, sent, .. } in lost {
             match subject {
                 Subject::Nothing => {}
                 Subject::Vote(token) => self.outbox.heard(token, self.on, false),
@@ -95,7 +98,7 @@ impl Unread {
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadReplies {
     fn drop(&mut self) {
         if !self.is_empty() {
             let lost = Error::new(ErrorKind::NoAnswer, "the connection was given up");

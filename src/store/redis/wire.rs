@@ -10,7 +10,7 @@ use redis::Value;
 
 use super::dialect::RunId;
 use super::frame::{self, LONGEST, Progress};
-use super::unread::Unread;
+use super::unread::UnreadReplies;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
@@ -34,7 +34,7 @@ pub(super) struct Wire {
     pub(super) run: Option<RunId>,
     /// The server has said that it is not the one to ask.
     pub(super) is_demoted: bool,
-    pub(super) unread: Unread,
+    pub(super) unread: UnreadReplies,
 }
 
 const INBOX: usize = 1024;
@@ -53,7 +53,7 @@ impl Wire {
             server,
             run: None,
             is_demoted: false,
-            unread: Unread::new(server),
+            unread: UnreadReplies::new(server),
         }
     }
 

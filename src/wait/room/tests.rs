@@ -152,9 +152,11 @@ fn a_server_that_let_nobody_listen_is_asked_again_in_a_while() {
     let strict = join(&room, "strict");
     let deadline = Deadline::after(LIMIT);
     strict.open(&room, &listener, deadline);
-    let again = room.waiters.lock().reopen(b"strict");
+    let again = room.waiters.lock().open_at(b"strict", &listener);
     assert!(again > Moment::now() && again <= Moment::now().plus(REFUSED));
-    room.waiters.lock().unheard.values_mut().for_each(|unheard| unheard.again = Moment::now());
+    for failed in room.waiters.lock().failed_openings.values_mut() {
+        failed.retry_at = Moment::now();
+    }
     strict.open(&room, &listener, deadline);
     assert_eq!(listener.tried(), ["strict", "strict"]);
 }
@@ -176,7 +178,7 @@ fn while_one_opens_a_connection_to_a_silent_server_another_listens() {
                 well.sleep(&room, deadline.moment(), Some(&listener), deadline);
             }
         });
-        while !room.waiters.lock().able.contains(&well.id) {
+        while !room.waiters.lock().could_listen.contains(&well.id) {
             std::thread::yield_now();
         }
         room.waiters.lock().listener = None;

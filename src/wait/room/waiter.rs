@@ -4,20 +4,29 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bed, Owing, Room, Unheard, Waiters};
+use super::{Bed, FailedOpening, Owing, Room, Waiters};
 use crate::clock::{Deadline, Moment};
+use crate::error::Error;
 use crate::grant::Legacy;
 use crate::said::say;
 use crate::store::{Listener, REFUSED};
+use crate::sync::MutexGuard;
 use crate::wait::local::LocalQueue;
 use crate::wait::plan::{Next, Turn};
 
-/// After a wake-up connection could not be opened.
+/// The pause after a wake-up connection could not be opened.
 pub(super) const REOPEN: Duration = Duration::from_millis(100);
-/// The crew looks this often whether it still has to listen.
+/// How often the crew checks whether it still has to listen.
 const LISTEN: Duration = Duration::from_secs(1);
-/// Stands for the crew where a waiter's number could, which are counted from 1.
+/// Stands for the crew where a waiter's number could; those count from 1.
 const THE_CREW: u64 = 0;
+
+/// How long a parked call may sleep, and whether a thread of the crew is to listen for it.
+pub(crate) struct Sleep {
+    pub(crate) until: Moment,
+    /// No thread reads the wake-up connections.
+    pub(crate) is_unheard: bool,
+}
 
 /// One thread that waits, or one call that is parked. It has to leave in the end.
 pub(crate) struct Waiter {
@@ -37,7 +46,7 @@ impl Waiter {
         };
         sleeper.woken = false;
         if self.bed.is_parked() {
-            waiters.able.remove(&self.id);
+            waiters.could_listen.remove(&self.id);
         }
         let next = queue.next(self.id, now);
         let legacy = sleeper.legacy.take_if(|_| matches!(next, Next::Turn(_)));
@@ -47,66 +56,86 @@ impl Waiter {
         (next, legacy)
     }
 
-    /// Sleeps until a moment, or until there may be something to do; listens meanwhile, if no other
-    /// thread does. One that is parked has to sleep where it is parked: until when, and whether
-    /// somebody is to listen for it.
+    /// Sleeps until a moment, or until there may be something to do. Meanwhile the first waiter of a
+    /// queue opens the wake-up connection of its name, or reads it, if no other thread does. A call
+    /// that is parked does not sleep here: it is told how to sleep with the crew.
     pub(crate) fn sleep(
         &self,
         room: &Room,
         until: Moment,
         listener: Option<&dyn Listener>,
         open_by: Deadline,
-    ) -> Option<(Moment, bool)> {
-        let mut waiters = room.waiters.lock();
+    ) -> Option<Sleep> {
+        let waiters = room.waiters.lock();
         let now = Moment::now();
-        if room.is_closed() || waiters.sleepers.get(&self.id).is_none_or(|sleeper| sleeper.woken) {
+        if room.is_closed() || waiters.is_awake(self.id) {
             return None;
         }
-        let head = waiters.queues.get(&self.name).and_then(LocalQueue::standing_head);
-        // Where there is nothing to hear, and will not be, no thread has to be woken to listen.
-        let hears = |listener: &&dyn Listener| {
-            listener.are_any_open() || waiters.refusal(&self.name).is_none()
+        let Some(listener) = listener.filter(|listener| self.may_hear(&waiters, *listener)) else {
+            return self.sleep_in_bed(waiters, Sleep { until, is_unheard: false }, now);
         };
-        let listener = listener.filter(|listener| head == Some(self.id) && hears(listener));
-        let (mut until, mut is_unheard) = (until, false);
-        if let Some(listener) = listener {
-            if !listener.are_open(&self.name) && waiters.opener.is_none() {
-                let reopen = waiters.reopen(&self.name);
-                if now >= reopen {
-                    drop(waiters);
-                    self.open(room, listener, open_by);
-                    return None;
-                }
-                until = until.min(reopen);
-            }
-            // Also to messages that are only for others here.
-            is_unheard = waiters.listener.is_none() && listener.are_any_open();
-            if is_unheard && !self.bed.is_parked() {
-                waiters.listener = Some(self.id);
-                drop(waiters);
-                room.hear(listener, until);
-                return None;
-            }
-            waiters.able.insert(self.id);
+        let open_at = waiters.open_at(&self.name, listener);
+        if now >= open_at {
+            drop(waiters);
+            self.open(room, listener, open_by);
+            return None;
         }
-        let Bed::Thread(condvar) = &self.bed else { return Some((until, is_unheard)) };
-        let mut waiters = condvar.wait_for(waiters, until.since(now));
-        waiters.able.remove(&self.id);
+        let until = until.min(open_at);
+        // Also where the only open connections tell of other names: their waiters sleep.
+        let is_unheard = waiters.listener.is_none() && listener.are_any_open();
+        if is_unheard && !self.bed.is_parked() {
+            self.listen(room, waiters, listener, until);
+            return None;
+        }
+        let mut waiters = waiters;
+        waiters.could_listen.insert(self.id);
+        self.sleep_in_bed(waiters, Sleep { until, is_unheard }, now)
+    }
+
+    /// Whether the store tells this waiter anything: only the one with the place in the store's
+    /// queue, and not where the server forbids listening and no other connection is open. A thread
+    /// that would hear nothing is not to be woken to listen.
+    fn may_hear(&self, waiters: &Waiters, listener: &dyn Listener) -> bool {
+        let head = waiters.queues.get(&self.name).and_then(LocalQueue::standing_head);
+        head == Some(self.id) && (listener.are_any_open() || waiters.refusal(&self.name).is_none())
+    }
+
+    /// Reads the wake-up connections, as the one listener of the client.
+    fn listen(
+        &self,
+        room: &Room,
+        mut waiters: MutexGuard<'_, Waiters>,
+        listener: &dyn Listener,
+        until: Moment,
+    ) {
+        waiters.listener = Some(self.id);
+        drop(waiters);
+        room.hear(listener, until);
+    }
+
+    /// Sleeps on the condition variable of its thread; a parked call is told how to sleep instead.
+    fn sleep_in_bed(
+        &self,
+        waiters: MutexGuard<'_, Waiters>,
+        sleep: Sleep,
+        now: Moment,
+    ) -> Option<Sleep> {
+        let Bed::Thread(condvar) = &self.bed else { return Some(sleep) };
+        let mut waiters = condvar.wait_for(waiters, sleep.until.since(now));
+        waiters.could_listen.remove(&self.id);
         None
     }
 
-    /// Opens the connection on which waiters for the name are told, if that can be had now.
+    /// Opens the wake-up connection of the name, if it is not open and it is time to try.
     pub(crate) fn open(&self, room: &Room, listener: &dyn Listener, open_by: Deadline) {
         let mut waiters = room.waiters.lock();
-        let now = Moment::now();
-        let is_early = waiters.opener.is_some() || now < waiters.reopen(&self.name);
-        if is_early || room.is_closed() || listener.are_open(&self.name) {
+        if room.is_closed() || Moment::now() < waiters.open_at(&self.name, listener) {
             return;
         }
         waiters.opener = Some(self.id);
         let names = waiters.queues.keys().filter(|name| !listener.are_open(name));
         let deaf: HashSet<_> = names.cloned().collect();
-        // It may take as long as a server is silent, and this thread was the listener perhaps.
+        // Opening lasts as long as a server is silent, and this thread may have been the listener.
         waiters.nominate();
         drop(waiters);
         let opened = listener.open(&self.name, open_by);
@@ -115,19 +144,15 @@ impl Waiter {
         let now = Moment::now();
         waiters.nominate();
         match opened {
-            Ok(by) => {
-                waiters.datings.entry(by).or_default().restart(now);
-                waiters.unheard.retain(|name, _| !listener.are_open(name));
+            Ok(server) => {
+                waiters.datings.entry(server).or_default().restart(now);
+                waiters.failed_openings.retain(|name, _| !listener.are_open(name));
                 waiters.reopened(now, |name| deaf.contains(name) && listener.are_open(name));
             }
             Err(error) => {
                 let is_refusal = !error.is_retriable() && !room.is_closed();
-                let is_news = is_refusal && !waiters.has_warned;
-                waiters.has_warned |= is_refusal;
-                // The listener knows for how long it is believed; to ask it costs little.
-                let again = now.plus(if is_refusal { REFUSED / 10 } else { REOPEN });
-                let refusal = is_refusal.then(|| error.clone());
-                waiters.unheard.insert(Arc::clone(&self.name), Unheard { again, refusal });
+                let is_news = waiters.opening_failed(&self.name, &error, is_refusal, now);
+                // With no mutex held: the program's logger may close this very client.
                 drop(waiters);
                 if is_news {
                     say!(Warn, "waiters-untold", error = error);
@@ -138,7 +163,7 @@ impl Waiter {
         }
     }
 
-    /// Leaves the queue: with the turn, if one was given and not fetched.
+    /// Leaves the queue, with the turn that was given to it and not fetched, if any.
     pub(crate) fn leave(
         &self,
         room: &Room,
@@ -146,8 +171,8 @@ impl Waiter {
     ) -> (Option<(Turn, Option<Legacy>)>, Option<Owing>) {
         let mut waiters = room.waiters.lock();
         let sleeper = waiters.sleepers.remove(&self.id);
-        waiters.able.remove(&self.id);
-        // It may have panicked as it listened.
+        waiters.could_listen.remove(&self.id);
+        // It may have panicked while it listened or opened.
         waiters.listener.take_if(|listener| *listener == self.id);
         waiters.opener.take_if(|opener| *opener == self.id);
         waiters.nominate();
@@ -162,12 +187,12 @@ impl Waiter {
 }
 
 impl Room {
-    /// This thread is about to be busy elsewhere: another one is to listen meanwhile.
+    /// This thread is about to be busy elsewhere, so another one is to listen.
     pub(crate) fn step_aside(&self) {
         self.waiters.lock().nominate();
     }
 
-    /// Listens for those that are parked, as long as any of them could and nobody else does.
+    /// Listens for parked calls, as long as any of them could listen and no thread does.
     pub(crate) fn listen(&self, listener: &dyn Listener) {
         let ends = Ends(self);
         while self.begins(listener) {
@@ -178,11 +203,11 @@ impl Room {
 
     fn begins(&self, listener: &dyn Listener) -> bool {
         let mut waiters = self.waiters.lock();
-        let Waiters { able, sleepers, .. } = &*waiters;
+        let Waiters { could_listen, sleepers, .. } = &*waiters;
         let is_parked = |id: &u64| sleepers.get(id).is_some_and(|sleeper| sleeper.bed.is_parked());
         let begins = waiters.listener.is_none()
             && !self.is_closed()
-            && able.iter().any(is_parked)
+            && could_listen.iter().any(is_parked)
             && listener.are_any_open();
         if begins {
             waiters.listener = Some(THE_CREW);
@@ -190,7 +215,8 @@ impl Room {
         begins
     }
 
-    /// Takes in what the listener hears by then. Another one may listen afterwards.
+    /// Reads messages until then, and passes them to their queues. Another one may listen
+    /// afterwards.
     fn hear(&self, listener: &dyn Listener, until: Moment) {
         let heard = listener.hear(until);
         let mut waiters = self.waiters.lock();
@@ -201,8 +227,8 @@ impl Room {
                 notices.into_iter().for_each(|(by, notice)| waiters.notice(by, notice, now));
             }
             Err(error) => {
-                // Waiters that are not told have to ask; so have those that counted on a connection
-                // that has ended.
+                // A connection has ended, and messages may be lost: waiters that counted on it have
+                // to ask.
                 waiters.reopened(now, |name| !listener.are_all_open(name));
                 // With no mutex held: the program's logger may close this very client.
                 drop(waiters);
@@ -212,7 +238,7 @@ impl Room {
     }
 }
 
-/// Whatever happened meanwhile, the crew listens no longer; somebody else does.
+/// When the crew stops listening, also by a panic, another waiter is to listen.
 struct Ends<'a>(&'a Room);
 
 impl Drop for Ends<'_> {
@@ -220,5 +246,36 @@ impl Drop for Ends<'_> {
         let mut waiters = self.0.waiters.lock();
         waiters.listener.take_if(|listener| *listener == THE_CREW);
         waiters.nominate();
+    }
+}
+
+impl Waiters {
+    /// A wake-up came since the waiter last looked what to do, or it has left.
+    fn is_awake(&self, id: u64) -> bool {
+        self.sleepers.get(&id).is_none_or(|sleeper| sleeper.woken)
+    }
+
+    /// When a waiter for the name may open its wake-up connection: never while that is open, or while
+    /// another thread opens one.
+    pub(super) fn open_at(&self, name: &[u8], listener: &dyn Listener) -> Moment {
+        if self.opener.is_some() || listener.are_open(name) {
+            return Moment::NEVER;
+        }
+        self.failed_openings.get(name).map_or(Moment::ZERO, |failed| failed.retry_at)
+    }
+
+    /// Says whether this is the first refusal of all: the log warns of that once.
+    fn opening_failed(
+        &mut self,
+        name: &Arc<[u8]>,
+        error: &Error,
+        is_refusal: bool,
+        now: Moment,
+    ) -> bool {
+        // The listener itself remembers a refusal for `REFUSED`, so asking it again costs little.
+        let retry_at = now.plus(if is_refusal { REFUSED / 10 } else { REOPEN });
+        let refusal = is_refusal.then(|| error.clone());
+        self.failed_openings.insert(Arc::clone(name), FailedOpening { retry_at, refusal });
+        is_refusal && !std::mem::replace(&mut self.has_warned, true)
     }
 }

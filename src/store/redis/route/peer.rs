@@ -1,5 +1,6 @@
 //! One server: writing, reading, and skipping the replies that a connection owes, all by deadlines, on
-//! the connection that [`single`](super::single) chose.
+//! the connection that [`single`](super::single) chose. The rules about owed replies stand at the head of
+//! the [outbox](crate::store::outbox).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,12 +12,12 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
 use crate::store::Failure;
-use crate::store::outbox::{Again, Outbox};
+use crate::store::outbox::{GiveCopy, Outbox};
 use crate::store::redis::dialect::{Batch, Call, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
 use crate::store::redis::sentinel::NEWS_EVERY;
 use crate::store::redis::target::Target;
-use crate::store::redis::unread::{Owing, Subject};
+use crate::store::redis::unread::{Subject, UnreadReply};
 use crate::store::redis::wire::{Lent, Wire};
 use crate::sync::Mutex;
 
@@ -145,7 +146,7 @@ impl Peer {
             for _ in loads.iter().flat_map(|loads| &loads.calls) {
                 wire.unread.push(Subject::Nothing, when);
             }
-            for Again { id, identity } in again {
+            for GiveCopy { id, identity } in again {
                 // What comes before ASKING and the call, where the call goes behind these.
                 for _ in 1..if batch.is_asking { 3 } else { 1 } {
                     wire.unread.push(Subject::Nothing, when);
@@ -178,7 +179,7 @@ impl Peer {
         batch.scripts().any(|script| !known.iter().any(|known| std::ptr::eq(*known, script)))
     }
 
-    fn again(&self, batch: &Batch<'_>, wire: &Wire) -> Vec<Again> {
+    fn again(&self, batch: &Batch<'_>, wire: &Wire) -> Vec<GiveCopy> {
         let requests = batch.calls.iter().filter_map(|call| call.request);
         self.outbox.in_front(requests, batch.look, Some(wire.unread.on))
     }
@@ -186,7 +187,7 @@ impl Peer {
     fn behind<'a>(
         &self,
         loads: Option<&Batch<'_>>,
-        gives: &[Again],
+        gives: &[GiveCopy],
         batch: &'a Batch<'_>,
         wire: &Wire,
     ) -> Result<Cow<'a, [u8]>, Error> {
@@ -278,7 +279,7 @@ impl Peer {
         let Some(wire) = &mut lent.wire else { return Ok(()) };
         while !wire.unread.is_empty() {
             let value = self.receive(wire, deadline)?;
-            let Some(Owing { subject, sent, .. }) = wire.unread.pop() else { break };
+            let Some(UnreadReply { subject, sent, .. }) = wire.unread.pop() else { break };
             let answer = Ok(Heard { value, sent, by: wire.server, copies: None });
             if lacks_script(&answer) {
                 self.known_scripts.lock().clear();

@@ -169,7 +169,7 @@ impl Route for Single {
     }
 
     fn tell(&self, parcel: Parcel<'_>) -> Result<(), Failure> {
-        self.start(parcel)?.leave(Concern::Copy);
+        self.start(parcel)?.leave(Concern::AnyReply);
         Ok(())
     }
 

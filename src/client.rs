@@ -18,6 +18,7 @@ use crate::metrics::{ByGroup, Counters, Metrics, Whose, text};
 use crate::store::Store;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::EtcdStore;
+#[cfg(feature = "memory")]
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "mysql")]
 use crate::store::mysql::MysqlStore;
@@ -62,15 +63,18 @@ impl Client {
     ///
     /// A Redis store connects when it is first asked, so a client can be opened before its
     /// server; [`ping`](Client::ping) asks at once. An SQLite file that is there is opened here; a
-    /// missing one is made by the first lock that is taken. `memory:` needs nothing at all, and is for tests:
+    /// missing one is made by the first lock that is taken. `memory:`, of
+    /// the feature `memory`, needs nothing at all, and is for tests:
     ///
     /// ```
+    /// # #[cfg(feature = "memory")] {
     /// use leasehold::Client;
     ///
     /// let [one, other] = ["memory:orders"; 2].map(|url| Client::open(url).unwrap());
     /// let lease = one.lock("42").acquire()?;
     /// assert!(other.lock("42").try_acquire()?.is_none());
     /// lease.release()?;
+    /// # }
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
@@ -304,6 +308,7 @@ fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, E
     match &config.store {
         StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
         StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config, outbox)?)),
+        #[cfg(feature = "memory")]
         StoreConfig::Memory(name) => Ok(Box::new(MemoryStore::open(name, config)?)),
         #[cfg(feature = "etcd")]
         StoreConfig::Etcd(etcd) => Ok(Box::new(EtcdStore::new(etcd, config)?)),

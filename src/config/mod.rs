@@ -92,6 +92,7 @@ pub(crate) enum StoreConfig {
     Quorum(Vec<RedisConfig>),
     Sqlite(SqliteConfig),
     /// One of this process, by its name.
+    #[cfg(feature = "memory")]
     Memory(String),
     #[cfg(feature = "postgres")]
     Postgres(Box<PostgresConfig>),
@@ -275,6 +276,7 @@ impl Config {
     pub fn display_store(&self) -> String {
         match &self.store {
             StoreConfig::Sqlite(file) => format!("sqlite:{}", file.path.display()),
+            #[cfg(feature = "memory")]
             StoreConfig::Memory(name) => format!("memory:{name}"),
             StoreConfig::Redis(redis) => redis.display(),
             #[cfg(feature = "postgres")]

@@ -65,6 +65,7 @@ pub(crate) fn each_until_refused(
 /// How much of who it was is kept.
 pub(crate) const LONGEST_BY: usize = 200;
 /// For so long at most a store knows why a grant ended.
+#[allow(dead_code, reason = "for stores that are features")]
 pub(crate) const LONGEST_REMEMBERED: Duration = Duration::from_secs(3600);
 
 impl Breach {

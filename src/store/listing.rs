@@ -34,6 +34,7 @@ impl Wanted {
 
     /// Where a store that keeps names in order begins, and before which one it ends, if there is an
     /// end: both behind the client's prefix.
+    #[allow(dead_code, reason = "for stores that are features")]
     pub(crate) fn range(&self, prefix: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
         let head = [prefix, &self.glob.head()].concat();
         let mut end = head.clone();

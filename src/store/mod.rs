@@ -7,6 +7,7 @@ pub(crate) mod breaking;
 pub(crate) mod etcd;
 pub(crate) mod glob;
 pub(crate) mod listing;
+#[cfg(feature = "memory")]
 pub(crate) mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
@@ -275,6 +276,7 @@ pub(crate) enum Request<'a> {
 
 impl<'a> Request<'a> {
     /// Of the lock that it is about.
+    #[allow(dead_code, reason = "for stores that are features")]
     pub(crate) fn name(&self) -> &'a [u8] {
         let (Request::Take { name, .. }
         | Request::Extend { name, .. }

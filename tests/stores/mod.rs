@@ -120,6 +120,7 @@ pub const KINDS: &[Kind] = &[
     ("redis", Store::redis),
     #[cfg(feature = "sqlite")]
     ("file", Store::file),
+    #[cfg(feature = "memory")]
     ("memory", Store::memory),
     #[cfg(feature = "postgres")]
     ("postgres", Store::postgres),
@@ -325,6 +326,7 @@ pub fn eventually_free(client: &Client, name: &str) {
 /// Makes a test of each function for each kind of store.
 macro_rules! on_each_store {
     ($($promise:ident,)+) => {
+        #[cfg(feature = "memory")]
         crate::stores::on_store!(on_memory, memory, $($promise)+);
         crate::stores::on_each_shared_store! { $($promise,)+ }
     };
@@ -353,6 +355,7 @@ pub(crate) use on_each_shared_store;
 /// The same, and on a Redis of several servers: where the question is whether the right one is asked.
 macro_rules! on_each_deployment {
     ($($promise:ident,)+) => {
+        #[cfg(feature = "memory")]
         crate::stores::on_store!(on_memory, memory, $($promise)+);
         crate::stores::on_each_shared_deployment! { $($promise,)+ }
     };
@@ -388,6 +391,7 @@ macro_rules! in_time_on_each_store {
         crate::stores::in_time_on!(in_time_on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
         crate::stores::in_time_on!(in_time_on_a_file, file, $($promise)+);
+        #[cfg(feature = "memory")]
         crate::stores::in_time_on!(in_time_on_memory, memory, $($promise)+);
         #[cfg(feature = "postgres")]
         crate::stores::in_time_on!(in_time_on_postgres, postgres, $($promise)+);

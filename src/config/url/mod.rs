@@ -8,6 +8,7 @@
 mod etcd;
 mod file;
 mod hints;
+#[cfg(feature = "memory")]
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -36,7 +37,8 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
     let [url] = urls else { return quorum::read(urls) };
     let mut parts = Parts::read(url)?;
     let store = match parts.scheme {
-        "memory" => StoreConfig::Memory(memory::read(&parts)?),
+        #[cfg(feature = "memory")]
+        "memory" if cfg!(feature = "memory") => StoreConfig::Memory(memory::read(&parts)?),
         "sqlite" if cfg!(feature = "sqlite") => StoreConfig::Sqlite(file::read(&mut parts)?),
         #[cfg(feature = "postgres")]
         "postgres" if cfg!(feature = "postgres") => {
@@ -54,7 +56,7 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
         "etcd" | "etcds" if cfg!(feature = "etcd") => {
             StoreConfig::Etcd(Box::new(etcd::read(&mut parts)?))
         }
-        feature @ ("mysql" | "sqlite" | "postgres" | "zookeeper" | "etcd" | "etcds") => {
+        feature @ ("memory" | "mysql" | "sqlite" | "postgres" | "zookeeper" | "etcd" | "etcds") => {
             let feature = if feature == "etcds" { "etcd" } else { feature };
             return Err(bad(format!(
                 "{feature} needs leasehold built with its feature '{feature}'; for Redis give a \

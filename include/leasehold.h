@@ -671,13 +671,11 @@ typedef int32_t leasehold_fact;
  * needs (the right to subscribe to a channel), by asking again and again.
  */
 #define LEASEHOLD_WAIT_MODE_AUTO 0
-/** In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs. */
-#define LEASEHOLD_WAIT_MODE_QUEUE 1
 /**
  * By asking again and again, in no order: for names that are shared with other libraries, whose
  * releases tell nobody. A thread that spins comes after all that queue for the name.
  */
-#define LEASEHOLD_WAIT_MODE_SPIN 2
+#define LEASEHOLD_WAIT_MODE_SPIN 1
 /** A sentence: "web-3 (python worker.py, pid 4711, label billing) since 12 s". */
 #define LEASEHOLD_FACT_WHO 0
 /** The first digits of its token. */

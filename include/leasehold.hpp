@@ -352,10 +352,11 @@ struct lock_state {
 
 /** How a wait for a lock goes. */
 enum class wait_mode : leasehold_wait_mode {
-    /** In a queue where the store has one, else by asking again and again. */
+    /**
+     * In a queue where the store has one, in the order of coming; where the server refuses what that
+     * needs, by asking again and again.
+     */
     automatic = LEASEHOLD_WAIT_MODE_AUTO,
-    /** In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs. */
-    queue = LEASEHOLD_WAIT_MODE_QUEUE,
     /** By asking again and again: for names that are shared with other libraries. */
     spin = LEASEHOLD_WAIT_MODE_SPIN,
 };

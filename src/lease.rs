@@ -165,7 +165,7 @@ impl Lease {
 
     /// Stops renewing and leaves the lock taken until its ttl runs out: "once per interval".
     ///
-    /// Asks the store only where the lease was [handed over](crate::WaitMode::Queue) a moment ago and is
+    /// Asks the store only where the lease was [handed over](crate::WaitMode::Auto) a moment ago and is
     /// not yet claimed for its whole ttl, or was attached and never extended.
     ///
     /// # Errors

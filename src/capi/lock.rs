@@ -40,11 +40,9 @@ pub type leasehold_wait_mode = i32;
 /// In a queue where the store has one, in the order of coming; where the server refuses what that
 /// needs (the right to subscribe to a channel), by asking again and again.
 pub const LEASEHOLD_WAIT_MODE_AUTO: leasehold_wait_mode = 0;
-/// In a queue; LEASEHOLD_ERR_PERMISSION where the server refuses what that needs.
-pub const LEASEHOLD_WAIT_MODE_QUEUE: leasehold_wait_mode = 1;
 /// By asking again and again, in no order: for names that are shared with other libraries, whose
 /// releases tell nobody. A thread that spins comes after all that queue for the name.
-pub const LEASEHOLD_WAIT_MODE_SPIN: leasehold_wait_mode = 2;
+pub const LEASEHOLD_WAIT_MODE_SPIN: leasehold_wait_mode = 1;
 
 /// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
 /// the library held: other than zero ends the wait. It may call this library. While it runs, the
@@ -254,7 +252,6 @@ pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
     set(lock, "wait_mode", |_, options| {
         let wait_mode = match mode {
             LEASEHOLD_WAIT_MODE_AUTO => WaitMode::Auto,
-            LEASEHOLD_WAIT_MODE_QUEUE => WaitMode::Queue,
             LEASEHOLD_WAIT_MODE_SPIN => WaitMode::Spin(Backoff::default()),
             _ => return Err(bad(format!("there is no wait mode {mode}"))),
         };

@@ -10,7 +10,7 @@ use crate::wait::Backoff;
 /// ```
 /// use leasehold::{Backoff, WaitMode};
 ///
-/// assert_eq!("queue".parse::<WaitMode>()?, WaitMode::Queue);
+/// assert_eq!("auto".parse::<WaitMode>()?, WaitMode::Auto);
 /// let three_times = WaitMode::Spin(Backoff::default().attempts(3));
 /// # Ok::<(), leasehold::Error>(())
 /// ```
@@ -21,8 +21,6 @@ pub enum WaitMode {
     /// that needs (the right to subscribe to a channel), by asking again and again.
     #[default]
     Auto,
-    /// In a queue; an error where the server refuses what that needs.
-    Queue,
     /// By asking again and again, each thread for itself and in no order. Right for names that are
     /// shared with other libraries, whose releases tell nobody. A thread that spins comes after all
     /// that queue for the name.
@@ -34,7 +32,7 @@ impl WaitMode {
     pub(super) fn backoff(self) -> Backoff {
         match self {
             WaitMode::Spin(backoff) => backoff,
-            WaitMode::Auto | WaitMode::Queue => Backoff::default(),
+            WaitMode::Auto => Backoff::default(),
         }
     }
 }
@@ -45,12 +43,8 @@ impl FromStr for WaitMode {
     fn from_str(text: &str) -> Result<WaitMode, Error> {
         match text {
             "auto" => Ok(WaitMode::Auto),
-            "queue" => Ok(WaitMode::Queue),
             "spin" => Ok(WaitMode::Spin(Backoff::default())),
-            _ => Err(Error::new(
-                ErrorKind::BadArgument,
-                "a wait mode is one of 'auto', 'queue' and 'spin'",
-            )),
+            _ => Err(Error::new(ErrorKind::BadArgument, "the wait mode is 'auto' or 'spin'")),
         }
     }
 }

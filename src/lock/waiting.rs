@@ -304,7 +304,7 @@ impl AcquireCall<'_, '_> {
 
     /// One request for the lock.
     fn ask(&mut self, ask: &Ask) -> Result<Option<Lease>, Error> {
-        self.open()?;
+        self.open();
         let (name, core, now) = (&self.lock.name, self.core, self.now());
         self.state.tries = self.state.tries.saturating_add(1);
         let by = self.answer_by(now);
@@ -339,20 +339,13 @@ impl AcquireCall<'_, '_> {
     }
 
     /// Opens the wake-up connection, within the deadline of a request.
-    fn open(&self) -> Result<(), Error> {
-        let AcquireCall { lock, core, state, .. } = self;
+    fn open(&self) {
+        let AcquireCall { core, state, .. } = self;
         if let (AcquirePhase::Queued(queued), Some(listener)) =
             (&state.phase, core.store.listener())
         {
             queued.waiter.open(&core.room, listener, self.answer_by(Moment::now()));
-            if lock.wait_mode == WaitMode::Queue
-                && !listener.are_open(&lock.name)
-                && let Some(error) = core.room.refusal(&lock.name)
-            {
-                return Err(error);
-            }
         }
-        Ok(())
     }
 
     fn answered(&mut self, answer: Answer, place: Place) -> Result<Option<Lease>, Error> {

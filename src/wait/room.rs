@@ -222,11 +222,6 @@ impl Room {
         });
     }
 
-    /// The error by which the server of the name last refused to let us listen.
-    pub(crate) fn refusal(&self, name: &[u8]) -> Option<Error> {
-        self.waiters.lock().refusal(name).cloned()
-    }
-
     /// How many wait for each name.
     pub(crate) fn count_waiters(&self) -> Vec<(Arc<[u8]>, usize)> {
         if !self.is_occupied() {

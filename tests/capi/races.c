@@ -195,7 +195,7 @@ static void *set_on_and_on(void *with)
         CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_ms(shared->lock, LIMIT_MS + i % 7));
         CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_renew(shared->lock, i % 2));
         CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_max_hold_ms(shared->lock, 30000));
-        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(shared->lock, i % 3));
+        CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(shared->lock, i % 2));
     }
     return NULL;
 }

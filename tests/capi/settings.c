@@ -298,7 +298,7 @@ static void an_option_that_can_never_work_is_refused_until_it_is_made_well(struc
         CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_wait_mode(lock, bad_modes[i]));
         refuses(client, lock, "wait mode");
     }
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(lock, LEASEHOLD_WAIT_MODE_QUEUE));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(lock, LEASEHOLD_WAIT_MODE_AUTO));
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_attempts(lock, 1));
     refuses(client, lock, "'spin'");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(lock, LEASEHOLD_WAIT_MODE_SPIN));

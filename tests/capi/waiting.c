@@ -112,7 +112,7 @@ static void *wait_for_ever(void *with)
 
 static void a_waiter_gets_the_lock_that_is_released(struct store *store)
 {
-    const leasehold_wait_mode modes[] = {LEASEHOLD_WAIT_MODE_AUTO, LEASEHOLD_WAIT_MODE_QUEUE, LEASEHOLD_WAIT_MODE_SPIN};
+    const leasehold_wait_mode modes[] = {LEASEHOLD_WAIT_MODE_AUTO, LEASEHOLD_WAIT_MODE_SPIN};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         struct pair pair = make_pair(store);
         uint64_t fence = leasehold_lease_fence(pair.held);

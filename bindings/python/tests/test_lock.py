@@ -220,7 +220,7 @@ def test_waiting_ends_with_a_timeout(
 def test_a_wait_gets_the_lock_in_every_mode(
     client: leasehold.Client, other: leasehold.Client, name: str
 ) -> None:
-    modes: "list[leasehold.WaitMode]" = ["auto", "queue", "spin"]
+    modes: "list[leasehold.WaitMode]" = ["auto", "spin"]
     for mode in modes:
         lease = client.lock(name).acquire()
         with ThreadPoolExecutor() as threads:
@@ -396,7 +396,7 @@ def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
         assert refused.value.__context__ is None  # Nothing else is printed before it.
     wrong = [{"ttl": 0}, {"ttl": 10**9}, {"ttl": 0.05, "renew": True}]
     spin = {"wait_mode": "spin", "attempts": 0}
-    not_spin = [{"attempts": 2}, {"backoff": leasehold.Backoff(), "wait_mode": "queue"}]
+    not_spin = [{"attempts": 2}, {"backoff": leasehold.Backoff(), "wait_mode": "auto"}]
     for options in [*wrong[:2], spin, {"io_timeout": 0}]:
         with pytest.raises(leasehold.BadArgument):
             lock("x", **options)

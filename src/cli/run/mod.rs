@@ -72,12 +72,12 @@ pub(crate) struct Args {
     /// Give up after this long: 10s, 1h30m, or seconds; without it, never
     #[arg(short, long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     wait: Option<Duration>,
-    /// How to wait: auto, queue or spin
+    /// How to wait: auto or spin
     ///
-    /// In a queue, the turns go in the order of coming, and giving the lock up
-    /// hands it on. auto asks again and again only where the server refuses what
-    /// the queue needs; queue fails there. spin always asks again and again:
-    /// for names that are shared with programs of other libraries.
+    /// auto waits in a queue, in the order of arrival: releasing the lock hands
+    /// it to the first waiter. Only where the server refuses what the queue needs
+    /// does auto ask again and again. spin always asks again and again: for names
+    /// that are shared with programs of other libraries.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = wait_mode, verbatim_doc_comment)]
     wait_mode: WaitMode,
     /// Exit status when the lock is taken
@@ -393,7 +393,7 @@ mod tests {
         let mode =
             |words: &[&str]| parse(&[words, &["name", "--", "true"]].concat()).unwrap().wait_mode;
         assert_eq!(mode(&[]), WaitMode::Auto);
-        assert_eq!(mode(&["--wait-mode", "queue"]), WaitMode::Queue);
+        assert_eq!(mode(&["--wait-mode", "auto"]), WaitMode::Auto);
         assert_eq!(mode(&["--wait-mode=spin"]), WaitMode::Spin(Backoff::default()));
     }
 

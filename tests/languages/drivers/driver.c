@@ -89,8 +89,6 @@ static leasehold_status keep(const char *key, leasehold_status status, leasehold
 
 static leasehold_wait_mode mode_of(const char *how)
 {
-    if (strcmp(how, "queue") == 0)
-        return LEASEHOLD_WAIT_MODE_QUEUE;
     return strcmp(how, "spin") == 0 ? LEASEHOLD_WAIT_MODE_SPIN : LEASEHOLD_WAIT_MODE_AUTO;
 }
 

@@ -67,7 +67,6 @@ std::string keep(const std::string &key, std::optional<leasehold::lease> taken,
 }
 
 leasehold::wait_mode mode_of(const std::string &how) {
-    if (how == "queue") return leasehold::wait_mode::queue;
     return how == "spin" ? leasehold::wait_mode::spin : leasehold::wait_mode::automatic;
 }
 

@@ -109,9 +109,8 @@ class Client:
           `math.inf` has no limit.
         - `wait_mode`: how a wait goes. "auto", the default: in a queue where the store has
           one, in the order of coming; where the server refuses what that needs (the right to
-          subscribe to a channel), by asking again and again. "queue": in a queue, or `Permission`.
-          "spin": by asking again and again, in no order; for names that are shared with other
-          libraries, whose releases tell nobody.
+          subscribe to a channel), by asking again and again. "spin": by asking again and again, in
+          no order; for names that are shared with other libraries, whose releases tell nobody.
         - `backoff`: how a wait with `wait_mode="spin"` asks again. Other modes refuse it.
 
         What an option can never be is refused here, and what does not go together when the lock is
@@ -440,7 +439,7 @@ def _wait_mode(mode: str) -> int:
     if not isinstance(mode, str):
         raise TypeError(f"wait_mode is a str, not {type(mode).__name__}")
     if mode not in WAIT_MODES:
-        raise bad_argument(f"wait_mode is {mode!r}; it is 'auto', 'queue' or 'spin'")
+        raise bad_argument(f"wait_mode is {mode!r}; it is 'auto' or 'spin'")
     return WAIT_MODES.index(mode)
 
 

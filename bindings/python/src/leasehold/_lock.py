@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .aio import TaskLeases
 
 #: How a wait for a lock goes.
-WaitMode = Literal["auto", "queue", "spin"]
+WaitMode = Literal["auto", "spin"]
 #: In the order of their numbers in C.
 WAIT_MODES = get_args(WaitMode)
 

@@ -7,14 +7,12 @@ public enum WaitMode {
      * that needs (the right to subscribe to a channel), by asking again and again.
      */
     AUTO(0),
-    /** In a queue; {@link Status#PERMISSION} where the server refuses what that needs. */
-    QUEUE(1),
     /**
      * By asking again and again, in no order: for names that are shared with other libraries, whose
      * releases tell nobody. A thread that spins comes after all who
      * queue for the name.
      */
-    SPIN(2);
+    SPIN(1);
 
     final int code;
 

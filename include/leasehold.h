@@ -782,14 +782,14 @@ leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t mo
 leasehold_status leasehold_lock_set_wait_mode(leasehold_lock *lock, leasehold_wait_mode mode);
 
 /**
- * Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
- * length, the first one up to `first_ms` and the others up to twice as much each time, none longer
- * than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms
- * on Redis). Pauses of zero are refused. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the
- * lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
+ * Sets how long a wait that spins pauses before it asks again. Pauses have random lengths: the
+ * first one up to `first_ms`, the others up to twice as much each time, none longer than
+ * `longest_ms`; LEASEHOLD_FOREVER there is what suits the store (64 ms on Redis). Pauses of zero are
+ * refused. Without this, a wait asks three more times at once, then pauses up to 1 ms, 2 ms, 4 ms and
+ * so on. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then
+ * LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
  */
 leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
-                                               uint32_t spins,
                                                int64_t first_ms,
                                                int64_t longest_ms);
 

@@ -390,8 +390,8 @@ public:
     lock &max_hold(time_span most) &;
     /** How a wait goes: in a queue where the store has one, by default. */
     lock &wait_mode(leasehold::wait_mode how) &;
-    /** How a wait that spins asks again; see leasehold_lock_set_backoff_ms(). Other modes refuse it. */
-    lock &backoff(std::uint32_t spins, time_span first, time_span longest = forever) &;
+    /** How long a wait that spins pauses; see leasehold_lock_set_backoff_ms(). Other modes refuse it. */
+    lock &backoff(time_span first, time_span longest = forever) &;
 
     lock ttl(time_span span) && { return std::move(ttl(span)); }
     lock wait(time_span most) && { return std::move(wait(most)); }
@@ -400,8 +400,8 @@ public:
     lock renew(bool yes) && { return std::move(renew(yes)); }
     lock max_hold(time_span most) && { return std::move(max_hold(most)); }
     lock wait_mode(leasehold::wait_mode how) && { return std::move(wait_mode(how)); }
-    lock backoff(std::uint32_t spins, time_span first, time_span longest = forever) && {
-        return std::move(backoff(spins, first, longest));
+    lock backoff(time_span first, time_span longest = forever) && {
+        return std::move(backoff(first, longest));
     }
 
     std::string name() const;
@@ -1038,9 +1038,8 @@ inline lock &lock::wait_mode(leasehold::wait_mode how) & {
     return set("wait_mode", leasehold_lock_set_wait_mode(handle(), static_cast<leasehold_wait_mode>(how)));
 }
 
-inline lock &lock::backoff(std::uint32_t spins, time_span first, time_span longest) & {
-    return set("backoff",
-               leasehold_lock_set_backoff_ms(handle(), spins, first.ms(), longest.ms()));
+inline lock &lock::backoff(time_span first, time_span longest) & {
+    return set("backoff", leasehold_lock_set_backoff_ms(handle(), first.ms(), longest.ms()));
 }
 
 inline std::string lock::name() const {

@@ -259,20 +259,20 @@ pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
     })
 }
 
-/// Sets how a wait that spins asks again: `spins` more times at once, then after pauses of random
-/// length, the first one up to `first_ms` and the others up to twice as much each time, none longer
-/// than `longest_ms`. By default 3, 1 and LEASEHOLD_FOREVER, which is what suits the store (64 ms
-/// on Redis). Pauses of zero are refused. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the
-/// lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
+/// Sets how long a wait that spins pauses before it asks again. Pauses have random lengths: the
+/// first one up to `first_ms`, the others up to twice as much each time, none longer than
+/// `longest_ms`; LEASEHOLD_FOREVER there is what suits the store (64 ms on Redis). Pauses of zero are
+/// refused. Without this, a wait asks three more times at once, then pauses up to 1 ms, 2 ms, 4 ms and
+/// so on. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then
+/// LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
     lock: *mut leasehold_lock,
-    spins: u32,
     first_ms: i64,
     longest_ms: i64,
 ) -> leasehold_status {
     set(lock, "backoff", |what, options| {
-        let backoff = Backoff::default().spins(spins).first(span(what, first_ms)?);
+        let backoff = Backoff::default().first(span(what, first_ms)?);
         let longest = limit(what, longest_ms)?;
         let backoff = longest.map_or(backoff, |longest| backoff.longest(longest));
         backoff.check()?;

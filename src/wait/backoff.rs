@@ -6,44 +6,41 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::jitter::Jitter;
 
-/// How a wait that spins asks again: a few times at once, then after pauses that grow, each of a
-/// random length up to its limit, so that waiters do not fall into step. For
-/// [`WaitMode::Spin`](crate::WaitMode::Spin).
+/// What a backoff without a first pause of the caller's begins with.
+const AT_ONCE: u32 = 3;
+const FIRST: Duration = Duration::from_millis(1);
+
+/// How long a wait that spins pauses before it asks again. For [`WaitMode::Spin`](crate::WaitMode::Spin).
 ///
-/// No pause goes past the moment when the lock can be free by its ttl.
+/// Each pause has a random length up to its limit, so that waiters do not fall into step, and the
+/// limit doubles. No pause goes past the moment when the lock can be free by its ttl.
 ///
 /// ```
 /// use std::time::Duration;
 /// use leasehold::Backoff;
 ///
-/// let gentle = Backoff::default().spins(0).first(Duration::from_millis(20)).longest(Duration::from_secs(1));
+/// let gentle = Backoff::default().first(Duration::from_millis(20)).longest(Duration::from_secs(1));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[must_use]
 pub struct Backoff {
-    spins: u32,
-    first: Duration,
+    first: Option<Duration>,
     longest: Option<Duration>,
     pub(crate) attempts: Option<u32>,
 }
 
-/// Three tries at once, then up to 1 ms, 2 ms, 4 ms and so on, to what suits the store.
+/// Three more tries at once, then up to 1 ms, 2 ms, 4 ms and so on, to what suits the store.
 impl Default for Backoff {
     fn default() -> Backoff {
-        Backoff { spins: 3, first: Duration::from_millis(1), longest: None, attempts: None }
+        Backoff { first: None, longest: None, attempts: None }
     }
 }
 
 impl Backoff {
-    /// How many tries follow the first one without a pause.
-    pub fn spins(mut self, count: u32) -> Backoff {
-        self.spins = count;
-        self
-    }
-
-    /// The limit of the first pause; it doubles with each one.
+    /// The limit of the first pause, which then comes after the first try. It doubles with each
+    /// pause.
     pub fn first(mut self, pause: Duration) -> Backoff {
-        self.first = pause;
+        self.first = Some(pause);
         self
     }
 
@@ -67,7 +64,7 @@ impl Backoff {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.first.is_zero() || self.longest.is_some_and(|longest| longest.is_zero()) {
+        if [self.first, self.longest].contains(&Some(Duration::ZERO)) {
             // It would ask the store as fast as the network carries, for the whole wait.
             return Err(Error::new(ErrorKind::BadArgument, "a backoff pauses for more than zero"));
         }
@@ -81,16 +78,20 @@ impl Backoff {
 /// Where one wait stands in its backoff.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Pace {
-    backoff: Backoff,
     longest: Duration,
-    tries: u32,
+    /// Tries that still follow at once.
+    at_once: u32,
+    /// The limit of the next pause.
+    limit: Duration,
     pub(super) jitter: Jitter,
 }
 
 impl Pace {
     /// `longest` is what suits the store, where the caller has not said otherwise.
     pub(crate) fn new(backoff: Backoff, longest: Duration, jitter: Jitter) -> Pace {
-        Pace { backoff, longest: backoff.longest.unwrap_or(longest), tries: 0, jitter }
+        let Backoff { first, longest: most, .. } = backoff;
+        let at_once = if first.is_some() { 0 } else { AT_ONCE };
+        Pace { at_once, limit: first.unwrap_or(FIRST), longest: most.unwrap_or(longest), jitter }
     }
 
     /// `span` or up to a fifth less, so that waiters do not fall into step.
@@ -101,12 +102,12 @@ impl Pace {
     /// When to ask again: at once (`None`) or at a moment, never later than `free_at`, when the
     /// ttl of the holder has run out.
     pub(crate) fn next(&mut self, now: Moment, free_at: Moment) -> Option<Moment> {
-        let pauses = self.tries.saturating_sub(self.backoff.spins);
-        self.tries = self.tries.saturating_add(1);
-        if self.tries <= self.backoff.spins {
+        if self.at_once > 0 {
+            self.at_once -= 1;
             return None;
         }
-        let limit = self.backoff.first.saturating_mul(1 << pauses.min(20)).min(self.longest);
+        let limit = self.limit.min(self.longest);
+        self.limit = limit.saturating_mul(2);
         let wake = now.plus(self.jitter.up_to(limit));
         // The server counts in whole milliseconds: asking in the same one again is no use, so a
         // short pause stands even when the ttl seems to be over.
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn it_spins_first_and_then_pauses_longer_and_longer() {
         let mut pace = pace(Backoff::default());
-        for _ in 0..3 {
+        for _ in 0..AT_ONCE {
             assert_eq!(pace.next(NOW, Moment::NEVER), None);
         }
         for limit in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
@@ -137,8 +138,17 @@ mod tests {
     }
 
     #[test]
+    fn with_a_first_pause_nothing_is_asked_at_once() {
+        let mut pace = pace(Backoff::default().first(Duration::from_millis(20)));
+        for limit in [20, 40, 64, 64] {
+            let pause = pace.next(NOW, Moment::NEVER).unwrap().since(NOW);
+            assert!(pause <= Duration::from_millis(limit), "{pause:?} of {limit} ms");
+        }
+    }
+
+    #[test]
     fn pauses_use_the_whole_of_their_range() {
-        let mut pace = pace(Backoff::default().spins(0).first(Duration::from_millis(64)));
+        let mut pace = pace(Backoff::default().first(Duration::from_millis(64)));
         let drawn: Vec<_> =
             (0..400).map(|_| pace.next(NOW, Moment::NEVER).unwrap().since(NOW)).collect();
         assert!(drawn.iter().any(|pause| *pause < Duration::from_millis(5)));
@@ -147,7 +157,7 @@ mod tests {
 
     #[test]
     fn no_pause_outlasts_the_holders_ttl() {
-        let mut pace = pace(Backoff::default().spins(0).first(Duration::from_secs(10)));
+        let mut pace = pace(Backoff::default().first(Duration::from_secs(10)));
         let free_at = NOW.plus(Duration::from_millis(7));
         for _ in 0..100 {
             assert!(pace.next(NOW, free_at).unwrap() <= free_at);
@@ -158,7 +168,7 @@ mod tests {
     #[test]
     fn a_store_that_keeps_places_bounds_what_the_caller_set() {
         let kept = Duration::from_millis(200);
-        let slow = Backoff::default().spins(0).first(Duration::from_secs(10)).longest(kept * 50);
+        let slow = Backoff::default().first(Duration::from_secs(10)).longest(kept * 50);
         let mut pace = pace(slow.at_most(kept));
         for _ in 0..100 {
             assert!(pace.next(NOW, Moment::NEVER).unwrap() <= NOW.plus(kept));

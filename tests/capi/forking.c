@@ -107,7 +107,7 @@ static void misuse(struct inherited all)
     CHECK_STATUS(forked, leasehold_lock_set_renew(all.lock, false));
     CHECK_STATUS(forked, leasehold_lock_set_max_hold_ms(all.lock, 1000));
     CHECK_STATUS(forked, leasehold_lock_set_wait_mode(all.lock, LEASEHOLD_WAIT_MODE_SPIN));
-    CHECK_STATUS(forked, leasehold_lock_set_backoff_ms(all.lock, 1, 1, 1));
+    CHECK_STATUS(forked, leasehold_lock_set_backoff_ms(all.lock, 1, 1));
     CHECK_TEXT("", leasehold_lock_name(all.lock, &length));
     EXPECT(forked, leasehold_lock_try_acquire(all.lock, &lease, &problem));
     EXPECT(forked, leasehold_lock_acquire(all.lock, &lease, &problem));

@@ -303,11 +303,11 @@ static void an_option_that_can_never_work_is_refused_until_it_is_made_well(struc
     refuses(client, lock, "'spin'");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_wait_mode(lock, LEASEHOLD_WAIT_MODE_SPIN));
 
-    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_backoff_ms(lock, 3, -1, 10));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_backoff_ms(lock, -1, 10));
     refuses(client, lock, "backoff");
-    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_backoff_ms(lock, 3, 1, -10));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_backoff_ms(lock, 1, -10));
     refuses(client, lock, "backoff");
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_backoff_ms(lock, 3, 1, LEASEHOLD_FOREVER));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_backoff_ms(lock, 1, LEASEHOLD_FOREVER));
 
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, 50));
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_renew(lock, true));

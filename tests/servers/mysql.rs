@@ -383,7 +383,7 @@ fn a_wait_that_spins_asks_as_its_backoff_says_and_not_as_the_queue_does() {
     let store = Store::mysql_in(None);
     let (holder, client) = (store.client(), store.client());
     let lease = holder.lock("n").acquire().unwrap();
-    let mode = WaitMode::Spin(Backoff::default().spins(0).first(ms(1000)).longest(ms(1000)));
+    let mode = WaitMode::Spin(Backoff::default().first(ms(1000)).longest(ms(1000)));
     let error = client.lock("n").wait_mode(mode).acquire_within(ms(4000)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     // Each half a second, at random: the first in the queue asks each 10 ms.

@@ -63,7 +63,7 @@
     FUNCTION(STATUS, lock_set_renew, LOCK, NONE, NO, (HANDLE, COUNT))                              \
     FUNCTION(STATUS, lock_set_max_hold_ms, LOCK, NONE, NO, (HANDLE, MS))                           \
     FUNCTION(STATUS, lock_set_wait_mode, LOCK, NONE, NO, (HANDLE, NUMBER_IN))                      \
-    FUNCTION(STATUS, lock_set_backoff_ms, LOCK, NONE, NO, (HANDLE, COUNT, MS, MORE_MS))            \
+    FUNCTION(STATUS, lock_set_backoff_ms, LOCK, NONE, NO, (HANDLE, MS, MORE_MS))                   \
     FUNCTION(STATUS, lock_check, LOCK, NONE, NO, (HANDLE, ERROR_OUT))                              \
     FUNCTION(TEXT, lock_name, LOCK, LENGTH, NO, (HANDLE, OUTPUT))                                  \
     FUNCTION(STATUS, lock_try_acquire, LOCK, LEASE, NO, (HANDLE, OUTPUT, ERROR_OUT))               \

@@ -274,12 +274,12 @@ TEST_ON_BOTH(options_are_set_in_place_and_in_a_chain) {
                        .renew(true)
                        .max_hold(400ms)
                        .wait_mode(leasehold::wait_mode::spin)
-                       .backoff(1, 1ms, 5ms);
+                       .backoff(1ms, 5ms);
     auto lease = chained.acquire();
     EVENTUALLY(!lease->is_valid()); // by max_hold
 
     auto set = client.lock(unused_name());
-    set.ttl(80ms).renew(false).wait_mode(leasehold::wait_mode::spin).backoff(0, 2ms);
+    set.ttl(80ms).renew(false).wait_mode(leasehold::wait_mode::spin).backoff(2ms);
     auto brief = set.acquire();
     EVENTUALLY(!brief->is_valid()); // by its ttl
     CHECK(set.max_hold(leasehold::forever).ttl(1min).acquire_within(20s)->remaining() > 30s);
@@ -293,7 +293,7 @@ TEST(options_that_cannot_be_are_refused) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.io_timeout(-1h));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.max_hold(-1h));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.wait_mode(static_cast<leasehold::wait_mode>(77)));
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.backoff(1, -1ms));
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.backoff(-1ms));
     const auto named = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").ttl(-1s));
     EQUAL(named.detail(), "the ttl is -1000 ms; 0 is the least");
     const auto refused = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT,
@@ -301,10 +301,10 @@ TEST(options_that_cannot_be_are_refused) {
     CHECK(refused.detail().find("ttl") != std::string::npos);
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").wait_mode(leasehold::wait_mode::spin).attempts(0));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").attempts(2).acquire());
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").backoff(1, 1ms).acquire());
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").backoff(1ms).acquire());
     // Setting it well makes up for it.
     lock.ttl(1s).wait(1s).io_timeout(1s).max_hold(1h).wait_mode(leasehold::wait_mode::spin);
-    lock.backoff(1, 1ms);
+    lock.backoff(1ms);
     CHECK(lock.acquire());
 }
 

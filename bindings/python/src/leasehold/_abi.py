@@ -101,9 +101,7 @@ lock_set_renew = _function(c_int32, "lock_set_renew", c_void_p, c_bool)
 lock_set_io_timeout_ms = _function(c_int32, "lock_set_io_timeout_ms", c_void_p, c_int64)
 lock_set_max_hold_ms = _function(c_int32, "lock_set_max_hold_ms", c_void_p, c_int64)
 lock_set_wait_mode = _function(c_int32, "lock_set_wait_mode", c_void_p, c_int32)
-lock_set_backoff_ms = _function(
-    c_int32, "lock_set_backoff_ms", c_void_p, c_uint32, c_int64, c_int64
-)
+lock_set_backoff_ms = _function(c_int32, "lock_set_backoff_ms", c_void_p, c_int64, c_int64)
 lock_check = _function(c_int32, "lock_check", c_void_p, c_void_p)
 lock_name = _function(c_void_p, "lock_name", c_void_p, c_void_p)
 lock_try_acquire = _function(c_int32, "lock_try_acquire", c_void_p, c_void_p, c_void_p)

@@ -111,7 +111,9 @@ class Client:
           one, in the order of coming; where the server refuses what that needs (the right to
           subscribe to a channel), by asking again and again. "spin": by asking again and again, in
           no order; for names that are shared with other libraries, whose releases tell nobody.
-        - `backoff`: how a wait with `wait_mode="spin"` asks again. Other modes refuse it.
+        - `backoff`: how long a wait with `wait_mode="spin"` pauses before it asks again. By default
+          it asks three more times at once, then pauses up to 1, 2, 4 ms and so on. Other modes
+          refuse it.
 
         What an option can never be is refused here, and what does not go together when the lock is
         taken.
@@ -166,10 +168,9 @@ class Client:
         if backoff is not None:
             if not isinstance(backoff, Backoff):
                 raise TypeError(f"backoff is {backoff!r}; it is a leasehold.Backoff")
-            spins = _count("backoff.spins", backoff.spins)
             first = milliseconds("backoff.first", backoff.first)
             longest = milliseconds("backoff.longest", backoff.longest)
-            _set(_abi.lock_set_backoff_ms, handle, spins, first, longest)
+            _set(_abi.lock_set_backoff_ms, handle, first, longest)
         return handle
 
     def events(self) -> Events:

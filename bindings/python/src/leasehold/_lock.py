@@ -37,11 +37,10 @@ WAIT_MODES = get_args(WaitMode)
 
 
 class Backoff(NamedTuple):
-    """How a wait with ``wait_mode="spin"`` asks again: `spins` more times at once, then after
-    pauses of random length, the first one up to `first` and the others up to twice as much each
-    time, none longer than `longest`, which is by default what suits the store."""
+    """How long a wait with ``wait_mode="spin"`` pauses before it asks again. Pauses have random
+    lengths: the first one up to `first`, the others up to twice as much each time, none longer than
+    `longest`, which is by default what suits the store."""
 
-    spins: int = 3
     first: Seconds = 0.001
     longest: Seconds = float("inf")
 

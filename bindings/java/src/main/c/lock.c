@@ -70,11 +70,10 @@ static void set_wait_mode(JNIEnv *env, jclass native, jlong lock, jint mode)
     leasehold_lock_set_wait_mode(HANDLE(leasehold_lock, lock), mode);
 }
 
-static void set_backoff(JNIEnv *env, jclass native, jlong lock, jint spins, jlong first_ms,
+static void set_backoff(JNIEnv *env, jclass native, jlong lock, jlong first_ms,
                         jlong longest_ms)
 {
-    leasehold_lock_set_backoff_ms(HANDLE(leasehold_lock, lock), (uint32_t)spins, first_ms,
-                                  longest_ms);
+    leasehold_lock_set_backoff_ms(HANDLE(leasehold_lock, lock), first_ms, longest_ms);
     raise_refused(env, native, lock);
 }
 
@@ -193,7 +192,7 @@ static const JNINativeMethod methods[] = {
     {"setAttempts", "(JI)V", set_attempts},
     {"setRenew", "(JZ)V", set_renew},
     {"setWaitMode", "(JI)V", set_wait_mode},
-    {"setBackoff", "(JIJJ)V", set_backoff},
+    {"setBackoff", "(JJJ)V", set_backoff},
     {"tryAcquire", "(J)J", try_acquire},
     {"acquire", "(JJZ)J", acquire},
     {"attach", "(J[BJ)J", attach},

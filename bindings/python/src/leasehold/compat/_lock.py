@@ -333,7 +333,7 @@ class Lock:
 
 def _make(client: Client, name: bytes, timeout: Optional[Number], pause: Number) -> OurLock:
     # A release by redis-py tells nobody: a waiter that shares a name with it asks again and again.
-    backoff = Backoff(spins=0, first=pause, longest=pause)
+    backoff = Backoff(first=pause, longest=pause)
     if not timeout:
         return client.lock(name, max_hold=math.inf, wait_mode="spin", backoff=backoff)
     # As a `timedelta`, of whose unit nobody has to be warned: redis-py's programs know it.

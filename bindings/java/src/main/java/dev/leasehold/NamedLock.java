@@ -146,10 +146,10 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how a wait with {@link WaitMode#SPIN} asks again. In other modes, taking the lock is then
+     * Sets how long a wait with {@link WaitMode#SPIN} pauses. In other modes, taking the lock is then
      * {@link Status#BAD_ARGUMENT}.
      *
-     * @param backoff how often, and with which pauses
+     * @param backoff the pauses
      * @return a lock with this option
      */
     public NamedLock backoff(Backoff backoff) {

@@ -98,7 +98,7 @@ final class Native {
 
     static native void setWaitMode(long lock, int mode);
 
-    static native void setBackoff(long lock, int spins, long firstMs, long longestMs);
+    static native void setBackoff(long lock, long firstMs, long longestMs);
 
     static native long tryAcquire(long lock);
 

@@ -63,7 +63,7 @@ record Options(
         if (backoff != null) {
             long longest =
                     backoff.longest() == null ? Native.FOREVER : Times.toMillis("longest", backoff.longest());
-            Native.setBackoff(lock, backoff.spins(), Times.toMillis("first", backoff.first()), longest);
+            Native.setBackoff(lock, Times.toMillis("first", backoff.first()), longest);
         }
     }
 }

@@ -357,13 +357,13 @@ abstract class StoreContract {
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.attempts(2).acquire()));
         assertEquals(
                 Status.BAD_ARGUMENT,
-                statusOf(() -> lock.backoff(new Backoff(0, ofMillis(1), null)).tryAcquire()));
+                statusOf(() -> lock.backoff(new Backoff(ofMillis(1), null)).tryAcquire()));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ZERO)));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofDays(400))));
         assertEquals(Status.BAD_ARGUMENT, statusOf(() -> lock.ttl(ofMillis(50)).renew(true).tryAcquire()));
         assertEquals(
-                Status.BAD_ARGUMENT, statusOf(() -> spin.backoff(new Backoff(0, ZERO, null))));
-        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> new Backoff(-1, negative, null)));
+                Status.BAD_ARGUMENT, statusOf(() -> spin.backoff(new Backoff(ZERO, null))));
+        assertEquals(Status.BAD_ARGUMENT, statusOf(() -> new Backoff(negative, null)));
         assertThrows(NullPointerException.class, () -> lock.ttl(null));
         assertThrows(NullPointerException.class, () -> lock.waitMode(null));
     }
@@ -378,7 +378,7 @@ abstract class StoreContract {
                 .noMaxHold()
                 .maxHold(ofSeconds(5))
                 .waitMode(WaitMode.SPIN)
-                .backoff(new Backoff(1, ofMillis(2), ofMillis(20)));
+                .backoff(new Backoff(ofMillis(2), ofMillis(20)));
         try (Lease lease = all.acquire()) {
             // max_hold is the shorter one.
             assertTrue(lease.remaining().compareTo(ofSeconds(5)) <= 0, lease.remaining().toString());

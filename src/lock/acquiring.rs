@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use super::Lock;
 use super::call::AcquireCall;
@@ -36,13 +35,10 @@ use crate::wait::crew::{Parked, ParkedSleep};
 pub struct Acquiring(FutureStage);
 
 enum FutureStage {
-    New(Lock, Wait),
+    New(Lock),
     Begun(Arc<ParkedCall>),
     Over,
 }
-
-/// `None`: it only tries. `Some(None)`: it waits without limit.
-type Wait = Option<Option<Duration>>;
 
 /// What the future shares with the crew.
 struct ParkedCall {
@@ -63,8 +59,8 @@ struct Front {
 }
 
 impl Acquiring {
-    pub(super) fn new(lock: &Lock, wait: Wait) -> Acquiring {
-        Acquiring(FutureStage::New(lock.clone(), wait))
+    pub(super) fn new(lock: &Lock) -> Acquiring {
+        Acquiring(FutureStage::New(lock.clone()))
     }
 }
 
@@ -74,7 +70,7 @@ impl Future for Acquiring {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Acquiring(stage) = self.get_mut();
         let outcome = match stage {
-            FutureStage::New(lock, wait) => match ParkedCall::begin(lock, *wait, context.waker()) {
+            FutureStage::New(lock) => match ParkedCall::begin(lock, context.waker()) {
                 Ok(waiting) => {
                     *stage = FutureStage::Begun(waiting);
                     return Poll::Pending;
@@ -107,16 +103,13 @@ impl Drop for Acquiring {
 impl ParkedCall {
     /// A call that queues joins the queue here, so that futures have their turns in the order in
     /// which they were first polled.
-    fn begin(lock: &Lock, wait: Wait, waker: &Waker) -> Result<Arc<ParkedCall>, Error> {
+    fn begin(lock: &Lock, waker: &Waker) -> Result<Arc<ParkedCall>, Error> {
         // First of all: cloning a waker runs code of the program's.
         let front = Front { waker: Some(waker.clone()), ..Front::default() };
         let (terms, lock) = (lock.check()?, lock.clone());
         let keeper = Arc::clone(lock.keepers.here()?);
         let token = Token::of(keeper.client())?;
-        let mut state = match wait {
-            Some(wait) => AcquireState::waits(&lock, token, terms, wait),
-            None => AcquireState::new(&lock, token, terms, Policy::Return),
-        };
+        let mut state = AcquireState::waits(&lock, token, terms, lock.wait);
         let crew = Arc::clone(&keeper.core()?.room.crew);
         let number = crew.number();
         state.parked = Some(number);

@@ -8,7 +8,6 @@ mod stuck;
 mod wait_mode;
 mod waiting;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,7 +191,8 @@ impl Lock {
         self.take(self.wait, Some(Check::new(&mut stop)))
     }
 
-    /// Takes the lock without a thread that waits: a future, on any executor.
+    /// Takes the lock without a thread that waits: a future, on any executor. It waits as long as
+    /// [`wait`](Lock::wait) says.
     ///
     /// ```no_run
     /// # async fn job() -> Result<(), leasehold::Error> {
@@ -205,20 +205,7 @@ impl Lock {
     /// Everything else of a lease is as ever: [`release`](Lease::release) waits for the store's
     /// answer, and dropping a lease does not.
     pub fn acquire_async(&self) -> Acquiring {
-        Acquiring::new(self, Some(self.wait))
-    }
-
-    /// The same with a limit of its own.
-    pub fn acquire_within_async(&self, wait: Duration) -> Acquiring {
-        Acquiring::new(self, Some(Some(wait)))
-    }
-
-    /// As [`try_acquire`](Lock::try_acquire), without a thread that waits for the store.
-    pub fn try_acquire_async(
-        &self,
-    ) -> impl Future<Output = Result<Option<Lease>, Error>> + Send + use<> {
-        let trying = Acquiring::new(self, None);
-        async { waiting::none_if_busy(trying.await) }
+        Acquiring::new(self)
     }
 
     /// Goes on with a lease that another process took and let go of with [`Lease::detach`]: a web

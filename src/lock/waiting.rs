@@ -49,11 +49,7 @@ pub(super) fn try_acquire(lock: &Lock, terms: Terms) -> Result<Option<Lease>, Er
     let keeper = lock.keepers.here()?;
     let token = Token::of(keeper.client())?;
     let mut state = AcquireState::new(lock, token, terms, Policy::Return);
-    none_if_busy(AcquireCall::new(lock, keeper, &mut state, None)?.run())
-}
-
-pub(super) fn none_if_busy(tried: Result<Lease, Error>) -> Result<Option<Lease>, Error> {
-    match tried {
+    match AcquireCall::new(lock, keeper, &mut state, None)?.run() {
         Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
         tried => tried.map(Some),
     }

@@ -275,7 +275,8 @@ fn go_on(client: &Client, lock: &Lock, own: &str) {
     lease.release().unwrap();
     client.lock("busy").acquire().unwrap().release().unwrap();
     block_on(client.lock(own).acquire_async(), LIMIT).unwrap().release().unwrap();
-    assert!(block_on(lock.try_acquire_async(), LIMIT).unwrap().is_none());
+    let once = lock.clone().wait(Duration::ZERO);
+    assert_eq!(kind(block_on(once.acquire_async(), LIMIT)), ErrorKind::Timeout);
     assert_eq!(events.try_next().unwrap(), None);
 }
 

@@ -134,7 +134,7 @@ fn c13_a_wait_that_ran_out_says_who_has_the_lock(store: &Store) {
     for lock in [other.lock("n"), spins, client.lock("n")] {
         says(&|| lock.acquire_within(ms(500)).unwrap_err());
     }
-    let future = || other.lock("n").acquire_within_async(ms(500));
+    let future = || other.lock("n").wait(ms(500)).acquire_async();
     says(&|| kit::futures::block_on(future(), LIMIT).unwrap_err());
 }
 

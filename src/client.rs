@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::keeper::{Keeper, Keepers};
 use crate::lock::Lock;
-use crate::metrics::{ByGroup, Counters, Metrics, Whose, text};
+use crate::metrics::{ByGroup, Counters, Metrics, text};
 use crate::store::Store;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::EtcdStore;
@@ -241,22 +241,11 @@ impl Client {
     /// The label `lock` is that of a [group](Config::metrics_group), or `*` for all other names. Each
     /// process counts its own, and a forked child begins with nothing.
     pub fn metrics_text(&self) -> String {
-        self.text(Whose::PROGRAM)
-    }
-
-    /// The same for a program that runs one job under one lock, and leaves a file for node exporter's
-    /// textfile collector: the label `lock` is the name of that, and each series has a label `run`, so
-    /// that the files of several jobs tell different things.
-    pub fn metrics_text_of_run(&self, lock: &str, run: &str) -> String {
-        self.text(Whose { rest: lock, run: Some(run) })
-    }
-
-    fn text(&self, whose: Whose<'_>) -> String {
         match self.keepers.opened().and_then(|keeper| keeper.core_even_closed().ok()) {
-            Some(core) => core.metrics_text(whose),
+            Some(core) => core.metrics_text(),
             None => {
                 let patterns = &self.keepers.config.metrics_groups;
-                text(&Metrics::new(patterns.len()), patterns, &ByGroup::new(patterns.len()), whose)
+                text(&Metrics::new(patterns.len()), patterns, &ByGroup::new(patterns.len()))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::groups::{ByGroup, Group};
 use self::histogram::Histogram;
-pub(crate) use self::text::{Now, Whose, text};
+pub(crate) use self::text::{Now, text};
 use crate::clock::Moment;
 use crate::error::ErrorKind;
 

@@ -3,14 +3,14 @@
 
 use super::Core;
 use crate::clock::Moment;
-use crate::metrics::{ByGroup, Group, Now, Whose, text};
+use crate::metrics::{ByGroup, Group, Now, text};
 
 /// How many leases are read while the book is locked: calls that take a lock wait for as long.
 const MOST: usize = 512;
 
 impl Core {
     /// The text of all counters, histograms and gauges.
-    pub(crate) fn metrics_text(&self, whose: Whose<'_>) -> String {
+    pub(crate) fn metrics_text(&self) -> String {
         let patterns = &self.config.metrics_groups;
         let mut gauges = ByGroup::<Now>::new(patterns.len());
         let (now, mut last) = (Moment::now(), (Moment::ZERO, 0));
@@ -33,6 +33,6 @@ impl Core {
         for (name, count) in self.room.count_waiters() {
             gauges.of_mut(Group::of(patterns, &name)).waiting += count as u64;
         }
-        text(&self.metrics, patterns, &gauges, whose)
+        text(&self.metrics, patterns, &gauges)
     }
 }

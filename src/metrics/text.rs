@@ -14,18 +14,8 @@ pub(crate) struct Now {
     pub(crate) oldest: f64,
 }
 
-/// What the labels of a text say, beside the patterns of the groups.
-#[derive(Clone, Copy)]
-pub(crate) struct Whose<'a> {
-    /// How the names are called that are in no group.
-    pub(crate) rest: &'a str,
-    pub(crate) run: Option<&'a str>,
-}
-
-impl Whose<'_> {
-    /// Shorter than any pattern, and none itself.
-    pub(crate) const PROGRAM: Whose<'static> = Whose { rest: "*", run: None };
-}
+/// The label of the names that are in no group: shorter than any pattern, and none itself.
+const REST: &str = "*";
 
 /// One group: its labels, its figures, and what is so now.
 type Row<'a> = (String, &'a Series, Now);
@@ -64,17 +54,11 @@ const GAUGES: [(&str, &str, GaugeOf); 3] = [
 ];
 
 /// All of it, of a client whose groups have these patterns.
-pub(crate) fn text(
-    metrics: &Metrics,
-    patterns: &[String],
-    now: &ByGroup<Now>,
-    whose: Whose<'_>,
-) -> String {
-    let run = whose.run.map_or_else(String::new, |run| format!(",run=\"{}\"", escaped(run)));
-    let labels = patterns.iter().map(String::as_str).chain([whose.rest]);
+pub(crate) fn text(metrics: &Metrics, patterns: &[String], now: &ByGroup<Now>) -> String {
+    let labels = patterns.iter().map(String::as_str).chain([REST]);
     let rows = labels.zip(metrics.all()).zip(now.all());
     let rows: Vec<Row<'_>> = rows
-        .map(|((label, series), now)| (format!("lock=\"{}\"{run}", escaped(label)), series, *now))
+        .map(|((label, series), now)| (format!("lock=\"{}\"", escaped(label)), series, *now))
         .collect();
     let mut out = String::new();
     acquisitions(&mut out, &rows);
@@ -154,20 +138,20 @@ mod tests {
 
     #[test]
     fn a_label_has_quotes_backslashes_and_line_ends_escaped() {
-        let patterns = ["a\"b\\c\nd*".to_owned()];
-        let metrics = Metrics::new(1);
+        let patterns = ["a\"b\\c\nd*".to_owned(), "größe".to_owned()];
+        let metrics = Metrics::new(2);
         let group = Group::of(&patterns, b"a\"b\\c\nde");
         metrics.of(group).called(CallEnd::Granted, Moment::ZERO, Moment::from_nanos(2_500_000));
-        let whose = Whose { rest: "größe", run: Some("a\"") };
-        let text = text(&metrics, &patterns, &ByGroup::new(1), whose);
+        let text = text(&metrics, &patterns, &ByGroup::new(2));
         for line in [
-            r#"leasehold_acquisitions_total{lock="a\"b\\c\nd*",run="a\"",outcome="granted"} 1"#,
-            r#"leasehold_wait_seconds_bucket{lock="a\"b\\c\nd*",run="a\"",le="0.001"} 0"#,
-            r#"leasehold_wait_seconds_bucket{lock="a\"b\\c\nd*",run="a\"",le="0.003"} 1"#,
-            r#"leasehold_wait_seconds_bucket{lock="a\"b\\c\nd*",run="a\"",le="+Inf"} 1"#,
-            r#"leasehold_wait_seconds_sum{lock="a\"b\\c\nd*",run="a\""} 0.0025"#,
-            r#"leasehold_wait_seconds_count{lock="größe",run="a\""} 0"#,
-            r#"leasehold_held{lock="größe",run="a\""} 0"#,
+            r#"leasehold_acquisitions_total{lock="a\"b\\c\nd*",outcome="granted"} 1"#,
+            r#"leasehold_wait_seconds_bucket{lock="a\"b\\c\nd*",le="0.001"} 0"#,
+            r#"leasehold_wait_seconds_bucket{lock="a\"b\\c\nd*",le="0.003"} 1"#,
+            r#"leasehold_wait_seconds_bucket{lock="a\"b\\c\nd*",le="+Inf"} 1"#,
+            r#"leasehold_wait_seconds_sum{lock="a\"b\\c\nd*"} 0.0025"#,
+            r#"leasehold_wait_seconds_count{lock="*"} 0"#,
+            r#"leasehold_held{lock="größe"} 0"#,
+            r#"leasehold_held{lock="*"} 0"#,
         ] {
             assert!(text.lines().any(|said| said == line), "{line} in {text}");
         }

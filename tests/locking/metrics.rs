@@ -171,19 +171,6 @@ fn names_are_told_apart_by_group_and_never_by_what_users_type() {
 }
 
 #[test]
-fn the_text_of_a_run_says_which_one() {
-    let server = Server::start();
-    let client = open(&server.url());
-    client.lock("nightly").acquire().unwrap().release().unwrap();
-    let text = client.metrics_text_of_run("nightly", "back\"up");
-    let samples = Samples::read(&text);
-    let granted = "acquisitions_total{lock=\"nightly\",run=\"back\\\"up\",outcome=\"granted\"}";
-    assert_eq!(samples.get(granted), 1.0);
-    let labels = "{lock=\"nightly\",run=\"back\\\"up\"";
-    assert!(samples.0.keys().all(|series| series.contains(labels)), "{text}");
-}
-
-#[test]
 fn a_group_that_can_never_be_right_is_refused() {
     let with = |groups: &[&str]| {
         let config = Config::from_url("redis://127.0.0.1:1").unwrap();

@@ -1,5 +1,6 @@
 //! The command as a child process, in a process group of its own.
 
+use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,9 +12,16 @@ use nix::sys::signal::{SigHandler, Signal, killpg, signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpid, getppid, tcsetpgrp};
 
-use super::environment;
 use super::terminal::Terminal;
 use crate::signals::Signals;
+
+/// Whether `cargo leasehold` has rustup pin the toolchain, which would override the one that a cargo in
+/// the command's own folder asks for. What the user's shell has set stays, and so does what cargo has
+/// set for a program that called us.
+fn has_toolchain_of_our_checkout() -> bool {
+    let is = |name: &str, value: &str| env::var_os(name).is_some_and(|found| found == value);
+    is("CARGO_PKG_NAME", env!("CARGO_PKG_NAME")) && !is("RUSTUP_TOOLCHAIN_SOURCE", "env")
+}
 
 /// The running command and everything in its group.
 pub(super) struct Child {
@@ -34,9 +42,10 @@ impl Child {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         };
         let mut command = Command::new(program);
-        command.args(arguments).process_group(0);
-        environment::clean(&mut command);
-        command.envs(variables);
+        command.args(arguments).envs(variables).process_group(0);
+        if has_toolchain_of_our_checkout() {
+            command.env_remove("RUSTUP_TOOLCHAIN");
+        }
         let tty = terminal.map(|terminal| terminal.tty.try_clone()).transpose()?;
         let (parent, mask) = (getpid(), signals.before);
         let prepare = move || {

@@ -1,16 +1,14 @@
 //! `leasehold run`: a command while a lock is held.
 
 mod child;
-mod environment;
 mod guard;
-mod metrics_file;
 mod progress;
 mod terminal;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{
@@ -24,7 +22,6 @@ use crate::signals::{self, Signals};
 use crate::store::Store;
 use child::Child;
 use guard::{Finished, Guard, Limits, Seen, now};
-use metrics_file::MetricsFile;
 use progress::Progress;
 use terminal::Terminal;
 
@@ -108,14 +105,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span,
         allow_hyphen_values = true)]
     grace: Duration,
-    /// Write what was measured into FILE, for node exporter's textfile collector
-    ///
-    /// Written anew every 15s and at the end, each time as a whole. Each job has
-    /// a file of its own, whose name ends with .prom; the label run of its
-    /// metrics is that name. Where it cannot be written, that is said on
-    /// standard error, and the command runs all the same.
-    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
-    metrics_file: Option<PathBuf>,
     /// The lock; any name
     #[arg(value_name = "NAME")]
     name: OsString,
@@ -164,21 +153,10 @@ pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     let program = args.command.first().and_then(|word| Path::new(word).file_name());
     let program = program.unwrap_or_default().to_string_lossy();
     let client = Client::with_config(args.store.config()?.program(program))?;
-    let metrics = args.metrics_file.as_deref().and_then(|path| {
-        let started = MetricsFile::start(path, args.name.as_bytes(), &client);
-        started.inspect_err(|error| say(&format!("no metrics are written: {error}"))).ok()
-    });
     let terminal = Terminal::open();
     let end = run(args, &client, &signals, terminal.as_ref());
     // Sends what is still owed to the store; it can only say that it had been closed already.
     let _ = client.close();
-    if let Some(metrics) = metrics {
-        metrics.finish(match &end {
-            Ok(End::Exit(code)) => *code,
-            Ok(_) => exit::of_signal(Signal::SIGINT),
-            Err(failure) => failure.code,
-        });
-    }
     match end? {
         End::Exit(code) => return Ok(code),
         End::InterruptedWait => {}

@@ -7,7 +7,6 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
-mod hints;
 #[cfg(feature = "memory")]
 mod memory;
 #[cfg(feature = "mysql")]
@@ -181,11 +180,13 @@ impl<'a> Parts<'a> {
         if self.is_dubious {
             return Err(split_password());
         }
-        let known = self.known.iter().copied();
-        let meant = match (nearest(key, known.clone()), hints::instead(self.scheme, key)) {
-            (_, Some(instead)) => instead,
-            (Some(near), None) => format!("did you mean {near}?"),
-            (None, None) => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
+        let near = nearest(key, self.known.iter().copied());
+        let meant = match (scheme::with_tls(self.scheme), near) {
+            (Some(tls), _) if matches!(*key, "ca" | "cert" | "key") => {
+                format!("it is for TLS: write {tls}")
+            }
+            (_, Some(near)) => format!("did you mean {near}?"),
+            (_, None) => format!("known are {}", self.known.join(", ")),
         };
         Err(bad(match self.has_password {
             true => format!("a key of the URL is not known for {}: {meant}{ESCAPED}", self.scheme),

@@ -107,6 +107,18 @@ pub(super) fn missing(url: &str) -> Error {
     })
 }
 
+/// How a URL asks for TLS whose scheme is this one, which has none.
+pub(super) fn with_tls(scheme: &str) -> Option<&'static str> {
+    match scheme {
+        "redis" => Some("rediss://"),
+        "redis+sentinel" => Some("rediss+sentinel://"),
+        "redis+cluster" => Some("rediss+cluster://"),
+        "etcd" => Some("etcds://"),
+        "zookeeper" => Some("tls=yes"),
+        _ => None,
+    }
+}
+
 /// `localhost`, `10.0.0.7`, `host:6379` or `host:6379/2`.
 pub(super) fn is_place(text: &str) -> bool {
     let (place, database) = text.split_once('/').unwrap_or((text, "0"));

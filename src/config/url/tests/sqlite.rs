@@ -21,8 +21,6 @@ fn a_file_is_a_path_that_several_can_open() {
     }
     refused("sqlite:file:locks.db?mode=memory", "write sqlite:/path/to/file");
     refused("sqlite://", "the URL has no path");
-    refused("sqlite:file?user=x", "a file has no users");
-    refused("sqlite:file?database=x", "as in sqlite:/var/lib/locks.db");
     refused("sqlite:/p/a.db\n", "the URL ends with a line break");
     for url in ["sqlite:/p/a.db ", "sqlite: /p/a.db", "sqlite:/p/\ta.db"] {
         refused(url, "the URL has a space, a line break");

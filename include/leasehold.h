@@ -598,6 +598,15 @@ leasehold_status leasehold_client_metrics(const leasehold_client *client,
                                           leasehold_metrics **metrics,
                                           leasehold_error **error);
 
+/**
+ * The text, in Prometheus' format 0.0.4, and its length, unless `length` is NULL. Borrowed. Any
+ * thread.
+ */
+const char *leasehold_metrics_text(const leasehold_metrics *metrics, size_t *length);
+
+/** Frees metrics and their text. Any thread. */
+void leasehold_metrics_free(leasehold_metrics *metrics);
+
 /** The store as people may see it, without user and password. Borrowed. Any thread. */
 const char *leasehold_client_store(const leasehold_client *client);
 
@@ -627,15 +636,6 @@ leasehold_status leasehold_client_close_within(leasehold_client *client,
  * return LEASEHOLD_ERR_CLOSED. Any thread.
  */
 void leasehold_client_free(leasehold_client *client);
-
-/**
- * The text, in Prometheus' format 0.0.4, and its length, unless `length` is NULL. Borrowed. Any
- * thread.
- */
-const char *leasehold_metrics_text(const leasehold_metrics *metrics, size_t *length);
-
-/** Frees metrics and their text. Any thread. */
-void leasehold_metrics_free(leasehold_metrics *metrics);
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
@@ -707,26 +707,6 @@ typedef int32_t leasehold_fact;
 #define LEASEHOLD_FACT_RUN_ENDED_MS 12
 /** What it ended with: 128 + n where signal n ended it. */
 #define LEASEHOLD_FACT_RUN_EXIT_STATUS 13
-
-/**
- * Frees a lock that somebody else has and does not give: the first waiter is handed it at once, under a
- * larger fence. Nothing stops the holder before its next renewal, when its lease is lost, and its event,
- * error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such as "root@web-3". With
- * an `if_fence` other than 0, which leasehold_lock_state_fence() tells of a free lock, only the lease with
- * that fence is broken.
- *
- * Returns LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
- * it; LEASEHOLD_BUSY when another lease has the lock than `if_fence` says; LEASEHOLD_LOST when nobody
- * has it; LEASEHOLD_UNKNOWN where the store did not confirm it: then the same call again tells. Any
- * thread. Errors: LEASEHOLD_ERR_WRONG_TYPE where what has the name is no lock of this library; others
- * what kept the store from answering, by io_timeout.
- */
-leasehold_status leasehold_lock_break(leasehold_lock *lock,
-                                      uint64_t if_fence,
-                                      const char *by,
-                                      size_t by_length,
-                                      uint64_t *fence,
-                                      leasehold_error **error);
 
 /**
  * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or
@@ -900,6 +880,26 @@ leasehold_status leasehold_lock_attach(leasehold_lock *lock,
 leasehold_status leasehold_lock_inspect(leasehold_lock *lock,
                                         leasehold_lock_state **state,
                                         leasehold_error **error);
+
+/**
+ * Frees a lock that somebody else has and does not give: the first waiter is handed it at once, under a
+ * larger fence. Nothing stops the holder before its next renewal, when its lease is lost, and its event,
+ * error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such as "root@web-3". With
+ * an `if_fence` other than 0, which leasehold_lock_state_fence() tells of a free lock, only the lease with
+ * that fence is broken.
+ *
+ * Returns LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
+ * it; LEASEHOLD_BUSY when another lease has the lock than `if_fence` says; LEASEHOLD_LOST when nobody
+ * has it; LEASEHOLD_UNKNOWN where the store did not confirm it: then the same call again tells. Any
+ * thread. Errors: LEASEHOLD_ERR_WRONG_TYPE where what has the name is no lock of this library; others
+ * what kept the store from answering, by io_timeout.
+ */
+leasehold_status leasehold_lock_break(leasehold_lock *lock,
+                                      uint64_t if_fence,
+                                      const char *by,
+                                      size_t by_length,
+                                      uint64_t *fence,
+                                      leasehold_error **error);
 
 /**
  * Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within 200

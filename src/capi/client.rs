@@ -8,7 +8,6 @@ use super::config::leasehold_config;
 use super::events::leasehold_events;
 use super::failure::{Failure, bad, leasehold_status};
 use super::lock::leasehold_lock;
-use super::metrics::leasehold_metrics;
 use super::table::{self, Handled};
 use crate::config::limits::MAX_NAME;
 use crate::{Client, Config, Counters};
@@ -216,6 +215,14 @@ pub unsafe extern "C" fn leasehold_client_counter(
     })
 }
 
+/// What leasehold_client_metrics() found. It does not change any more. Free it with
+/// leasehold_metrics_free().
+pub struct leasehold_metrics {
+    text: CBytes,
+}
+
+impl Handled for leasehold_metrics {}
+
 /// Takes down all that was counted and measured since the client was opened, and what is so now, as
 /// text that Prometheus reads: leasehold_metrics_text(). A program answers with it where it serves its
 /// own metrics, under the type "text/plain; version=0.0.4". It still answers when the client is closed;
@@ -227,8 +234,25 @@ pub unsafe extern "C" fn leasehold_client_metrics(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::open(error, "metrics", metrics, || {
-        Ok(leasehold_metrics::new(table::get(client)?.client.metrics_text()))
+        let text = CBytes::new(table::get(client)?.client.metrics_text());
+        Ok(leasehold_metrics { text })
     })
+}
+
+/// The text, in Prometheus' format 0.0.4, and its length, unless `length` is NULL. Borrowed. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_metrics_text(
+    metrics: *const leasehold_metrics,
+    length: *mut usize,
+) -> *const c_char {
+    boundary::string(metrics, length, |metrics| &metrics.text)
+}
+
+/// Frees metrics and their text. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_metrics_free(metrics: *mut leasehold_metrics) {
+    boundary::free(metrics, drop);
 }
 
 /// The store as people may see it, without user and password. Borrowed. Any thread.

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::boundary::{self, leasehold_error};
-use super::bytes::{CBytes, limit, span, text};
-use super::failure::{Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, bad, leasehold_status};
+use super::bytes::{CBytes, MAX_TEXT, bytes, limit, span, text};
+use super::failure::{
+    Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_CLOSED, LEASEHOLD_LOST, bad, leasehold_status,
+};
 use super::lease::{leasehold_lease, leasehold_turn};
 use super::lock_state::leasehold_lock_state;
 use super::settings::Settings;
 use super::table::{self, Handled};
 use crate::fork::HANDLES;
 use crate::sync::Mutex;
-use crate::{Acquiring, Backoff, ErrorKind, Lock, WaitMode};
+use crate::{Acquiring, Backoff, Break, ErrorKind, Lock, WaitMode};
 
 /// A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
 /// use it at once, and any number of leases can come from it. Free it with leasehold_lock_free().
@@ -433,6 +435,38 @@ pub unsafe extern "C" fn leasehold_lock_inspect(
         // No option matters for looking, so none that was refused is in the way.
         let lock = table::get(lock)?.plain();
         Ok(leasehold_lock_state::new(lock.inspect()?))
+    })
+}
+
+/// Frees a lock that somebody else has and does not give: the first waiter is handed it at once, under a
+/// larger fence. Nothing stops the holder before its next renewal, when its lease is lost, and its event,
+/// error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such as "root@web-3". With
+/// an `if_fence` other than 0, which leasehold_lock_state_fence() tells of a free lock, only the lease with
+/// that fence is broken.
+///
+/// Returns LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
+/// it; LEASEHOLD_BUSY when another lease has the lock than `if_fence` says; LEASEHOLD_LOST when nobody
+/// has it; LEASEHOLD_UNKNOWN where the store did not confirm it: then the same call again tells. Any
+/// thread. Errors: LEASEHOLD_ERR_WRONG_TYPE where what has the name is no lock of this library; others
+/// what kept the store from answering, by io_timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leasehold_lock_break(
+    lock: *mut leasehold_lock,
+    if_fence: u64,
+    by: *const c_char,
+    by_length: usize,
+    fence: *mut u64,
+    error: *mut *mut leasehold_error,
+) -> leasehold_status {
+    boundary::output(error, "fence", fence, || {
+        // No option matters for it, so none that was refused is in the way.
+        let lock = table::get(lock)?.plain();
+        let by = String::from_utf8_lossy(bytes("operator", by, by_length, MAX_TEXT)?);
+        match lock.break_held((if_fence != 0).then_some(if_fence), &by)? {
+            Break::Broken { fence } => Ok(fence),
+            Break::NotHeld => Err(Failure::new(LEASEHOLD_LOST, "nobody has it")),
+            Break::OtherFence { .. } => Err(Failure::new(LEASEHOLD_BUSY, "")),
+        }
     })
 }
 

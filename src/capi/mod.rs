@@ -24,7 +24,6 @@ mod failure;
 mod settings;
 mod table;
 
-pub mod breaking;
 pub mod client;
 pub mod config;
 pub mod error;
@@ -34,7 +33,6 @@ pub mod lock;
 pub mod lock_state;
 pub mod log;
 pub mod lost;
-pub mod metrics;
 pub mod waits;
 
 #[cfg(test)]

@@ -136,17 +136,6 @@ impl Client {
         core.with_store(|store| store.ping(deadline))
     }
 
-    /// Has those who look at this client's locks see for `span` what it has run, also when it is gone:
-    /// for the command. That the store cannot be told is nobody's failure.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
-    #[doc(hidden)]
-    pub fn note_run(&self, run: Run, span: Duration) -> Result<(), Error> {
-        self.keepers.here()?.core()?.note_run(run, span);
-        Ok(())
-    }
-
     /// Makes what a new deployment needs: on a PostgreSQL or a MySQL its tables, on a ZooKeeper its
     /// first node, where they are missing
     /// ([`schema`](Client::schema) has the statements). One that is there stays as it is.
@@ -285,6 +274,15 @@ impl Client {
     pub fn close_within(&self, limit: Duration) -> Result<(), Error> {
         self.keepers.close(limit)
     }
+}
+
+/// Has those who look at this client's locks see for `span` what it has run, also when it is gone. That the store cannot be told is nobody's failure.
+///
+/// # Errors
+/// [`ErrorKind::Closed`](crate::ErrorKind::Closed), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
+pub fn note_run(client: &Client, run: Run, span: Duration) -> Result<(), Error> {
+    client.keepers.here()?.core()?.note_run(run, span);
+    Ok(())
 }
 
 fn open_keeper(config: &Config) -> Result<Keeper, Error> {

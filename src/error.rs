@@ -125,7 +125,7 @@ kinds! {
 /// shows in another order, and other bytes in hex.
 ///
 /// ```
-/// assert_eq!(leasehold::plain(b"gr\xc3\xb6\xc3\x9fe\x1b[2J\xff"), "größe\\u{1b}[2J\\xff");
+/// assert_eq!(leasehold::command::plain(b"gr\xc3\xb6\xc3\x9fe\x1b[2J\xff"), "größe\\u{1b}[2J\\xff");
 /// ```
 pub fn plain(text: impl AsRef<[u8]>) -> String {
     let text = text.as_ref();

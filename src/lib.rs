@@ -102,20 +102,29 @@ mod wait;
 mod who;
 
 pub use client::{Client, Listing};
-pub use config::{Config, URL_VARIABLE, defaults, limits, parse_duration};
-pub use error::{Error, ErrorKind, plain};
+pub use config::{Config, URL_VARIABLE, defaults, limits};
+pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 #[cfg(feature = "examine")]
 pub use examination::{Checkup, Examination, Finding, Measured, Severity, Value};
 pub use lease::Lease;
 pub use lock::{Acquiring, Break, Lock, WaitMode};
 pub use metrics::Counters;
-pub use store::breaking::Breach;
 pub use store::listing::Listed;
 pub use store::{Holder, LockState, Waiter};
 pub use token::Token;
 pub use wait::Backoff;
 pub use who::{ClientInfo, Run};
+
+/// What the `leasehold` command and tests use beside the public interface. It may change at any time.
+#[doc(hidden)]
+pub mod command {
+    pub use crate::client::note_run;
+    pub use crate::config::parse_duration;
+    pub use crate::error::plain;
+    pub use crate::lock::{break_shown, last_breach};
+    pub use crate::store::breaking::Breach;
+}
 
 /// Compiles what the documentation shows.
 #[cfg(doctest)]

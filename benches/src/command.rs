@@ -96,7 +96,7 @@ enum What {
         clients: Option<u32>,
         /// For how long each holds the lock; several with commas between
         #[arg(long, value_name = "DURATION", value_delimiter = ',', default_value = "1ms",
-            value_parser = leasehold::parse_duration)]
+            value_parser = leasehold::command::parse_duration)]
         hold: Vec<Duration>,
         /// Where the lock is. Of any store but Redis: how long handing over takes, and how fair it is
         #[arg(long, value_enum, default_value_t = Store::Redis)]
@@ -122,7 +122,7 @@ enum What {
         count: u32,
         /// The ttl of each
         #[arg(long, value_name = "DURATION", default_value = "30s",
-            value_parser = leasehold::parse_duration)]
+            value_parser = leasehold::command::parse_duration)]
         ttl: Duration,
     },
     /// What `contended` starts for each client

@@ -7,9 +7,10 @@ use super::bytes::{CBytes, NUL, bytes, span, text};
 use super::failure::{Failure, bad, leasehold_status};
 use super::settings::{ADDED, Settings};
 use super::table;
+use crate::Config;
 use crate::config::limits::MAX_NAME;
+use crate::config::parse_duration;
 use crate::sync::Mutex;
-use crate::{Config, parse_duration};
 
 /// How a client is set up: a URL, and what a program would rather set in code. Free it with
 /// leasehold_config_free().

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
+use leasehold::command::{break_shown, plain};
 use leasehold::limits::MAX_FENCE;
-use leasehold::{Break, Lock, LockState, plain};
+use leasehold::{Break, Lock, LockState};
 use nix::unistd::{Uid, User, gethostname};
 use serde_json::json;
 
@@ -92,7 +93,7 @@ fn ask(args: &Args, lock: &Lock) -> Result<Option<Break>, Failure> {
     // Of the turns of one lease, only the store knows which fences they have.
     Ok(Some(match args.if_fence {
         Some(_) => lock.break_held(args.if_fence, &us())?,
-        None => lock.break_shown(holder, &us())?,
+        None => break_shown(lock, holder, &us())?,
     }))
 }
 

@@ -6,7 +6,8 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use leasehold::{Checkup, Examination, Finding, Measured, Severity, Value, defaults, plain};
+use leasehold::command::plain;
+use leasehold::{Checkup, Examination, Finding, Measured, Severity, Value, defaults};
 use serde_json::{Value as Json, json};
 
 use crate::exit::{Failure, print};

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{ClientInfo, Holder, LockState, Run, plain};
+use leasehold::command::plain;
+use leasehold::{ClientInfo, Holder, LockState, Run};
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, print};

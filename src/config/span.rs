@@ -15,9 +15,9 @@ const UNITS: [(&str, f64); 6] =
 /// ```
 /// use std::time::Duration;
 ///
-/// assert_eq!(leasehold::parse_duration("1.5s")?, Duration::from_millis(1500));
-/// assert_eq!(leasehold::parse_duration("1h30m")?, Duration::from_secs(5400));
-/// assert!(leasehold::parse_duration("10").is_err());
+/// assert_eq!(leasehold::command::parse_duration("1.5s")?, Duration::from_millis(1500));
+/// assert_eq!(leasehold::command::parse_duration("1h30m")?, Duration::from_secs(5400));
+/// assert!(leasehold::command::parse_duration("10").is_err());
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///

@@ -34,20 +34,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 const SHORT_PAUSE: Duration = Duration::from_millis(1);
 
 impl Lock {
-    /// Who has broken the lock last, if that was not long ago: the store knows it for a minute longer
-    /// than the broken lease would have lasted, and for an hour at most.
-    ///
-    /// # Errors
-    /// Whatever kept the store from answering, by the client's `io_timeout`; on a quorum, most members.
-    /// [`ErrorKind::BadArgument`] for a name that none can be.
-    pub fn last_breach(&self) -> Result<Option<Breach>, Error> {
-        let core = self.keepers.here()?.core()?;
-        self.check_name()?;
-        let deadline = Deadline::after(core.config.io_timeout);
-        let ask = |store: &dyn Store| store.breaches(Lane::Caller, &[&self.name], deadline);
-        self.named(core.with_store(ask).pop().unwrap_or(Ok(None)))
-    }
-
     /// Frees the lock though its holder has not given it: one that hangs, or was left taken. The first
     /// waiter is handed the lock at once, under a fence that is larger than any that the holder has or
     /// may have used; so what the holder writes from then on is refused where fences are compared.
@@ -77,19 +63,6 @@ impl Lock {
     /// then the same call again tells. On a quorum most members have to do it.
     pub fn break_held(&self, if_fence: Option<u64>, by: &str) -> Result<Break, Error> {
         self.break_if(|held| if_fence.is_none_or(|wanted| held.has(wanted)), by)
-    }
-
-    /// The same for just the grant that [`inspect`](Lock::inspect) has shown, and for no later one, also
-    /// where the store knows no fence for it.
-    ///
-    /// # Errors
-    /// Those of [`break_held`](Lock::break_held).
-    pub fn break_shown(&self, shown: &Holder, by: &str) -> Result<Break, Error> {
-        let is_shown = |held: &Held| {
-            held.token.shown() == shown.token_prefix
-                && shown.fence.is_none_or(|fence| held.has(fence))
-        };
-        self.break_if(is_shown, by)
     }
 
     fn break_if(&self, is_meant: impl Fn(&Held) -> bool, by: &str) -> Result<Break, Error> {
@@ -137,6 +110,32 @@ impl Lock {
             }
         }
     }
+}
+
+/// Who has broken the lock last, if that was not long ago: the store knows it for a minute longer
+/// than the broken lease would have lasted, and for an hour at most.
+///
+/// # Errors
+/// Whatever kept the store from answering, by the client's `io_timeout`; on a quorum, most members.
+/// [`ErrorKind::BadArgument`] for a name that none can be.
+pub fn last_breach(lock: &Lock) -> Result<Option<Breach>, Error> {
+    let core = lock.keepers.here()?.core()?;
+    lock.check_name()?;
+    let deadline = Deadline::after(core.config.io_timeout);
+    let ask = |store: &dyn Store| store.breaches(Lane::Caller, &[&lock.name], deadline);
+    lock.named(core.with_store(ask).pop().unwrap_or(Ok(None)))
+}
+
+/// [`Lock::break_held`] for just the grant that [`Lock::inspect`] has shown, and for no later one, also
+/// where the store knows no fence for it.
+///
+/// # Errors
+/// Those of [`Lock::break_held`].
+pub fn break_shown(lock: &Lock, shown: &Holder, by: &str) -> Result<Break, Error> {
+    let is_shown = |held: &Held| {
+        held.token.shown() == shown.token_prefix && shown.fence.is_none_or(|fence| held.has(fence))
+    };
+    lock.break_if(is_shown, by)
 }
 
 fn unconfirmed(why: impl Display) -> Error {

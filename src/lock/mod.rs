@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::acquiring::Acquiring;
-pub use self::breaking::Break;
+pub use self::breaking::{Break, break_shown, last_breach};
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kit::*;
+use leasehold::command::last_breach;
 use leasehold::{Client, Error, ErrorKind, Lease};
 use redis::Value;
 
@@ -30,7 +31,7 @@ fn assert_in_time(client: &Client, kinds: &[ErrorKind]) {
         ("a short acquire", &|| lock.acquire_within(ms(20)).map(drop)),
         ("a wait of zero", &|| lock.acquire_within(ms(0)).map(drop)),
         ("show", &|| lock.inspect().map(drop)),
-        ("last_breach", &|| lock.last_breach().map(drop)),
+        ("last_breach", &|| last_breach(&lock).map(drop)),
         ("ping", &|| client.ping()),
     ];
     for (name, call) in calls {
@@ -78,10 +79,10 @@ fn a_server_that_does_not_answer_does_not_say_that_nobody_has_broken_a_lock(far:
     let _lease = lock.try_acquire().unwrap().unwrap();
     far.near.lock("broken").break_held(None, "root@desk-3").unwrap();
     far.proxy.set(Mode::Silent);
-    let error = lock.last_breach().unwrap_err();
+    let error = last_breach(&lock).unwrap_err();
     assert!(error.is_retriable() && error.to_string().contains("'broken'"), "{error}");
     far.heal();
-    let by = eventually_some(LIMIT, || lock.last_breach().ok()).map(|breach| breach.by);
+    let by = eventually_some(LIMIT, || last_breach(&lock).ok()).map(|breach| breach.by);
     assert_eq!(by.as_deref(), Some("root@desk-3"));
 }
 

@@ -9,6 +9,7 @@ use crate::metrics::Samples;
 use crate::stores::{LIMIT, Store, holder, ms, on_each_store, secs};
 use kit::history::{judge, now};
 use kit::{Dice, Hold, Server, eventually};
+use leasehold::command::{break_shown, last_breach};
 use leasehold::{Break, Client, Config, Error, ErrorKind, EventKind, LossReason};
 
 on_each_store!(
@@ -34,11 +35,11 @@ fn c2_a_lock_that_is_broken_is_free_and_its_next_fence_is_larger(store: &Store) 
     let (client, operator) = (store.client(), store.client());
     let lock = operator.lock("n");
     assert_eq!(lock.break_held(None, BY).unwrap(), Break::NotHeld);
-    assert_eq!(lock.last_breach().unwrap(), None);
+    assert_eq!(last_breach(&lock).unwrap(), None);
     let lease = client.lock("n").acquire().unwrap();
     assert_eq!(broken(lock.break_held(None, BY)), lease.fence());
     assert_eq!(holder(&operator, "n"), None);
-    let breach = lock.last_breach().unwrap().expect("it is known");
+    let breach = last_breach(&lock).unwrap().expect("it is known");
     assert_eq!(breach.by, BY);
     // No clock of a server here is another one than ours.
     let ago = SystemTime::now().duration_since(breach.at).unwrap_or_default();
@@ -339,10 +340,10 @@ fn just_the_grant_that_was_shown_is_broken_also_where_no_fence_is_known() {
     first.release().unwrap();
     let second = lock.acquire().unwrap();
     let kept = Break::OtherFence { fence: second.fence() };
-    assert_eq!(lock.break_shown(&shown, BY).unwrap(), kept);
+    assert_eq!(break_shown(&lock, &shown, BY).unwrap(), kept);
     let shown = holder(&client, "n").unwrap();
-    assert_eq!(broken(lock.break_shown(&shown, BY)), second.fence());
-    assert_eq!(lock.break_shown(&shown, BY).unwrap(), Break::NotHeld);
+    assert_eq!(broken(break_shown(&lock, &shown, BY)), second.fence());
+    assert_eq!(break_shown(&lock, &shown, BY).unwrap(), Break::NotHeld);
 }
 
 /// What stands in its place is left there, and the lock is ended by its token.
@@ -382,9 +383,9 @@ fn most_of_a_quorum_know_who_has_broken_a_lock_last_and_fewer_do_not() {
     let lock = operator.lock("n");
     broken(lock.break_held(None, BY));
     quorum.nodes[0].kill();
-    assert_eq!(lock.last_breach().unwrap().expect("it is known").by, BY);
+    assert_eq!(last_breach(&lock).unwrap().expect("it is known").by, BY);
     quorum.nodes[1].kill();
-    assert_eq!(lock.last_breach().unwrap_err().kind(), ErrorKind::NoQuorum);
+    assert_eq!(last_breach(&lock).unwrap_err().kind(), ErrorKind::NoQuorum);
 }
 
 /// Also of one that its process has used for several threads.
@@ -441,7 +442,7 @@ fn the_newest_break_on_a_quorum_is_told() {
     break_by("two");
     let old = String::from_utf8(old).unwrap();
     quorum.nodes[0].cmd(&["SET", "leasehold:broken:{n}", &old, "PX", "60000"]);
-    assert_eq!(client.lock("n").last_breach().unwrap().unwrap().by, "two");
+    assert_eq!(last_breach(&client.lock("n")).unwrap().unwrap().by, "two");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 
 use kit::{End, Etcd, Mode, Proxy, eventually, eventually_some};
+use leasehold::command::last_breach;
 use leasehold::{Break, Client, Config, ErrorKind};
 
 use crate::stores::{LIMIT, Store, holder, ms, open, secs};
@@ -67,7 +68,7 @@ fn uses_all(url: &str) {
     let listed: Vec<_> = app.list("*").map(|listed| listed.unwrap().name).collect();
     assert_eq!(listed, [b"n"]);
     assert!(matches!(app.lock("n").break_held(None, "root@web-3"), Ok(Break::Broken { .. })));
-    let breach = app.lock("n").last_breach().unwrap().unwrap();
+    let breach = last_breach(&app.lock("n")).unwrap().unwrap();
     assert_eq!(breach.by, "root@web-3");
     assert_eq!(lease.release().unwrap_err().kind(), ErrorKind::Lost);
 }

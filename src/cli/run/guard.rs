@@ -7,7 +7,8 @@ use std::process::ExitStatus;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use leasehold::{EventKind, Events, Lease, plain};
+use leasehold::command::plain;
+use leasehold::{EventKind, Events, Lease};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;

@@ -11,9 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{
-    Client, Error, ErrorKind, Events, Lease, Lock, Run, WaitMode, limits, parse_duration, plain,
-};
+use leasehold::command::{note_run, parse_duration, plain};
+use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, Run, WaitMode, limits};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
@@ -195,7 +194,7 @@ fn run(
     let mut run = Run { began: SystemTime::now(), ended: None, exit_status: None };
     if let Some(interval) = args.once_per {
         // Known before it begins, so that one whose machine dies is known, too.
-        client.note_run(run, interval)?;
+        note_run(client, run, interval)?;
     }
     let finished = guarded(args, &lease, &events, signals, terminal)?;
     let left = args.once_per.map(|interval| (taken + interval).saturating_sub(now()));
@@ -204,7 +203,7 @@ fn run(
             run.ended = Some(SystemTime::now());
             run.exit_status = Some(exit::of_status(finished.status));
             let over = lease.let_expire_in(left);
-            client.note_run(run, left)?;
+            note_run(client, run, left)?;
             over
         }
         _ => lease.release(),

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leasehold::{Client, Error, Lock, LockState, plain};
+use leasehold::command::plain;
+use leasehold::{Client, Error, Lock, LockState};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
 use crate::show::{seconds, who};

@@ -8,7 +8,7 @@ use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use super::keys::{Choices, Mode};
 use super::table::{Counts, Line};
 use crate::show::seconds;
-use leasehold::plain;
+use leasehold::command::plain;
 
 /// What the last look was like.
 #[derive(Default)]

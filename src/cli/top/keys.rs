@@ -2,7 +2,7 @@
 
 use super::table::{Line, Sort};
 use crate::show::who;
-use leasehold::plain;
+use leasehold::command::plain;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Key {

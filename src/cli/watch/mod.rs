@@ -18,7 +18,7 @@ use crate::local_time::LocalTime;
 use crate::show::{millis, name_of};
 use crate::store::Store;
 use changes::{Change, Note, Seen, Watched};
-use leasehold::plain;
+use leasehold::command::{last_breach, plain};
 
 /// Show what becomes of a lock, a line for each change
 ///
@@ -99,7 +99,7 @@ fn look(lock: &Lock) -> Result<Seen, Error> {
 
 /// A store that does not answer now is asked again; one that never tells knows of none.
 fn note(lock: &Lock) -> Result<Option<Note>, Error> {
-    let breach = match lock.last_breach() {
+    let breach = match last_breach(lock) {
         Err(error) if error.is_retriable() => return Err(error),
         told => told.ok().flatten(),
     };

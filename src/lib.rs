@@ -79,6 +79,8 @@
 mod capi;
 mod client;
 mod clock;
+#[doc(hidden)]
+pub mod command;
 mod config;
 mod error;
 mod events;
@@ -115,16 +117,6 @@ pub use store::{Holder, LockState, Waiter};
 pub use token::Token;
 pub use wait::Backoff;
 pub use who::{ClientInfo, Run};
-
-/// What the `leasehold` command and tests use beside the public interface. It may change at any time.
-#[doc(hidden)]
-pub mod command {
-    pub use crate::client::note_run;
-    pub use crate::config::parse_duration;
-    pub use crate::error::plain;
-    pub use crate::lock::{break_shown, last_breach};
-    pub use crate::store::breaking::Breach;
-}
 
 /// Compiles what the documentation shows.
 #[cfg(doctest)]

@@ -108,7 +108,10 @@ class LogTest {
                 lose(arguments[0], arguments[1]);
                 Eventually.holds(
                         ofSeconds(60),
-                        () -> said.toString(StandardCharsets.UTF_8).lines().count() == 2);
+                        () -> said.toString(StandardCharsets.UTF_8)
+                                .lines()
+                                .filter(line -> line.contains("lock=" + arguments[1] + " "))
+                                .count() == 2);
             } finally {
                 out.print(said.toString(StandardCharsets.UTF_8));
             }

@@ -18,9 +18,9 @@ fn a_store_in_memory_has_nothing_of_a_servers() {
     refused("memory:?guard_data_loss=yes", "guard_data_loss is for Redis");
     refused("memory:?fence_life=4h", "fence_life is for one Redis");
     refused("memory:?replicas=1", "'replicas' is not known for memory");
-    refused("memory:?user=x", "a store in memory has no users");
-    refused("memory:?tls=yes", "TLS is for hosts");
-    refused("memory:?database=x", "as in memory:orders");
+    refused("memory:?user=x", "'user' is not known for memory");
+    refused("memory:?tls=yes", "'tls' is not known for memory");
+    refused("memory:?database=x", "'database' is not known for memory");
     refused("memory:a,redis://b,redis://c", "the members of a quorum are Redis servers");
     refused("redis://a,memory:,redis://c", "the members of a quorum are Redis servers");
     refused("memory:%ff", "not UTF-8");

@@ -66,42 +66,65 @@
 //!
 //! # Features
 //!
+//! None is on by default: a lock on Redis, Sentinel, a Cluster or a quorum needs none.
+//!
+//! - `postgres`, `mysql`, `zookeeper`, `etcd`: a store each.
 //! - `sqlite`: the embedded store. Needs a C compiler, and no other crate that brings an SQLite.
-//! - `tls`: `rediss://` URLs.
+//! - `memory`: a store in one process, for the tests of programs.
+//! - `stores`: all of these.
+//! - `tls`: TLS to servers, such as `rediss://` and `sslmode=`.
 //! - `examine`: `Client::examine`, whether a store is fit for locks.
-//! - `cli`: the command `leasehold`, with `sqlite`.
+//! - `cli`: the command `leasehold`, with all stores.
 //! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!
 //! `docs/promises.md` has the promises, what they rest on, and the limits; `docs/operating.md` has the
 //! rights that a Redis user needs. The folder `examples` has the usual cases.
 
+// The map of the house, from the call to the socket. Each room names only rooms below it (`tests/house`
+// counts). docs/design.md says what each may know, and walks one `acquire` through all of them and back.
+
+// The C interface, over the public Rust interface. The command is src/cli, over the same.
 #[cfg(feature = "capi")]
 mod capi;
-mod client;
-mod clock;
 #[doc(hidden)]
 pub mod command;
+
+// What programs call: a client opens a store, a lock tries and waits, a lease is a holder's turn.
+mod client;
+mod lease;
+mod lock;
+
+// The one thread of a client, which renews leases, tells of events, and sends again what is owed.
+mod keeper;
+
+// Who of this process is next, what it asks the store, and who listens for messages.
+mod wait;
+
+// What one grant is worth at each moment: arithmetic, without I/O and without a clock of its own.
+mod grant;
+
+// The traits that each store implements, the stores, and the sockets of those that have servers.
+mod store;
+
+// The ground floor: names no room above it.
+mod clock;
 mod config;
 mod error;
 mod events;
 #[cfg(feature = "examine")]
 mod examination;
-#[cfg(test)]
-mod explore;
 mod fork;
-mod grant;
 mod inbox;
 mod jitter;
-mod keeper;
-mod lease;
-mod lock;
 mod metrics;
 mod said;
-mod store;
 mod sync;
 mod token;
-mod wait;
 mod who;
+
+// All of the above on models, in orders that no test with real servers meets.
+#[cfg(test)]
+mod explore;
 
 pub use client::{Client, Listing};
 pub use config::{Config, URL_VARIABLE, defaults, limits};

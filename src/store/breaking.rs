@@ -30,7 +30,7 @@ impl Held {
     }
 }
 
-/// Who has broken a lock, and when, from [`Lock::last_breach`](crate::Lock::last_breach); also what the
+/// Who has broken a lock, and when, from `last_breach`; also what the
 /// holder is told in its event, its error and its log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -13,6 +13,7 @@ pub(super) mod pool;
 mod resolver;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) mod seat;
+mod socket;
 pub(super) mod stranger;
 pub(super) mod stream;
 #[cfg(feature = "tls")]

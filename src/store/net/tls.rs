@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::failed;
-use super::stream::Socket;
+use super::socket::Socket;
 use crate::config::{Address, TlsConfig, spoken};
 use crate::error::{Error, ErrorKind};
 
@@ -160,6 +160,6 @@ fn file(path: &Path, error: impl std::fmt::Display) -> Error {
     wrong(format!("{}: {error}", path.display()))
 }
 
-pub(super) fn wrong(detail: impl std::fmt::Display) -> Error {
+fn wrong(detail: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Tls, detail.to_string())
 }

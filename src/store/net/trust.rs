@@ -8,9 +8,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::tls::wrong;
 use crate::config::Trust;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// `None` for the usual one.
 pub(super) fn verifier(
@@ -24,7 +23,9 @@ pub(super) fn verifier(
     };
     let authority = match trust {
         Trust::Host => return Ok(None),
-        Trust::Authority => Some(of_authority().map_err(wrong)?),
+        Trust::Authority => {
+            Some(of_authority().map_err(|error| Error::new(ErrorKind::Tls, error.to_string()))?)
+        }
         Trust::Anybody => None,
     };
     Ok(Some(Arc::new(Lenient { authority, provider })))

@@ -10,7 +10,7 @@ use super::boundary::{self, leasehold_error};
 use super::bytes::{CBytes, millis, span};
 use super::failure::{Failure, bad, leasehold_status};
 use super::log;
-use super::lost::Registered;
+use super::registered::Registered;
 use super::table;
 use crate::error::{Error, ErrorKind};
 use crate::sync::Mutex;

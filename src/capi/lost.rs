@@ -1,19 +1,14 @@
 //! Being told that one lease is lost.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use super::boundary::{self, leasehold_error};
 use super::events::{leasehold_event, leasehold_events};
-use super::failure::{Failure, leasehold_status};
+use super::failure::leasehold_status;
 use super::lease::leasehold_lease;
-use super::{log, table};
+use super::{registered, table};
+use crate::Event;
 use crate::said::say;
-use crate::sync::Mutex;
-use crate::{Event, Lease};
 
 /// Is called when a lease is lost: see leasehold_lease_on_lost(). The event is borrowed for the
 /// call. What it returns is 0, or its failure is logged. It may call this library, but must return,
@@ -97,61 +92,15 @@ impl Drop for UserData {
     }
 }
 
-thread_local! {
-    /// This thread is in such a function.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
 fn call(function: Function, data: UserData, event: &Event) {
     let failed = boundary::value(1, || {
         let told = table::open(leasehold_event::new(event))?;
-        INSIDE.set(true);
         // SAFETY: the header asks for a function that may be called so, with this data.
-        let failed = unsafe { function(data.data, told) };
-        INSIDE.set(false);
+        let failed = registered::inside(|| unsafe { function(data.data, told) });
         boundary::free(told, drop);
         Ok(failed)
     });
     if failed != 0 {
         say!(Error, "on-lost-failed", lock = &*event.name);
-    }
-}
-
-/// What is left of a function while it is registered or running.
-#[derive(Default)]
-pub(super) struct Registered(Mutex<Weak<()>>);
-
-/// Between two looks whether a function has returned.
-const LOOK: Duration = Duration::from_millis(1);
-
-impl Registered {
-    pub(super) fn register(
-        &self,
-        lease: &Lease,
-        call: impl FnOnce(Event) + Send + 'static,
-    ) -> Result<(), Failure> {
-        // Of two threads that register, the later one sees the former's gone.
-        let mut registered = self.0.lock();
-        let running = Arc::new(());
-        *registered = Arc::downgrade(&running);
-        // What is called has freed its data before it lets go of this.
-        lease.on_lost(move |event| {
-            call(event);
-            drop(running);
-        })?;
-        Ok(())
-    }
-
-    /// Waits until the function is gone, once its lease has forgotten it.
-    pub(super) fn end(&self, forget: impl FnOnce()) {
-        let registered = self.0.lock().clone();
-        if registered.strong_count() > 0 {
-            forget();
-        }
-        while registered.strong_count() > 0 && !INSIDE.get() && !log::is_inside() {
-            std::thread::sleep(LOOK);
-        }
-        // What the function did comes before what is done from here on.
-        fence(Ordering::Acquire);
     }
 }

@@ -21,6 +21,7 @@ compile_error!("handles of the C interface need pointers of 64 bits");
 mod boundary;
 mod bytes;
 mod failure;
+mod registered;
 mod settings;
 mod table;
 

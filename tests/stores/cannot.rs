@@ -291,7 +291,7 @@ pub const CANNOT: &[Cannot] = &[
             "c9_many_leases_that_end_unrenewed_do_not_keep_one_from_being_renewed",
             "c7_futures_end_in_time_however_many_are_not_answered",
             "futures_go_on_beside_those_that_are_not_answered",
-            "a_future_that_tries_once_outlasts_a_lost_reply_and_waits_for_nobody",
+            "a_future_outlasts_a_lost_reply",
             "a_wait_that_spins_asks_less_and_less_often",
             "a_last_try_that_the_limit_cuts_short_is_a_timeout_all_the_same",
             "c13_an_error_names_the_lock_and_whose_bound_was_broken",

@@ -26,7 +26,7 @@ pub(crate) fn goes_past_a_silent_host(url: &str, port: u16, take: &[u8]) {
     let mut proxy = Proxy::start(port);
     let own = format!("127.0.0.1:{port}");
     let both = url.replace(&own, &format!("127.0.0.1:{},{own}", proxy.port()));
-    let client = Client::open(&with(&both, "io_timeout=400ms")).unwrap();
+    let client = Client::open(&with(&both, "io_timeout=2s")).unwrap();
     client.lock("n").acquire().unwrap().release().unwrap();
     proxy.set_only(take, Mode::SwallowReplies);
     client.lock("n").wait(LIMIT).acquire().unwrap().release().unwrap();

@@ -316,8 +316,11 @@ fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
             drop(core.wake.wait_for(core.book.lock(), pause));
         }
     }
-    if !deadline.has_passed() && core.register.is_forgotten() {
-        core.store.unregister(core.client);
+    if !deadline.has_passed()
+        && core.register.is_forgotten()
+        && let Err(error) = core.store.unregister(core.client)
+    {
+        say!(Debug, "record-left", error = error);
     }
     core.hub.close();
 }

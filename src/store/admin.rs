@@ -41,6 +41,17 @@ pub(crate) trait Admin {
         vec![Ok(None); of.len()]
     }
 
+    /// Whether it was a break that ended this grant: for one that is sent again.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres")),
+        allow(dead_code, reason = "other stores find out in the step of the break")
+    )]
+    fn was_broken(&self, held: &Held, deadline: Deadline) -> Result<bool, Failure> {
+        let last = self.breaches(Lane::Caller, &[&held.name], deadline).pop().transpose();
+        let last = last.map_err(Failure::not_done)?.flatten();
+        Ok(last.is_some_and(|breach| breach.token == held.token))
+    }
+
     /// Prepares a new deployment. Where a store needs tables, makes those that are missing. Where it
     /// guards against lost data, declares that each of its servers knows all there is to know: without
     /// `force`, it refuses a server that is in quarantine, or that came back with data of an earlier

@@ -16,7 +16,9 @@ pub(crate) trait Registry {
     }
 
     /// Forgets a client's record, where that can be done without waiting for an answer.
-    fn unregister(&self, _client: ClientId) {}
+    fn unregister(&self, _client: ClientId) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// The records of these clients, one for each and in the same order; `None` where there is none that
     /// may be read. Anybody may have written one: a reader looks at `LONGEST_RECORD` bytes of it.

@@ -9,7 +9,6 @@ use super::leases::Leases;
 use super::messages::{Op, Txn};
 use crate::clock::Deadline;
 use crate::error::Error;
-use crate::said::say;
 use crate::store::{Lane, Record, Registry};
 use crate::token::ClientId;
 
@@ -30,11 +29,10 @@ impl Registry for EtcdStore {
         kept.map_err(|failure| failure.error)
     }
 
-    fn unregister(&self, _client: ClientId) {
+    fn unregister(&self, _client: ClientId) -> Result<(), Error> {
         let lease = self.record.lock().take();
-        if let Err(failure) = self.revoke(lease.as_slice(), Deadline::after(LEAVES)) {
-            say!(Debug, "record-left", error = failure.error);
-        }
+        let revoked = self.revoke(lease.as_slice(), Deadline::after(LEAVES));
+        revoked.map_err(|failure| failure.error)
     }
 
     fn records(

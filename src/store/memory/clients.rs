@@ -15,8 +15,9 @@ impl Registry for MemoryStore {
         Ok(())
     }
 
-    fn unregister(&self, client: ClientId) {
+    fn unregister(&self, client: ClientId) -> Result<(), Error> {
         self.memory.records.lock().remove(&client);
+        Ok(())
     }
 
     fn records(

@@ -69,9 +69,7 @@ impl Admin for MysqlStore {
         if said.get(1).is_some_and(|said| said.changed > 0) {
             return Ok(true);
         }
-        let last = self.breaches(Lane::Caller, &[&held.name], deadline).pop().transpose();
-        let last = last.map_err(Failure::not_done)?.flatten();
-        Ok(last.is_some_and(|breach| breach.token == held.token))
+        self.was_broken(held, deadline)
     }
 
     fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {

@@ -8,7 +8,6 @@ use super::wire::{Row, Said};
 use super::{BREATH, MysqlStore, Purpose};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::said::say;
 use crate::store::net::seat;
 use crate::store::{Lane, Record, Registry};
 use crate::token::ClientId;
@@ -24,10 +23,21 @@ impl Registry for MysqlStore {
         self.about_clients(Lane::Give(deadline), &text, deadline).map(drop)
     }
 
-    fn unregister(&self, client: ClientId) {
-        if let Err(error) = self.forget_record(client, Deadline::after(BREATH)) {
-            say!(Debug, "record-left", error = error);
+    fn unregister(&self, client: ClientId) -> Result<(), Error> {
+        let deadline = Deadline::after(BREATH);
+        if self.is_anonymous.load(Relaxed) {
+            return Ok(());
         }
+        let values = Values { clients: &[client], ..Values::default() };
+        let text = packet(&[UNREGISTER], &values);
+        let told = self.pool.on_connection(Lane::Give(deadline), deadline, |lent| {
+            let dial = || self.dialer.dial(Purpose::Locks, deadline);
+            seat::send(lent, deadline, dial, |wire| wire.query(&text))?;
+            // Nobody reads the answer, so nothing else can be said here.
+            lent.wire = None;
+            Ok(())
+        });
+        told.map_err(|failure| failure.error)
     }
 
     fn records(
@@ -47,22 +57,6 @@ impl Registry for MysqlStore {
 }
 
 impl MysqlStore {
-    fn forget_record(&self, client: ClientId, deadline: Deadline) -> Result<(), Error> {
-        if self.is_anonymous.load(Relaxed) {
-            return Ok(());
-        }
-        let values = Values { clients: &[client], ..Values::default() };
-        let text = packet(&[UNREGISTER], &values);
-        let told = self.pool.on_connection(Lane::Give(deadline), deadline, |lent| {
-            let dial = || self.dialer.dial(Purpose::Locks, deadline);
-            seat::send(lent, deadline, dial, |wire| wire.query(&text))?;
-            // Nobody reads the answer, so nothing else can be said here.
-            lent.wire = None;
-            Ok(())
-        });
-        told.map_err(|failure| failure.error)
-    }
-
     fn about_clients(
         &self,
         lane: Lane,

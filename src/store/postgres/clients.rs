@@ -8,7 +8,6 @@ use super::wire::{Row, Value};
 use super::{BREATH, PostgresStore};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::said::say;
 use crate::store::{Lane, Record, Registry, millis};
 use crate::token::ClientId;
 use crate::who::LONGEST_RECORD;
@@ -26,10 +25,22 @@ impl Registry for PostgresStore {
             .map(drop)
     }
 
-    fn unregister(&self, client: ClientId) {
-        if let Err(error) = self.forget_record(client, Deadline::after(BREATH)) {
-            say!(Debug, "record-left", error = error);
+    fn unregister(&self, client: ClientId) -> Result<(), Error> {
+        let deadline = Deadline::after(BREATH);
+        if self.is_anonymous.load(Relaxed) {
+            return Ok(());
         }
+        let told = self.pool.on_connection(Lane::Give(deadline), deadline, |lent| {
+            self.send(lent, (deadline, deadline), |wire| {
+                wire.call(Statement::Unregister, &[Value::Number(client.number())])?;
+                wire.sync();
+                Ok(())
+            })?;
+            // Nobody reads the answer, so nothing else can be said here.
+            lent.wire = None;
+            Ok(())
+        });
+        told.map_err(|failure| failure.error)
     }
 
     fn records(
@@ -47,23 +58,6 @@ impl Registry for PostgresStore {
 }
 
 impl PostgresStore {
-    fn forget_record(&self, client: ClientId, deadline: Deadline) -> Result<(), Error> {
-        if self.is_anonymous.load(Relaxed) {
-            return Ok(());
-        }
-        let told = self.pool.on_connection(Lane::Give(deadline), deadline, |lent| {
-            self.send(lent, (deadline, deadline), |wire| {
-                wire.call(Statement::Unregister, &[Value::Number(client.number())])?;
-                wire.sync();
-                Ok(())
-            })?;
-            // Nobody reads the answer, so nothing else can be said here.
-            lent.wire = None;
-            Ok(())
-        });
-        told.map_err(|failure| failure.error)
-    }
-
     fn about_clients(
         &self,
         lane: Lane,

@@ -15,8 +15,9 @@ impl Registry for QuorumStore {
         Ok(())
     }
 
-    fn unregister(&self, client: ClientId) {
+    fn unregister(&self, client: ClientId) -> Result<(), Error> {
         self.mention(Mention::Was(client), Deadline::after(self.node_timeout));
+        Ok(())
     }
 
     /// Whatever any node knows; one that knows all of them is enough.

@@ -28,11 +28,9 @@ impl Registry for RedisStore {
         }
     }
 
-    fn unregister(&self, client: ClientId) {
+    fn unregister(&self, client: ClientId) -> Result<(), Error> {
         let told = self.deployment.tell(&look::pack_unregister(client), Deadline::after(SOON));
-        if let Err(failure) = told {
-            say!(Debug, "record-left", error = failure.error);
-        }
+        told.map_err(|failure| failure.error)
     }
 
     fn records(

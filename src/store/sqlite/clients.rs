@@ -5,7 +5,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::SqliteStore;
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
-use crate::said::say;
 use crate::store::{Record, Registry};
 use crate::token::ClientId;
 use crate::who::LONGEST_RECORD;
@@ -19,15 +18,13 @@ impl Registry for SqliteStore {
         kept.map_err(|failure| failure.error)
     }
 
-    fn unregister(&self, client: ClientId) {
-        let Some(opened) = self.current.lock().clone() else { return };
+    fn unregister(&self, client: ClientId) -> Result<(), Error> {
+        let Some(opened) = self.current.lock().clone() else { return Ok(()) };
         // A file that others keep locked is not waited for.
         let forgotten = opened.quick.change(Deadline::at(Moment::ZERO), |connection, now| {
             Ok(Clients { connection, boot: &self.boot, now }.forget(client)?)
         });
-        if let Err(failure) = forgotten {
-            say!(Debug, "record-left", error = failure.error);
-        }
+        forgotten.map_err(|failure| failure.error)
     }
 
     fn records(

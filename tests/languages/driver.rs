@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -17,24 +18,49 @@ const LIMIT: Duration = Duration::from_secs(90);
 pub(crate) struct Language {
     pub(crate) name: String,
     program: String,
+    /// Drivers that have forgotten their play: a JVM takes long to start.
+    idle: Mutex<Vec<Driver>>,
 }
 
 impl Language {
+    fn new(name: &str, program: &str) -> Language {
+        Language { name: name.into(), program: program.into(), idle: Mutex::default() }
+    }
+
     pub(crate) fn all() -> Vec<Language> {
         let own = std::env::current_exe().unwrap();
-        let mut all = vec![Language { name: "rust".into(), program: own.to_str().unwrap().into() }];
+        let mut all = vec![Language::new("rust", own.to_str().unwrap())];
         if cfg!(feature = "cli") {
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/languages/drivers/shell");
-            all.push(Language { name: "shell".into(), program: script.into() });
+            all.push(Language::new("shell", script));
         }
         for named in std::env::var(OTHERS).unwrap_or_default().split_whitespace() {
             let (name, program) = named.split_once('=').expect("NAME=PROGRAM");
-            all.push(Language { name: name.into(), program: program.into() });
+            all.push(Language::new(name, program));
         }
         all
     }
 
-    pub(crate) fn start(&self) -> Driver {
+    /// One that is idle, or else another process.
+    pub(crate) fn driver(&self) -> Driver {
+        let idle = self.idle.lock().unwrap().pop();
+        idle.unwrap_or_else(|| self.start())
+    }
+
+    /// After a play.
+    pub(crate) fn give_back(&self, mut driver: Driver) {
+        if driver.ask("forget") == "ok" {
+            self.idle.lock().unwrap().push(driver);
+        } else {
+            driver.end();
+        }
+    }
+
+    pub(crate) fn end(self) {
+        self.idle.into_inner().unwrap().into_iter().for_each(Driver::end);
+    }
+
+    fn start(&self) -> Driver {
         let mut command = Command::new(&self.program);
         if self.name == "rust" {
             command.arg(RUST);

@@ -82,7 +82,10 @@ fn main() -> ExitCode {
         plain.map(|(name, test)| Test { name: name.to_owned(), act: Act::Run(Box::new(test)) }),
     );
     select(&mut tests, &arguments);
-    if run(&tests) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let passed = run(&tests);
+    drop(tests);
+    languages.into_iter().for_each(Language::end);
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// One behaviour in one language, on each store.

@@ -19,7 +19,7 @@ pub(crate) fn play(behaviour: &Behaviour, language: &Language, store: &Store) {
             play.step(&step);
         }
         for (_, driver) in std::mem::take(&mut play.drivers) {
-            driver.end();
+            language.give_back(driver);
         }
     });
 }
@@ -59,7 +59,7 @@ impl<'a> Play<'a> {
             who => {
                 let command = self.filled_in(step.command);
                 let language = self.language;
-                let driver = self.drivers.entry(who.to_owned()).or_insert_with(|| language.start());
+                let driver = self.drivers.entry(who.to_owned()).or_insert_with(|| language.driver());
                 let start = Instant::now();
                 let said = driver.ask(&command);
                 let took = start.elapsed();

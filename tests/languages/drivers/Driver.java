@@ -134,6 +134,12 @@ public final class Driver {
                 return take(new byte[Integer.parseInt(word[1])]);
             }
             case "close" -> client.close();
+            case "forget" -> {
+                client.close();
+                LOCKS.clear();
+                LEASES.clear();
+                CALLS.clear();
+            }
             case "contend" -> {
                 return contend(word);
             }

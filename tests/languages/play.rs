@@ -115,7 +115,7 @@ impl<'a> Play<'a> {
                     self.remembered.insert(wanted.to_owned(), (*said).to_owned());
                     return true;
                 }
-                *said == wanted
+                wanted.split('|').any(|wanted| *said == wanted)
             })
     }
 

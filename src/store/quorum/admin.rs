@@ -15,7 +15,7 @@ use crate::store::{Admin, Failure, Holder, Lane, LockState, MOST_WAITERS, Waiter
 impl Admin for QuorumStore {
     /// Only what most nodes say is told as so.
     fn inspect(&self, name: &[u8], deadline: Deadline) -> Result<LockState, Error> {
-        let looks = self.reach(deadline, |node, by| node.inspect(name, by))?;
+        let looks = self.reach(deadline, |node, by| node.deployment.inspect(name, by))?;
         let most = majority(self.nodes().len());
         let last_fence = known_to(most, looks.iter().filter_map(|look| look.last_fence));
         let (waiters, more_waiters) = waiting(most, &looks);

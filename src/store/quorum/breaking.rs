@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::QuorumStore;
+use super::dialect::Said;
 use super::listing::Agreed;
 use super::round::{majority, too_few};
 use super::tally::{Tally, Verdict};
@@ -58,7 +59,9 @@ impl QuorumStore {
                 missed.push(node);
                 continue;
             }
-            let said = node.break_grant((&held.name, held.token), by, until);
+            let grant = (&*held.name, (held.token, 0));
+            let said = node.deployment.break_grant(Lane::Caller, grant, by, until);
+            let said = said.map(|done| if done == 0 { Said::NotMine } else { Said::Given });
             if said.is_err() {
                 missed.push(node);
             }
@@ -86,7 +89,8 @@ impl QuorumStore {
             if answered >= majority(all) && !node.is_ready() {
                 continue;
             }
-            match node.breaches(lane, of, by).into_iter().collect::<Result<Vec<_>, _>>() {
+            match node.deployment.breaches(lane, of, by).into_iter().collect::<Result<Vec<_>, _>>()
+            {
                 Ok(said) => {
                     let newer = |(one, other): (Option<Breach>, Option<Breach>)| {
                         one.into_iter().chain(other).max_by_key(|breach| breach.at)

@@ -1,22 +1,23 @@
 //! What clients say of themselves: each node keeps it that can.
 
 use super::QuorumStore;
+use super::node::Node;
 use crate::clock::Deadline;
 use crate::error::Error;
 use crate::said::say;
-use crate::store::redis::node::Mention;
 use crate::store::{Record, Registry};
 use crate::token::ClientId;
 
 impl Registry for QuorumStore {
     /// Each node that is well keeps it, if it can. None is waited for.
     fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.mention(Mention::Is(record), deadline);
+        self.mention(|node| node.deployment.send_record(record, self.by(deadline)));
         Ok(())
     }
 
     fn unregister(&self, client: ClientId) -> Result<(), Error> {
-        self.mention(Mention::Was(client), Deadline::after(self.node_timeout));
+        let by = Deadline::after(self.node_timeout);
+        self.mention(|node| node.deployment.drop_record(client, by));
         Ok(())
     }
 
@@ -33,7 +34,7 @@ impl Registry for QuorumStore {
             if asked.is_empty() || deadline.has_passed() {
                 break;
             }
-            match node.records(&asked, self.by(deadline)) {
+            match node.deployment.records(&asked, self.by(deadline)) {
                 Ok(records) => {
                     unknown.into_iter().zip(records).for_each(|(at, record)| known[at] = record);
                 }
@@ -45,9 +46,12 @@ impl Registry for QuorumStore {
 }
 
 impl QuorumStore {
-    fn mention(&self, what: Mention<'_>, deadline: Deadline) {
+    /// Says something of the client to each node that is well.
+    fn mention(&self, to: impl Fn(&Node) -> Result<(), Error>) {
         for node in self.nodes().iter().filter(|node| node.is_ready()) {
-            node.mention(what, self.by(deadline));
+            if let Err(error) = to(node) {
+                say!(Debug, "record-untold", store = &*node.shown, error = error);
+            }
         }
     }
 }

@@ -6,13 +6,13 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::QuorumStore;
+use super::node::{Node, Sheet};
 use super::question::Question;
 use super::round::{Said, Vote, majority};
 use super::tally::{Tally, Verdict};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{Concern, ConnectionId, Outbox};
-use crate::store::redis::node::{Node, Sheet};
 use crate::store::{Answer, Failure, Lane, Owed, Reply, ServerId};
 use crate::sync::{AtomicUsize, Mutex};
 use crate::token::Token;

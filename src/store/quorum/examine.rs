@@ -7,7 +7,7 @@ use super::round::{majority, too_few};
 use crate::config::{StoreConfig, spoken};
 use crate::error::Error;
 use crate::examination::{Examination, Subject, kinds};
-use crate::store::redis::examine::{Patient, agree, finish, look};
+use crate::store::redis::several::examine::{Patient, agree, finish, look};
 
 /// Half of what a member refuses.
 const FAR_AHEAD: Duration = Duration::from_secs(1800);

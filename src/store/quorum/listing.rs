@@ -10,7 +10,7 @@ use super::{QuorumStore, known_to};
 use crate::clock::Deadline;
 use crate::error::Error;
 use crate::store::listing::{Bookmark, Listed, Page, Wanted};
-use crate::store::redis::node::Survey;
+use crate::store::redis::several::Survey;
 use crate::store::{Holder, LockState};
 use crate::token::Token;
 
@@ -44,11 +44,14 @@ impl QuorumStore {
         let Some(node) = nodes.get(from.member).filter(|_| earlier.len() < most) else {
             return Ok(Page::default());
         };
-        let asked = node.names(&wanted.glob, from, self.by(deadline)).and_then(|(names, next)| {
-            let names =
-                earlier.iter().try_fold(names, |names, at| self.unknown_to(*at, names, deadline));
-            Ok((names?, next))
-        });
+        let asked = node.deployment.names(&wanted.glob, from, self.by(deadline)).and_then(
+            |(names, next)| {
+                let names = earlier
+                    .iter()
+                    .try_fold(names, |names, at| self.unknown_to(*at, names, deadline));
+                Ok((names?, next))
+            },
+        );
         let next =
             Bookmark { member: from.member + 1, skipped: from.skipped, ..Bookmark::default() };
         let (names, next) = match asked {
@@ -81,7 +84,7 @@ impl QuorumStore {
         by: Deadline,
     ) -> Result<Vec<Vec<u8>>, Error> {
         let Some(node) = self.nodes().get(at) else { return Ok(names) };
-        let surveys = node.survey(&names, self.by(by))?;
+        let surveys = node.deployment.survey(&names, self.by(by))?;
         let unknown = |(name, survey): (Vec<u8>, Survey)| (!survey.is_known()).then_some(name);
         Ok(names.into_iter().zip(surveys).filter_map(unknown).collect())
     }
@@ -91,7 +94,7 @@ impl QuorumStore {
             return Ok(Vec::new());
         }
         let most = majority(self.nodes().len());
-        let mut all = self.reach(by, |node, by| node.survey(names, by))?;
+        let mut all = self.reach(by, |node, by| node.deployment.survey(names, by))?;
         all.iter_mut().for_each(|of_node| of_node.reverse());
         let one = |_| agreed(&all.iter_mut().filter_map(Vec::pop).collect::<Vec<_>>(), most);
         Ok(names.iter().map(one).collect())

@@ -4,15 +4,21 @@
 //! [`round`] is the algorithm of an attempt, which `docs/protocol.md` explains; [`tally`] that of an
 //! extension and of a give. A [`question`] hands them what the nodes say, and [`scatter`] asks the
 //! nodes. [`mends`] stores leases on nodes that lack them.
+//!
+//! Each [`node`] is a Redis of its own, however many servers it consists of; [`members`] are all of
+//! them. How a lock is written there is the [`dialect`]'s.
 
 mod admin;
 mod breaking;
 mod clients;
+mod dialect;
 mod dropping;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;
 mod listing;
+mod members;
 mod mends;
+mod node;
 mod question;
 pub(crate) mod round;
 mod scatter;
@@ -24,13 +30,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::dropping::Drops;
+use self::members::Members;
 use self::mends::Mends;
+use self::node::Node;
 use self::question::Question;
 use self::round::{majority, too_few};
 use self::scatter::Scatter;
 use self::winning::Rivals;
 use super::outbox::{Concern, Outbox};
-use super::redis::node::{Members, Node};
 use super::{Abilities, Failure, Kept, Lane, Listener, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::config::{Config, RedisConfig};
@@ -216,7 +223,7 @@ impl Store for QuorumStore {
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.reach(deadline, |node, by| node.ping(by)).map(drop)
+        self.reach(deadline, |node, by| node.deployment.ping(by)).map(drop)
     }
 
     fn abilities(&self) -> Abilities {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use super::dialect::{Asks, Ballot, LONGEST_BLOCK, Said};
 use super::round::{Round, Step, Vote, Why, majority};
 use super::tally::{Tally, Verdict};
 use crate::clock::Moment;
-use crate::store::redis::node::{Asks, Ballot, LONGEST_BLOCK, Said};
 use crate::store::{
     Answer, Failure, Lane, Outcome, Place, Reach, Reply, Request, ServerId, no_reply,
 };

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
+pub(crate) use super::dialect::Said;
 use crate::clock::Moment;
 use crate::config::{drift, spoken_left};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
-pub(crate) use crate::store::redis::node::Said;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Round {

@@ -8,11 +8,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::dialect::Ballot;
+use super::node::{Asked, Node, Sheet, wait_for};
 use super::question::Question;
 use crate::clock::{Deadline, Moment};
 use crate::store::Lane;
 use crate::store::outbox::Concern;
-use crate::store::redis::node::{Asked, Ballot, Node, Sheet, wait_for};
 
 /// How long one node is waited for before the others are looked at as well: longer than a server
 /// takes that is not far away, and short enough for one that has just died to cost next to nothing.

@@ -1,5 +1,5 @@
-//! What operators see of one Redis and do there. What a [`Deployment`] does is the same for a single
-//! store and for each member of a quorum.
+//! What operators see of one Redis and do there. What a [`Deployment`] does is the same for a
+//! Redis that is alone in its store and for one of several.
 
 use std::time::Duration;
 
@@ -88,7 +88,11 @@ impl Admin for RedisStore {
 }
 
 impl<D: Dialect> Deployment<D> {
-    pub(super) fn inspect(&self, name: &[u8], deadline: Deadline) -> Result<LockState, Error> {
+    pub(in crate::store) fn inspect(
+        &self,
+        name: &[u8],
+        deadline: Deadline,
+    ) -> Result<LockState, Error> {
         let inspect = self.codec.dialect.format().pack_inspect(name);
         let said = self.ask_one(Lane::Caller, &inspect, deadline)?;
         match look::read_inspected(said, D::FENCE) {
@@ -103,7 +107,7 @@ impl<D: Dialect> Deployment<D> {
     }
 
     /// Of the bookmark, only server and cursor are looked at.
-    pub(super) fn names(
+    pub(in crate::store) fn names(
         &self,
         glob: &Glob,
         from: &Bookmark,
@@ -138,7 +142,7 @@ impl<D: Dialect> Deployment<D> {
         Ok((names, Some(next)))
     }
 
-    pub(super) fn survey(
+    pub(in crate::store) fn survey(
         &self,
         names: &[Vec<u8>],
         deadline: Deadline,
@@ -152,7 +156,7 @@ impl<D: Dialect> Deployment<D> {
     }
 
     /// What the script said: 0 where it has not done it.
-    pub(super) fn break_grant(
+    pub(in crate::store) fn break_grant(
         &self,
         lane: Lane,
         (name, grant): (&[u8], (Token, u64)),
@@ -166,7 +170,12 @@ impl<D: Dialect> Deployment<D> {
         survey::read_break(script, value, sent)
     }
 
-    pub(super) fn breaches(&self, lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+    pub(in crate::store) fn breaches(
+        &self,
+        lane: Lane,
+        of: &[&[u8]],
+        deadline: Deadline,
+    ) -> Breaches {
         let batch = self.codec.dialect.format().pack_notes(of);
         let said = self.route.carry_all(&Parcel { lane, batch: &batch, deadline });
         said.into_iter().map(|said| survey::read_note(&value(said)?)).collect()

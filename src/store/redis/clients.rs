@@ -11,7 +11,7 @@ use super::route::Parcel;
 use crate::clock::Deadline;
 use crate::error::Error;
 use crate::said::say;
-use crate::store::{Failure, Lane, Record, Registry};
+use crate::store::{Lane, Record, Registry};
 use crate::token::ClientId;
 
 /// No longer is a connection waited for that is only needed for what nobody waits for.
@@ -29,8 +29,7 @@ impl Registry for RedisStore {
     }
 
     fn unregister(&self, client: ClientId) -> Result<(), Error> {
-        let told = self.deployment.tell(&look::pack_unregister(client), Deadline::after(SOON));
-        told.map_err(|failure| failure.error)
+        self.deployment.drop_record(client, Deadline::after(SOON))
     }
 
     fn records(
@@ -43,13 +42,23 @@ impl Registry for RedisStore {
 }
 
 impl<D: Dialect> Deployment<D> {
-    /// Says something of which no answer is waited for.
-    pub(super) fn tell(&self, batch: &Batch<'_>, deadline: Deadline) -> Result<(), Failure> {
-        self.route.tell(Parcel { lane: Lane::Give(deadline), batch, deadline })
+    /// Sends what a client says of itself, and waits for no answer.
+    pub(in crate::store) fn send_record(&self, it: Record<'_>, by: Deadline) -> Result<(), Error> {
+        self.tell(&look::pack_register(it), by)
+    }
+
+    /// The client has closed. No answer is waited for.
+    pub(in crate::store) fn drop_record(&self, of: ClientId, by: Deadline) -> Result<(), Error> {
+        self.tell(&look::pack_unregister(of), by)
+    }
+
+    fn tell(&self, batch: &Batch<'_>, deadline: Deadline) -> Result<(), Error> {
+        let told = self.route.tell(Parcel { lane: Lane::Give(deadline), batch, deadline });
+        told.map_err(|failure| failure.error)
     }
 
     /// The records that are there, and may be read.
-    pub(super) fn records(
+    pub(in crate::store) fn records(
         &self,
         clients: &[ClientId],
         deadline: Deadline,

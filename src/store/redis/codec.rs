@@ -1,4 +1,4 @@
-//! One Redis, of a single store or of a quorum: its dialect, where it tells us, and the way to it.
+//! One Redis, alone in its store or one of several: its dialect, where it tells us, and the way to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,33 +8,29 @@ use redis::Value;
 use super::dialect::guard::Guard;
 use super::dialect::keys::SLOTS;
 use super::dialect::{Batch, Dialect, NO_WAKEUP, Wakeup, fault, look};
-use super::listener::Listener;
+use super::listener::{Listener, name_on};
+use super::route::single::Pending;
 use super::route::{Carried, Gives, Heard, Parcel, Route};
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Failure, Lane, Listener as _, Outcome, Request, Seen, unguarded};
 
 pub(super) struct Codec<D> {
     pub(super) dialect: D,
     pub(super) listener: Arc<Listener>,
-    /// Which one of a quorum it is.
-    pub(super) member: Option<u8>,
-}
-
-/// A name as the listener of a quorum knows it, with its member before it.
-pub(super) fn name_at(member: u8, name: &[u8]) -> Vec<u8> {
-    [&[member], name].concat()
+    /// Which one it is of several that this listener hears.
+    pub(super) index: Option<u8>,
 }
 
 impl<D: Dialect> Codec<D> {
     pub(super) fn pack<'a>(&self, requests: &[D::Request<'a>]) -> Batch<'a> {
-        let Codec { listener, member, .. } = self;
+        let Codec { listener, index, .. } = self;
         self.dialect.pack(requests, &|name| match listener.are_known() {
             true => Wakeup {
                 channel: listener.channel(name),
-                is_open: match member {
+                is_open: match index {
                     None => listener.are_open(name),
-                    Some(member) => listener.are_open(&name_at(*member, name)),
+                    Some(index) => listener.are_open(&name_on(*index, name)),
                 },
             },
             false => NO_WAKEUP,
@@ -65,17 +61,63 @@ impl<D: Dialect> Gives for Codec<D> {
     }
 }
 
-pub(super) struct Deployment<D> {
+pub(in crate::store) struct Deployment<D> {
     pub(super) codec: Arc<Codec<D>>,
     pub(super) route: Box<dyn Route>,
 }
 
 impl<D: Dialect> Deployment<D> {
+    pub(in crate::store) fn pack<'a>(&self, requests: &[D::Request<'a>]) -> Batch<'a> {
+        self.codec.pack(requests)
+    }
+
+    /// A batch that it packed is over: the next one of its kind is written over it.
+    pub(in crate::store) fn keep(&self, batch: Batch<'_>) {
+        self.codec.dialect.format().drafts.keep(batch);
+    }
+
+    /// Sends a batch and does not wait for the replies, so that others can be asked meanwhile.
+    pub(in crate::store) fn start<'a>(
+        &'a self,
+        lane: Lane,
+        batch: &'a Batch<'a>,
+        deadline: Deadline,
+    ) -> Result<Pending<'a>, Failure> {
+        self.route.start(Parcel { lane, batch, deadline })
+    }
+
+    /// What the reply to a request says.
+    pub(in crate::store) fn read(
+        &self,
+        request: &D::Request<'_>,
+        carried: Carried,
+    ) -> Result<Answer<D::Reply>, Failure> {
+        self.codec.read(request, carried)
+    }
+
+    pub(in crate::store) fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.route.ping(deadline)
+    }
+
+    /// Whether it has left earlier requests unanswered for too long.
+    pub(in crate::store) fn is_silent(&self) -> bool {
+        self.route.is_silent()
+    }
+
+    /// Reads what has come of the replies that idle connections owe to what was sent before.
+    pub(in crate::store) fn read_unread(&self, before: Moment) {
+        self.route.read_unread(before);
+    }
+
     pub(super) fn look(&self, name: &[u8], deadline: Deadline) -> Result<Seen, Error> {
         look::read(self.see(name, Lane::Caller, deadline)?, D::FENCE)
     }
 
-    pub(super) fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+    pub(in crate::store) fn free_in(
+        &self,
+        name: &[u8],
+        deadline: Deadline,
+    ) -> Result<Duration, Error> {
         self.look(name, deadline).map(|seen| seen.left)
     }
 
@@ -112,13 +154,17 @@ impl<D: Dialect> Deployment<D> {
     }
 
     /// Whether there is any marker: none is on a server that is new, or came back empty.
-    pub(super) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
+    pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
         let guard = self.guard()?;
         let mut said = self.ask(Lane::Caller, &guard.pack_init(0..SLOTS, None), deadline);
         said.try_fold(false, |any, carried| Ok(guard.read_init(carried?)? || any))
     }
 
-    pub(super) fn initialize(&self, force: bool, deadline: Deadline) -> Result<(), Error> {
+    pub(in crate::store) fn initialize(
+        &self,
+        force: bool,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let guard = self.guard()?;
         let mut said = self.ask(Lane::Caller, &guard.pack_init(0..SLOTS, Some(force)), deadline);
         said.try_for_each(|carried| guard.read_init(carried?).map(drop))

@@ -1,4 +1,4 @@
-//! The Redis store: the only room that names the `redis` and `r2d2` crates.
+//! The Redis store: one server, a master with Sentinels, or a Cluster.
 //!
 //! [`dialect`] knows how locks are written, [`route`] brings what it packed to a server, and
 //! between them stands this.
@@ -12,9 +12,9 @@ mod dialect;
 pub(crate) mod examine;
 mod frame;
 mod listener;
-pub(super) mod node;
 mod route;
 mod sentinel;
+pub(super) mod several;
 mod target;
 mod unread;
 mod way;
@@ -69,15 +69,14 @@ impl RedisStore {
         let (prefix, claim_window) = (config.prefix.clone(), config.claim_window);
         let (fence_life, drafts) = (config.fence_life, Default::default());
         let dialect = Native(Format { prefix, claim_window, fence_life, guard, copies, drafts });
-        let codec = Codec { dialect, listener: Arc::new(listener), member: None };
+        let codec = Codec { dialect, listener: Arc::new(listener), index: None };
         Ok(RedisStore { deployment: way.deploy(&pools, codec, outbox)? })
     }
 
     fn carry(&self, lane: Lane, requests: &[Request<'_>], carried: &mut [Carried], by: Deadline) {
-        let Deployment { codec, route } = &self.deployment;
-        let batch = codec.pack(requests);
-        route.carry(&Parcel { lane, batch: &batch, deadline: by }, carried);
-        codec.dialect.format().drafts.keep(batch);
+        let batch = self.deployment.pack(requests);
+        self.deployment.route.carry(&Parcel { lane, batch: &batch, deadline: by }, carried);
+        self.deployment.keep(batch);
     }
 
     /// What an answer means. A give is sent again until it has passed over all waiters that are gone.
@@ -88,7 +87,7 @@ impl RedisStore {
             self.carry(lane, std::slice::from_ref(request), &mut again, by);
             unfinished = again.iter().any(is_unfinished);
         }
-        self.deployment.codec.read(request, carried)
+        self.deployment.read(request, carried)
     }
 }
 
@@ -112,15 +111,15 @@ impl Store for RedisStore {
     }
 
     fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
-        let Deployment { codec, route } = &self.deployment;
-        let give = codec.pack(&[owed.identity.give()]);
-        let sent = route.let_go(owed, &Parcel { lane, batch: &give, deadline });
-        codec.dialect.format().drafts.keep(give);
+        let give = self.deployment.pack(&[owed.identity.give()]);
+        let parcel = Parcel { lane, batch: &give, deadline };
+        let sent = self.deployment.route.let_go(owed, &parcel);
+        self.deployment.keep(give);
         sent.err().map(Err)
     }
 
     fn tend(&self, before: Moment, _held: &dyn Fn(&[Token]) -> Vec<Kept>, _deadline: Deadline) {
-        self.deployment.route.read_unread(before);
+        self.deployment.read_unread(before);
     }
 
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
@@ -133,7 +132,7 @@ impl Store for RedisStore {
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.deployment.route.ping(deadline)
+        self.deployment.ping(deadline)
     }
 
     fn abilities(&self) -> Abilities {

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Request, millis};
 
 #[derive(Default)]
-pub(in crate::store::redis) struct Batch<'a> {
+pub(in crate::store) struct Batch<'a> {
     pub(in crate::store::redis) bytes: Vec<u8>,
     pub(in crate::store::redis) calls: Vec<Call<'a>>,
     /// Of the only call, where the next one of its kind may begin with the same bytes.
@@ -35,7 +35,7 @@ pub(super) struct Head {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Arg<'a> {
+pub(in crate::store) enum Arg<'a> {
     Text(&'a [u8]),
     Number(u64),
     /// With a space between any two.
@@ -206,26 +206,32 @@ impl<'a> Batch<'a> {
     }
 }
 
-pub(super) struct Packer<'f, 'a> {
+pub(in crate::store) struct Packer<'f, 'a> {
     format: &'f Format,
     /// There will be one call.
     is_lone: bool,
     name: &'a [u8],
     request: Option<Request<'a>>,
-    pub(super) batch: Batch<'a>,
+    pub(in crate::store) batch: Batch<'a>,
 }
 
 impl<'f, 'a> Packer<'f, 'a> {
-    pub(super) fn new(format: &'f Format, calls: usize) -> Packer<'f, 'a> {
+    pub(in crate::store) fn new(format: &'f Format, calls: usize) -> Packer<'f, 'a> {
         Packer { format, is_lone: calls == 1, name: b"", request: None, batch: Batch::default() }
     }
 
-    pub(super) fn begin(&mut self, name: &'a [u8], request: Option<Request<'a>>) {
+    /// The next call is about this name. `request`: how the outbox knows it.
+    pub(in crate::store) fn begin(&mut self, name: &'a [u8], request: Option<Request<'a>>) {
         (self.name, self.request) = (name, request);
     }
 
     /// A call with the first keys of the name: lock, side key, queue.
-    pub(super) fn call(&mut self, script: &'static Script, keys: usize, args: &[Arg<'_>]) {
+    pub(in crate::store) fn call(
+        &mut self,
+        script: &'static Script,
+        keys: usize,
+        args: &[Arg<'_>],
+    ) {
         let Packer { format, is_lone, name, request, .. } = *self;
         let Format { prefix, guard, drafts, .. } = format;
         let guard = guard.filter(|_| script.is_guarded);
@@ -248,7 +254,12 @@ impl<'f, 'a> Packer<'f, 'a> {
     }
 
     /// The same, followed by WAIT where replicas are waited for.
-    pub(super) fn replicated(&mut self, script: &'static Script, keys: usize, args: &[Arg<'_>]) {
+    pub(in crate::store) fn replicated(
+        &mut self,
+        script: &'static Script,
+        keys: usize,
+        args: &[Arg<'_>],
+    ) {
         self.call(script, keys, args);
         if let (Some(copies), Some(call)) = (self.format.copies, self.batch.calls.last_mut()) {
             let bytes = &mut self.batch.bytes;

@@ -15,11 +15,11 @@ static INIT: Script = script!("guard.lua", "init.lua").guarded();
 static BEGIN: Script = script!("guard.lua", "guarded.lua").guarded();
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store::redis) struct Guard {
+pub(in crate::store) struct Guard {
     /// The longest ttl that a client takes, and so how long a quarantine lasts.
-    pub(in crate::store::redis) max_ttl: Duration,
+    pub(in crate::store) max_ttl: Duration,
     /// A Cluster has a marker in each slot.
-    pub(in crate::store::redis) clustered: bool,
+    pub(in crate::store) clustered: bool,
 }
 
 impl Guard {

@@ -8,26 +8,27 @@ pub(super) mod keys;
 pub(super) mod look;
 pub(super) mod native;
 pub(super) mod notice;
-pub(in crate::store) mod quorum;
 mod script;
-pub(in crate::store) mod survey;
+pub(super) mod survey;
+#[cfg(test)]
+#[cfg(kit)]
+pub(in crate::store) mod world;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use redis::Value;
 
-use self::batch::{Arg, Packer};
-pub(super) use self::batch::{Batch, Call, RunId};
+pub(in crate::store) use self::batch::{Arg, Batch, Packer};
+pub(super) use self::batch::{Call, RunId};
 use self::draft::Drafts;
 use self::guard::Guard;
-pub(super) use self::script::Script;
-use self::script::script;
+pub(in crate::store) use self::script::{Script, script};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Failure, Reply, Request};
 
-pub(super) trait Dialect: Send + Sync + 'static {
+pub(in crate::store) trait Dialect: Send + Sync + 'static {
     type Request<'a>;
     type Reply;
     /// Which word of the side key is the fence of the lock's holder.
@@ -59,8 +60,8 @@ pub(super) trait Dialect: Send + Sync + 'static {
     fn given(reply: Self::Reply) -> Reply;
 }
 
-/// Which word of the side key tells when the lock was taken, in microseconds: by the server's clock, and
-/// on a quorum by that of the client that took it.
+/// Which word of the side key tells when the lock was taken, in microseconds, by the server's clock or
+/// by that of the client that took it.
 const TAKEN: usize = 2;
 
 /// Whether a reply to a take or an extension says that the token does not have the lock there.
@@ -74,8 +75,9 @@ pub(super) fn lacks_lock(reply: &Value) -> bool {
     }
 }
 
+/// What every dialect writes and reads in the same way.
 #[derive(Default)]
-pub(super) struct Format {
+pub(in crate::store) struct Format {
     pub(super) prefix: Vec<u8>,
     pub(super) claim_window: Duration,
     pub(super) fence_life: Option<Duration>,
@@ -87,22 +89,35 @@ pub(super) struct Format {
 
 impl Format {
     /// An error unless replicas have what was granted: it may be there, and must not be relied on.
-    fn check_copies(&self, said: Option<&Value>, sent: Moment) -> Result<(), Failure> {
+    pub(in crate::store) fn check_copies(
+        &self,
+        said: Option<&Value>,
+        sent: Moment,
+    ) -> Result<(), Failure> {
         let checked = self.copies.map_or(Ok(()), |wanted| wanted.check(said));
         checked.map_err(|error| Failure::unknown(error, sent))
+    }
+
+    /// What guard.lua answered in place of a script, as [`Guard::read`] says.
+    pub(in crate::store) fn read_refusal(
+        &self,
+        text: &[u8],
+    ) -> Option<Result<(Duration, u64), Error>> {
+        self.guard?.read(text)
     }
 }
 
 /// Where a client is told that it was granted a lock.
 #[derive(Clone)]
-pub(super) struct Wakeup<'a> {
+pub(in crate::store) struct Wakeup<'a> {
     /// Always the same for one client and name. Empty where it has none: then no queue has it.
-    pub(super) channel: Cow<'a, [u8]>,
+    pub(in crate::store) channel: Cow<'a, [u8]>,
     /// The client listens at this moment, and so may stand in queues.
-    pub(super) is_open: bool,
+    pub(in crate::store) is_open: bool,
 }
 
-pub(super) const NO_WAKEUP: Wakeup<'_> = Wakeup { channel: Cow::Borrowed(b""), is_open: false };
+pub(in crate::store) const NO_WAKEUP: Wakeup<'_> =
+    Wakeup { channel: Cow::Borrowed(b""), is_open: false };
 
 /// How many replicas must have a grant before it counts, and how long it may take them.
 #[derive(Clone, Copy)]
@@ -133,17 +148,17 @@ impl Copies {
 }
 
 /// The words of a text, which spaces stand between.
-struct Words<'a>(Option<&'a [u8]>);
+pub(in crate::store) struct Words<'a>(pub(in crate::store) Option<&'a [u8]>);
 
 impl<'a> Words<'a> {
-    fn word(&mut self) -> Option<&'a [u8]> {
+    pub(in crate::store) fn word(&mut self) -> Option<&'a [u8]> {
         let mut parts = self.0?.splitn(2, |byte| *byte == b' ');
         let word = parts.next();
         self.0 = parts.next();
         word
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub(in crate::store) fn number(&mut self) -> Option<u64> {
         // So many digits fit. `parse` would take a sign, too.
         let word = self.word().filter(|word| (1..=19).contains(&word.len()))?;
         word.iter().try_fold(0, |number, byte| {
@@ -151,16 +166,16 @@ impl<'a> Words<'a> {
         })
     }
 
-    fn rest(self) -> &'a [u8] {
+    pub(in crate::store) fn rest(self) -> &'a [u8] {
         self.0.unwrap_or_default()
     }
 }
 
-fn foreign(why: &str) -> Error {
+pub(in crate::store) fn foreign(why: &str) -> Error {
     Error::new(ErrorKind::WrongType, why)
 }
 
-fn unreadable(reply: &[u8]) -> Error {
+pub(in crate::store) fn unreadable(reply: &[u8]) -> Error {
     let shown = &reply[..reply.len().min(100)];
     Error::new(
         ErrorKind::Protocol,

@@ -1,4 +1,4 @@
-//! What clients are told on their channels, as hand_over.lua and the quorum's give.lua write it.
+//! What clients are told on their channels, as the scripts write it.
 
 use std::time::Duration;
 

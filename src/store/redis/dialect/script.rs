@@ -11,9 +11,9 @@ macro_rules! script {
         Script::new(concat!($(include_str!($file)),+))
     };
 }
-pub(super) use script;
+pub(in crate::store) use script;
 
-pub(in crate::store::redis) struct Script {
+pub(in crate::store) struct Script {
     pub(in crate::store::redis) source: &'static str,
     digest: OnceBox<String>,
     /// It is given the guard's key and arguments.
@@ -23,16 +23,16 @@ pub(in crate::store::redis) struct Script {
 }
 
 impl Script {
-    pub(super) const fn new(source: &'static str) -> Script {
+    pub(in crate::store) const fn new(source: &'static str) -> Script {
         Script { source, digest: OnceBox::new(), is_guarded: false, follower: None }
     }
 
-    pub(super) const fn guarded(mut self) -> Script {
+    pub(in crate::store) const fn guarded(mut self) -> Script {
         self.is_guarded = true;
         self
     }
 
-    pub(super) const fn leading(mut self, follower: &'static Script) -> Script {
+    pub(in crate::store) const fn leading(mut self, follower: &'static Script) -> Script {
         self.follower = Some(follower);
         self
     }
@@ -42,7 +42,7 @@ impl Script {
     }
 
     /// An error that it ended with; one about a right says which command lacks it.
-    pub(super) fn explain(&self, error: &ServerError) -> Error {
+    pub(in crate::store) fn explain(&self, error: &ServerError) -> Error {
         let explained = fault::server(error);
         match self.command_of(explained.detail()) {
             Some(command) if explained.kind() == ErrorKind::Permission => {

@@ -80,7 +80,26 @@ impl Endpoints for OneEndpoint {
     }
 }
 
-pub(super) struct Listener {
+/// Those of several Redis, of which one listener hears: each name has before it on which one it is.
+pub(super) struct OnSeveral(pub(super) Vec<Box<dyn Endpoints>>);
+
+/// A name as a listener knows it that hears several Redis.
+pub(in crate::store) fn name_on(index: u8, name: &[u8]) -> Vec<u8> {
+    [&[index], name].concat()
+}
+
+impl Endpoints for OnSeveral {
+    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
+        let found = self.0[usize::from(name[0])].endpoint(&name[1..])?;
+        Ok(Endpoint { key: found.key << 8 | u32::from(name[0]), ..found })
+    }
+
+    fn find(&self, name: &[u8], deadline: Deadline) -> Result<(), Error> {
+        self.0[usize::from(name[0])].find(&name[1..], deadline)
+    }
+}
+
+pub(in crate::store) struct Listener {
     endpoints: Box<dyn Endpoints>,
     io_timeout: Duration,
     channel: String,
@@ -137,7 +156,7 @@ impl Listener {
     }
 
     /// Whether the server that tells of this name is left alone for a while.
-    pub(super) fn are_resting(&self, name: &[u8]) -> bool {
+    pub(in crate::store) fn are_resting(&self, name: &[u8]) -> bool {
         let endpoint = self.endpoints.endpoint(name);
         endpoint.is_ok_and(|endpoint| self.state.lock().rests(endpoint.key).is_some())
     }

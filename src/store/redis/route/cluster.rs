@@ -138,7 +138,7 @@ fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: &Parcel<'_>) -> Vec<Vec<Ca
         .map(|(((node, _), batch), left)| {
             let part = Parcel { batch, ..*parcel };
             let begun = node.single.begin(part, deadline.share(left), false);
-            begun.unwrap_or_else(|failure| Pending::Answered(vec![Err(failure); batch.calls.len()]))
+            begun.unwrap_or_else(|failure| Pending::answered(vec![Err(failure); batch.calls.len()]))
         })
         .map(Some)
         .collect();
@@ -191,7 +191,7 @@ impl Route for Cluster {
 
     /// Where it goes is known only from the answers, so they are here when it returns.
     fn start<'a>(&'a self, parcel: Parcel<'a>) -> Result<Pending<'a>, Failure> {
-        Ok(Pending::Answered(self.carry_all(&parcel)))
+        Ok(Pending::answered(self.carry_all(&parcel)))
     }
 
     fn tell(&self, parcel: Parcel<'_>) -> Result<(), Failure> {

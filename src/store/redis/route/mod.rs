@@ -20,11 +20,11 @@ pub(super) trait Gives: Send + Sync {
     fn read(&self, give: &Request<'_>, carried: Carried) -> Outcome;
 }
 
-pub(super) type Carried = Result<Heard, Failure>;
+pub(in crate::store) type Carried = Result<Heard, Failure>;
 
 /// A reply, the moment before its request was sent, and who sent it.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
+pub(in crate::store) struct Heard {
     pub(super) value: Value,
     pub(super) sent: Moment,
     pub(super) by: ServerId,

@@ -47,7 +47,7 @@ impl Single {
         let lent = self.pool.lend(parcel.lane, letter.connect_by);
         let mut lent = lent.map_err(Failure::not_done)?;
         let sent = self.peer.send(&mut lent, &letter)?;
-        Ok(Pending::Sent { single: self, lent, parcel, sent })
+        Ok(Pending(Replies::Sent { single: self, lent, parcel, sent }))
     }
 
     /// Reads replies on connections that are not in use, while any to requests before that moment are
@@ -206,37 +206,44 @@ impl Route for Single {
     }
 }
 
-pub(in crate::store::redis) enum Pending<'a> {
+/// Replies that are not read yet, or stand in the place of them.
+pub(in crate::store) struct Pending<'a>(Replies<'a>);
+
+enum Replies<'a> {
     Answered(Vec<Carried>),
     Sent { single: &'a Single, lent: Lent<'a>, parcel: Parcel<'a>, sent: Moment },
 }
 
 impl Pending<'_> {
+    pub(super) fn answered(carried: Vec<Carried>) -> Pending<'static> {
+        Pending(Replies::Answered(carried))
+    }
+
     /// What becomes readable when one comes; none where nothing will.
-    pub(in crate::store::redis) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Pending::Answered(_) => None,
-            Pending::Sent { lent, .. } => lent.wire.as_deref().map(Wire::fd),
+    pub(in crate::store) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Replies::Answered(_) => None,
+            Replies::Sent { lent, .. } => lent.wire.as_deref().map(Wire::fd),
         }
     }
 
     /// Whether all of them have come by then, or there will be none.
-    pub(in crate::store::redis) fn is_answered(&mut self, until: Deadline) -> bool {
-        let Pending::Sent { lent, parcel, .. } = self else { return true };
+    pub(in crate::store) fn is_answered(&mut self, until: Deadline) -> bool {
+        let Replies::Sent { lent, parcel, .. } = &mut self.0 else { return true };
         let Some(wire) = &mut lent.wire else { return true };
         wire.has_whole(wire.unread.len() + parcel.batch.replies(), until)
     }
 
     /// Whether it is known by now that nothing was carried out.
-    pub(in crate::store::redis) fn is_in_vain(&self) -> bool {
-        matches!(self, Pending::Answered(all) if all.iter().all(Result::is_err))
+    pub(in crate::store) fn is_in_vain(&self) -> bool {
+        matches!(&self.0, Replies::Answered(all) if all.iter().all(Result::is_err))
     }
 
     /// Tells them in order.
-    pub(in crate::store::redis) fn finish(self, tell: &mut dyn FnMut(Carried)) {
-        match self {
-            Pending::Answered(carried) => carried.into_iter().for_each(tell),
-            Pending::Sent { single, mut lent, parcel, sent } => {
+    pub(in crate::store) fn finish(self, tell: &mut dyn FnMut(Carried)) {
+        match self.0 {
+            Replies::Answered(carried) => carried.into_iter().for_each(tell),
+            Replies::Sent { single, mut lent, parcel, sent } => {
                 let (mut one, mut many) = ([unanswered()], Vec::new());
                 let carried = if parcel.batch.calls.len() == 1 {
                     &mut one[..]
@@ -252,10 +259,10 @@ impl Pending<'_> {
 
     /// Leaves them to the next user of the connection: the outbox hears of them, and of gives as of
     /// this concern. All of them are returned instead if they have come already.
-    pub(in crate::store::redis) fn leave(self, gives: Concern) -> Vec<Carried> {
-        let (single, mut lent, Parcel { batch, deadline, .. }, sent) = match self {
-            Pending::Answered(carried) => return carried,
-            Pending::Sent { single, lent, parcel, sent } => (single, lent, parcel, sent),
+    pub(in crate::store) fn leave(self, gives: Concern) -> Vec<Carried> {
+        let (single, mut lent, Parcel { batch, deadline, .. }, sent) = match self.0 {
+            Replies::Answered(carried) => return carried,
+            Replies::Sent { single, lent, parcel, sent } => (single, lent, parcel, sent),
         };
         let Some(wire) = &mut lent.wire else { return Vec::new() };
         let (outbox, on) = (&single.peer.outbox, wire.unread.on);

@@ -158,16 +158,13 @@ impl Dialect for Native {
             (Request::Take { .. }, Value::Array(parts)) => {
                 read_joined(&parts).ok_or_else(|| unreadable(format!("{parts:?}").as_bytes()))
             }
-            (_, Value::BulkString(text)) => {
-                match self.0.guard.and_then(|guard| guard.read(&text)) {
-                    Some(refusal) => {
-                        let refused =
-                            refusal.map_or_else(|error| error, |(left, _)| quarantined(left));
-                        return Err(Failure::not_done(refused));
-                    }
-                    None => read_taken(&text).unwrap_or_else(|| Err(unreadable(&text))),
+            (_, Value::BulkString(text)) => match self.0.read_refusal(&text) {
+                Some(refusal) => {
+                    let refused = refusal.map_or_else(|error| error, |(left, _)| quarantined(left));
+                    return Err(Failure::not_done(refused));
                 }
-            }
+                None => read_taken(&text).unwrap_or_else(|| Err(unreadable(&text))),
+            },
             (_, value) => Err(unreadable(format!("{value:?}").as_bytes())),
         };
         let (reply, server) = read.map_err(|error| Failure::unknown(error, sent))?;

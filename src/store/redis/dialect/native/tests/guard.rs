@@ -2,26 +2,25 @@
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::store::redis::dialect::world::MARKER;
+use kit::Server;
 
-const MARKER: &str = "leasehold:marker";
 const GUARD: Guard = Guard { max_ttl: TTL, clustered: false };
 
 fn guarded() -> World {
-    let world = World::asked();
-    for script in [&GUARDED_TAKE, &GUARDED_GIVE] {
-        world.server.cmd(&["SCRIPT", "LOAD", script.source]);
-    }
+    let world = World::told_run();
+    world.load(&[&GUARDED_TAKE, &GUARDED_GIVE]);
     world.initialize(GUARD, false).unwrap();
-    World { native: native(WINDOW, Some(GUARD)), ..world }
+    world.with(native(WINDOW, Some(GUARD)))
 }
 
 impl World {
     #[track_caller]
     fn assert_refused(&self, request: Request<'_>) {
         let before = (self.holder(), self.side(), self.queue());
-        let batch = self.native.pack(&[request], &|_| open("leasehold:wake:9"));
+        let batch = self.dialect.pack(&[request], &|_| open("leasehold:wake:9"));
         let value = self.carry(&batch);
-        let refused = self.native.read(&request, (value, None), Moment::now()).unwrap_err();
+        let refused = self.dialect.read(&request, (value, None), Moment::now()).unwrap_err();
         assert_eq!(refused.sent, None, "it was not done");
         let refused = refused.error;
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
@@ -173,7 +172,7 @@ fn a_give_in_quarantine_by_one_who_may_not_look_into_queues_frees_the_lock() {
     for missing in ["-zrange", "-publish", "-zrange -publish -zrem"] {
         let rights: Vec<&str> =
             ["~*", "&*", "+@all"].into_iter().chain(missing.split(' ')).collect();
-        let plain = World { native: native(WINDOW, Some(GUARD)), ..allowed(&world, &rights) };
+        let plain = world.allowed(&rights, native(WINDOW, Some(GUARD)));
         world.cmd(&["SET", "n", &token(1).to_string(), "PX", "60000"]);
         assert_eq!(plain.give(1, 0), Reply::Given, "{missing}");
         assert_eq!((world.holder(), world.queue()), (None, vec![2]));
@@ -196,10 +195,9 @@ fn an_emptied_server_is_in_quarantine_though_it_ran_on() {
 fn a_client_with_longer_leases_is_told_so() {
     let world = guarded();
     let longer = Guard { max_ttl: TTL * 2, clustered: false };
-    let world = World { native: native(WINDOW, Some(longer)), ..world };
+    let world = world.with(native(WINDOW, Some(longer)));
     let request = take(1, Place::Try, 1);
-    let value = world.carry(&world.native.pack(&[request], &|_| NO_WAKEUP));
-    let refused = world.read(&request, value).unwrap_err();
+    let refused = world.try_ask(request, NO_WAKEUP).unwrap_err();
     assert_eq!((refused.kind(), world.holder()), (ErrorKind::BadArgument, None));
 }
 
@@ -207,7 +205,7 @@ fn a_client_with_longer_leases_is_told_so() {
 fn a_server_that_is_not_guarded_is_asked_for_nothing_more() {
     let world = World::new();
     let requests = [take(1, Place::Join(0), 1), give(1, 5)];
-    let batch = world.native.pack(&requests, &|_| open("c"));
+    let batch = world.dialect.pack(&requests, &|_| open("c"));
     let plain = batch.for_run(None).unwrap();
     assert!(!String::from_utf8_lossy(&plain).contains("marker"));
     let guarded = native(WINDOW, Some(GUARD));

@@ -5,6 +5,7 @@ use super::super::model::{Channel, Entry, Flaws, Held, ModelServer, ModelWakeup,
 use super::*;
 use crate::jitter::Jitter;
 use crate::store::millis;
+use crate::store::redis::dialect::world::Listener;
 
 /// So long that nothing ends during a walk, and so far apart that nobody takes one for another.
 const TTLS: [Duration; 3] =
@@ -65,7 +66,7 @@ struct Walk {
 
 impl Walk {
     fn new(seed: u64, flaws: Flaws) -> Walk {
-        let world = World { native: native(WIDE, None), ..World::new() };
+        let world = World::new().with(native(WIDE, None));
         // Fences that are ahead of the clock go on by themselves, whatever the time.
         let ahead = (1 << 52) + 7;
         world.cmd(&["SET", SIDE, &format!("0 {ahead} 0 0"), "PX", "90000000"]);

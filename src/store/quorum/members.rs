@@ -3,87 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Node;
+use super::dialect::Quorum;
+use super::node::Node;
 use crate::clock::{Deadline, Moment};
-use crate::config::{Config, RedisConfig, Servers};
+use crate::config::{Config, RedisConfig};
 use crate::error::Error;
-use crate::store::net::pool::Pools;
-use crate::store::outbox::Outbox;
-use crate::store::redis::codec::{Codec, name_at};
-use crate::store::redis::dial::Greeting;
-use crate::store::redis::dialect::guard::Guard;
-use crate::store::redis::dialect::quorum::Quorum;
-use crate::store::redis::dialect::{Copies, Format, notice};
-use crate::store::redis::listener::{self, Endpoint, Endpoints};
-use crate::store::redis::way::Way;
+use crate::store::redis::several::{self, Several, name_on};
 use crate::store::{Listener, Notice, ServerId, Teller};
 
-pub(in crate::store) struct Members {
-    pub(in crate::store) nodes: Vec<Node>,
-    listener: Arc<listener::Listener>,
+pub(super) struct Members {
+    pub(super) nodes: Vec<Node>,
+    listener: Arc<several::Listener>,
     node_timeout: Duration,
 }
 
 impl Members {
-    pub(in crate::store) fn new(
-        members: &[RedisConfig],
-        config: &Config,
-    ) -> Result<Members, Error> {
-        let greeting = Greeting { run_id: true, ..Greeting::default() };
-        let pools = Pools::new(config.pool);
-        let ways = members.iter().map(|member| Way::new(member, greeting, &pools));
-        let ways = ways.collect::<Result<Vec<_>, _>>()?;
-        let endpoints =
-            Box::new(ByMember(ways.iter().map(|way| way.endpoints(&config.prefix)).collect()));
-        let read = notice::reader(&config.prefix);
-        let listener = Arc::new(listener::Listener::new(endpoints, config.io_timeout, read)?);
-        let node = |((way, redis), member): ((Way, &RedisConfig), u8)| {
-            let clustered = matches!(redis.servers, Servers::Cluster(_));
-            let guard = Guard { max_ttl: config.longest_ttl(), clustered };
-            let copies = Copies::wanted(redis.replicas, config.node_timeout());
-            let (prefix, guard) = (config.prefix.clone(), Some(guard));
-            let dialect = Quorum(Format { prefix, guard, copies, ..Format::default() });
-            let listener = Arc::clone(&listener);
-            let codec = Codec { dialect, listener, member: Some(member) };
-            let outbox = Arc::<Outbox>::default();
-            let (rest, pace, slower, locked_until, queued_until) = Default::default();
-            let (shown, is_blocking) = (redis.display(), clustered);
-            Ok(Node {
-                shown,
-                member,
-                deployment: way.deploy(&pools, codec, &outbox)?,
-                outbox,
-                rest,
-                pace,
-                slower,
-                locked_until,
-                queued_until,
-                is_blocking,
-                replicas: redis.replicas,
-            })
-        };
-        let nodes = ways.into_iter().zip(members).zip(0..).map(node);
-        let nodes = nodes.collect::<Result<_, Error>>()?;
-        Ok(Members { nodes, listener, node_timeout: config.node_timeout() })
+    pub(super) fn new(members: &[RedisConfig], config: &Config) -> Result<Members, Error> {
+        let node_timeout = config.node_timeout();
+        let Several { deployments, listener } =
+            Several::new(members, config, node_timeout, Quorum)?;
+        let all = members.iter().zip(0..).zip(deployments);
+        let nodes = all.map(|((redis, index), deployed)| Node::new(redis, index, deployed));
+        Ok(Members { nodes: nodes.collect(), listener, node_timeout })
     }
 
     fn open_on(&self, name: &[u8]) -> usize {
-        let open = |node: &&Node| self.listener.are_open(&name_at(node.member, name));
+        let open = |node: &&Node| self.listener.are_open(&name_on(node.index, name));
         self.nodes.iter().filter(open).count()
-    }
-}
-
-/// A name is told here with its member before it.
-struct ByMember(Vec<Box<dyn Endpoints>>);
-
-impl Endpoints for ByMember {
-    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
-        let found = self.0[usize::from(name[0])].endpoint(&name[1..])?;
-        Ok(Endpoint { key: found.key << 8 | u32::from(name[0]), ..found })
-    }
-
-    fn find(&self, name: &[u8], deadline: Deadline) -> Result<(), Error> {
-        self.0[usize::from(name[0])].find(&name[1..], deadline)
     }
 }
 
@@ -111,7 +57,7 @@ impl Listener for Members {
                 break;
             }
             let by = deadline.min(Deadline::after(self.node_timeout));
-            let name_there = name_at(node.member, name);
+            let name_there = name_on(node.index, name);
             let is_resting = self.listener.are_resting(&name_there);
             match self.listener.open(&name_there, by) {
                 Ok(_) => {}
@@ -149,7 +95,7 @@ impl Listener for Members {
 #[cfg(all(test, kit))]
 mod tests {
     use super::*;
-    use crate::config::StoreConfig;
+    use crate::config::{Servers, StoreConfig};
     use kit::Server;
 
     #[test]
@@ -163,7 +109,7 @@ mod tests {
         let redis: Vec<_> = servers.iter().map(of).collect();
         let members = Members::new(&redis, &config).unwrap();
         let soon = || Deadline::after(Duration::from_secs(5));
-        members.nodes.iter().for_each(|node| node.ping(soon()).unwrap());
+        members.nodes.iter().for_each(|node| node.deployment.ping(soon()).unwrap());
         for redis in &redis {
             let Servers::One(crate::config::Address::Unix(path)) = &redis.servers else { panic!() };
             std::fs::remove_file(path).unwrap();

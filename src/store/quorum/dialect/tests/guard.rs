@@ -1,7 +1,7 @@
 //! Nodes that lost their data, or may have.
 
 use super::*;
-use crate::store::redis::dialect::keys;
+use kit::Server;
 
 const QUARANTINE: u64 = 600_000_000;
 
@@ -46,7 +46,7 @@ fn a_new_node_grants_nothing_for_as_long_as_a_lease_can_last() {
 fn a_quarantine_ends_by_itself() {
     let guard = Guard { max_ttl: Duration::from_millis(120), clustered: false };
     let node = Node::uninitialized();
-    let node = Node { quorum: quorum(guard), ..node };
+    let node = node.with(quorum(guard));
     let ttl = guard.max_ttl;
     let take = ballot(token(1), Asks::Take { ttl, place: Place::Try, attempt: 5, block: 1 });
     let mut refused = 0;
@@ -269,15 +269,12 @@ fn a_script_that_is_loaded_late_is_told_the_run_as_well() {
 #[test]
 fn in_a_cluster_the_marker_lies_in_the_slot_of_the_name() {
     let guard = Guard { max_ttl: TTL, clustered: true };
-    let node = Node { quorum: quorum(guard), ..Node::uninitialized() };
+    let node = Node::uninitialized().with(quorum(guard));
     assert!(matches!(node.take(1, 5), Said::Quarantined { .. }));
     let keys: Vec<String> = redis::from_redis_value(node.cmd(&["KEYS", "*"])).unwrap();
     assert_eq!(keys.len(), 1);
-    let mut marker = Vec::new();
-    keys::write_marker(&mut marker, guard.clustered.then(|| keys::slot(NAME)));
-    assert_eq!(keys[0].as_bytes(), marker);
+    assert_eq!(keys[0].as_bytes(), marker_in_cluster());
     node.cmd(&["DEL", &keys[0]]);
-    let slot = super::super::super::keys::slot(NAME);
-    guard.read_init(node.carry(&guard.pack_init([slot], Some(false)))).unwrap();
+    node.initialize(guard, false).unwrap();
     granted(node.take(1, 5));
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::store::Seen;
-use crate::store::redis::dialect::look::read;
 
 #[test]
 fn a_raise_stores_the_fence_and_later_grants_are_above_it() {
@@ -96,13 +95,12 @@ fn an_extension_that_refreshes_keeps_the_fence_alive() {
 #[test]
 fn a_look_says_under_which_fence_the_holder_has_it() {
     let node = Node::new();
-    let look = || read(node.carry(&node.quorum.0.pack_look(NAME)), Quorum::FENCE).unwrap();
-    assert_eq!(look(), Seen::default());
+    assert_eq!(node.look(), Seen::default());
     granted(node.take(1, 1000));
     node.raise(1, 1000, 5000);
-    let seen = look();
+    let seen = node.look();
     assert_eq!((seen.holder().unwrap().fence, seen.last), (Some(5000), Some(5000)));
     node.cmd(&["SET", "n", "their value", "PX", "60000"]);
-    let seen = look();
+    let seen = node.look();
     assert_eq!((seen.holder().unwrap().fence, seen.last), (None, Some(5000)));
 }

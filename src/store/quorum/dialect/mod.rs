@@ -12,28 +12,34 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{
-    Arg, Batch, Dialect, Format, Packer, Script, Wakeup, Words, foreign, script, unreadable,
-};
 use crate::clock::Moment;
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
+use crate::store::redis::several::{
+    Arg, Batch, Dialect, Format, Packer, Script, Wakeup, Words, foreign, script, unreadable,
+};
 use crate::store::{Failure, Place, Reach, Reply, Request, millis};
 use crate::token::{HEX, Token};
 
 /// What comes before every vote: whether the node has one, and whose the lock is.
 macro_rules! ballot {
     ($file:literal) => {
-        script!("../guard.lua", "../guarded.lua", "../lock.lua", $file).guarded()
+        script!(
+            "../../redis/dialect/guard.lua",
+            "../../redis/dialect/guarded.lua",
+            "../../redis/dialect/lock.lua",
+            $file
+        )
+        .guarded()
     };
 }
 
 static TAKE: Script = script!(
     "quick_take.lua",
-    "../guard.lua",
-    "../guarded.lua",
+    "../../redis/dialect/guard.lua",
+    "../../redis/dialect/guarded.lua",
     "line.lua",
-    "../lock.lua",
+    "../../redis/dialect/lock.lua",
     "take.lua"
 )
 .guarded()
@@ -41,24 +47,25 @@ static TAKE: Script = script!(
 static RAISE: Script = ballot!("raise.lua");
 static EXTEND: Script = ballot!("extend.lua");
 static FILL: Script = ballot!("fill.lua");
-static BREAK: Script = script!("../break.lua", "give.lua");
-static GIVE: Script = script!("quick_give.lua", "line.lua", "../lock.lua", "give.lua");
+static BREAK: Script = script!("../../redis/dialect/break.lua", "give.lua");
+static GIVE: Script =
+    script!("quick_give.lua", "line.lua", "../../redis/dialect/lock.lua", "give.lua");
 
 /// No block has more fences.
-pub(in crate::store) const LONGEST_BLOCK: u32 = 1024;
+pub(super) const LONGEST_BLOCK: u32 = 1024;
 
-pub(in crate::store::redis) struct Quorum(pub(in crate::store::redis) Format);
+pub(super) struct Quorum(pub(super) Format);
 
 /// One thing asked of a node about a token, as docs/protocol.md says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store) struct Ballot<'a> {
-    pub(in crate::store) name: &'a [u8],
-    pub(in crate::store) token: Token,
-    pub(in crate::store) asks: Asks,
+pub(super) struct Ballot<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) token: Token,
+    pub(super) asks: Asks,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store) enum Asks {
+pub(super) enum Asks {
     /// `attempt` is the client's own clock in microseconds, and larger than in any ballot before,
     /// except those numbered by a clock too far ahead for any node.
     Take { ttl: Duration, place: Place, attempt: u64, block: u32 },
@@ -88,7 +95,7 @@ impl Asks {
 
 impl<'a> Ballot<'a> {
     /// The request that it stands for. A give that leaves the queue gives up all that the token has.
-    pub(in crate::store) fn request(&self) -> Option<Request<'a>> {
+    pub(super) fn request(&self) -> Option<Request<'a>> {
         let Ballot { name, token, asks } = *self;
         Some(match asks {
             Asks::Take { ttl, place, block, .. } => {
@@ -262,7 +269,7 @@ impl Quorum {
         if matches!(asks, Asks::Give { .. }) {
             return None;
         }
-        if let Some(refusal) = self.0.guard.and_then(|guard| guard.read(text)) {
+        if let Some(refusal) = self.0.read_refusal(text) {
             return Some(refusal.map(|(left, server)| (Said::Quarantined { left }, server)));
         }
         if !matches!(asks, Asks::Take { .. }) {

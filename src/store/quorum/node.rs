@@ -1,41 +1,28 @@
 //! One member of a quorum: a Redis of its own, however many servers it consists of.
 
-mod members;
-
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(in crate::store) use self::members::Members;
-use super::admin::Names;
-use super::codec::Deployment;
-use super::dialect::quorum::Quorum;
-pub(crate) use super::dialect::quorum::Said;
-pub(in crate::store) use super::dialect::quorum::{Asks, Ballot, LONGEST_BLOCK};
-pub(in crate::store) use super::dialect::survey::Survey;
-use super::dialect::{Batch, Dialect, look};
-use super::route::single::Pending;
-use super::route::{Carried, Parcel};
+use super::dialect::{Asks, Ballot, Quorum, Said};
 use crate::clock::{Deadline, Moment};
+use crate::config::{RedisConfig, Servers};
 use crate::error::{Error, ErrorKind};
-use crate::said::say;
-use crate::store::breaking::Breaches;
-use crate::store::glob::Glob;
-use crate::store::listing::Bookmark;
 use crate::store::net::poll;
 use crate::store::outbox::{Concern, Outbox};
-use crate::store::{Answer, Failure, Identity, Lane, LockState, Owed, Place, Record, Request};
+use crate::store::redis::several::{Batch, Carried, Deployment, Dialect, Pending};
+use crate::store::{Answer, Failure, Identity, Lane, Owed, Place, Request};
 use crate::sync::Mutex;
-use crate::token::{ClientId, Token};
 
-pub(in crate::store) struct Node {
-    pub(in crate::store) shown: String,
-    member: u8,
-    deployment: Deployment<Quorum>,
+pub(super) struct Node {
+    pub(super) shown: String,
+    /// Which member it is.
+    pub(super) index: u8,
+    pub(super) deployment: Deployment<Quorum>,
     /// Gives that it has not carried out, as far as anybody knows; and tokens that do not have the
     /// lock here, as it turned out after others had decided.
-    pub(in crate::store) outbox: Arc<Outbox>,
+    pub(super) outbox: Arc<Outbox>,
     rest: Mutex<Rest>,
     /// How long it took to answer when that was looked at last, in microseconds, or 0 where it never
     /// was: fast nodes are heard first.
@@ -47,7 +34,7 @@ pub(in crate::store) struct Node {
     /// Until when tokens may stand in queues there.
     queued_until: AtomicU64,
     /// It is a Cluster, of which several servers may have to be asked: asking it waits for answers.
-    pub(in crate::store) is_blocking: bool,
+    pub(super) is_blocking: bool,
     /// How many replicas a grant is waited for there.
     replicas: u32,
 }
@@ -76,8 +63,8 @@ const FIRST_REST: Duration = Duration::from_millis(50);
 const MOST_DOUBLINGS: u32 = 5;
 
 /// Ballots for one node, or for several that are told the same.
-pub(in crate::store) struct Sheet<'a> {
-    pub(in crate::store) ballots: Vec<Ballot<'a>>,
+pub(super) struct Sheet<'a> {
+    pub(super) ballots: Vec<Ballot<'a>>,
     batch: Batch<'a>,
 }
 
@@ -86,76 +73,91 @@ fn joins(ballots: &[Ballot<'_>]) -> bool {
 }
 
 impl<'a> Sheet<'a> {
-    pub(in crate::store) fn requests(&self) -> Vec<Request<'a>> {
-        self.batch.calls.iter().filter_map(|call| call.request).collect()
+    pub(super) fn requests(&self) -> Vec<Request<'a>> {
+        self.ballots.iter().filter_map(Ballot::request).collect()
     }
 }
 
-/// What a client says of itself.
-#[derive(Clone, Copy)]
-pub(in crate::store) enum Mention<'a> {
-    Is(Record<'a>),
-    /// It has closed.
-    Was(ClientId),
-}
-
-pub(in crate::store) struct Asked<'a> {
+pub(super) struct Asked<'a> {
     node: &'a Node,
     sheet: &'a Sheet<'a>,
     pending: Pending<'a>,
 }
 
 impl Node {
-    pub(in crate::store) fn is_ready(&self) -> bool {
-        self.rest.lock().times == 0 && !self.deployment.route.is_silent()
+    pub(super) fn new(
+        redis: &RedisConfig,
+        index: u8,
+        (deployment, outbox): (Deployment<Quorum>, Arc<Outbox>),
+    ) -> Node {
+        let (rest, pace, slower, locked_until, queued_until) = Default::default();
+        let is_blocking = matches!(redis.servers, Servers::Cluster(_));
+        let (shown, replicas) = (redis.display(), redis.replicas);
+        Node {
+            shown,
+            index,
+            deployment,
+            outbox,
+            rest,
+            pace,
+            slower,
+            locked_until,
+            queued_until,
+            is_blocking,
+            replicas,
+        }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.rest.lock().times == 0 && !self.deployment.is_silent()
     }
 
     /// How long it is to be waited for once it was asked: a Cluster has answered by then.
-    pub(in crate::store) fn pace(&self) -> u64 {
+    pub(super) fn pace(&self) -> u64 {
         if self.is_blocking { 0 } else { self.pace.load(Ordering::Relaxed) }
     }
 
     /// Whether these ballots for it are packed like those for another node.
-    pub(in crate::store) fn packs_as(&self, other: &Node, ballots: &[Ballot<'_>]) -> bool {
+    pub(super) fn packs_as(&self, other: &Node, ballots: &[Ballot<'_>]) -> bool {
         // In a Cluster the marker has a slot, and whether a node is heard is not the same for all.
         !(self.is_blocking || other.is_blocking || joins(ballots))
             && self.replicas == other.replicas
     }
 
     /// It took as long as that to answer, or longer.
-    pub(in crate::store) fn note_pace(&self, took: Duration) {
+    pub(super) fn note_pace(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.pace.store(took.max(1), Ordering::Relaxed);
     }
 
     /// Whether it mostly answers later than those that suffice.
-    pub(in crate::store) fn is_slower(&self) -> bool {
+    pub(super) fn is_slower(&self) -> bool {
         self.slower.load(Ordering::Relaxed) >= OFTEN
     }
 
-    pub(in crate::store) fn note_slower(&self, slower: bool) {
+    pub(super) fn note_slower(&self, slower: bool) {
         let times = self.slower.load(Ordering::Relaxed).saturating_add(1);
         self.slower.store(if slower { times } else { 0 }, Ordering::Relaxed);
     }
 
-    pub(in crate::store) fn pack<'a>(&self, ballots: Vec<Ballot<'a>>) -> Sheet<'a> {
-        let batch = self.deployment.codec.pack(&ballots);
+    pub(super) fn pack<'a>(&self, ballots: Vec<Ballot<'a>>) -> Sheet<'a> {
+        let batch = self.deployment.pack(&ballots);
         Sheet { ballots, batch }
     }
 
     /// A sheet that it packed is over.
-    pub(in crate::store) fn keep(&self, sheet: Sheet<'_>) {
-        self.deployment.codec.dialect.format().drafts.keep(sheet.batch);
+    pub(super) fn keep(&self, sheet: Sheet<'_>) {
+        self.deployment.keep(sheet.batch);
     }
 
     /// Sends a sheet. A node that has not answered an earlier request is not asked.
-    pub(in crate::store) fn ask<'a>(
+    pub(super) fn ask<'a>(
         &'a self,
         lane: Lane,
         sheet: &'a Sheet<'a>,
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
-        if self.deployment.route.is_silent() {
+        if self.deployment.is_silent() {
             let silent = "the server has left earlier requests unanswered";
             return Err(Failure::not_done(Error::new(ErrorKind::NoAnswer, silent)));
         }
@@ -195,34 +197,33 @@ impl Node {
 
     /// Until when it may keep a lock, or, where a token is given up altogether, a place in a queue.
     /// (A request that reached it late may last a little longer.)
-    pub(in crate::store) fn kept_until(&self, altogether: bool) -> Moment {
+    pub(super) fn kept_until(&self, altogether: bool) -> Moment {
         let [locked, queued] = [&self.locked_until, &self.queued_until]
             .map(|until| Moment::from_nanos(until.load(Ordering::Relaxed)));
         if altogether { locked.max(queued) } else { locked }
     }
 
     /// Callers may never find out that trouble is over: where the others suffice, it is not asked.
-    pub(in crate::store) fn is_to_be_tried(&self) -> bool {
+    pub(super) fn is_to_be_tried(&self) -> bool {
         let rest = self.rest.lock();
         rest.times > 0 && rest.until <= Moment::now()
     }
 
-    pub(in crate::store) fn try_again(&self, deadline: Deadline) {
-        match self.deployment.route.ping(deadline) {
+    pub(super) fn try_again(&self, deadline: Deadline) {
+        match self.deployment.ping(deadline) {
             Ok(()) => self.is_well(),
             Err(_) => self.is_unwell(),
         }
     }
 
     /// Sends a sheet in any case.
-    pub(in crate::store) fn tell<'a>(
+    pub(super) fn tell<'a>(
         &'a self,
         lane: Lane,
         sheet: &'a Sheet<'a>,
         deadline: Deadline,
     ) -> Result<Asked<'a>, Failure> {
-        let parcel = Parcel { lane, batch: &sheet.batch, deadline };
-        let pending = self.deployment.route.start(parcel)?;
+        let pending = self.deployment.start(lane, &sheet.batch, deadline)?;
         Ok(Asked { node: self, sheet, pending })
     }
 
@@ -230,7 +231,7 @@ impl Node {
         *self.rest.lock() = Rest::default();
     }
 
-    fn is_unwell(&self) {
+    pub(super) fn is_unwell(&self) {
         self.note_pace(Duration::MAX);
         let mut rest = self.rest.lock();
         rest.until = Moment::now().plus(FIRST_REST * (1 << rest.times.min(MOST_DOUBLINGS)));
@@ -245,7 +246,7 @@ impl Node {
         rest.times = rest.times.max(1);
     }
 
-    pub(in crate::store) fn owe(&self, gives: &[Request<'_>], concern: Concern) {
+    pub(super) fn owe(&self, gives: &[Request<'_>], concern: Concern) {
         for give in gives {
             if let Request::Give { name, token, fence, ttl } = *give
                 && self.outbox.owed() < MOST_OWED
@@ -257,12 +258,12 @@ impl Node {
         }
     }
 
-    pub(in crate::store) fn tend(&self, before: Moment, deadline: Deadline) {
-        if self.deployment.route.is_silent() {
+    pub(super) fn tend(&self, before: Moment, deadline: Deadline) {
+        if self.deployment.is_silent() {
             // Its connection will be given up, and a new one is not to be waited for either.
             self.stays_unwell();
         }
-        self.deployment.route.read_unread(before);
+        self.deployment.read_unread(before);
         self.outbox.were_read(Moment::now());
         // It may have been extended for longer than its takes asked for, or stand in a queue.
         self.outbox.prolong(|identity| self.kept_until(identity.fence == 0));
@@ -290,25 +291,21 @@ impl Node {
 
     /// A client that closes is not heard of any more, so no node takes it for a waiter: where it has
     /// locked nothing, there is nothing to give up.
-    pub(in crate::store) fn forget_places(&self) {
+    pub(super) fn forget_places(&self) {
         if self.kept_until(false) <= Moment::now() {
             self.outbox.forget_unsent();
         }
     }
 
-    pub(in crate::store) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
+    pub(super) fn is_marked(&self, deadline: Deadline) -> Result<bool, Error> {
         self.deployment.is_marked(deadline).map_err(|error| error.at(&self.shown))
     }
 
-    pub(in crate::store) fn initialize(&self, force: bool, by: Deadline) -> Result<(), Error> {
+    pub(super) fn initialize(&self, force: bool, by: Deadline) -> Result<(), Error> {
         self.deployment.initialize(force, by).map_err(|error| error.at(&self.shown))
     }
 
-    pub(in crate::store) fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        self.deployment.route.ping(deadline)
-    }
-
-    pub(in crate::store) fn free_in(&self, name: &[u8], by: Deadline) -> Result<Duration, Error> {
+    pub(super) fn free_in(&self, name: &[u8], by: Deadline) -> Result<Duration, Error> {
         let free_in = self.deployment.free_in(name, by);
         // The next look does not wait for it.
         if free_in.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
@@ -316,83 +313,19 @@ impl Node {
         }
         free_in
     }
-
-    pub(in crate::store) fn inspect(
-        &self,
-        name: &[u8],
-        deadline: Deadline,
-    ) -> Result<LockState, Error> {
-        self.deployment.inspect(name, deadline)
-    }
-
-    /// Says something of which no answer is waited for.
-    pub(in crate::store) fn mention(&self, what: Mention<'_>, deadline: Deadline) {
-        let batch = match what {
-            Mention::Is(record) => look::pack_register(record),
-            Mention::Was(client) => look::pack_unregister(client),
-        };
-        if let Err(failure) = self.deployment.tell(&batch, deadline) {
-            say!(Debug, "record-untold", store = &*self.shown, error = failure.error);
-        }
-    }
-
-    pub(in crate::store) fn records(
-        &self,
-        clients: &[ClientId],
-        deadline: Deadline,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        self.deployment.records(clients, deadline)
-    }
-
-    pub(in crate::store) fn names(
-        &self,
-        glob: &Glob,
-        from: &Bookmark,
-        deadline: Deadline,
-    ) -> Result<Names, Error> {
-        self.deployment.names(glob, from, deadline)
-    }
-
-    pub(in crate::store) fn survey(
-        &self,
-        names: &[Vec<u8>],
-        deadline: Deadline,
-    ) -> Result<Vec<Survey>, Error> {
-        self.deployment.survey(names, deadline)
-    }
-
-    /// Its part in a break: as a give of any attempt.
-    pub(in crate::store) fn break_grant(
-        &self,
-        (name, token): (&[u8], Token),
-        by: &[u8],
-        deadline: Deadline,
-    ) -> Result<Said, Failure> {
-        let said = self.deployment.break_grant(Lane::Caller, (name, (token, 0)), by, deadline)?;
-        Ok(if said == 0 { Said::NotMine } else { Said::Given })
-    }
-
-    pub(in crate::store) fn breaches(
-        &self,
-        lane: Lane,
-        of: &[&[u8]],
-        deadline: Deadline,
-    ) -> Breaches {
-        self.deployment.breaches(lane, of, deadline)
-    }
 }
 
 impl Asked<'_> {
-    pub(in crate::store) fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pending.fd()
     }
 
-    pub(in crate::store) fn is_answered(&mut self, until: Deadline) -> bool {
+    pub(super) fn is_answered(&mut self, until: Deadline) -> bool {
         self.pending.is_answered(until)
     }
 
     /// Tells in order what it said to each ballot.
-    pub(in crate::store) fn finish(self, mut tell: impl FnMut(Result<Said, Failure>)) {
+    pub(super) fn finish(self, mut tell: impl FnMut(Result<Said, Failure>)) {
         let Asked { node, sheet, pending } = self;
         let mut ballots = sheet.ballots.iter();
         pending.finish(&mut |carried| {
@@ -404,7 +337,7 @@ impl Asked<'_> {
 
     /// Does not wait any longer, which took too long if `late`. Returns what is known already; the rest
     /// is left to the outbox, gives as of this concern.
-    pub(in crate::store) fn leave(self, late: bool, gives: Concern) -> Vec<Result<Said, Failure>> {
+    pub(super) fn leave(self, late: bool, gives: Concern) -> Vec<Result<Said, Failure>> {
         let Asked { node, sheet, pending } = self;
         if late {
             node.note_pace(Duration::MAX);
@@ -415,11 +348,11 @@ impl Asked<'_> {
 }
 
 fn said(node: &Node, ballot: &Ballot<'_>, carried: Carried) -> Result<Said, Failure> {
-    Ok(node.deployment.codec.read(ballot, carried)?.reply)
+    Ok(node.deployment.read(ballot, carried)?.reply)
 }
 
 /// Until one of them has something to say, or the moment has come.
-pub(in crate::store) fn wait_for<'a>(asked: impl Iterator<Item = &'a Asked<'a>>, until: Moment) {
+pub(super) fn wait_for<'a>(asked: impl Iterator<Item = &'a Asked<'a>>, until: Moment) {
     let fds: Vec<_> = asked.filter_map(Asked::fd).collect();
     poll::readable(&fds, until);
 }

@@ -1,11 +1,10 @@
 //! Nodes that refuse something.
 
 use super::*;
-use crate::store::redis::dialect::native::tests::allowed;
 
 /// Another client of the same server, who may do just this.
 fn clerk(node: &Node, rights: &[&str]) -> Node {
-    Node::of(allowed(&node.world, rights))
+    node.allowed(rights, quorum(GUARD))
 }
 
 const KEYS: [&str; 4] = ["~n", "~leasehold:{n}", "~leasehold:queue:{n}", "~leasehold:marker"];

@@ -59,7 +59,7 @@ struct Walk {
 
 impl Walk {
     fn new(seed: u64, flaws: Flaws) -> Walk {
-        let node = Node { quorum: quorum(WALK), ..Node::uninitialized() };
+        let node = Node::uninitialized().with(quorum(WALK));
         node.initialize(WALK, false).unwrap();
         let marker = Some(Marker { run: 0, over: 0, longest: WALK.max_ttl });
         let model = ModelNode {

@@ -8,37 +8,24 @@ mod rights;
 mod take;
 mod walk;
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use super::super::native::tests::{Listener, NAME, QUEUE, SIDE, TTL, World, channel, open, token};
 use super::*;
 use crate::store::Notice;
-use crate::store::redis::dialect::NO_WAKEUP;
-use crate::store::redis::dialect::guard::Guard;
-use kit::Server;
+use crate::store::redis::several::world::{
+    Guard, Listener, MARKER, NAME, NO_WAKEUP, QUEUE, SIDE, TTL, World, channel, marker_in_cluster,
+    open, token,
+};
 
 fn quorum(guard: Guard) -> Quorum {
-    Quorum(Format { guard: Some(guard), ..Format::default() })
+    Quorum(Format::guarded(guard))
 }
 
-const MARKER: &str = "leasehold:marker";
 const GUARD: Guard = Guard { max_ttl: TTL, clustered: false };
 const HOUR: u64 = 3_600_000_000;
 
-/// A server that is a node, and how scripts are sent there. Clients are numbers.
-struct Node {
-    world: World,
-    quorum: Quorum,
-}
-
-impl Deref for Node {
-    type Target = World;
-
-    fn deref(&self) -> &World {
-        &self.world
-    }
-}
+/// A server that is a node.
+type Node = World<Quorum>;
 
 impl Node {
     /// One that grants.
@@ -49,30 +36,9 @@ impl Node {
     }
 
     fn uninitialized() -> Node {
-        let node = Node::of(World::asked());
-        for script in [&TAKE, &RAISE, &EXTEND, &FILL, &GIVE] {
-            node.server.cmd(&["SCRIPT", "LOAD", script.source]);
-        }
+        let node = Node::asked(quorum(GUARD));
+        node.load(&[&TAKE, &RAISE, &EXTEND, &FILL, &GIVE]);
         node
-    }
-
-    fn of(world: World) -> Node {
-        Node { world, quorum: quorum(GUARD) }
-    }
-
-    fn restarted(self, how: impl FnOnce(&mut Server)) -> Node {
-        Node::of(self.world.restarted(how))
-    }
-
-    fn try_ask(&self, ballot: Ballot<'_>, wakeup: Wakeup<'_>) -> Result<(Said, u64), Error> {
-        let batch = self.quorum.pack(&[ballot], &|_| wakeup.clone());
-        let read = self.quorum.read(&ballot, (self.carry(&batch), None), Moment::now());
-        read.map_err(|failure| failure.error)
-    }
-
-    #[track_caller]
-    fn ask(&self, ballot: Ballot<'_>, client: u32) -> Said {
-        self.try_ask(ballot, open(&channel(client))).unwrap().0
     }
 
     #[track_caller]
@@ -115,8 +81,7 @@ impl Node {
 
     /// Whether anybody waits, the last fence, its attempt, and whose.
     fn side(&self) -> Option<(bool, u64, u64, u32)> {
-        let (last, owner, attempt, queued) = self.world.side()?;
-        Some((queued, last, attempt, owner))
+        self.side_words()
     }
 
     fn marker(&self) -> Option<(String, u64, u64)> {
